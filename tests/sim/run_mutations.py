@@ -30,7 +30,7 @@ def read_table():
 
 
 def run(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=3600, **options)
 
 
 class Simulation:

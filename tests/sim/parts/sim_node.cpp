@@ -54,7 +54,6 @@ void sim_node::apply_settings() {
 
 void sim_node::start(run_number run) {
     run_ = run;
-    losses_ = 0;
     std::string run_id = std::to_string(run);
     run_id.insert(0, 40 - run_id.size(), '0');
     server_.restart(std::move(run_id));
@@ -75,12 +74,12 @@ void sim_node::crash(restart kind) {
             ctx_.hit(probe::node_lost_data);
             server_.data = {};
             copies_.clear();
-            has_older_file_ = false;
+            has_older_data_ = false;
             break;
         case restart::older_file:
             ctx_.hit(probe::node_loaded_older_file);
             restore_copy();
-            has_older_file_ = true;
+            has_older_data_ = true;
             sets_at_start_ = true;
             break;
         case restart::rolled_back:
@@ -97,7 +96,6 @@ void sim_node::crash(restart kind) {
 
 void sim_node::flush() {
     save_copy();
-    ++losses_;
     has_forgotten_ = true;
     server_.execute({"FLUSHALL"});
     ctx_.hit(probe::node_flushed);
@@ -105,7 +103,7 @@ void sim_node::flush() {
 
 void sim_node::replace_data() {
     save_copy();
-    ++losses_;
+    has_older_data_ = has_older_data_ || field_of_node("run") != server_.run_id;
     ctx_.hit(probe::node_data_replaced);
     if (ctx_.rng.chance(500)) {
         server_.count_call("debug");  // DEBUG RELOAD
@@ -234,7 +232,7 @@ reply sim_node::execute(const request& q) {
         if (is_script) report_stamps();
         touched_.clear();
         if (may_admit && admitted != server_.run_id && field_of_node("run") == server_.run_id) {  // READMIT
-            has_older_file_ = has_forgotten_ = false;
+            has_older_data_ = has_forgotten_ = false;
             if (ctx_.rng.chance(500)) save_copy();
             for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
                 if (holder_of(r) != 0) ctx_.hit(probe::old_lease_survived_readmission);

@@ -29,8 +29,8 @@ class sim_node {
     void end_sync();
     /// Returns true if the node lost data and no gateway has inspected it since.
     bool has_unnoticed_loss();
-    /// Returns true if the node loaded an older file and was not admitted since.
-    bool has_older_file() const { return has_older_file_; }
+    /// Returns true if the node loaded an older file, or lost data before it was admitted, and was not admitted since.
+    bool has_older_data() const { return has_older_data_; }
     /// Returns true if the node lost data and was not admitted since.
     bool has_forgotten() const { return has_forgotten_; }
     void pause_until(sim_time until) { paused_until_ = std::max(paused_until_, until); }
@@ -71,8 +71,7 @@ class sim_node {
     std::uint32_t index_;
     bool configured_to_sync_, syncs_every_write_;
     bool sets_at_start_ = false;  ///< The next process is given a setting before it is identified.
-    bool has_older_file_ = false, has_forgotten_ = false;
-    std::uint32_t losses_ = 0;  ///< Of this process: commands that lose data.
+    bool has_older_data_ = false, has_forgotten_ = false;
     drifting_clock clock_;
     microseconds jumped_{0};
     run_number run_ = 0;

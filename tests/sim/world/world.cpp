@@ -284,7 +284,7 @@ void world::crash_node() {
     // If a node loses data or loads an older file, and crashes before a gateway has inspected it, nothing shows the loss
     // (docs/protocol.md, "Not promised"). The simulation lets such a node lose all its data.
     const bool unseen =
-        node.has_unnoticed_loss() || (node.has_older_file() && epochs_.says_synced("n" + std::to_string(n)));
+        node.has_unnoticed_loss() || (node.has_older_data() && epochs_.says_synced("n" + std::to_string(n)));
     const std::uint32_t drawn = ctx_.rng.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));
     auto kind = unseen || drawn < o.restart_loses      ? sim_node::restart::losing
                 : drawn < o.restart_loses + rolls_back ? sim_node::restart::rolled_back
