@@ -124,10 +124,6 @@ bool curl_transfer::has_unread() const {
     return !open_.empty() && ioctl(open_.back(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-void curl_transfer::shut_down_sending() {
-    if (!open_.empty()) shutdown(open_.back(), SHUT_WR);
-}
-
 curl_socket_t curl_transfer::open_socket(void* self, curlsocktype, curl_sockaddr* address) {
     // A program that inherited the connection would keep the lease after this process has ended.
     const int opened = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);

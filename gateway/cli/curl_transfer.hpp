@@ -65,9 +65,6 @@ class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
     /// Whether bytes have arrived that libcurl has not read.
     bool has_unread() const;
 
-    /// Closes the connection for sending; what the peer still sends can be read.
-    void shut_down_sending();
-
   private:
     struct watched_socket;
 

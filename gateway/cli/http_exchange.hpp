@@ -92,9 +92,6 @@ class http_exchange {
     /// Returns whether data has arrived that next_event has not returned.
     bool has_unread() const { return !events_.empty() || paused_ || transfer_->has_unread(); }
 
-    /// Closes the connection for sending, which tells the gateway to end the stream. Its last events can still be read.
-    void finish() { transfer_->shut_down_sending(); }
-
   private:
     static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self);
     static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);

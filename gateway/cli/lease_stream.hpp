@@ -59,9 +59,6 @@ class lease_stream {
 
     bool has_unread() { return connection_->has_unread(); }
 
-    /// Tells the gateway to release the lease. Its last events can still be read.
-    void finish() { connection_->finish(); }
-
   private:
     std::chrono::milliseconds time_left() const;
     boost::json::object make_body() const;

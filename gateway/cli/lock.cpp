@@ -57,7 +57,7 @@ class lock_run {
           lease_timer_(io_),
           hold_timer_(io_),
           kill_timer_(io_),
-          release_timer_(io_) {}
+          exit_poll_timer_(io_) {}
 
     int run() {
         watch_signals();
@@ -145,8 +145,6 @@ class lock_run {
         } catch (const std::exception& e) {
             reason = std::string("the gateway sent an invalid event: ") + e.what();
         }
-        stream_ended_ = true;
-        if (phase_ == phase::done) io_.stop();
         handle_lease_loss(reason);
     }
 
@@ -171,8 +169,8 @@ class lock_run {
             if (phase_ != phase::acquiring) co_return;
             if (refusal) {
                 note_refusal(*refusal);
-                phase_ = phase::done;
-                end_stream();
+                release(lease_id_);
+                finish(code_);
                 co_return;
             }
         }
@@ -343,8 +341,8 @@ class lock_run {
     /// Waits until the processes that the command started have exited; kills them at the end of the command's own time.
     void await_remaining_processes() {
         if (command_.has_remaining_processes() && kill_timer_.expiry() > std::chrono::steady_clock::now()) {
-            release_timer_.expires_after(exit_poll_interval);
-            release_timer_.async_wait([this](const error_code& ec) {
+            exit_poll_timer_.expires_after(exit_poll_interval);
+            exit_poll_timer_.async_wait([this](const error_code& ec) {
                 if (!ec) await_remaining_processes();
             });
             return;
@@ -360,31 +358,29 @@ class lock_run {
         lease_timer_.cancel();
         hold_timer_.cancel();
         if (kept_until_ <= boot_clock::now()) release_hold();
-        if (options_.seal) seal();
-        end_stream();
-    }
-
-    /// Lets the gateway release the lease, so that the next caller finds it free when this process has ended.
-    void end_stream() {
-        if (stream_ended_) return finish(code_);
-        stream_.finish();
-        // The end of the stream confirms the release; without it the lease expires by itself.
-        release_timer_.expires_after(gateway_.timeout());
-        release_timer_.async_wait([this](const error_code& ec) {
-            if (!ec) io_.stop();
-        });
+        if (options_.seal) {
+            seal();
+        } else {
+            release(lease_id_);
+        }
+        finish(code_);
     }
 
     /// Releases the hold of --at-least; if that fails, it ends by itself.
     void release_hold() {
-        if (hold_id_.empty()) return;
+        if (!hold_id_.empty()) release(std::exchange(hold_id_, {}));
+    }
+
+    /// Returns when the gateway has answered, so that the next caller finds the lease free when this process has ended.
+    /// The end of the stream would say less: a load balancer ends it before the gateway has released the lease.
+    void release(const std::string& lease_id) {
         http_request request;
         request.method = "DELETE";
-        request.target = "/v1/leases/" + runtime::percent_encode(std::exchange(hold_id_, {}));
+        request.target = "/v1/leases/" + runtime::percent_encode(lease_id);
         try {
             gateway_.call(std::move(request));
         } catch (const gateway_unreachable& e) {
-            print_message(options_, "the lease stays until its ttl: " + std::string(e.what()));
+            print_message(options_, "the lease may stay until its ttl: " + std::string(e.what()));
         }
     }
 
@@ -417,13 +413,13 @@ class lock_run {
     lease_stream stream_;
     asio::signal_set signals_;
     boot_timer lease_timer_, hold_timer_;
-    asio::steady_timer kill_timer_, release_timer_;
+    asio::steady_timer kill_timer_, exit_poll_timer_;
     std::vector<int> handled_signals_;
     std::string lease_id_;
     std::string hold_id_;  ///< The lease_id of the hold of --at-least; empty: none.
     boot_clock::time_point kept_until_{};
     boot_clock::time_point valid_until_;  ///< The lease is certainly valid until then.
-    bool confirming_ = false, confirm_again_ = false, stream_ended_ = false, lost_ = false, interrupted_ = false;
+    bool confirming_ = false, confirm_again_ = false, lost_ = false, interrupted_ = false;
     phase phase_ = phase::acquiring;
     int code_ = exit_failed;
 };

@@ -316,6 +316,7 @@ def test_proxy_leads_commands_by_their_cell(proxy: Api, cells: list[Gateway]) ->
         assert program.run("history", *named, "--limit", "1").returncode == program.run("status", *named).returncode == 0
         proxy.must_release(lease)
         assert program.run("lock", *named, "-n", lease["resource"], "--", "true").returncode == 0
+        assert cells[cell].api.get("/v1/leases").json()["items"] == [], "behind a proxy too the lease is free when lock has ended"
         refused = program.run("lock", "--cell", str(1 - cell), "-n", lease["resource"], "--", "true")
         assert refused.returncode == 1 and f"names cell {1 - cell}; this gateway is of cell {cell}" in refused.stderr, refused
     assert program.run("leases", "--cell", "65536").returncode == 64
