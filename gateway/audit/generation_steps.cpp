@@ -70,7 +70,8 @@ step::any generation_steps::on_announced(const std::optional<lockcore::floor_ann
         return step::begin_change{seen_};
     }
     if (!announced->by_majority && !(second_round_ && announced->by_all)) {
-        if (!std::exchange(waits_for_nodes_, true)) ports_.report(notice::waits_for_nodes);
+        // Another gateway may have announced, and even finished, another change: PostgreSQL knows.
+        if (!announced->changed && !std::exchange(waits_for_nodes_, true)) ports_.report(notice::waits_for_nodes);
         return step::wait{true};
     }
     waits_for_nodes_ = false;

@@ -73,6 +73,8 @@ class admission {
     epoch observed_epoch() const {
         return std::max(supervisor_.facts().admitted_epoch, supervisor_.facts().floor_epoch);
     }
+    epoch floor_epoch() const { return supervisor_.facts().floor_epoch; }
+    void floor_seen(epoch floor) { supervisor_.floor_seen(floor); }
     const std::string& name() const { return address().name; }
     node_status status() const;
 

@@ -6,6 +6,18 @@
 #include <memory>
 
 namespace lockcore {
+namespace {
+
+constexpr std::string_view changed_reply = "CHANGED ";
+
+/// Returns 0 if the text is no number.
+std::uint64_t parse_epoch(std::string_view text) {
+    std::uint64_t out = 0;
+    std::from_chars(text.data(), text.data() + text.size(), out);
+    return out;
+}
+
+}  // namespace
 
 /// An announcement that is being sent to the nodes. It is answered once, as soon as no further answer can change it, or
 /// when the nodes have had the time for one answer.
@@ -34,17 +46,23 @@ void core::on(input::announce_floor what) {
     for (const auto& link : links_) {
         if (!link->is_identified()) continue;
         ++a->unanswered;
-        link->ask(node_request::announce{link->run_id(), what.floor}, [a, one_answered](node_response::any response) {
+        node_request::announce request{link->run_id(), what.floor, link->floor_epoch()};
+        const auto on_answer = [a, one_answered, &node = *link, floor = what.floor.value](node_response::any response) {
             const auto& reply = std::get<node_response::text>(response);
             const bool is_admitted = reply.value == "ADMITTED";
             if (is_admitted) ++a->admitted;
-            if (is_admitted || reply.value == "OK") ++a->accepted;
-            std::uint64_t seen = 0;
-            if (reply.refusal.empty())
-                std::from_chars(reply.value.data(), reply.value.data() + reply.value.size(), seen);
-            a->outcome.too_close = std::max(a->outcome.too_close, epoch{seen});
+            if (is_admitted || reply.value == "OK") {
+                ++a->accepted;
+                node.floor_seen(floor);
+            } else if (reply.value.starts_with(changed_reply)) {
+                a->outcome.changed = true;
+                node.floor_seen(epoch{parse_epoch(std::string_view(reply.value).substr(changed_reply.size()))});
+            } else if (reply.refusal.empty()) {
+                a->outcome.too_close = std::max(a->outcome.too_close, epoch{parse_epoch(reply.value)});
+            }
             one_answered();
-        });
+        };
+        link->ask(std::move(request), on_answer);
     }
     // A connection that is lost answers nothing.
     ctx_.timers.set(ctx_.now.monotonic + settings_.node_dead_after, [this, a] { end_announcement(*a); });

@@ -45,6 +45,7 @@ struct readmit {
 struct announce {
     std::string run_id;
     storage_floor floor;
+    epoch seen{};  ///< Of the node's floor as the gateway saw it last; 0: none.
 };
 struct ping {};
 /// Marks this life of the node for FAST READMISSION, with these digits unless it has a mark.

@@ -103,6 +103,8 @@ class node_supervisor {
     /// A script, or a command of the identification, was refused with another error (out of memory, read-only, no
     /// permission, loading, …). The node does not vote until it is identified again.
     step commands_refused(std::string reason);
+    /// The node has this floor now (STORAGE GENERATION).
+    void floor_seen(epoch floor) { facts_.floor_epoch = floor; }
 
     node_state state() const { return state_; }
     const std::string& detail() const { return detail_; }

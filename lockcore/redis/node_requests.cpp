@@ -67,8 +67,9 @@ struct formatter {
                               request.marks, request.syncs_every_write ? "yes" : "no", request.mark})};
     }
     std::vector<std::string> operator()(const node_request::announce& request) const {
-        return {eval_on_node(announce_script(), {request.run_id, std::to_string(value_of(request.floor.value)),
-                                                 request.floor.change_id, std::to_string(floor_distance)})};
+        return {eval_on_node(announce_script(),
+                             {request.run_id, std::to_string(value_of(request.floor.value)), request.floor.change_id,
+                              std::to_string(floor_distance), std::to_string(value_of(request.seen))})};
     }
     std::vector<std::string> operator()(const node_request::ping&) const {
         return {resp_command().arg("PING").finish()};

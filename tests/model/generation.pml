@@ -9,6 +9,7 @@
  * - Tokens. A token is its epoch. lease.pml has the rest, and needs that a node is admitted with an epoch above every token that was stamped on it (I4): checked here.
  * - Gateways have no state. A reply to a change counts for every gateway that runs it. A gateway has seen nothing, or what one node has now; older replies lie between.
  * - Messages. ANNOUNCE and READMIT are executed at any later moment, ANNOUNCE any number of times, also by a later process of the node. BEHIND changes nothing on it.
+ * - ANNOUNCE is not compared with the floor that its gateway saw: one that is refused is one that is never executed. Rule 10 is not modelled (tests/sim has it, C5).
  * - Timelines are numbers, one more than that of the state from which a database begins, so two databases may have the same one.
  * - MARGIN represents 1024, and fewer epochs than that are drawn.
  *

@@ -121,9 +121,15 @@ std::string node_client::readmit_marked(std::uint64_t epoch, const std::string& 
                     std::to_string(epoch * tokens_per_epoch), claim(), marks(), "no", mark});
 }
 
-std::string node_client::announce_as(const std::string& run_id, std::uint64_t epoch, const std::string& change_id) {
-    return command(
-        {"EVAL", redis::announce_script().text, "1", "fg:node", run_id, std::to_string(epoch), change_id, "1024"});
+std::string node_client::announce_as(const std::string& run_id, std::uint64_t epoch, const std::string& change_id,
+                                     std::uint64_t seen) {
+    return command({"EVAL", redis::announce_script().text, "1", "fg:node", run_id, std::to_string(epoch), change_id,
+                    "1024", std::to_string(seen)});
+}
+
+std::string node_client::announce(std::uint64_t epoch, const std::string& change_id) {
+    const std::string floor = command({"HGET", "fg:node", "floor"});
+    return announce_as(run_id_, epoch, change_id, std::strtoull(floor.c_str(), nullptr, 10));
 }
 
 std::string node_client::marks() {

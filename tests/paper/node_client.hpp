@@ -54,11 +54,11 @@ class node_client {
     std::string install(const std::string& run_id, const std::string& mark, const std::vector<installed_lease>& page);
     std::string readmit_marked(std::uint64_t epoch, const std::string& mark);
 
-    /// Runs ANNOUNCE with the run id of this connection, or with another one.
-    std::string announce(std::uint64_t epoch, const std::string& change_id) {
-        return announce_as(run_id_, epoch, change_id);
-    }
-    std::string announce_as(const std::string& run_id, std::uint64_t epoch, const std::string& change_id);
+    /// Runs ANNOUNCE as a gateway that has seen the floor which the node has now.
+    std::string announce(std::uint64_t epoch, const std::string& change_id);
+    /// Runs it with another run id, or as a gateway that has seen another floor.
+    std::string announce_as(const std::string& run_id, std::uint64_t epoch, const std::string& change_id,
+                            std::uint64_t seen);
 
     struct item {
         lockcore::lease_call call;

@@ -62,10 +62,19 @@ TEST_F(rules, announce_to_a_node_that_is_not_admitted_says_so) {
     EXPECT_EQ(n0().announce(1'024, change_1), "OK") << "it may have forgotten in one life";
 }
 
+TEST_F(rules, announce_that_arrives_after_another_change_has_no_effect) {
+    EXPECT_EQ(n0().announce(1'024, change_1), "ADMITTED");
+    EXPECT_EQ(n0().announce_as(n0().run_id(), 9'000, change_2, 0), "CHANGED 1024") << "it was sent before change 1";
+    EXPECT_EQ(n0().announce_as(n0().run_id(), 1'024, change_1, 0), "ADMITTED") << "the same change";
+    n0().command({"HDEL", "fg:node", "floor"});
+    EXPECT_EQ(n0().announce_as(n0().run_id(), 9'000, change_2, 1'024), "CHANGED 0") << "the node forgot";
+    EXPECT_EQ(n0().announce_as(n0().run_id(), 9'000, change_2, 0), "ADMITTED");
+}
+
 TEST_F(rules, announce_has_no_effect_on_another_process) {
     const std::string old_run = n0().run_id();
     restart(0);
-    EXPECT_EQ(n0().announce_as(old_run, 1'024, change_1), "GONE");
+    EXPECT_EQ(n0().announce_as(old_run, 1'024, change_1, 0), "GONE");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "floor"}), "");
 }
 

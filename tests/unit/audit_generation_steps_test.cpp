@@ -83,6 +83,19 @@ TEST_F(generation_steps_test, change_that_too_few_nodes_have_waits) {
     EXPECT_EQ(ports.log, "notice 0 renew notice 1 ");
 }
 
+TEST_F(generation_steps_test, changed_floor_on_a_node_looks_at_postgresql_first) {
+    begin_change();
+    floor_announcement changed = announced(false, false);
+    changed.changed = true;
+    const auto next = steps.on_announced(changed);
+    ASSERT_TRUE(std::holds_alternative<step::wait>(next));
+    EXPECT_TRUE(std::get<step::wait>(next).briefly);
+    EXPECT_EQ(ports.log, "notice 0 renew ") << "the nodes vote";
+    begin_change();
+    changed.by_majority = true;
+    EXPECT_TRUE(std::holds_alternative<step::find_lost_writes>(steps.on_announced(changed)));
+}
+
 TEST_F(generation_steps_test, floor_too_close_begins_again_above_it) {
     begin_change();
     const auto again = steps.on_announced(announced(true, true, 1'025));

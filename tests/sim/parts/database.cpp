@@ -109,9 +109,10 @@ database::generation database::state_of(server s) const {
 std::optional<lockcore::storage_floor> database::begin_generation_change(server s, lockcore::epoch seen) {
     primary& p = servers_[s];
     data& now = p.now;
-    if (now.stored == p.live || is_replaced(s)) return std::nullopt;
+    if (now.stored == p.live) return std::nullopt;
     if (now.stored && now.stored->system != p.live.system && !ctx_.is_active(mutation::change_keeps_pair))
         now.stored.reset();
+    if (is_replaced(s)) return std::nullopt;
     const bool is_same_pair = now.pending.target == p.live || ctx_.is_active(mutation::pending_of_any_pair);
     if (now.pending.id != 0 && is_same_pair && now.pending.epoch >= value_of(seen)) {
         ctx_.hit(probe::change_continued);
