@@ -27,7 +27,9 @@ step::any generation_steps::on_state(const std::optional<state>& found) {
     if (found->floor < floor_) return step::wait{true};  // a connection to a server that was replaced, which ends now
     if (found->floor > floor_) {
         ports_.raise_hints(found->floor);
-        if (floor_known_) lookups_left_ = lookups_;
+        // Also at the first look: PostgreSQL may have been replaced since this gateway acknowledged its first writes.
+        lookups_left_ = lookups_;
+        counts_change_ = floor_known_;
         floor_ = found->floor;
     }
     floor_known_ = true;
@@ -83,7 +85,7 @@ step::any generation_steps::on_lost_writes(bool found_out) {
     if (!found_out) return step::wait{true};
     if (finishing_) return step::finish_change{floor_to_set_.change_id};
     ports_.report_lost(true);
-    if (--lookups_left_ == lookups_ - 2) ++changes_;
+    if (--lookups_left_ == lookups_ - 2 && counts_change_) ++changes_;
     return step::wait{};
 }
 

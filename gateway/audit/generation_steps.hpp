@@ -98,7 +98,8 @@ class generation_steps {
     bool current_ = true, replaced_ = false;
     lockcore::epoch floor_{};
     bool floor_known_ = false;
-    int lookups_left_ = 0;  ///< How often the acknowledged writes are still to be looked up after a change.
+    int lookups_left_ = 0;        ///< How often the acknowledged writes are still to be looked up after a change.
+    bool counts_change_ = false;  ///< They are looked up after a change, not after the start.
     std::uint64_t changes_ = 0;
 
     // Of the change that is under way.

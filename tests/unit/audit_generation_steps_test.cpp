@@ -119,6 +119,15 @@ TEST_F(generation_steps_test, lost_writes_are_looked_for_as_often_as_asked) {
     EXPECT_EQ(ports.log, "hints 1025 lost recorded lost recorded lost recorded ");
 }
 
+TEST_F(generation_steps_test, lost_writes_are_looked_for_after_the_start) {
+    ASSERT_TRUE(std::holds_alternative<step::find_lost_writes>(steps.on_state(current(1'025))))
+        << "a write may have been acknowledged by the server before";
+    steps.on_lost_writes(true);
+    steps.on_state(current(1'025));
+    steps.on_lost_writes(true);
+    EXPECT_EQ(steps.changes(), 0U) << "this gateway has seen no change";
+}
+
 TEST_F(generation_steps_test, newer_floor_on_a_majority_shows_a_replaced_server) {
     steps.on_state(current(1'025));
     ports.statuses[0].floor_epoch = epoch{2'049};
