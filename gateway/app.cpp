@@ -9,6 +9,7 @@
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/config/file_limit.hpp>
+#include <gateway/config/secrets.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/transport/server.hpp>
@@ -152,7 +153,7 @@ void forbid_core_dumps() {
 int serve(const config& cfg, const config_source& source) {
     start_logging(cfg.log);
     if (!cfg.log.core_dumps) forbid_core_dumps();
-    warn_of_expired_certificates(cfg);
+    log_warnings(cfg);
     if (const auto exposed = find_exposure_fault(cfg))
         spdlog::warn("--insecure: {}; only a proxy that does what is missing may reach this port", *exposed);
     const process_signals signals;  // before any thread, so that all of them inherit the mask
@@ -164,7 +165,9 @@ int serve(const config& cfg, const config_source& source) {
         return exit_bad_config;
     }
     memory_budgets memory(cfg.http.bodies_max_bytes, cfg.http.answers_max_bytes);
-    pg::database database(cfg.postgres, memory.answers);
+    postgres_config postgres = cfg.postgres;
+    postgres.password = take_secret_variable("PGPASSWORD");
+    pg::database database(postgres, memory.answers);
     if (const auto ready = database.check(); !ready) {
         spdlog::critical("PostgreSQL: {}", ready.error().detail);
         return exit_unavailable;

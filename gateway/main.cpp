@@ -6,10 +6,14 @@
 #include <gateway/app.hpp>
 #include <gateway/cli/commands.hpp>
 #include <gateway/config/conninfo.hpp>
+#include <gateway/config/reader.hpp>
 #include <gateway/devstack/dev.hpp>
 #include <gateway/devstack/ports.hpp>
 #include <gateway/devstack/process.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/logging.hpp>
+#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -35,7 +39,7 @@ std::optional<config> read_config(const std::filesystem::path& file, exposure_ru
     std::cerr << file.string() << " has "
               << (faults.size() == 1 ? "a fault" : std::to_string(faults.size()) + " faults") << ":\n";
     for (const auto& fault : faults)
-        std::cerr << "  " << fault << "\n";
+        std::cerr << "  " << runtime::make_printable(fault) << "\n";
     return std::nullopt;
 }
 
@@ -138,7 +142,7 @@ int run(int argc, char** argv) {
     app.require_subcommand(1);
     app.footer(
         "Exit codes: 0 done, 1 failed, 64 wrong arguments, 69 PostgreSQL, Redis or the gateway cannot be reached or is "
-        "incompatible, 78 faulty configuration; `fencegate lock --help` has its own.\n"
+        "incompatible, 78 faulty configuration; verify, lock and elect have their own, which their --help lists.\n"
         "Example:\n  fencegate dev          runs a complete stack on this machine");
     arguments given;
 
@@ -195,7 +199,12 @@ int run(int argc, char** argv) {
 
     const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
     if (argc > 1 && *argv[1] != '-' && app.get_subcommands(is_named).empty()) {
-        std::cerr << "fencegate: there is no command " << argv[1] << "\nRun with --help for more information.\n";
+        std::vector<std::string> names;
+        for (const CLI::App* command : app.get_subcommands({}))
+            names.push_back(command->get_name());
+        const auto meant = config_reader::nearest(argv[1], names);
+        std::cerr << "fencegate: there is no command " << argv[1] << (meant ? "; did you mean " + *meant + "?" : "")
+                  << "\nRun with --help for more information.\n";
         return exit_usage;
     }
     try {
@@ -204,6 +213,7 @@ int run(int argc, char** argv) {
         return app.exit(e) == 0 ? exit_ok : exit_usage;
     }
     if (const auto code = client_commands.run()) return *code;
+    start_logging({.json = false});  // serve starts its own with the settings of its file
     if (dev_command->parsed()) {
         spdlog::set_level(spdlog::level::warn);
         return devstack::run(given.dev);
@@ -252,7 +262,7 @@ int main(int argc, char** argv) {
     try {
         return run(argc, argv);
     } catch (const std::exception& e) {
-        std::cerr << "fencegate: " << e.what() << "\n";
+        std::cerr << "fencegate: " << runtime::make_lines_printable(e.what()) << "\n";
         return exit_failed;
     }
 }

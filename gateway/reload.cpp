@@ -27,7 +27,9 @@ result<std::shared_ptr<const http::tls_context>> make_tls(const config& cfg) {
     return std::shared_ptr<const http::tls_context>();
 }
 
-void warn_of_expired_certificates(const config& cfg) {
+void log_warnings(const config& cfg) {
+    for (const auto& warning : cfg.warnings)
+        spdlog::warn("{}", warning);
     for (const auto& fault : find_expired_certificates(cfg.tls))
         spdlog::warn("{}", fault);
 }
@@ -63,6 +65,10 @@ bool config_reload::apply() {
     const auto exposed = find_exposure_fault(next);
     if (faults.empty() && exposed && source_.exposure == exposure_rule::refuse)
         faults.push_back("http.address: " + *exposed + "; another address takes effect at a restart");
+    // A file that lost its section auth, or was cut off, must not open the gateway.
+    if (next.auth.is_keyless() && !running_.auth.is_keyless())
+        faults.push_back(
+            "auth: has no credentials any more, so that every caller might do everything; this takes a restart");
     auto tls = tls_;
     if (faults.empty() && next.tls != running_.tls) {
         const auto made = make_tls(next);
@@ -78,15 +84,11 @@ bool config_reload::apply() {
     lease_keys_.set_keys(next.lease.signing_key, next.lease.verification_keys);
     set_log_level(next.log.level);
     tls_ = std::move(tls);
-    const bool had_credentials = !running_.auth.is_keyless();
     running_ = std::move(next);
     spdlog::info("configuration reloaded; changed: {}", changed.empty() ? "nothing" : join(changed));
     const std::vector<std::string> waiting = find_restart_only_changes(running_, wanted);
     if (!waiting.empty()) spdlog::warn("configuration: a restart is needed for: {}", join(waiting));
-    if (running_.auth.is_keyless() && had_credentials)
-        spdlog::warn(
-            "configuration: auth has no credentials any more: every caller is the principal dev and may do all");
-    warn_of_expired_certificates(running_);
+    log_warnings(wanted);
     return true;
 }
 

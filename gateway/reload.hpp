@@ -51,7 +51,8 @@ class config_reload {
 /// Makes the TLS of a configuration; null without http.tls. Errors: as tls_context::create.
 result<std::shared_ptr<const http::tls_context>> make_tls(const config& cfg);
 
-/// Logs a warning for each certificate of http.tls that callers would refuse because of its dates.
-void warn_of_expired_certificates(const config& cfg);
+/// Logs the warnings of a configuration, and one for each certificate of http.tls that callers would refuse because of its
+/// dates.
+void log_warnings(const config& cfg);
 
 }  // namespace fencegate

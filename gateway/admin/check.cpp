@@ -193,6 +193,8 @@ int check(const config& cfg) {
     report.add(true, "signing key", lockcore::hmac_sha256::id_of(cfg.lease.signing_key) + " signs lease ids");
     for (const std::string& key : cfg.lease.verification_keys)
         report.add(true, "verification key", lockcore::hmac_sha256::id_of(key) + " is accepted too");
+    for (const std::string& warning : cfg.warnings)
+        report.add(true, "permissions", "WARNING: " + warning);
     if (cfg.tls) check_tls(*cfg.tls, report);
     if (const auto exposed = find_exposure_fault(cfg)) report.add(true, "insecure", *exposed + ", or behind a proxy");
     const auto nodes = lockcore::probe_nodes(cfg.locks);

@@ -3,6 +3,7 @@
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/storage_generation.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -37,13 +38,13 @@ int fence_all(const std::string& conninfo, const std::string& reason) {
             }
             std::this_thread::sleep_for(poll_interval);
         }
-        std::cerr << "fencegate fence-all: no gateway has set the floor yet; nothing is let in until one has.\n";
+        runtime::print_error("fence-all", "no gateway has set the floor yet; nothing is let in until one has.");
         return exit_unavailable;
     } catch (const pg::session_lost& e) {
-        std::cerr << "fencegate fence-all: " << e.what() << "\n";
+        runtime::print_error("fence-all", e.what());
         return exit_unavailable;
     } catch (const pg::statement_failed& e) {
-        std::cerr << "fencegate fence-all: " << e.what() << "\n";
+        runtime::print_error("fence-all", e.what());
         return exit_failed;
     }
 }

@@ -3,6 +3,7 @@
 #include <gateway/admin/sql_scripts.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/schema/migrate.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 
@@ -27,10 +28,10 @@ int migrate(const migrate_options& options) {
         for (const std::string& key : extras.proof_keys)
             std::cout << "Lease ids signed with " << lockcore::hmac_sha256::id_of(key) << " are proofs.\n";
         if (!done->recorder_fault.empty())
-            std::cerr << "fencegate migrate: refusals of direct SQL are not recorded: " << done->recorder_fault << "\n";
+            runtime::print_error("migrate", "refusals of direct SQL are not recorded: " + done->recorder_fault);
         return exit_ok;
     }
-    std::cerr << "fencegate migrate: " << done.error().detail << "\n";
+    runtime::print_error("migrate", done.error().detail);
     return done.error().code == errc::storage_unavailable ? exit_unavailable : exit_failed;
 }
 

@@ -19,6 +19,7 @@ std::string_view to_string(open_reason reason) {
 void protection_spans::add(const guard_change& change) {
     if (!recorded_since_us_) recorded_since_us_ = change.at_us;
     if (change.action == "protect") {
+        if (!change.renamed_from.empty()) rename(change.renamed_from, change.table);
         // Its first record may be newer than its protection: `was` says so.
         const bool known = protected_since_.contains(change.table);
         if (!known && change.was.empty()) protected_since_[change.table] = change.since_us.value_or(change.at_us);
@@ -74,6 +75,17 @@ void protection_spans::close(const std::string& table, open_reason reason, std::
     found->second.to_us = at_us;
     if (!from_us_ || at_us > *from_us_) keep(std::move(found->second));
     open_.erase(found);
+}
+
+void protection_spans::rename(const std::string& before, const std::string& table) {
+    if (auto since = protected_since_.extract(before)) {
+        since.key() = table;
+        protected_since_.insert(std::move(since));
+    }
+    if (auto span = open_.extract({before, open_reason::observed})) {
+        span.key().first = span.mapped().table = table;
+        open_.insert(std::move(span));
+    }
 }
 
 void protection_spans::keep(unprotected_span span) {

@@ -61,6 +61,8 @@ class protection_spans {
 
     unprotected_span& open(const guard_change& change, open_reason reason, std::optional<std::int64_t> from_us);
     void close(const std::string& table, open_reason reason, std::int64_t at_us);
+    /// Continues what is known of a table under its new name.
+    void rename(const std::string& before, const std::string& table);
     void keep(unprotected_span span);
 
     std::optional<std::int64_t> from_us_;

@@ -1,5 +1,6 @@
 #include <gateway/admin/report.hpp>
 
+#include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <boost/json/array.hpp>
@@ -32,7 +33,7 @@ std::string time_of(std::int64_t us) {
     return runtime::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::microseconds(us)));
 }
 
-/// Returns when and why changes of a table were not checked, as one line.
+/// Returns when and why changes of a table were not checked, as one line of printable text.
 std::string describe(const unprotected_span& span) {
     std::string out = span.table.empty() ? "every table" : span.table;
     out += " from " + (span.from_us ? time_of(*span.from_us) : "before the first recorded change");
@@ -51,7 +52,7 @@ std::string describe(const unprotected_span& span) {
             break;
     }
     if (!span.principal.empty()) out += ", by " + span.principal;
-    return out;
+    return runtime::make_printable(out);
 }
 
 void append_protection(std::ostream& out, const protection_spans& protection) {
@@ -106,7 +107,8 @@ std::string render_text(const verification_result& found) {
     for (const auto& f : found.findings) {
         if (++counted[f.promise] > findings_in_text_max) continue;
         ++printed;
-        out << "  row " << f.id << ", " << f.resource << " (" << f.promise << "): " << f.reason << "\n";
+        out << "  row " << f.id << ", " << runtime::make_printable(f.resource) << " (" << f.promise
+            << "): " << runtime::make_printable(f.reason) << "\n";
     }
     if (found.broken > printed)
         out << "  and " << found.broken - printed << " more; --json names up to " << findings_max

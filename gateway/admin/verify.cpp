@@ -7,6 +7,8 @@
 #include <gateway/pg/history/guard_changes.hpp>
 #include <gateway/pg/history/history_walk.hpp>
 #include <gateway/pg/schema/cluster.hpp>
+#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <unistd.h>
 
@@ -43,6 +45,7 @@ class progress_bar {
         if (!shown_ || now < next_) return;
         next_ = now + 200ms;
         constexpr int width = 24;
+        constexpr std::size_t name_width = 40;
         std::cerr << "\r\x1b[K";
         if (!partial_ && rows_ > 0) {
             const auto filled = std::min<std::int64_t>(width, rows * width / rows_);
@@ -51,7 +54,8 @@ class progress_bar {
                 std::cerr << (i < filled ? '#' : '.');
             std::cerr << "] ";
         }
-        std::cerr << rows << " rows, " << resource.substr(0, 40) << std::flush;
+        std::cerr << rows << " rows, " << runtime::truncate_text(runtime::make_printable(resource), name_width)
+                  << std::flush;
     }
 
   private:
@@ -223,7 +227,7 @@ class verification {
 
 int verify(const postgres_config& database, const verify_options& options) {
     const auto fail = [](const std::string& reason) {
-        std::cerr << "fencegate verify: " << reason << "\n";
+        runtime::print_error("verify", reason);
         return could_not_run;
     };
     try {
@@ -238,7 +242,7 @@ int verify(const postgres_config& database, const verify_options& options) {
         auto found = verification(session, options, bounds).run();
         found.took =
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started_at);
-        std::cout << (options.json ? render_json(found) : render_text(found)) << std::flush;
+        std::cout << runtime::prepare_for_stdout(options.json ? render_json(found) : render_text(found)) << std::flush;
         return found.broken == 0 ? proved : broken;
     } catch (const pg::session_lost& e) {
         return fail(std::string("PostgreSQL can't be reached: ") + e.what());

@@ -30,7 +30,6 @@ constexpr unsigned status_unauthorized = 401;
 constexpr std::array<unsigned, 4> denial_statuses{status_unauthorized, 403, 412, 429};
 constexpr std::chrono::seconds sweep_interval{1};
 constexpr std::size_t reason_bytes_max = 1'000;
-constexpr std::string_view no_principal = "-";
 
 bool is_recorded(const http::served_request& request) {
     return !request.in_history && !request.problem.empty() &&
@@ -108,7 +107,7 @@ struct denial_recorder::impl {
         const auto now = system_clock::now();
         const std::string address = canonical_address(request.address.to_string());
         denial_sampler::caller source;
-        if (request.principal != no_principal) source.principal = request.principal;
+        source.principal = request.principal;
         if (source.principal.empty()) source.address = address;
         source.problem = request.problem;
         source.status = request.status;

@@ -67,7 +67,7 @@ class generation_steps {
         lockcore::epoch floor{};
     };
 
-    /// `lookups`: how often, at least twice, the acknowledged writes are looked for after a change. While a request can last,
+    /// `lookups`: how often, at least twice, the acknowledged writes are looked for after a change or the start. While a request can last,
     /// a connection to the replaced server may acknowledge a write that was under way there.
     generation_steps(ports& p, int lookups) : ports_(p), lookups_(lookups) {}
 
@@ -98,8 +98,8 @@ class generation_steps {
     bool current_ = true, replaced_ = false;
     lockcore::epoch floor_{};
     bool floor_known_ = false;
-    int lookups_left_ = 0;        ///< How often the acknowledged writes are still to be looked up after a change.
-    bool counts_change_ = false;  ///< They are looked up after a change, not after the start.
+    int lookups_left_ = 0;        ///< How often the acknowledged writes are still to be looked up.
+    bool counts_change_ = false;  ///< They are looked up because of a change, not of the start.
     std::uint64_t changes_ = 0;
 
     // Of the change that is under way.

@@ -163,6 +163,7 @@ std::string describe(const http_response& problem) {
     } else if (const auto detail = get_text(*document, "detail"); !detail.empty()) {
         out += ": " + detail;
     }
+    if (problem.status == 401) out += "\n  the key of this command comes from FENCEGATE_API_KEY or --api-key-file";
     return out + "\n  request_id " + get_text(*document, "request_id");
 }
 

@@ -6,6 +6,7 @@
 #include <gateway/cli/status.hpp>
 #include <gateway/cli/time_argument.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <CLI/CLI.hpp>
 
@@ -148,7 +149,7 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
         ->type_name("FILE");
     command
         .add_option("--cell", gateway_.cell,
-                    "Cell for which the requests are: another one refuses them, and a proxy leads by it")
+                    "Cell for which the requests are: another one refuses them, and a proxy routes by it")
         ->type_name("N")
         ->check(CLI::Range(0U, 65'535U));
     add_duration(command, "--timeout", gateway_.timeout, "How long to wait for each answer [10s]", milliseconds{1});
@@ -309,14 +310,14 @@ std::optional<int> commands::run() {
         try {
             return run(command->get_name());
         } catch (const usage_error& e) {
-            print_error(command->get_name(), e.what());
+            runtime::print_error(command->get_name(), e.what());
             return exit_usage;
         } catch (const gateway_unreachable& e) {
-            print_error(command->get_name(), e.what());
+            runtime::print_error(command->get_name(), e.what());
             return exit_unavailable;
         } catch (const gateway_refusal& e) {
-            print_error(command->get_name(), e.what());
-            return exit_failed;
+            runtime::print_error(command->get_name(), e.what());
+            return e.status == 400 ? exit_usage : exit_failed;
         }
     }
     return std::nullopt;
@@ -347,7 +348,7 @@ int commands::run(const std::string& name) {
         list_history(client(gateway_), history_, json_);
     }
     if (std::cout.flush()) return exit_ok;
-    print_error(name, "the output can't be written");
+    runtime::print_error(name, "the output can't be written");
     return exit_failed;
 }
 

@@ -1,5 +1,7 @@
 #include <gateway/cli/event_reader.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <stdexcept>
 #include <utility>
 
@@ -28,7 +30,7 @@ std::optional<stream_event> event_reader::next() {
             colon == std::string::npos ? std::string_view() : std::string_view(line).substr(colon + 1);
         if (value.starts_with(' ')) value.remove_prefix(1);
         if (field == "event") current_.name = value;
-        if (field == "id") id_ = value;
+        if (field == "id" && !lockcore::has_control_character(value)) id_ = value;
         if (field == "data") {
             if (std::exchange(has_data_, true)) current_.data += '\n';
             current_.data += value;

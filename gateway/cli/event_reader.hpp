@@ -14,7 +14,7 @@ struct stream_event {
 };
 
 /// Parses a text/event-stream (WHATWG HTML, 9.2) that arrives in pieces of any size. Reads the fields `event`, `data`
-/// and `id`; skips comments and other fields.
+/// and `id`; skips comments, other fields, and an `id` with a control character, which no header can have.
 class event_reader {
   public:
     /// The most bytes of one event.

@@ -3,6 +3,8 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include <algorithm>
+
 namespace fencegate::cli {
 
 namespace json = boost::json;
@@ -23,6 +25,13 @@ std::optional<std::int64_t> get_integer(const json::object& object, std::string_
     const json::value* found = object.if_contains({name.data(), name.size()});
     if (found == nullptr || !found->is_int64()) return std::nullopt;
     return found->get_int64();
+}
+
+std::optional<std::chrono::milliseconds> get_duration(const json::object& object, std::string_view name) {
+    constexpr std::chrono::milliseconds longest = std::chrono::years{100};
+    const auto count = get_integer(object, name);
+    if (!count) return std::nullopt;
+    return std::chrono::milliseconds(std::clamp<std::int64_t>(*count, -longest.count(), longest.count()));
 }
 
 std::string display_text(const json::object& object, std::string_view name) {

@@ -187,6 +187,9 @@ void http_exchange::throw_transfer_error() const {
             throw gateway_unreachable("the certificate of " + origin + " is not trusted: " + text);
         case CURLE_SSL_CONNECT_ERROR:
             throw gateway_unreachable("no TLS connection to " + origin + ": " + text);
+        case CURLE_COULDNT_CONNECT:
+            throw gateway_unreachable("no answer from " + origin + ": " + text +
+                                      "; --url or FENCEGATE_URL names the gateway");
         case CURLE_OPERATION_TIMEDOUT:
             throw_timeout();
         default:

@@ -6,6 +6,7 @@
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/random.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -38,8 +39,8 @@ std::string describe_holder(const json::object& refusal) {
               ", fencing token " + std::to_string(*token);
     }
     const bool occupied = refusal.contains("nodes");  // the key holds a value that is not a lease
-    if (const auto left = get_integer(refusal, "remaining_ms"); left.value_or(0) > 0 && !occupied) {
-        out += (out.empty() ? "" : ", ") + std::string("its lease ends in ") + format_duration(milliseconds(*left)) +
+    if (const auto left = get_duration(refusal, "remaining_ms"); left > milliseconds{0} && !occupied) {
+        out += (out.empty() ? "" : ", ") + std::string("its lease ends in ") + format_duration(*left) +
                " unless it is renewed";
     }
     return out;
@@ -48,8 +49,8 @@ std::string describe_holder(const json::object& refusal) {
 boot_clock::time_point compute_valid_until(const json::object& lease, boot_clock::time_point sent_at) {
     // validity_ms counts from the moment when the gateway sent the response. That was no earlier than the request was
     // sent, plus the served_ms that the gateway took; how long the response travelled is not known.
-    const milliseconds validity{get_integer(lease, "validity_ms").value_or(0)};
-    const milliseconds served{std::max<std::int64_t>(get_integer(lease, "served_ms").value_or(0), 0)};
+    const milliseconds validity = get_duration(lease, "validity_ms").value_or(milliseconds{0});
+    const milliseconds served = std::max(get_duration(lease, "served_ms").value_or(milliseconds{0}), milliseconds{0});
     const auto elapsed = boot_clock::now() - sent_at;
     return sent_at + std::min<boot_clock::duration>(served, elapsed) + validity;
 }
@@ -70,7 +71,7 @@ lease_stream::confirmation read_confirmation(const http_response& response, boot
 }  // namespace
 
 void print_message(const lock_options& options, const std::string& message) {
-    print_error(options.elect ? "elect" : "lock", message);
+    runtime::print_error(options.elect ? "elect" : "lock", message);
 }
 
 std::string make_holder_name() {
@@ -166,7 +167,7 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
                               "waiting for " + join_names(options_.resources) + (holder.empty() ? "" : ", " + holder));
             // A request that was answered early must not be repeated without a pause.
             const bool waited = boot_clock::now() - sent_at_ >= wait / 2;
-            wait = std::min(milliseconds(get_integer(problem, "max_wait_ms").value_or(0)), time_left());
+            wait = std::min(get_duration(problem, "max_wait_ms").value_or(milliseconds{0}), time_left());
             if (wait <= milliseconds{0} || !waited) pause = poll_pause;
             retry_pause = retry_pause_first;
         } else if (temporary) {

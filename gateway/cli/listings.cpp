@@ -3,6 +3,7 @@
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/output.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -30,7 +31,7 @@ std::string format_holder(const json::object& item) {
 }
 
 std::vector<cell> make_lease_line(const json::object& lease) {
-    const std::chrono::milliseconds left(get_integer(lease, "remaining_ms").value_or(0));
+    const auto left = get_duration(lease, "remaining_ms").value_or(std::chrono::milliseconds{0});
     return {display_text(lease, "resource"), format_holder(lease), display_text(lease, "fencing_token"),
             cell(format_duration(left), left < std::chrono::seconds(1) ? colour::yellow : colour::none),
             display_text(lease, "hold_count")};
@@ -65,7 +66,7 @@ void print_pages(const client& gateway, std::string_view path, parameters filter
             if (style.table)
                 lines.push_back(make_line(item.as_object()));
             else
-                std::cout << json::serialize(item) << "\n";
+                std::cout << runtime::prepare_for_stdout(json::serialize(item)) << "\n";
         }
         if (style.table) output_table.print(lines);
         std::cout.flush();
@@ -143,8 +144,9 @@ void print_history_csv(const client& gateway, const history_filter& filter) {
     parameters filters = make_filters(filter);
     filters.emplace_back("order", filter.ascending ? "asc" : "");
     filters.emplace_back("limit", filter.limit ? std::to_string(*filter.limit) : "");
+    runtime::csv_filter filter_csv(runtime::is_terminal_stdout());
     gateway.download(make_target("/v1/history", filters), "text/csv",
-                     [](std::string_view piece) { std::cout << piece; });
+                     [&](std::string_view piece) { std::cout << filter_csv.take(piece); });
 }
 
 void follow_history(const client& gateway, const history_filter& filter, bool json_lines) {
@@ -154,7 +156,7 @@ void follow_history(const client& gateway, const history_filter& filter, bool js
         if (style.table)
             events.print({make_history_line(json::parse(event.data).as_object())});
         else
-            std::cout << event.data << "\n";
+            std::cout << runtime::prepare_for_stdout(event.data) << "\n";
         return static_cast<bool>(std::cout.flush());
     });
 }

@@ -10,6 +10,7 @@
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -161,7 +162,7 @@ class lock_run {
         const auto granted_at = boot_clock::now();
         // The response took long, perhaps before the gateway granted the lease. A confirmation may prove a longer
         // validity.
-        if (!ended && time_until(valid_until_) < milliseconds(get_integer(lease, "validity_ms").value_or(0)) / 2)
+        if (!ended && time_until(valid_until_) < get_duration(lease, "validity_ms").value_or(milliseconds{0}) / 2)
             co_await confirm(gateway_.timeout());
         if (phase_ != phase::acquiring) co_return;
         if (!ended && (options_.every || options_.at_least)) {
@@ -217,7 +218,7 @@ class lock_run {
                                         display_text(lease, "fencing_token"));
         if (has_command()) return command_.start(options_.command, variables, handled_signals_);
         for (const auto& [name, value] : variables)
-            std::cout << name << "=" << value << "\n";
+            std::cout << name << "=" << runtime::prepare_for_stdout(value) << "\n";
         std::cout << std::flush;
         if (isatty(STDERR_FILENO) == 1) print_message(options_, "held until Ctrl-C");
     }
@@ -233,7 +234,7 @@ class lock_run {
         if (phase_ != phase::running) return;
         if (event.name == "renewed") {
             confirm_renewal();
-        } else if (event.name == "released" && get_integer(lease, "hold_left_ms") == 0) {
+        } else if (event.name == "released" && get_duration(lease, "hold_left_ms") == milliseconds{0}) {
             end_command(exit_held_too_long, options_.kill_after, "the lease was held as long as allowed");
         } else if (event.name == "lost" || event.name == "released") {
             handle_lease_loss(get_text(lease, "reason"));
@@ -298,7 +299,7 @@ class lock_run {
     /// The time is counted from `granted_at`, when the lease arrived.
     void arm_hold_end(const json::object& lease, boot_clock::time_point granted_at) {
         milliseconds longest = options_.max_hold.value_or(milliseconds::max());
-        if (const auto left = get_integer(lease, "hold_left_ms")) longest = std::min(longest, milliseconds(*left));
+        if (const auto left = get_duration(lease, "hold_left_ms")) longest = std::min(longest, *left);
         if (longest == milliseconds::max()) return;
         const milliseconds grace = std::min(options_.kill_after, longest / 10);
         const auto end_time = granted_at + longest - grace;

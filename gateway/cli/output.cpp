@@ -14,9 +14,8 @@
 namespace fencegate::cli {
 namespace {
 
-using runtime::character;
-using runtime::read_character;
-using runtime::utf8_scope;
+using runtime::display_width;
+using runtime::truncate_text;
 
 std::string_view escape_code(colour which) {
     switch (which) {
@@ -34,31 +33,6 @@ std::string_view escape_code(colour which) {
     return "";
 }
 
-std::size_t display_width(std::string_view text) {
-    const utf8_scope utf8;
-    std::size_t out = 0;
-    while (!text.empty()) {
-        const character next = read_character(text);
-        out += next.width();
-        text.remove_prefix(next.bytes);
-    }
-    return out;
-}
-
-/// Returns the text, truncated to `width` columns with `…` at its end if it is longer.
-std::string truncate_text(std::string_view text, std::size_t width) {
-    if (display_width(text) <= width) return std::string(text);
-    const utf8_scope utf8;
-    std::size_t end = 0;
-    for (std::size_t used = 1; end < text.size();) {
-        const character next = read_character(text.substr(end));
-        used += next.width();
-        if (used > width) break;
-        end += next.bytes;
-    }
-    return std::string(text.substr(0, end)) + "…";
-}
-
 }  // namespace
 
 output_style detect_output_style(bool json) {
@@ -74,10 +48,6 @@ output_style detect_output_style(bool json) {
 
 cell::cell(std::string content, colour content_colour)
     : text(runtime::make_printable(content)), text_colour(content_colour) {}
-
-void print_error(std::string_view command, std::string_view message) {
-    std::cerr << "fencegate " << command << ": " << runtime::make_lines_printable(message) << "\n" << std::flush;
-}
 
 std::string colourize(std::string_view text, colour text_colour, bool colours) {
     if (!colours || text_colour == colour::none) return std::string(text);

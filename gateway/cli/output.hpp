@@ -29,9 +29,6 @@ struct cell {
     colour text_colour;
 };
 
-/// Prints a message about a command to standard error, without what could control the terminal.
-void print_error(std::string_view command, std::string_view message);
-
 /// Returns the text between the escape codes of a colour; unchanged when `colours` is false.
 std::string colourize(std::string_view text, colour text_colour, bool colours);
 

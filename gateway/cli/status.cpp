@@ -4,6 +4,8 @@
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <boost/json.hpp>
 
@@ -43,13 +45,13 @@ std::string format_latency(const json::object& node) {
 
 std::vector<cell> make_node_line(const json::object& node) {
     const std::string state = get_text(node, "state");
-    const auto quarantine = get_integer(node, "quarantine_left_ms").value_or(0);
+    const auto quarantine = get_duration(node, "quarantine_left_ms").value_or(std::chrono::milliseconds{0});
     const auto keys_without_ttl = get_integer(node, "keys_without_ttl");
     return {get_text(node, "name"),
             cell(state, state_colour(state)),
             display_text(node, "epoch"),
             format_latency(node),
-            quarantine > 0 ? format_duration(std::chrono::milliseconds(quarantine)) : "-",
+            quarantine > std::chrono::milliseconds{0} ? format_duration(quarantine) : "-",
             cell(display_text(node, "keys_without_ttl"), keys_without_ttl.value_or(0) > 0 ? colour::red : colour::none),
             display_text(node, "detail")};
 }
@@ -60,7 +62,7 @@ std::string describe_signing_keys(const json::object& keys) {
     const json::array& others = keys.at("verification").as_array();
     for (const auto& other : others)
         text += (&other == others.begin() ? "; accepted too: " : ", ") + std::string(other.as_string());
-    return text;
+    return runtime::make_printable(text);
 }
 
 }  // namespace
@@ -75,14 +77,14 @@ int show_status(const client& gateway, bool json_lines) {
     if (style.table) {
         std::cout << gateway.address().origin() << gateway.address().base << "  "
                   << colourize(ready ? "ready" : "not ready", ready ? colour::green : colour::red, style.colours)
-                  << (version.empty() ? "" : "  version " + version) << "\n";
+                  << (version.empty() ? "" : "  version " + runtime::make_printable(version)) << "\n";
     } else {
         json::object line{{"gateway", gateway.address().origin() + gateway.address().base}, {"ready", ready}};
         line["version"] = version.empty() ? json::value() : json::value(version);
-        std::cout << json::serialize(line) << "\n";
+        std::cout << runtime::prepare_for_stdout(json::serialize(line)) << "\n";
     }
     std::cout.flush();
-    if (!ready) print_error("status", describe(readiness));
+    if (!ready) runtime::print_error("status", describe(readiness));
 
     const json::value response = gateway.get("/v1/nodes");
     std::vector<std::vector<cell>> lines;
@@ -90,8 +92,11 @@ int show_status(const client& gateway, bool json_lines) {
         if (style.table)
             lines.push_back(make_node_line(node.as_object()));
         else
-            std::cout << json::serialize(node) << "\n";
+            std::cout << runtime::prepare_for_stdout(json::serialize(node)) << "\n";
     }
+    // A gateway of an earlier version does not show the keys.
+    const json::value* const keys = response.as_object().if_contains("signing_keys");
+    const auto cell_number = get_integer(response.as_object(), "cell").value_or(0);
     if (style.table) {
         table({{"node"},
                {"state"},
@@ -102,11 +107,11 @@ int show_status(const client& gateway, bool json_lines) {
                {"detail", false, 1}},
               std::cout, style)
             .print(lines);
-        // A gateway of an earlier version does not show them.
-        if (const json::value* keys = response.as_object().if_contains("signing_keys"))
-            std::cout << describe_signing_keys(keys->as_object()) << "\n";
-        if (const auto cell = get_integer(response.as_object(), "cell").value_or(0); cell != 0)
-            std::cout << "cell " << cell << "\n";
+        if (keys != nullptr) std::cout << describe_signing_keys(keys->as_object()) << "\n";
+        if (cell_number != 0) std::cout << "cell " << cell_number << "\n";
+    } else if (keys != nullptr) {
+        const json::object line{{"signing_keys", *keys}, {"cell", cell_number}};
+        std::cout << runtime::prepare_for_stdout(json::serialize(line)) << "\n";
     }
     return ready ? exit_ok : exit_failed;
 }

@@ -75,7 +75,10 @@ std::string tick_key(const std::string& resource) {
 }
 
 bool is_same_tick(system_clock::time_point previous, system_clock::time_point now, std::chrono::milliseconds every) {
-    return std::chrono::abs(now - previous) * 2 < every;
+    // In milliseconds: in nanoseconds the times that a gateway may send are too far apart for a number of 64 bits.
+    using std::chrono::milliseconds;
+    const auto difference = std::chrono::floor<milliseconds>(now) - std::chrono::floor<milliseconds>(previous);
+    return std::chrono::abs(difference) * 2 < every;
 }
 
 asio::awaitable<std::optional<lock_refusal>> begin_tick(gateway_call call, std::string resource, std::int64_t token,

@@ -1,8 +1,18 @@
 #include <gateway/config/auth.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <algorithm>
 
 namespace fencegate {
+
+bool verify_alike(jwt_config a, const jwt_config& b) {
+    a.keys = b.keys;
+    a.jwks_url = b.jwks_url;
+    a.jwks_ca_file = b.jwks_ca_file;
+    a.refresh = b.refresh;
+    return a == b;
+}
 
 bool is_resource_prefix(std::string_view text) {
     const bool allowed = std::ranges::all_of(text, [](char c) {
@@ -14,8 +24,7 @@ bool is_resource_prefix(std::string_view text) {
 }
 
 bool is_plain_name(std::string_view text, std::size_t bytes_max) {
-    return !text.empty() && text.size() <= bytes_max &&
-           std::ranges::none_of(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+    return !text.empty() && text.size() <= bytes_max && !lockcore::has_control_character(text);
 }
 
 }  // namespace fencegate

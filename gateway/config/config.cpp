@@ -121,7 +121,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                       {"max_ttl_ms", duration(cfg.locks.max_ttl, lockcore::ttl_min, 1h)},
                       {"answer_bound_ms", duration(cfg.locks.answer_bound, 1ms, 10s)},
                       {"max_wait_ms", duration(cfg.locks.max_wait, 0ms, 1h)},
-                      {"max_renewals", integer(cfg.locks.max_renewals, 0, 4'294'967'295)},
+                      {"max_renewals", integer(cfg.locks.max_renewals, 0, lockcore::renewals_counted)},
                       {"max_hold_ms", duration(cfg.locks.max_hold, lockcore::ttl_min, 365 * 24h)},
                       {"handoff_max", integer(cfg.locks.handoff_max, 0, 1'000)},
                       {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
@@ -295,10 +295,13 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
         check_bodies(cfg.http, found);
         check_postgres(cfg.postgres, found);
         check_history(cfg.history, found);
+        if (!found.covers("postgres.conninfo") && has_password(cfg.postgres.conninfo))
+            found.check_permissions("postgres.conninfo", file);
     } catch (const YAML::Exception& e) {
         found.add(file.string() + ":" + std::to_string(e.mark.line + 1), "is not valid YAML: " + e.msg);
     }
     faults = found.all();
+    cfg.warnings = found.warnings();
     return cfg;
 }
 

@@ -55,6 +55,8 @@ struct http_config {
 struct postgres_config {
     /// libpq connection string, `host=… dbname=… user=…`. May contain a password, so it is never logged. No default.
     std::string conninfo;
+    /// PGPASSWORD, for a conninfo without a password; `serve` sets it. Never logged.
+    std::string password;
     /// Worker threads, one connection each. Isolated writes have up to as many connections again, as do reads; one more
     /// connection looks up idempotency keys. 1 to 64.
     unsigned connections = 4;
@@ -123,6 +125,8 @@ struct config {
     auth_config auth;
     /// The section http.tls; empty: HTTP without TLS. Not in http_config, of which each thread has a copy.
     std::optional<tls_config> tls;
+    /// Files with secrets that every user of this machine may access, each "path: what to do".
+    std::vector<std::string> warnings;
 };
 
 /// The faults of a configuration, each "path: what is wrong".

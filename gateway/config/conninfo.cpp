@@ -57,6 +57,14 @@ bool may_misread_password(const std::string& conninfo) {
     return rest.substr(0, rest.find('?')).find('@') != std::string_view::npos;
 }
 
+bool has_password(const std::string& conninfo) {
+    const options_ptr parsed(PQconninfoParse(conninfo.c_str(), nullptr), &PQconninfoFree);
+    for (const auto* option = parsed.get(); option != nullptr && option->keyword != nullptr; ++option) {
+        if (option->val != nullptr && std::string_view(option->keyword) == "password") return true;
+    }
+    return false;
+}
+
 std::optional<std::string> find_conninfo_fault(const std::string& conninfo) {
     char* error = nullptr;
     const options_ptr parsed(PQconninfoParse(conninfo.c_str(), &error), &PQconninfoFree);

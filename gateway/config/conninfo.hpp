@@ -8,6 +8,9 @@ namespace fencegate {
 /// Returns whether libpq reads the connection string as a URI, not as keywords with values.
 bool is_connection_uri(const std::string& conninfo);
 
+/// Returns whether a valid connection string has a password, also an empty one.
+bool has_password(const std::string& conninfo);
+
 /// Returns why libpq would refuse the connection string (keywords or URI) before it connects; empty if it would not.
 /// The text names an option that resembles a known one; *** replaces everything else that libpq quotes, because it may be a
 /// part of a password.

@@ -43,7 +43,8 @@ std::string child_path(const std::string& path, const std::string& key) {
 
 std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names) {
     const std::string* best = nullptr;
-    std::size_t best_distance = std::max<std::size_t>(2, written.size() / 3) + 1;
+    // Two letters of three are no likeness.
+    std::size_t best_distance = (written.size() < 4 ? 1 : std::max<std::size_t>(2, written.size() / 3)) + 1;
     for (const auto& name : names) {
         const std::size_t distance =
             name.starts_with(written) && written.size() >= 3 ? 1 : edit_distance(written, name);
@@ -58,6 +59,12 @@ std::optional<std::string> nearest(std::string_view written, const std::vector<s
 
 void fault_list::add(const std::string& path, const std::string& detail) {
     if (paths_.insert(path).second) faults_.push_back(path + ": " + detail);
+}
+
+void fault_list::check_permissions(const std::string& path, const std::filesystem::path& file) {
+    const auto fault = find_permissions_fault(file);
+    if (fault && std::ranges::none_of(warnings_, [&](const auto& earlier) { return earlier.ends_with(*fault); }))
+        warnings_.push_back(path + ": " + *fault);
 }
 
 bool fault_list::covers(std::string_view path) const {
@@ -149,6 +156,7 @@ read_value secret_file(std::string& target, const std::filesystem::path& folder)
         if (!read_scalar(node, path, faults, name)) return;
         if (auto secret = read_secret(folder / name, fault)) {
             target = *secret;
+            faults.check_permissions(path, folder / name);
         } else {
             faults.add(path, fault);
         }
@@ -182,12 +190,13 @@ bool read_integer(const YAML::Node& node, const std::string& path, fault_list& f
     std::int64_t parsed = 0;
     const char* end = written.data() + written.size();
     const auto [stop, error] = std::from_chars(written.data(), end, parsed);
+    const std::string bounds = "between " + std::to_string(least) + " and " + std::to_string(most);
     if (stop != end || error == std::errc::invalid_argument) {
-        faults.add(path, "\"" + written + "\" is not an integer");
+        faults.add(path, "\"" + written + "\" is not an integer " + bounds);
         return false;
     }
     if (error == std::errc::result_out_of_range || parsed < least || parsed > most) {
-        faults.add(path, written + " is not between " + std::to_string(least) + " and " + std::to_string(most));
+        faults.add(path, written + " is not " + bounds);
         return false;
     }
     value = parsed;

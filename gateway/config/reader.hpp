@@ -20,13 +20,18 @@ namespace fencegate::config_reader {
 class fault_list {
   public:
     void add(const std::string& path, const std::string& detail);
+    /// Adds a warning if every user of this machine may access `file`, which has a secret; one for each file.
+    void check_permissions(const std::string& path, const std::filesystem::path& file);
     /// Returns whether `path` or a path that contains it has a fault already.
     bool covers(std::string_view path) const;
     bool empty() const { return faults_.empty(); }
     const std::vector<std::string>& all() const { return faults_; }
+    /// What is no fault and has to be mended nevertheless, each "path: what it is".
+    const std::vector<std::string>& warnings() const { return warnings_; }
 
   private:
     std::vector<std::string> faults_;
+    std::vector<std::string> warnings_;
     std::set<std::string, std::less<>> paths_;
 };
 
@@ -51,8 +56,8 @@ read_value list(
 /// Returns a reader for a string that is not empty. No fault contains the value, which may be a secret.
 read_value text(std::string& target);
 
-/// Returns a reader for a secret in the file that a value names. Relative names start at `folder`, the configuration's, so
-/// that they do not depend on where the gateway is started.
+/// Returns a reader for a secret in the file that a value names, whose permissions it checks. Relative names start at
+/// `folder`, the configuration's, so that they do not depend on where the gateway is started.
 read_value secret_file(std::string& target, const std::filesystem::path& folder);
 
 /// A file that a value names. A relative name starts at the configuration's folder.

@@ -5,10 +5,13 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -16,6 +19,12 @@
 #include <span>
 
 namespace fencegate {
+namespace {
+
+/// How long a pipe is waited for.
+constexpr int pipe_wait_ms = 2'000;
+
+}  // namespace
 
 std::optional<std::string> read_text_file(const std::filesystem::path& file, std::size_t bytes_max,
                                           std::string& fault) {
@@ -24,12 +33,19 @@ std::optional<std::string> read_text_file(const std::filesystem::path& file, std
         fault = file.string() + " is a folder";
         return std::nullopt;
     }
-    // Not by a stream, whose buffer would keep the secret.
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    // Not by a stream, whose buffer would keep the secret. The file may be a pipe, such as <(command) of a shell, and a
+    // pipe without a writer must not block.
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     std::string text(bytes_max + 1, '\0');
     std::size_t length = 0;
     ssize_t count = descriptor < 0 ? -1 : 1;
     while (count > 0 && length < text.size()) {
+        pollfd readable{descriptor, POLLIN, 0};
+        if (::poll(&readable, 1, pipe_wait_ms) == 0) {
+            errno = ETIMEDOUT;
+            count = -1;
+            break;
+        }
         count = ::read(descriptor, text.data() + length, text.size() - length);
         if (count > 0) length += static_cast<std::size_t>(count);
     }
@@ -55,6 +71,17 @@ std::optional<std::string> read_secret(const std::filesystem::path& file, std::s
         return std::nullopt;
     }
     return read;
+}
+
+std::optional<std::string> find_permissions_fault(const std::filesystem::path& file) {
+    struct stat found {};
+    if (::stat(file.c_str(), &found) != 0 || !S_ISREG(found.st_mode) || (found.st_mode & S_IRWXO) == 0)
+        return std::nullopt;
+    char mode[8];
+    std::snprintf(mode, sizeof mode, "%04o", found.st_mode & 07777U);
+    return file.string() + " has permissions " + mode +
+           ", with access for every user of this machine; they should be " + "0640 or less (chmod o= " + file.string() +
+           ")";
 }
 
 std::string take_secret_variable(const std::string& name) {

@@ -20,6 +20,10 @@ std::optional<std::string> read_text_file(const std::filesystem::path& file, std
 /// Out: empty if it failed or the text is empty; `fault` then says why, without the text.
 std::optional<std::string> read_secret(const std::filesystem::path& file, std::string& fault);
 
+/// Returns that users other than its owner and its group may access a file, with its mode and what to do; empty if they
+/// may not, or if it is no regular file.
+std::optional<std::string> find_permissions_fault(const std::filesystem::path& file);
+
 /// Returns the value of an environment variable, and overwrites it in the environment of the process, which
 /// /proc/PID/environ shows and child processes inherit. A further call returns the value again, as long as the variable
 /// is set.

@@ -29,6 +29,7 @@ config_reader::read_value verification_key_files(std::vector<std::string>& keys,
         if (i >= verification_keys_max || !config_reader::read_scalar(node, path, faults, name)) return;
         if (auto key = read_secret(folder / name, fault)) {
             keys.push_back(std::move(*key));
+            faults.check_permissions(path, folder / name);
         } else {
             faults.add(path, fault);
         }

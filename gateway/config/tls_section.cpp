@@ -30,6 +30,7 @@ bool check_certificates(const std::string& pem, const std::string& path, fault_l
 
 void check_key(const pem_files& files, bool has_certificate, const std::string& path, fault_list& faults) {
     bool encrypted = false;
+    faults.check_permissions(path, files.key.name);
     const pkey_handle key = read_private_key(files.key.text, &encrypted);
     if (encrypted) return faults.add(path, "is encrypted; the gateway needs the key without a passphrase");
     if (!key) return faults.add(path, "has no readable private key in PEM");

@@ -1,3 +1,4 @@
+#include <gateway/config/secrets.hpp>
 #include <gateway/config/token_keys.hpp>
 
 #include <lockcore/encoding.hpp>
@@ -9,6 +10,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
+#include <openssl/x509.h>
 
 #include <algorithm>
 #include <array>
@@ -132,6 +134,13 @@ key_ptr read_public_key(const json::object& key, token_algorithm algorithm) {
     return nullptr;
 }
 
+std::string fingerprint_of(const EVP_PKEY* key) {
+    std::string der(static_cast<std::size_t>(std::max(i2d_PUBKEY(key, nullptr), 0)), '\0');
+    auto* end = reinterpret_cast<unsigned char*>(der.data());
+    i2d_PUBKEY(key, &end);
+    return sha256_hex(der);
+}
+
 /// Returns what is wrong with a key; empty if it can be used.
 std::string fault_of(const json::object& given, const token_key& key) {
     if (!token_key_set::is_key_id(key.id))
@@ -179,10 +188,11 @@ std::optional<token_key_set> token_key_set::parse(std::string_view text, std::ve
         }
         const auto algorithm = algorithm_of(*key);
         if (!algorithm) continue;
-        token_key read{std::string(text_of(*key, "kid")), *algorithm, read_public_key(*key, *algorithm)};
+        token_key read{std::string(text_of(*key, "kid")), *algorithm, read_public_key(*key, *algorithm), {}};
         std::string fault = fault_of(*key, read);
         if (fault.empty() && out.find(read.id) != nullptr) fault = "has the kid of another key";
         if (fault.empty()) {
+            read.fingerprint = fingerprint_of(read.public_key.get());
             out.keys_.push_back(std::move(read));
         } else {
             faults.push_back(at + fault);

@@ -26,6 +26,7 @@ struct token_key {
     std::string id;             ///< The member `kid`, never empty.
     token_algorithm algorithm;  ///< The only algorithm that this key verifies.
     std::shared_ptr<evp_pkey_st> public_key;
+    std::string fingerprint;  ///< SHA-256 of the public key as SubjectPublicKeyInfo, in hexadecimal.
     friend bool operator==(const token_key& a, const token_key& b);
 };
 

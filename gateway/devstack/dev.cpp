@@ -4,6 +4,7 @@
 #include <gateway/devstack/stack.hpp>
 #include <gateway/devstack/supervisor.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <unistd.h>
 
@@ -75,7 +76,7 @@ int run(const options& chosen) {
                 programs.run();
             }
         } catch (const stack_error& e) {
-            std::cerr << "fencegate dev: " << e.what() << "\n";
+            runtime::print_error("dev", e.what());
             exit = exit_failed;
         }
         ready = false;
@@ -87,7 +88,7 @@ int run(const options& chosen) {
         all->database().remove_socket_folder();
         std::cout << "fencegate dev: stopped; " << folder.string() << " keeps the data" << std::endl;
     } catch (const std::exception& e) {
-        std::cerr << "fencegate dev: " << e.what() << "\n";
+        runtime::print_error("dev", e.what());
         exit = exit_failed;
     }
     return exit;

@@ -15,6 +15,7 @@ struct guard_change {
     std::string principal;                      ///< Empty: not known.
     std::string action;                         ///< protect, unprotect, fault_found or fault_gone.
     std::string table;                          ///< With its schema; empty: a fault that concerns no single table.
+    std::string renamed_from;                   ///< protect: the table's name at the call before; empty: the same.
     std::string mode;                           ///< protect: the new mode.
     std::string was;                            ///< protect, unprotect: the mode before; empty: it was not protected.
     std::optional<std::int64_t> since_us;       ///< protect: when it was called, if that was not recorded then.

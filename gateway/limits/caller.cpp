@@ -17,7 +17,6 @@ void caller::set_limits(const principal_limits& limits, const principal_shares& 
     set(use::waiters, limits.waiters_max > 0 ? limits.waiters_max : shares.waiters);
     set(use::streams, limits.streams_max > 0 ? limits.streams_max : unlimited);
     set(use::history_streams, limits.streams_max > 0 ? limits.streams_max : shares.history_streams);
-    set(use::acquisitions, unlimited);
     leases_max_.store(limits.leases_max, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
     rate_ = make_bucket_size(limits.requests);
@@ -45,11 +44,6 @@ failure no_place_failure(use kind) {
             break;
         case use::history_streams:
             out.detail = "As many streams of the history are open for this principal as its limit or its share allows.";
-            break;
-        case use::acquisitions:
-            out.detail =
-                "The principal holds, or is acquiring, as many leases of this gateway as limits.principal.leases_max "
-                "allows.";
             break;
     }
     return out;

@@ -21,9 +21,8 @@ enum class use {
     waiters,          ///< Calls that wait for a lease.
     streams,          ///< Streams of the history and kept leases.
     history_streams,  ///< Streams of the history.
-    acquisitions,     ///< Calls that acquire a lease.
 };
-inline constexpr std::size_t uses = 5;
+inline constexpr std::size_t uses = 4;
 
 /// The places of a principal whose limits do not say otherwise.
 struct principal_shares {

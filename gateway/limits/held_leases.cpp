@@ -1,6 +1,9 @@
 #include <gateway/limits/held_leases.hpp>
 
 #include <algorithm>
+#include <mutex>
+#include <set>
+#include <unordered_map>
 
 namespace fencegate::limits {
 namespace {
@@ -16,79 +19,156 @@ std::string key_of(std::vector<lockcore::resource_name> resources) {
 
 }  // namespace
 
+/// The calls of one principal that are acquiring the same resources.
+struct held_leases::acquiring_calls {
+    principal_entry* owner;
+    std::size_t calls = 0;
+};
+
+/// A principal with leases or acquisitions. The entries of an unordered_map stay where they are.
+struct held_leases::principal_leases {
+    std::size_t used = 0;  ///< Keys that it holds, is acquiring, or both.
+    std::unordered_map<std::string, acquiring_calls> acquiring;
+};
+
+/// Leases and acquisitions by the key of their resources.
+class held_leases::lease_counts {
+  public:
+    void track(const lockcore::event& e) {
+        if (e.resources.empty()) return;
+        switch (e.kind) {
+            case lockcore::event_kind::lease_granted:
+                return add(e);
+            case lockcore::event_kind::lease_renewed:
+            case lockcore::event_kind::lease_released:
+            case lockcore::event_kind::lease_revoked:
+                break;
+            default:
+                return;
+        }
+        const std::lock_guard lock(mutex_);
+        const auto found = leases_.find(key_of(e.resources));
+        if (found == leases_.end() || found->second.token != e.token) return;
+        if (e.kind != lockcore::event_kind::lease_renewed) return remove(*found);
+        by_end_.erase({found->second.ends_at, &*found});
+        found->second.ends_at = std::max(found->second.ends_at, e.at + e.ttl);
+        by_end_.emplace(found->second.ends_at, &*found);
+    }
+
+    /// Out: null if the principal has `most` leases already; 0: no limit.
+    acquiring_entry* begin_acquisition(const std::string& name, const std::string& key, std::size_t most,
+                                       lockcore::wall_time now) {
+        const std::lock_guard lock(mutex_);
+        remove_expired(now);
+        const auto found = principals_.find(name);
+        const std::size_t used = found == principals_.end() ? 0 : found->second.used;
+        const bool counted =
+            found != principals_.end() && (holds(*found, key) || found->second.acquiring.contains(key));
+        if (most > 0 && used >= most && !counted) return nullptr;
+        auto& owner = found == principals_.end() ? *principals_.try_emplace(name).first : *found;
+        auto& entry = *owner.second.acquiring.try_emplace(key, acquiring_calls{&owner}).first;
+        ++entry.second.calls;
+        if (!counted) ++owner.second.used;
+        return &entry;
+    }
+
+    void end_acquisition(acquiring_entry& entry) {
+        const std::lock_guard lock(mutex_);
+        if (--entry.second.calls > 0) return;
+        principal_entry& owner = *entry.second.owner;
+        const bool held = holds(owner, entry.first);
+        owner.second.acquiring.erase(std::string(entry.first));
+        if (!held) decrement(owner);
+    }
+
+    std::size_t count(const std::string& principal, lockcore::wall_time now) {
+        const std::lock_guard lock(mutex_);
+        remove_expired(now);
+        const auto found = principals_.find(principal);
+        return found == principals_.end() ? 0 : found->second.used;
+    }
+
+  private:
+    struct lease {
+        principal_entry* owner;
+        lockcore::fencing_token token{};
+        lockcore::wall_time ends_at;
+    };
+    using lease_entry = std::pair<const std::string, lease>;
+
+    bool holds(const principal_entry& owner, const std::string& key) const {
+        const auto found = leases_.find(key);
+        return found != leases_.end() && found->second.owner == &owner;
+    }
+
+    void decrement(principal_entry& owner) {
+        if (--owner.second.used == 0) principals_.erase(std::string(owner.first));
+    }
+
+    void add(const lockcore::event& e) {
+        const std::string key = key_of(e.resources);
+        const std::lock_guard lock(mutex_);
+        remove_expired(e.at);
+        if (const auto previous = leases_.find(key); previous != leases_.end()) remove(*previous);
+        if (leases_.size() >= leases_max) return;
+        auto& owner = *principals_.try_emplace(e.actor.principal).first;
+        auto& added = *leases_.emplace(key, lease{&owner, e.token, e.at + e.ttl}).first;
+        by_end_.emplace(added.second.ends_at, &added);
+        if (!owner.second.acquiring.contains(key)) ++owner.second.used;
+    }
+
+    void remove(lease_entry& removed) {
+        principal_entry& owner = *removed.second.owner;
+        by_end_.erase({removed.second.ends_at, &removed});
+        const bool acquired = owner.second.acquiring.contains(removed.first);
+        leases_.erase(std::string(removed.first));
+        if (!acquired) decrement(owner);
+    }
+
+    void remove_expired(lockcore::wall_time now) {
+        while (!by_end_.empty() && by_end_.begin()->first <= now)
+            remove(*by_end_.begin()->second);
+    }
+
+    std::mutex mutex_;
+    std::unordered_map<std::string, principal_leases> principals_;
+    std::unordered_map<std::string, lease> leases_;
+    std::set<std::pair<lockcore::wall_time, lease_entry*>> by_end_;
+};
+
+held_leases::acquisition::~acquisition() {
+    if (counts_) counts_->end_acquisition(*entry_);
+}
+
+held_leases::held_leases(limiter& limits, lockcore::event_observer& next)
+    : limiter_(limits), next_(next), counts_(std::make_shared<lease_counts>()) {}
+
+held_leases::~held_leases() = default;
+
 void held_leases::on_event(lockcore::event e) {
-    if (limiter_.limits_leases()) track(e);
+    counts_->track(e);
     next_.on_event(std::move(e));
 }
 
-void held_leases::track(const lockcore::event& e) {
-    if (e.resources.empty()) return;
-    switch (e.kind) {
-        case lockcore::event_kind::lease_granted:
-            return add(e);
-        case lockcore::event_kind::lease_renewed:
-        case lockcore::event_kind::lease_released:
-        case lockcore::event_kind::lease_revoked:
-            break;
-        default:
-            return;
+result<held_leases::acquisition> held_leases::admit(const std::shared_ptr<caller>& principal,
+                                                    const std::vector<lockcore::resource_name>& resources,
+                                                    lockcore::wall_time now) {
+    auto* const entry =
+        counts_->begin_acquisition(principal->principal(), key_of(resources), principal->leases_max(), now);
+    if (entry == nullptr) {
+        limiter_.count_refusal(refusal::leases);
+        return make_failure(errc::too_many_requests,
+                            "The principal holds, or is acquiring, as many leases of this gateway as "
+                            "limits.principal.leases_max allows.");
     }
-    const std::lock_guard lock(mutex_);
-    const auto found = leases_.find(key_of(e.resources));
-    if (found == leases_.end() || found->second.token != e.token) return;
-    if (e.kind != lockcore::event_kind::lease_renewed) return remove(found);
-    by_end_.erase({found->second.ends_at, found->first});
-    found->second.ends_at = std::max(found->second.ends_at, e.at + e.ttl);
-    by_end_.emplace(found->second.ends_at, found->first);
-}
-
-void held_leases::add(const lockcore::event& e) {
-    const std::lock_guard lock(mutex_);
-    remove_expired(e.at);
-    const std::string key = key_of(e.resources);
-    if (const auto previous = leases_.find(key); previous != leases_.end()) remove(previous);
-    if (leases_.size() >= leases_max) return;
-    leases_.emplace(key, entry{e.actor.principal, e.token, e.at + e.ttl});
-    by_end_.emplace(e.at + e.ttl, key);
-    ++counts_[e.actor.principal];
-}
-
-void held_leases::remove(entries::iterator lease) {
-    const auto counted = counts_.find(lease->second.principal);
-    if (--counted->second == 0) counts_.erase(counted);
-    by_end_.erase({lease->second.ends_at, lease->first});
-    leases_.erase(lease);
-}
-
-void held_leases::remove_expired(lockcore::wall_time now) {
-    while (!by_end_.empty() && by_end_.begin()->first <= now)
-        remove(leases_.find(by_end_.begin()->second));
-}
-
-result<place> held_leases::admit(const std::shared_ptr<caller>& principal,
-                                 const std::vector<lockcore::resource_name>& resources, lockcore::wall_time now) {
-    const std::size_t most = principal->leases_max();
-    if (most == 0) return place();
-    const std::lock_guard lock(mutex_);
-    remove_expired(now);
-    if (holds(principal->principal(), resources)) return place();
-    const auto held = counts_.find(principal->principal());
-    const std::size_t used = (held == counts_.end() ? 0 : held->second) + principal->count(use::acquisitions);
-    if (used < most) return place(principal, use::acquisitions);
-    limiter_.count_refusal(refusal::leases);
-    return no_place_failure(use::acquisitions);
+    acquisition out;
+    out.counts_ = counts_;
+    out.entry_ = entry;
+    return out;
 }
 
 std::size_t held_leases::count(const std::string& principal, lockcore::wall_time now) {
-    const std::lock_guard lock(mutex_);
-    remove_expired(now);
-    const auto found = counts_.find(principal);
-    return found == counts_.end() ? 0 : found->second;
-}
-
-bool held_leases::holds(const std::string& principal, const std::vector<lockcore::resource_name>& resources) const {
-    const auto found = leases_.find(key_of(resources));
-    return found != leases_.end() && found->second.principal == principal;
+    return counts_->count(principal, now);
 }
 
 }  // namespace fencegate::limits

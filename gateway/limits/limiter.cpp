@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 namespace fencegate::limits {
 namespace {
@@ -25,8 +26,8 @@ const principal_limits& limits_of(const limits_config& limits, const std::string
     return own == limits.principals.end() ? limits.principal : own->second;
 }
 
-std::uint64_t hash_of(std::string_view credential) {
-    return std::hash<std::string_view>()(credential);
+std::uint64_t hash_of(std::string_view text) {
+    return std::hash<std::string_view>()(text);
 }
 
 }  // namespace
@@ -89,7 +90,6 @@ void limiter::set_limits(const limits_config& limits, bool one_principal) {
         each.requests = requests;
         each.failures = failures;
     }
-    const auto limits_leases = [](const principal_limits& of) { return of.leases_max > 0; };
     const std::lock_guard lock(mutex_);
     limits_ = limits;
     one_principal_ = one_principal;
@@ -98,8 +98,6 @@ void limiter::set_limits(const limits_config& limits, bool one_principal) {
                                                share_of(places_.history_streams)};
     limits_requests_ = requests.is_limited();
     limits_failures_ = failures.is_limited();
-    limits_leases_ = limits_leases(limits.principal) ||
-                     std::ranges::any_of(limits.principals, [&](const auto& own) { return limits_leases(own.second); });
     callers_.for_each([this](const std::shared_ptr<caller>& known) {
         known->set_limits(limits_of(limits_, known->principal()), shares_);
     });
@@ -137,34 +135,52 @@ result<void> limiter::admit_credential(const boost::asio::ip::address& peer, std
         const std::lock_guard lock(own.mutex);
         const address_entry& entry = own.addresses.find_or_add(key);
         level = entry.failures.level(own.failures, now);
-        if (level.admitted ||
-            std::ranges::find(entry.valid_credentials, hash_of(credential)) != entry.valid_credentials.end())
-            return {};
+        if (level.admitted) return {};
+        const auto& known = entry.valid_credentials;
+        if (std::ranges::find(known, hash_of(credential), &valid_credential::credential) != known.end()) return {};
     }
     count_refusal(refusal::failed_authentications);
     return too_many("Too many credentials from this address were not valid; this one was not checked.",
                     level.retry_after);
 }
 
-void limiter::note_authentication(const boost::asio::ip::address& peer, std::string_view credential, bool valid,
-                                  time_point now) {
+void limiter::note_valid_credential(const boost::asio::ip::address& peer, std::string_view credential,
+                                    std::string_view principal) {
     if (!limits_failures_.load(std::memory_order_relaxed)) return;
     const address_key key = key_of(peer);
-    const std::uint64_t hash = hash_of(credential);
+    const valid_credential noted{hash_of(credential), hash_of(principal)};
+    shard& own = shard_of(key);
+    const std::lock_guard lock(own.mutex);
+    auto& known = own.addresses.find_or_add(key).valid_credentials;
+    if (std::ranges::find(known, noted.credential, &valid_credential::credential) != known.end()) return;
+    if (known.size() >= credentials_max) remove_one(known, noted.principal);
+    known.push_back(noted);
+}
+
+void limiter::remove_one(std::vector<valid_credential>& known, std::uint64_t principal) {
+    std::unordered_map<std::uint64_t, std::size_t> counts;
+    for (const valid_credential& each : known)
+        ++counts[each.principal];
+    std::size_t most = counts[principal];
+    for (const valid_credential& each : known) {
+        if (counts[each.principal] <= most) continue;
+        most = counts[each.principal];
+        principal = each.principal;
+    }
+    known.erase(std::ranges::find(known, principal, &valid_credential::principal));
+}
+
+void limiter::note_failed_authentication(const boost::asio::ip::address& peer, std::string_view credential,
+                                         time_point now) {
+    if (!limits_failures_.load(std::memory_order_relaxed)) return;
+    const address_key key = key_of(peer);
     shard& own = shard_of(key);
     const std::lock_guard lock(own.mutex);
     address_entry& entry = own.addresses.find_or_add(key);
-    auto& known = entry.valid_credentials;
-    const auto found = std::ranges::find(known, hash);
-    if (!valid) {
-        // A key that was removed from the configuration is no longer exempt.
-        if (found != known.end()) known.erase(found);
-        entry.failures.take(own.failures, now);
-    } else if (found == known.end() && known.size() < credentials_max) {
-        known.push_back(hash);
-    } else if (found == known.end()) {
-        known[entry.next_replaced++ % credentials_max] = hash;
-    }
+    // A key that was removed from the configuration is no longer exempt.
+    const std::uint64_t hash = hash_of(credential);
+    std::erase_if(entry.valid_credentials, [hash](const valid_credential& known) { return known.credential == hash; });
+    entry.failures.take(own.failures, now);
 }
 
 result<void> limiter::admit_principal(caller& principal, time_point now, rate_fields& fields) {

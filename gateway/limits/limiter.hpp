@@ -70,9 +70,11 @@ class limiter {
     ///
     /// Errors: errc::too_many_requests.
     result<void> admit_credential(const boost::asio::ip::address& peer, std::string_view credential, time_point now);
-    /// Notes the result of a verification.
-    void note_authentication(const boost::asio::ip::address& peer, std::string_view credential, bool valid,
-                             time_point now);
+    /// Notes that a credential of `principal` is valid.
+    void note_valid_credential(const boost::asio::ip::address& peer, std::string_view credential,
+                               std::string_view principal);
+    /// Counts a credential that is not valid.
+    void note_failed_authentication(const boost::asio::ip::address& peer, std::string_view credential, time_point now);
     /// Counts a request of an authenticated principal. Adds the fields of its answer.
     ///
     /// Errors: errc::too_many_requests.
@@ -86,8 +88,6 @@ class limiter {
     std::uint64_t refused(refusal kind) const {
         return refused_[static_cast<std::size_t>(kind)].load(std::memory_order_relaxed);
     }
-    /// Returns whether any principal may hold only a limited number of leases.
-    bool limits_leases() const { return limits_leases_.load(std::memory_order_relaxed); }
     bool has_one_principal() const { return one_principal_.load(std::memory_order_relaxed); }
 
   private:
@@ -95,11 +95,16 @@ class limiter {
     static constexpr std::size_t credentials_max = 256;
     static constexpr std::size_t shard_count = 16;
 
+    /// Hashes of a credential and of its principal.
+    struct valid_credential {
+        std::uint64_t credential = 0, principal = 0;
+    };
     struct address_entry {
         request_bucket requests, failures;
-        std::vector<std::uint64_t> valid_credentials;  ///< Hashes; the oldest is replaced.
-        std::size_t next_replaced = 0;
+        std::vector<valid_credential> valid_credentials;  ///< The oldest first.
     };
+    /// Removes the oldest credential of the principal that has most; of `principal`, if no other has more.
+    static void remove_one(std::vector<valid_credential>& known, std::uint64_t principal);
     struct address_hash {
         std::size_t operator()(const address_key& key) const;
     };
@@ -113,7 +118,7 @@ class limiter {
     const principal_shares places_;
     std::array<shard, shard_count> shards_;
     /// Without a limit, no map is used.
-    std::atomic<bool> limits_requests_{false}, limits_failures_{false}, limits_leases_{false};
+    std::atomic<bool> limits_requests_{false}, limits_failures_{false};
     std::atomic<bool> one_principal_{false};
     std::mutex mutex_;  ///< Guards the limits and the principals.
     limits_config limits_;

@@ -33,8 +33,34 @@ character read_character(std::string_view text) {
     std::mbstate_t state{};
     wchar_t code = 0;
     const std::size_t bytes = std::mbrtowc(&code, text.data(), text.size(), &state);
-    if (bytes == 0 || bytes > text.size()) return {};
+    // glibc reads the longer forms of the first UTF-8 too, which are no characters of Unicode.
+    constexpr wchar_t last_character = 0x10FFFF;
+    if (bytes == 0 || bytes > text.size() || code > last_character) return {};
     return {bytes, code};
+}
+
+std::size_t display_width(std::string_view text) {
+    const utf8_scope utf8;
+    std::size_t out = 0;
+    while (!text.empty()) {
+        const character next = read_character(text);
+        out += next.width();
+        text.remove_prefix(next.bytes);
+    }
+    return out;
+}
+
+std::string truncate_text(std::string_view text, std::size_t width) {
+    if (display_width(text) <= width) return std::string(text);
+    const utf8_scope utf8;
+    std::size_t end = 0;
+    for (std::size_t used = 1; end < text.size();) {
+        const character next = read_character(text.substr(end));
+        used += next.width();
+        if (used > width) break;
+        end += next.bytes;
+    }
+    return std::string(text.substr(0, end)) + "…";
 }
 
 std::string make_printable(std::string_view text) {

@@ -34,6 +34,12 @@ struct character {
 /// Reads the first character of a text that is not empty, within a utf8_scope.
 character read_character(std::string_view text);
 
+/// Returns the columns that the text takes on a terminal.
+std::size_t display_width(std::string_view text);
+
+/// Returns the text, truncated to `width` columns with `…` at its end if it is longer.
+std::string truncate_text(std::string_view text, std::size_t width);
+
 /// Returns the text with `?` for each unsafe character, so that a text from elsewhere can't control the terminal.
 std::string make_printable(std::string_view text);
 

@@ -35,6 +35,7 @@ void admission::disconnected(const std::string& reason) {
     ticks_left_ = 0;
     is_first_identification_ = true;
     copying_.reset();
+    failed_copies_ = 0;
     perform(supervisor_.disconnected(reason));
 }
 
@@ -128,6 +129,7 @@ void admission::end_refused_identification(const std::string& error) {
 void admission::finish_identification(node_facts facts) {
     last_answer_at_ = ctx_.now.monotonic;
     facts.other_cell = find_other_cell(facts.claim, ctx_.settings.cell);
+    facts.implausible_epoch = find_implausible_epoch(facts.claimed_epoch(), highest_plausible_epoch());
     const node_state old_state = supervisor_.state();
     const auto next = supervisor_.identified(std::move(facts), ctx_.now.monotonic);
     report_quarantine(old_state);
@@ -159,10 +161,12 @@ void admission::query_register(node_supervisor::action query) {
         if (const auto* failed = std::get_if<failure>(&response))
             return perform(supervisor_.register_failed(failed->detail));
         if (const auto* drawn = std::get_if<drawn_epoch>(&response)) {
+            ctx_.learn_epoch(drawn->value);
             if (!drawn->repeated) report(event_kind::epoch_raised, "epoch " + std::to_string(value_of(drawn->value)));
             return perform(supervisor_.epoch_drawn(drawn->value));
         }
         if (const auto* record = std::get_if<node_record>(&response)) {
+            ctx_.learn_epoch(record->latest_epoch);
             const node_state old_state = supervisor_.state();
             const auto next = supervisor_.record_found(*record, ctx_.now.monotonic);
             report_quarantine(old_state);
@@ -183,7 +187,8 @@ void admission::copy_leases() {
             const auto keep_alive = std::move(copying_);
             copying_ = nullptr;
             own_mark_ = keep_alive->own_mark();
-            failed_copies_ = outcome ? 0 : failed_copies_ + 1;
+            const bool failed = !outcome && !outcome.error().detail.empty();
+            failed_copies_ = failed ? failed_copies_ + 1 : 0;
             perform(outcome ? supervisor_.leases_copied(std::move(*outcome), ctx_.now.monotonic)
                             : supervisor_.copying_failed(std::move(outcome.error().detail), ctx_.now.monotonic));
         });

@@ -16,11 +16,15 @@ class cluster_view {
     virtual ~cluster_view() = default;
     /// Returns the name of another voting node with this run id; empty if there is none.
     virtual std::string find_duplicate(node_index node, const std::string& run_id) const = 0;
-    /// Returns the highest epoch on any node, voting or not: the register may have been restored from an old backup.
+    /// Returns the highest plausible epoch on any node, voting or not: the register may have been restored from an old
+    /// backup.
     virtual epoch highest_epoch() const = 0;
-    /// Returns voting nodes without this one, so many that every majority with this one includes one of them; empty if
-    /// fewer vote. Another `attempt` begins with another node, so that one that can't be read does not end every copy.
-    virtual std::vector<fast_readmission::source> find_sources(node_index node, std::size_t attempt) const = 0;
+    /// Returns the highest epoch that is plausible for the node, by what the others show (proto/plausible_epoch).
+    virtual epoch highest_plausible_epoch(node_index node) const = 0;
+    /// Returns the other voting nodes; empty if there are fewer than n − q + 1, of which every majority with this node includes
+    /// one. After failed tries it returns only so many, another choice each time, because one of the nodes may be impossible
+    /// to read.
+    virtual std::vector<fast_readmission::source> find_sources(node_index node, std::size_t failed_tries) const = 0;
 };
 
 /// The connection of an admission's node.
@@ -67,18 +71,21 @@ class admission {
         return transport_.is_open() && !run_id().empty() && supervisor_.state() != node_state::misconfigured;
     }
     const std::string& run_id() const { return supervisor_.facts().run_id; }
-    /// Returns the epoch of the base in fg:node, whether the node is admitted or not.
-    epoch base_epoch() const { return supervisor_.facts().admitted_epoch; }
-    /// Returns the highest epoch in fg:node, of the base and of an announced floor.
-    epoch observed_epoch() const {
-        return std::max(supervisor_.facts().admitted_epoch, supervisor_.facts().floor_epoch);
-    }
+    /// Returns the highest epoch that the node may claim.
+    epoch highest_plausible_epoch() const { return others_.highest_plausible_epoch(index_); }
+    /// Returns the epoch of the base in fg:node, whether the node is admitted or not; 0 if it is implausible.
+    epoch base_epoch() const { return if_plausible(supervisor_.facts().admitted_epoch); }
+    /// Returns the highest epoch in fg:node, of the base and of an announced floor, without one that is implausible.
+    epoch observed_epoch() const { return std::max(base_epoch(), if_plausible(floor_epoch())); }
+    /// Returns the highest epoch in fg:node, plausible or not.
+    epoch claimed_epoch() const { return supervisor_.facts().claimed_epoch(); }
     epoch floor_epoch() const { return supervisor_.facts().floor_epoch; }
     void floor_seen(epoch floor) { supervisor_.floor_seen(floor); }
     const std::string& name() const { return address().name; }
     node_status status() const;
 
   private:
+    epoch if_plausible(epoch claimed) const { return claimed <= highest_plausible_epoch() ? claimed : epoch{}; }
     const node_address& address() const { return ctx_.settings.nodes[value_of(index_)]; }
     void perform(node_supervisor::step step);
     void act(node_supervisor::action next);
@@ -108,7 +115,7 @@ class admission {
     bool leads_;
     node_supervisor supervisor_;
     std::shared_ptr<fast_readmission> copying_;  ///< Null: none is in progress.
-    std::size_t failed_copies_ = 0;              ///< Since the last that succeeded.
+    std::size_t failed_copies_ = 0;              ///< In a row, on this connection.
     std::string own_mark_;                       ///< The latest mark that it set; empty: none.
     std::uint64_t steps_ = 0;  ///< The number of the latest step; older steps are not performed any more.
     bool stopped_ = true;

@@ -1,5 +1,10 @@
 #include <proto/attempts.hpp>
 
+#include <proto/plausible_epoch.hpp>
+
+#include <algorithm>
+#include <functional>
+
 namespace lockcore {
 namespace {
 
@@ -20,6 +25,17 @@ node_reply discount_if_late(const core_context& ctx, validity_time first_sent_at
     node_reply late;
     late.status = reply_status::timeout;
     return late;
+}
+
+/// Returns the highest token, counter or stamp that a reply to ACQUIRE or CONFIRM claims; 0: none.
+fencing_token highest_token_in(command_kind kind, const node_reply& reply) {
+    const bool has_counter = kind == command_kind::acquire
+                                 ? reply.status == reply_status::ok || reply.status == reply_status::held
+                                 : kind == command_kind::confirm && reply.status == reply_status::stale;
+    if (has_counter) return fencing_token{reply.value};
+    if (kind != command_kind::acquire || reply.status != reply_status::own) return fencing_token{};
+    const auto record = lease_record::parse(reply.text);
+    return record ? std::max(record->token, fencing_token{record->stamp}) : fencing_token{};
 }
 
 template <class Machine>
@@ -91,7 +107,7 @@ void acquire_attempt::perform(acquire_machine::step step) {
 }
 
 void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) {
-    const node_reply counted = discount_if_late(ctx_, started_at_, reply);
+    const node_reply counted = discount_if_implausible(node, kind, discount_if_late(ctx_, started_at_, reply));
     switch (kind) {
         case command_kind::acquire:
             record_previous(node, counted);
@@ -105,6 +121,24 @@ void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token
     }
     observed_tokens_.observe(call_.resources, machine_.highest_observed_token());
     if (reports_thin_) report_thin();
+}
+
+node_reply acquire_attempt::discount_if_implausible(node_index node, command_kind kind, const node_reply& reply) {
+    const epoch claimed = epoch_of(highest_token_in(kind, reply));
+    if (claimed <= links_[value_of(node)]->highest_plausible_epoch()) return reply;
+    implausible_epochs_[value_of(node)] = claimed;
+    if (kind == command_kind::acquire && reply.status == reply_status::ok) ignored_grants_.set(value_of(node));
+    node_reply ignored;
+    ignored.status = reply_status::error;
+    return ignored;
+}
+
+std::optional<epoch> acquire_attempt::implausible_epoch_of_majority() const {
+    std::array<epoch, nodes_max> sorted = implausible_epochs_;
+    std::sort(sorted.begin(), sorted.end(), std::greater{});
+    const epoch reached = sorted[majority_of(links_.size()) - 1];
+    if (reached == epoch{} || value_of(reached) >= epochs_max) return std::nullopt;
+    return reached;
 }
 
 void acquire_attempt::report_if_thin() {
@@ -148,7 +182,7 @@ void acquire_attempt::record_previous(node_index node, const node_reply& reply) 
 }
 
 void acquire_attempt::undo() {
-    const node_set targets = machine_.undo_targets();
+    const node_set targets = machine_.undo_targets() | ignored_grants_;
     for (std::size_t n = 0; n < links_.size(); ++n) {
         if (targets[n]) (void)links_[n]->send(command_kind::undo, shared_from_this(), fencing_token{});
     }
@@ -158,11 +192,24 @@ std::vector<node_answer> acquire_attempt::answers() const {
     return collect_answers(machine_, links_);
 }
 
-bool acquire_attempt::has_overflow() const {
+bool acquire_attempt::needs_new_epoch() const {
+    std::size_t overflowed = 0, usable = 0;
     for (std::size_t n = 0; n < links_.size(); ++n) {
-        if (machine_.answer_of(at(n)) == reply_status::overflow) return true;
+        switch (machine_.answer_of(at(n))) {
+            case reply_status::overflow:
+                ++overflowed;
+                break;
+            case reply_status::not_admitted:
+            case reply_status::unreachable:
+            case reply_status::timeout:
+            case reply_status::broken:
+            case reply_status::error:
+                break;
+            default:
+                ++usable;
+        }
     }
-    return false;
+    return overflowed > 0 && usable < majority_of(links_.size());
 }
 
 round_attempt::round_attempt(core_context& ctx, command_kind kind, lease_call call, lease_claims claims,
@@ -245,7 +292,7 @@ void round_attempt::upgrade(std::function<void(bool)> then) {
 
 void round_attempt::top_up_node(std::size_t n, validity_time until, std::function<void(bool)> finished) {
     lease_call call = call_;
-    call.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.close_mark()});
+    call.tail = lease_tail(claims_, {call_.ttl, machine_.value(), machine_.held(), {}, {}, machine_.close_marks()});
     if (const auto stamp = machine_.uncounted_stamp(at(n))) call.seen = std::to_string(*stamp);
     std::make_shared<top_up_attempt>(ctx_, std::move(call), claims_.token, *links_[n], may_top_up_, until,
                                      std::move(finished))

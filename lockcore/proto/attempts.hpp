@@ -7,6 +7,7 @@
 #include <proto/survey.hpp>
 #include <proto/token_memory.hpp>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -72,14 +73,20 @@ class acquire_attempt final : public reply_target, public std::enable_shared_fro
     validity_time started_at() const { return started_at_; }
     /// Returns each node's answer, for errc::no_quorum.
     std::vector<node_answer> answers() const;
-    /// Returns whether a node refused because the tokens of its epoch are used up.
-    bool has_overflow() const;
+    /// Returns whether the grant needs a node that refused because the tokens of its epoch are used up: the others are
+    /// no majority.
+    bool needs_new_epoch() const;
+    /// Returns, if a majority of the nodes answered with implausible tokens, the highest epoch that a majority of the
+    /// nodes has reached. Some of them are honest, so the register has drawn it.
+    std::optional<epoch> implausible_epoch_of_majority() const;
 
     const lease_call& call() const override { return call_; }
     void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) override;
 
   private:
     void perform(acquire_machine::step step);
+    /// Returns the reply, or an error in its place if its token is implausible (docs/protocol.md, CLAIMS OF ONE NODE).
+    node_reply discount_if_implausible(node_index node, command_kind kind, const node_reply& reply);
     void record_previous(node_index node, const node_reply& reply);
     void report_thin();
 
@@ -90,6 +97,8 @@ class acquire_attempt final : public reply_target, public std::enable_shared_fro
     acquire_machine machine_;
     majority_round previous_round_;
     std::shared_ptr<round_attempt> release_previous_;
+    std::array<epoch, nodes_max> implausible_epochs_{};  ///< By node; 0: its tokens were plausible.
+    node_set ignored_grants_;                            ///< Nodes that granted the lease under an implausible token.
     bool reports_thin_ = false;
     validity_time started_at_{};
 };

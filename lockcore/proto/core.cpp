@@ -2,6 +2,7 @@
 
 #include <proto/failures.hpp>
 #include <proto/lease_id.hpp>
+#include <proto/plausible_epoch.hpp>
 #include <proto/validity.hpp>
 
 #include <algorithm>
@@ -214,29 +215,30 @@ void core::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bo
 }
 
 void core::on(input::inspect what) {
-    inspect(std::move(what.claims), {},
-            [this, call = what.call](result<lease> outcome) { answer(call, std::move(outcome)); });
+    inspect(std::move(what.claims),
+            [this, call = what.call](result<lease> outcome, const auto&) { answer(call, std::move(outcome)); });
 }
 
-void core::inspect(lease_claims claims, std::string key, std::function<void(result<lease>)> then) {
+void core::inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then) {
     lease_call call = call_for(claims);
-    call.key = std::move(key);
-    run_round(command_kind::inspect, std::move(call), std::move(claims),
-              [this, then = std::move(then)](const round_attempt& round) {
-                  switch (round.machine().outcome()) {
-                      case majority_round::verdict::yes:
-                          // The lease is live even if its validity is zero.
-                          return then(make_lease(round.claims(), round.machine().ttl(),
-                                                 end_of_validity(round.machine().remaining(), round.started_at()),
-                                                 round.machine()));
-                      case majority_round::verdict::lost:
-                          return then(lease_is_lost());
-                      case majority_round::verdict::uncounted:
-                          return then(make_no_quorum(uncounted_detail, round.answers()));
-                      default:
-                          return then(make_no_quorum("Too few Redis nodes answered.", round.answers()));
-                  }
-              });
+    run_round(
+        command_kind::inspect, std::move(call), std::move(claims),
+        [this, then = std::move(then)](const round_attempt& round) {
+            switch (round.machine().outcome()) {
+                case majority_round::verdict::yes:
+                    // The lease is live even if its validity is zero.
+                    return then(
+                        make_lease(round.claims(), round.machine().ttl(),
+                                   end_of_validity(round.machine().remaining(), round.started_at()), round.machine()),
+                        round.machine());
+                case majority_round::verdict::lost:
+                    return then(lease_is_lost(), round.machine());
+                case majority_round::verdict::uncounted:
+                    return then(make_no_quorum(uncounted_detail, round.answers()), round.machine());
+                default:
+                    return then(make_no_quorum("Too few Redis nodes answered.", round.answers()), round.machine());
+            }
+        });
 }
 
 milliseconds core::remaining_until(validity_time end) const {
@@ -335,11 +337,21 @@ epoch core::highest_epoch() const {
     return highest;
 }
 
-std::vector<fast_readmission::source> core::find_sources(node_index node, std::size_t attempt) const {
+epoch core::highest_plausible_epoch(node_index node) const {
+    if (links_.size() == 1) return epoch{epochs_max - 1};  // there is nothing to compare with
+    epoch others{};
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+        if (n != value_of(node)) others = std::max(others, links_[n]->claimed_epoch());
+    }
+    return lockcore::highest_plausible_epoch(others, ctx_.known_epoch);
+}
+
+std::vector<fast_readmission::source> core::find_sources(node_index node, std::size_t failed_tries) const {
     const std::size_t enough = links_.size() - majority_of(links_.size()) + 1;
+    const std::size_t wanted = failed_tries == 0 ? links_.size() : enough;
     std::vector<fast_readmission::source> out;
-    for (std::size_t i = 0; i < links_.size() && out.size() < enough; ++i) {
-        const std::size_t n = (attempt + i) % links_.size();
+    for (std::size_t i = 0; i < links_.size() && out.size() < wanted; ++i) {
+        const std::size_t n = (failed_tries + i) % links_.size();
         if (n == value_of(node) || !links_[n]->is_voting()) continue;
         const auto ask = [link = links_[n].get()](node_request::any request,
                                                   std::function<void(node_response::any)> then) {

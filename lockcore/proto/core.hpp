@@ -125,7 +125,8 @@ class core final : private cluster_view {
     void on(const input::flush& what);
     std::string find_duplicate(node_index node, const std::string& run_id) const override;
     epoch highest_epoch() const override;
-    std::vector<fast_readmission::source> find_sources(node_index node, std::size_t attempt) const override;
+    epoch highest_plausible_epoch(node_index node) const override;
+    std::vector<fast_readmission::source> find_sources(node_index node, std::size_t failed_tries) const override;
     template <class Result>
     void answer(call_id call, Result outcome) {
         ctx_.act(action::answer{call, call_result(std::move(outcome))});
@@ -136,9 +137,7 @@ class core final : private cluster_view {
                      round_continuation then);
     void renew(lease_claims claims, milliseconds ttl, std::string trace_id, bool kept,
                std::function<void(result<lease>)> then);
-    /// `key`: the digest of the idempotency key by which a repeated request found the hold, which it then takes over;
-    /// empty: none.
-    void inspect(lease_claims claims, std::string key, std::function<void(result<lease>)> then);
+    void inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then);
     /// Lets the lease count again on nodes that were restarted, and repeats the round. Returns false if this core does
     /// not know that the lease is still valid.
     bool upgrade(round_attempt& uncounted, round_continuation then);
@@ -177,7 +176,7 @@ class core final : private cluster_view {
     /// Adds a hold to the lease `own` of the same holder, or returns the hold of the same idempotency key. `otherwise`:
     /// is called if the lease takes no further hold of this request.
     void reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise);
-    void repeat_hold(acquire_call& c, lease_claims claims, std::string key, std::function<void()> otherwise);
+    void repeat_hold(acquire_call& c, lease_claims claims, std::function<void()> otherwise);
     void add_hold(acquire_call& c, lease_claims claims, std::string key, bool known, std::function<void()> otherwise);
     /// Takes the outcome of an attempt: the call is answered or waits (again).
     void take_outcome(acquire_call& c, result<lease> outcome);

@@ -45,7 +45,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     lease_call call;
     call.resources = request.resources;
     const std::uint64_t high = ctx_.random.next();
-    call.attempt_id = nonce::from_bits(high, ctx_.random.next());
+    call.attempt_id = nonce::from_bits(high, ctx_.random.next() & ~std::uint64_t{1});  // its hold is tentative
     call.hold = hold_id::of_grant(call.attempt_id);
     call.scope = release_scope::undone_hold;
     call.ttl = request.ttl;
@@ -60,9 +60,9 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     const auto found = queues_.find(request.resources.front().str());
     const bool marked = request.kept || (found != queues_.end() && found->second.order.size() > 1);
     const std::string own_hold(call.hold.str());
-    const std::string close_mark = request.closed ? own_hold + own_hold : std::string();
+    const std::string close_marks = request.closed ? own_hold + own_hold : std::string();
     call.tail = lease_tail(claims, {request.ttl, 0, milliseconds{0}, key.text,
-                                    marked ? std::string_view(wake_mark_) : std::string_view{}, close_mark});
+                                    marked ? std::string_view(wake_mark_) : std::string_view{}, close_marks});
     if (request.wait > milliseconds{0}) call.wake_mark = wake_mark_;
     // No counter is below the base of its node. With a hint above the highest base the counters of all nodes are equal.
     // A floor that was only announced to nodes is no reason for higher tokens: its change may never be finished.
@@ -90,7 +90,9 @@ void core::await_attempt(acquire_call& c) {
 void core::attempt_decided(acquire_call& c) {
     if (c.attempt->machine().outcome() == acquire_machine::verdict::granted) return attempt_granted(c);
     c.attempt->undo();
-    if (c.attempt->has_overflow() && !std::exchange(c.epoch_advanced, true)) return advance_epoch(c);
+    // The next attempts find the tokens plausible that a majority has.
+    if (const auto common = c.attempt->implausible_epoch_of_majority()) ctx_.learn_epoch(*common);
+    if (c.attempt->needs_new_epoch() && !std::exchange(c.epoch_advanced, true)) return advance_epoch(c);
     attempt_refused(c);
 }
 
@@ -111,7 +113,7 @@ void core::attempt_granted(acquire_call& c) {
     out.claims.resources = c.request.resources;
     out.claims.holder = c.request.holder;
     out.claims.granted_at = attempt.call().granted_at;
-    out.claims.hold = attempt.call().hold;
+    out.claims.hold = c.request.idempotency_key.empty() ? attempt.call().hold : attempt.call().hold.confirmed();
     out.claims.may_be_shared = !c.request.holder.owner.empty() || !c.request.idempotency_key.empty();
     out.id = sign_lease_id(out.claims, settings_.cell, ctx_.mac);
     out.ttl = c.request.ttl;
@@ -125,10 +127,13 @@ void core::attempt_granted(acquire_call& c) {
 }
 
 void core::advance_epoch(acquire_call& c) {
-    epoch_request without_node{{}, {}, false, highest_epoch()};  // always gets a new epoch
+    // The tokens may belong to a later epoch than any base: that of an earlier call of this function.
+    const epoch observed = std::max(highest_epoch(), observed_tokens_.highest_epoch(c.request.resources));
+    epoch_request without_node{{}, {}, false, observed};  // always gets a new epoch
     ctx_.ask_register(register_request::draw{std::move(without_node)}, [this, &c](register_response response) {
         const auto* drawn = std::get_if<drawn_epoch>(&response);
         if (!drawn) return attempt_refused(c);
+        ctx_.learn_epoch(drawn->value);
         // The hint of the next ACQUIRE is then the first token of the new epoch.
         observed_tokens_.observe(c.request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
         c.attempt = start_attempt(c.request, nullptr);
@@ -188,26 +193,29 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
     const bool known = match == idempotency_digest::match::same;
     // Each of several calls that keep one lease has a hold, so that the end of one does not end the others.
     if (known && !c.request.kept) {
-        if (own.holds.is_released(first_hold))
+        claims.hold = first_hold.confirmed();
+        if (own.holds.is_released(claims.hold))
             return take_outcome(c, make_failure(errc::idempotency_mismatch,
                                                 "The hold of this idempotency key was released, and "
                                                 "its lease lives on with other holds."));
-        claims.hold = first_hold;
-        return repeat_hold(c, std::move(claims), key.text, std::move(otherwise));
+        return repeat_hold(c, std::move(claims), std::move(otherwise));
     }
     if (c.request.holder.owner.empty() && !known) return otherwise();
-    if (own.holds.is_closed()) return otherwise();  // its last hold is being sealed and released
-    claims.hold = hold_id::from_bits(ctx_.random.next());
+    // Its last hold is being sealed and released. A HOLD that the nodes refuse would cost a RELEASE and a tombstone.
+    if (!own.holds.close_marks().empty()) return otherwise();
+    claims.hold = hold_id::from_bits(ctx_.random.next()).tentative();
     add_hold(c, std::move(claims), known ? std::string() : key.text, known, std::move(otherwise));
 }
 
-void core::repeat_hold(acquire_call& c, lease_claims claims, std::string key, std::function<void()> otherwise) {
-    inspect(std::move(claims), std::move(key), [this, &c, otherwise = std::move(otherwise)](result<lease> live) {
-        if (!live && live.error().code != errc::lease_lost) return take_outcome(c, std::move(live));
-        if (!live || live->validity <= milliseconds{0}) return otherwise();
-        live->repeated = true;
-        take_outcome(c, std::move(live));
-    });
+void core::repeat_hold(acquire_call& c, lease_claims claims, std::function<void()> otherwise) {
+    inspect(std::move(claims),
+            [this, &c, otherwise = std::move(otherwise)](result<lease> live, const majority_round& round) {
+                if (!live && live.error().code != errc::lease_lost) return take_outcome(c, std::move(live));
+                // With a CLOSE mark its last hold is being sealed and released: its token may be sealed.
+                if (!live || live->validity <= milliseconds{0} || !round.close_marks().empty()) return otherwise();
+                live->repeated = true;
+                take_outcome(c, std::move(live));
+            });
 }
 
 void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool known,
@@ -221,7 +229,9 @@ void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool 
                   const validity_time valid_until = end_of_validity(c.request.ttl, round.started_at());
                   if (verdict == majority_round::verdict::yes && remaining_until(valid_until) > milliseconds{0} &&
                       !c.cancelled) {
-                      lease out = make_lease(round.claims(), c.request.ttl, valid_until, round.machine());
+                      lease_claims held = round.claims();
+                      if (!round.call().key.empty()) held.hold = held.hold.confirmed();
+                      lease out = make_lease(std::move(held), c.request.ttl, valid_until, round.machine());
                       remember_validity(out.claims, valid_until);
                       out.repeated = known;
                       out.reentrant = true;

@@ -32,6 +32,10 @@ struct core_context {
     }
 
     step_time now{};
+    /// The highest epoch that the register is known to have drawn, or that the tokens of a majority of the nodes have.
+    /// No claim of a single node raises it.
+    epoch known_epoch{};
+    void learn_epoch(epoch e) { known_epoch = std::max(known_epoch, e); }
     std::vector<core_action> actions;  ///< Of this step, in order.
     timer_list timers;
     bool needs_flush = false;

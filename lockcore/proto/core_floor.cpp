@@ -37,6 +37,7 @@ void core::end_announcement(announcement& a) {
 }
 
 void core::on(input::announce_floor what) {
+    ctx_.learn_epoch(what.floor.value);
     const auto a = std::make_shared<announcement>();
     a->call = what.call;
     a->unanswered = 1;  // until all requests are sent
@@ -58,7 +59,10 @@ void core::on(input::announce_floor what) {
                 a->outcome.changed = true;
                 node.floor_seen(epoch{parse_epoch(std::string_view(reply.value).substr(changed_reply.size()))});
             } else if (reply.refusal.empty()) {
-                a->outcome.too_close = std::max(a->outcome.too_close, epoch{parse_epoch(reply.value)});
+                // An implausible epoch counts as no answer.
+                const epoch behind{parse_epoch(reply.value)};
+                if (behind <= node.highest_plausible_epoch())
+                    a->outcome.too_close = std::max(a->outcome.too_close, behind);
             }
             one_answered();
         };
@@ -71,6 +75,7 @@ void core::on(input::announce_floor what) {
 
 void core::on(const input::raise_hints& what) {
     floor_ = std::max(floor_, what.floor);
+    ctx_.learn_epoch(what.floor);
 }
 
 }  // namespace lockcore

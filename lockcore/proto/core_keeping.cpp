@@ -25,7 +25,7 @@ void core::sleep(keep_call& k, milliseconds delay) {
     k.sleeping = true;
     ctx_.timers.cancel(k.timer);
     k.timer = ctx_.timers.set(k.until, [this, &k] { resume(k); });
-    if (k.woken) resume(k);
+    if (k.woken || k.cancelled) resume(k);
 }
 
 void core::resume(keep_call& k) {
@@ -40,7 +40,7 @@ void core::resume(keep_call& k) {
     ctx_.timers.cancel(k.timer);
     const lease_claims& claims = k.kept.current.claims;
     if (std::exchange(k.woken, false)) {
-        inspect(claims, {}, [this, &k](const result<lease>& live) {
+        inspect(claims, [this, &k](const result<lease>& live, const majority_round&) {
             if (!live && live.error().code != errc::no_quorum)
                 return finish(k, keep_step::outcome::lost, "It was revoked or released.");
             sleep(k, std::chrono::floor<milliseconds>(k.until - ctx_.now.monotonic));

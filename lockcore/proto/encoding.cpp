@@ -54,6 +54,10 @@ bool is_lower_hex(std::string_view text) {
     return text.find_first_not_of(hex_digits) == std::string_view::npos;
 }
 
+bool has_control_character(std::string_view text) {
+    return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
 void append_base64url(std::string& out, std::span<const std::byte> bytes) {
     std::uint32_t bits = 0;
     int count = 0;

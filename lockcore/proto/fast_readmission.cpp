@@ -17,7 +17,7 @@ fast_readmission::fast_readmission(core_context& ctx, std::string run_id, ask_fu
       sources_(std::move(sources)),
       finished_(std::move(finished)),
       own_mark_(std::move(own_mark)),
-      leases_(ctx.random, ctx.settings.max_ttl) {}
+      leases_(ctx.random, ctx.settings.nodes.size(), sources_.size(), ctx.settings.max_ttl) {}
 
 fast_readmission::~fast_readmission() {
     ctx_.timers.cancel(timer_);
@@ -95,22 +95,27 @@ void fast_readmission::page_read(std::size_t from, node_response::lease_page pag
     // A node that lost its vote may have forgotten what it answered before.
     if (!page.refusal.empty()) return fail("a node that votes could not be read: " + page.refusal);
     for (const lease_copy& copy : page.leases) {
-        if (!leases_.add(copy)) return fail("there are more leases than can be copied");
+        if (!leases_.add(from, copy)) return fail("there are more leases than can be copied");
     }
     if (page.cursor != "0") return read_page(from, std::move(page.base), page.cursor);
     if (--reading_ > 0) return;
-    install_next();
+    install_more();
 }
 
-void fast_readmission::install_next() {
-    node_request::install request{run_id_, mark_, leases_.take(page_size)};
-    if (request.leases.empty()) return finish(mark_);
-    ask<node_response::text>(ask_node_, std::move(request),
-                             [](fast_readmission& self, const node_response::text& answer) {
-                                 if (!answer.refusal.empty()) return self.fail(answer.refusal);
-                                 if (answer.value != "OK") return self.fail(node_changed);
-                                 self.install_next();
-                             });
+void fast_readmission::install_more() {
+    while (installing_ < installs_max) {
+        node_request::install request{run_id_, mark_, leases_.take(page_size)};
+        if (request.leases.empty()) break;
+        ++installing_;
+        ask<node_response::text>(ask_node_, std::move(request),
+                                 [](fast_readmission& self, const node_response::text& answer) {
+                                     if (!answer.refusal.empty()) return self.fail(answer.refusal);
+                                     if (answer.value != "OK") return self.fail(node_changed);
+                                     --self.installing_;
+                                     self.install_more();
+                                 });
+    }
+    if (installing_ == 0) finish(mark_);
 }
 
 void fast_readmission::fail(std::string reason) {

@@ -15,7 +15,7 @@ namespace lockcore {
 ///
 /// Threads:  not safe.
 /// Lifetime: by shared_ptr; to drop it ends the copying, and `finished` is not called.
-/// Limits:   lease_merge::bytes_max; each request must be answered within node_dead_after.
+/// Limits:   lease_merge::bytes_max; nodes that answer no request for node_dead_after.
 class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
   public:
     using ask_function = std::function<void(node_request::any, std::function<void(node_response::any)>)>;
@@ -27,8 +27,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
     /// restarted or admitted, or its data or settings changed.
     using finished_function = std::function<void(result<std::string>)>;
 
-    /// In: `ask_node`: asks the node that forgot, whose live process is `run_id`. `sources`: voting nodes without it,
-    ///     as many that every majority with it includes one of them. `own_mark`: the mark that this gateway set before.
+    /// In: `ask_node`: asks the node that forgot, whose live process is `run_id`. `sources`: other voting nodes, of
+    ///     which every majority with it includes one. `own_mark`: the mark that this gateway set before.
     fast_readmission(core_context& ctx, std::string run_id, ask_function ask_node, std::vector<source> sources,
                      std::string own_mark, finished_function finished);
     ~fast_readmission();
@@ -41,6 +41,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
 
     /// The leases of one request: a node reads or writes so many in less than a millisecond.
     static constexpr std::size_t page_size = 100;
+    /// The requests to install that may be unanswered. A node that syncs every write then syncs once for several of them.
+    static constexpr std::size_t installs_max = 8;
     /// How much longer a gateway waits if the mark is another's, which copies the leases already, and how often it looks
     /// meanwhile whether the node is admitted.
     static constexpr milliseconds other_gateway_timeout{1'000}, recheck_interval{100};
@@ -53,7 +55,7 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
     void read_all();
     void read_page(std::size_t from, std::string base, const std::string& cursor);
     void page_read(std::size_t from, node_response::lease_page page);
-    void install_next();
+    void install_more();
     void finish(result<std::string> outcome);
     void fail(std::string reason);
     /// Calls the function with the answer, unless this was dropped or has finished.
@@ -70,7 +72,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
     finished_function finished_;
     std::string own_mark_, mark_;
     lease_merge leases_;
-    std::size_t reading_ = 0;  ///< Sources that are not read to the end.
+    std::size_t reading_ = 0;     ///< Sources that are not read to the end.
+    std::size_t installing_ = 0;  ///< Requests to install that are unanswered.
     timer_list::handle timer_;
 };
 

@@ -5,8 +5,15 @@
 namespace lockcore {
 namespace {
 
+/// Of the two ids of one hold only one is kept: the confirmed one, if it was added.
 void add_id(std::vector<hold_id>& ids, const hold_id& id) {
-    if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+    const auto same = std::ranges::find_if(
+        ids, [tentative = id.tentative()](const hold_id& x) { return x.tentative() == tentative; });
+    if (same == ids.end()) {
+        ids.push_back(id);
+    } else if (id == id.confirmed()) {
+        *same = id;
+    }
 }
 
 void add_ids(std::vector<hold_id>& ids, std::string_view line) {
@@ -28,7 +35,7 @@ void hold_view::add(std::string_view text) {
     };
     add_ids(live_, next_line());
     add_ids(tombstones_, next_line());
-    if (!is_closed()) close_mark_ = text;
+    add_marks(text);
 }
 
 void hold_view::add(const hold_view& other) {
@@ -36,7 +43,19 @@ void hold_view::add(const hold_view& other) {
         add_id(live_, id);
     for (const hold_id& id : other.tombstones_)
         add_id(tombstones_, id);
-    if (!is_closed()) close_mark_ = other.close_mark_;
+    add_marks(other.close_marks_);
+}
+
+void hold_view::add_marks(std::string_view marks) {
+    constexpr std::size_t size = 2 * hold_id::size;
+    for (; marks.size() >= size && close_marks_.size() < close_marks_max * size; marks.remove_prefix(size)) {
+        const std::string_view mark = marks.substr(0, size);
+        if (!nonce::parse(mark)) continue;
+        bool known = false;
+        for (std::size_t at = 0; at < close_marks_.size() && !known; at += size)
+            known = std::string_view(close_marks_).substr(at, size) == mark;
+        if (!known) close_marks_ += mark;
+    }
 }
 
 std::string hold_view::text() const {
@@ -52,8 +71,7 @@ std::string hold_view::text() const {
         out += id.str();
     }
     out += '\n';
-    const auto closing = hold_id::parse(std::string_view(close_mark_).substr(0, 16));
-    if (!closing || !is_released(*closing)) out += close_mark_;
+    out += close_marks_;
     return out;
 }
 
@@ -63,7 +81,7 @@ std::size_t hold_view::count() const {
 }
 
 bool hold_view::is_released(const hold_id& id) const {
-    return std::ranges::find(tombstones_, id) != tombstones_.end();
+    return std::ranges::any_of(tombstones_, [&id](const hold_id& x) { return x == id || x == id.confirmed(); });
 }
 
 }  // namespace lockcore

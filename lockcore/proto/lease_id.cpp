@@ -36,11 +36,17 @@ bool parse_number(std::string_view text, Number& out) {
     return error == std::errc{} && end == text.data() + text.size();
 }
 
-failure not_authentic() {
+failure not_authentic(const char* why = "The lease_id was not made by this cluster, or it was changed.") {
     failure f;
     f.code = errc::lease_not_authentic;
-    f.detail = "The lease_id was not made by this cluster, or it was changed.";
+    f.detail = why;
     return f;
+}
+
+failure malformed() {
+    return not_authentic(
+        "This text does not have the form of a lease_id. Send the lease_id of the answer that granted the lease; null, "
+        "for example, means that the answer it was read from granted none.");
 }
 
 failure other_cell(cell_id named, cell_id own) {
@@ -52,12 +58,9 @@ failure other_cell(cell_id named, cell_id own) {
 }
 
 failure older_version() {
-    failure f;
-    f.code = errc::lease_not_authentic;
-    f.detail =
+    return not_authentic(
         "The lease was granted by an older version of fencegate and can't be used here. It expires by itself: acquire "
-        "a new one.";
-    return f;
+        "a new one.");
 }
 
 }  // namespace
@@ -93,7 +96,7 @@ std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authen
 
 result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, const authenticator& mac) {
     const std::size_t dot = lease_id.find('.');
-    if (lease_id.size() > lease_id_max_bytes || dot == std::string_view::npos) return not_authentic();
+    if (lease_id.size() > lease_id_max_bytes || dot == std::string_view::npos) return malformed();
     const auto marked = split_cell(lease_id.substr(0, dot));
     if (!marked) return not_authentic();
     // Cells may have different keys, so the cell is compared first: it only says who may answer.

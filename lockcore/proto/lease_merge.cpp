@@ -5,50 +5,73 @@
 
 namespace lockcore {
 
-bool lease_merge::add(const lease_copy& copy) {
-    const milliseconds remaining = copy.remaining < milliseconds{0} ? longest_ : copy.remaining;
+bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     auto record = lease_record::parse(copy.value);
-    const auto [found, is_new] = leases_.try_emplace(copy.resource);
-    if (is_new) bytes_ += copy.resource.size() + copy.value.size();
-    if (is_new && bytes_ > bytes_max) {
-        leases_.erase(found);
-        return false;
+    if (record && record->is_block()) record.reset();
+    std::vector<copies>& found = leases_[copy.resource];
+    auto same = std::ranges::find_if(found, [&](const copies& c) {
+        return c.lease.has_value() == record.has_value() && (!record || c.lease->attempt_id == record->attempt_id);
+    });
+    if (same == found.end()) {
+        bytes_ += copy.resource.size() + copy.value.size();
+        if (bytes_ > bytes_max) {
+            if (found.empty()) leases_.erase(copy.resource);
+            return false;
+        }
+        found.push_back({std::move(record), {}, {}});
+        same = std::prev(found.end());
+    } else if (record) {
+        lease_record& merged = *same->lease;
+        merged.merge(*record);
+        merged.token = std::max(merged.token, record->token);
+        merged.renewals = std::max(merged.renewals, record->renewals);
+        merged.held = std::max(merged.held, record->held);
+        merged.ttl = std::max(merged.ttl, record->ttl);
     }
-    merged_lease& merged = found->second;
-    merged.remaining = std::max(merged.remaining, remaining);
-    if (is_new) {
-        merged.record = std::move(record);
-    } else if (!record || !merged.record || !(merged.record->attempt_id == record->attempt_id)) {
-        merged.record.reset();
-    } else {
-        merged.record->merge(*record);
-        merged.record->token = std::max(merged.record->token, record->token);
-        merged.record->renewals = std::max(merged.record->renewals, record->renewals);
-        merged.record->held = std::max(merged.record->held, record->held);
-        merged.record->ttl = std::max(merged.record->ttl, record->ttl);
-    }
+    same->sources.set(source);
+    // No lease is valid for longer; a clock that was set back makes a key live longer.
+    const milliseconds remaining = copy.remaining < milliseconds{0} ? longest_ : std::min(copy.remaining, longest_);
+    same->remaining = std::max(same->remaining, remaining);
     return true;
+}
+
+std::optional<lease_copy> lease_merge::choose(std::vector<copies>& found) const {
+    std::size_t unknown = not_read_;
+    for (const copies& c : found)
+        if (!c.lease) unknown += c.sources.count();
+    copies* valid = nullptr;  // the only lease that may be valid
+    // With a majority of unknown nodes a lease may be valid of which no copy was read.
+    bool needs_block = unknown >= quorum_;
+    for (copies& c : found) {
+        if (!c.lease || c.sources.count() + unknown < quorum_) continue;
+        needs_block = needs_block || valid != nullptr;
+        valid = &c;
+    }
+    lease_copy out;
+    // A PTTL of 0 ms means less than one.
+    constexpr milliseconds rounding{1};
+    if (needs_block) {
+        out.remaining = std::ranges::max_element(found, {}, &copies::remaining)->remaining + rounding;
+        out.value = lease_record::make_block(random_).format();
+        return out;
+    }
+    if (!valid || valid->lease->holds.count() == 0) return std::nullopt;
+    valid->lease->stamp = 0;
+    out.remaining = valid->remaining + rounding;
+    out.value = valid->lease->format();
+    return out;
 }
 
 std::vector<lease_copy> lease_merge::take(std::size_t at_most) {
     std::vector<lease_copy> out;
     while (out.size() < at_most && !leases_.empty()) {
         auto next = leases_.extract(leases_.begin());
-        auto& [record, remaining] = next.mapped();
-        if (record && record->holds.count() == 0) continue;
-        if (record) record->stamp = 0;
-        // A PTTL of 0 ms means less than one.
-        out.push_back({std::move(next.key()), remaining + milliseconds{1}, record ? record->format() : block()});
+        auto chosen = choose(next.mapped());
+        if (!chosen) continue;
+        chosen->resource = std::move(next.key());
+        out.push_back(std::move(*chosen));
     }
     return out;
-}
-
-std::string lease_merge::block() const {
-    lease_record nobodys;
-    nobodys.token = fencing_token{1};  // 0 is what a node answers of a value that is no lease
-    nobodys.attempt_id = nonce::from_bits(random_.next(), random_.next());
-    nobodys.holds.add(hold_id::of_grant(nobodys.attempt_id).str());
-    return nobodys.format();
 }
 
 }  // namespace lockcore

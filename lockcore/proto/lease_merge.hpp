@@ -17,32 +17,39 @@ namespace lockcore {
 /// FAST READMISSION 5). A merged lease has the stamp 0, so that it excludes others but does not count for its holder
 /// until an UPGRADE.
 ///
-/// Limits:  bytes_max of names and values, each key counted once; copies above that are not taken.
+/// Limits:  bytes_max of names and values, the copies of one lease counted once; copies above that are not taken.
 /// Threads: not safe.
 class lease_merge {
   public:
     static constexpr std::size_t bytes_max = std::size_t{64} << 20U;
 
-    /// `longest`: the ttl that is written for a key without a ttl.
-    lease_merge(random_source& random, milliseconds longest) : random_(random), longest_(longest) {}
+    /// `nodes`: of the cluster. `sources`: how many of them are read. `longest`: the ttl that is written for a key
+    /// without a ttl.
+    lease_merge(random_source& random, std::size_t nodes, std::size_t sources, milliseconds longest)
+        : random_(random), quorum_(majority_of(nodes)), not_read_(nodes - sources), longest_(longest) {}
 
-    /// Adds what one node has under a key. Returns false if the limit is reached.
-    bool add(const lease_copy& copy);
-    /// Returns merged leases, at most this many, and forgets them; none: there are no more. A lease whose holds are all
-    /// released is left out. Nothing may be added after that.
+    /// Adds what a source has under a key. Returns false if the limit is reached.
+    bool add(std::size_t source, const lease_copy& copy);
+    /// Returns merged leases, at most this many, and forgets them; none: there are no more. Nothing may be added after
+    /// that.
     std::vector<lease_copy> take(std::size_t at_most);
 
   private:
-    struct merged_lease {
-        std::optional<lease_record> record;  ///< Empty: nodes have different leases, or another value.
-        milliseconds remaining{};
+    /// The copies of one lease, merged; or the copies that may be of any lease: blocks, and values that are no lease.
+    struct copies {
+        std::optional<lease_record> lease;  ///< Empty: any lease.
+        node_set sources;
+        milliseconds remaining{};  ///< The longest.
     };
-    std::string block() const;
+    /// Returns the key that the node gets, without its name, and may change `found`; empty: none, because no lease under this
+    /// name can be valid, or its holds are released.
+    std::optional<lease_copy> choose(std::vector<copies>& found) const;
 
     random_source& random_;
+    std::size_t quorum_, not_read_;
     milliseconds longest_;
     std::size_t bytes_ = 0;
-    std::unordered_map<std::string, merged_lease> leases_;  ///< By resource.
+    std::unordered_map<std::string, std::vector<copies>> leases_;  ///< By resource.
 };
 
 }  // namespace lockcore

@@ -82,6 +82,15 @@ std::string select_newest_keys(std::string_view keys) {
 
 }  // namespace
 
+lease_record lease_record::make_block(random_source& random) {
+    lease_record block;
+    block.token = fencing_token{1};  // 0 is what a node answers of a value that is no lease
+    const std::uint64_t high = random.next();
+    block.attempt_id = nonce::from_bits(high, random.next());
+    block.holds.add(hold_id::of_grant(block.attempt_id).str());
+    return block;
+}
+
 std::optional<lease_record> lease_record::parse(std::string_view text) {
     if (text.size() > lease_bytes_max) return std::nullopt;
     lease_record out;
@@ -116,6 +125,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     const std::string_view holds = cut(text, '\1');
     if (std::ranges::count(holds, '\n') != 2) return std::nullopt;
     out.holds.add(holds);
+    if (out.holds.close_marks().size() != holds.size() - holds.rfind('\n') - 1) return std::nullopt;
     return out;
 }
 
@@ -154,7 +164,7 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
     append_identity(out, claims.holder, claims.resources);
     out += claims.hold.str();
     out += "\n\n";
-    out += state.close_mark;
+    out += state.close_marks;
     if (!state.wake_mark.empty()) {
         out += '\1';
         out += state.wake_mark;
@@ -168,7 +178,7 @@ idempotency_digest::finding idempotency_digest::find_in(std::string_view keys) c
     while (!keys.empty()) {
         const std::string_view entry = cut(keys, ',');
         const std::string_view key = entry.substr(0, size);
-        const bool is_entry = entry.size() > size && (entry[size] == ':' || entry[size] == ';');
+        const bool is_entry = entry.size() > size && entry[size] == ':';
         const auto hold = hold_id::parse(is_entry ? entry.substr(size + 1) : std::string_view{});
         if (!hold || key.substr(0, caller_size) != wanted.substr(0, caller_size)) continue;
         return {key == wanted ? match::same : match::other_request, *hold};

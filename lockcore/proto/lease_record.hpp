@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockcore/lease.hpp>
+#include <lockcore/random_source.hpp>
 #include <proto/hold_view.hpp>
 
 #include <optional>
@@ -11,10 +12,10 @@ namespace lockcore {
 
 /// A lease as a node stores it. The first line is `nonce stamp renewals ttl_ms held_ms granted_ms keys`; then follow,
 /// with a line each, the principal, the owner, the names of the resources (empty if there is only one), the ids of the
-/// live holds, the tombstones, and the CLOSE mark (the id of the hold and 16 digits of the call; empty: not closed).
+/// live holds, the tombstones, and the CLOSE marks (the id of the hold and 16 digits of the call, each; empty: not closed).
 /// After that come any number of wake marks, each after a byte 1: the managers to notify when the lease ends. `keys`
-/// has the digests of idempotency keys, each as `digest:hold id`, or `digest;hold id` once a repeated request has taken
-/// the hold over, separated by commas; or it is `-`.
+/// has the digests of idempotency keys, each as `digest:hold id` with the tentative id, separated by commas; or it is
+/// `-`.
 ///
 /// The second word is one number, which is both the stamp of the lease on this node and its token, or `stamp:token` if
 /// they differ (token 0: the lease has none on this node yet).
@@ -34,6 +35,11 @@ struct lease_record {
     lockcore::holder holder;
     std::vector<resource_name> resources;  ///< Empty: only the resource in the key's name.
 
+    /// Returns a lease of nobody, which nobody releases, under a nonce of its own (docs/protocol.md, FAST READMISSION 5).
+    static lease_record make_block(random_source& random);
+    /// A block was granted at no time: its granted_at is 0. A lease that was granted in the first millisecond of 1970 is
+    /// taken for one, which excludes others as well.
+    bool is_block() const { return granted_at == wall_time{}; }
     /// Adds the holds and keys that another node has of the same lease.
     void merge(const lease_record& other);
     /// Returns the value of a lease key. Of the idempotency keys it has the newest ones that a node keeps; it has no wake
@@ -48,9 +54,9 @@ struct lease_state {
     milliseconds ttl{};
     std::uint64_t renewals = 0;
     milliseconds held{};
-    std::string_view key;           ///< The digest of the hold's idempotency key; empty: none.
-    std::string_view wake_mark;     ///< The manager to notify when another one ends the lease; empty: none.
-    std::string_view close_mark{};  ///< The lease refuses further holds; empty: it does not.
+    std::string_view key;            ///< The digest of the hold's idempotency key; empty: none.
+    std::string_view wake_mark;      ///< The manager to notify when another one ends the lease; empty: none.
+    std::string_view close_marks{};  ///< The lease refuses further holds; empty: it does not.
 };
 
 /// Returns the tail of a lease with one hold, that of the claims.
@@ -66,7 +72,7 @@ struct idempotency_digest {
     enum class match { none, same, other_request };
     struct finding {
         match result = match::none;
-        hold_id hold;  ///< The hold that was taken with the key.
+        hold_id hold;  ///< The tentative id of the hold that was taken with the key.
     };
     /// Looks for this key in lease_record::keys, and compares the request.
     finding find_in(std::string_view keys) const;

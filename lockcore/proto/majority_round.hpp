@@ -42,8 +42,8 @@ class majority_round {
     milliseconds remaining() const;
     /// Returns the number of live holds in the replies `ok` and `other_holds`.
     std::size_t holds() const { return holds_.count(); }
-    /// Returns the CLOSE mark of one of these nodes; empty if none refuses further holds.
-    const std::string& close_mark() const { return holds_.close_mark(); }
+    /// Returns the CLOSE marks of these nodes; empty if none refuses further holds.
+    const std::string& close_marks() const { return holds_.close_marks(); }
     /// Returns for INSPECT the ttl that the lease was last given.
     milliseconds ttl() const { return ttl_; }
     /// Returns for RENEW and HOLD the longest time in a reply for which the lease has been held.

@@ -46,6 +46,8 @@ class node_link final : private node_transport {
     bool is_identified() const { return admission_.is_identified(); }
     epoch base_epoch() const { return admission_.base_epoch(); }
     epoch observed_epoch() const { return admission_.observed_epoch(); }
+    epoch claimed_epoch() const { return admission_.claimed_epoch(); }
+    epoch highest_plausible_epoch() const { return admission_.highest_plausible_epoch(); }
     epoch floor_epoch() const { return admission_.floor_epoch(); }
     void floor_seen(epoch floor) { admission_.floor_seen(floor); }
     const std::string& name() const { return admission_.name(); }

@@ -1,5 +1,7 @@
 #include <proto/node_supervisor.hpp>
 
+#include <proto/plausible_epoch.hpp>
+
 #include <algorithm>
 
 namespace lockcore {
@@ -27,6 +29,15 @@ std::string find_other_cell(std::string_view claim, cell_id own) {
     if (marked && marked->cell == own) return {};
     return "belongs to " + (marked ? "cell " + std::to_string(marked->cell) : "another cell") +
            ", this gateway is of cell " + std::to_string(own) + ": correct redis.nodes or cell";
+}
+
+std::string find_implausible_epoch(epoch claimed, epoch highest_plausible) {
+    if (claimed <= highest_plausible) return {};
+    const std::string begin = "its epoch " + std::to_string(value_of(claimed));
+    const std::string end =
+        ": its data are not of this cluster, or were changed by hand; look at base and floor of fg:node";
+    if (value_of(claimed) >= epochs_max) return begin + " is not below 2^21" + end;
+    return begin + " is more than " + std::to_string(epoch_lead_max) + " above those of the other nodes" + end;
 }
 
 node_supervisor::step node_supervisor::connected() {
@@ -74,6 +85,7 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
     }
     if (!facts_.duplicate_of.empty())
         return refuse("is the same server as " + facts_.duplicate_of + " (equal run id): configure different servers");
+    if (!facts_.implausible_epoch.empty()) return refuse_implausible();
     if (facts_.is_admitted()) return review();
 
     // Every lease that the node may have forgotten was granted before this moment.
@@ -87,6 +99,14 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
         return {action::find_record, milliseconds{0}};
     }
     return quarantine_or_draw(now);
+}
+
+node_supervisor::step node_supervisor::refuse_implausible() {
+    const step next = refuse(facts_.implausible_epoch);
+    std::string claim = life() + '/' + std::to_string(value_of(facts_.claimed_epoch()));
+    if (looked_up_claim_ == claim) return next;
+    looked_up_claim_ = std::move(claim);
+    return {action::find_record, milliseconds{0}};
 }
 
 node_supervisor::step node_supervisor::review() {
@@ -120,6 +140,8 @@ node_supervisor::step node_supervisor::review() {
 }
 
 node_supervisor::step node_supervisor::record_found(node_record record, monotonic_time now) {
+    // The driver has learned the epoch that was drawn for the node. The claim may be plausible now.
+    if (!facts_.implausible_epoch.empty()) return {action::identify, milliseconds{0}};
     record_ = record;
     record_life_ = life();
     return quarantine_or_draw(now);
@@ -144,6 +166,7 @@ node_supervisor::step node_supervisor::unsynced_noted() {
 }
 
 node_supervisor::step node_supervisor::register_failed(std::string reason) {
+    looked_up_claim_.clear();
     if (state_ != node_state::misconfigured) {
         state_ = node_state::identifying;
         detail_ = "the register of epochs does not answer: " + std::move(reason);

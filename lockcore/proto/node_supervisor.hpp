@@ -5,6 +5,7 @@
 #include <lockcore/node_status.hpp>
 #include <lockcore/types.hpp>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -35,12 +36,15 @@ struct node_facts {
     /// fg:node.claim: written by the first gateway that read these data, marked with its cell; removed with the data or
     /// the admission.
     std::string claim;
-    epoch admitted_epoch{};    ///< fg:node.base / 2^32
-    epoch floor_epoch{};       ///< That of fg:node.floor (STORAGE GENERATION); 0: none was announced.
-    std::string other_cell;    ///< Why the node is none of this cell (find_other_cell); empty if it is.
+    epoch admitted_epoch{};         ///< fg:node.base / 2^32
+    epoch floor_epoch{};            ///< That of fg:node.floor (STORAGE GENERATION); 0: none was announced.
+    std::string other_cell;         ///< Why the node is none of this cell (find_other_cell); empty if it is.
+    std::string implausible_epoch;  ///< Why its epoch counts for nothing (find_implausible_epoch); empty if it counts.
     std::string duplicate_of;  ///< The name of another configured node with the same run id; empty if there is none.
 
     bool is_admitted() const { return !run_id.empty() && admitted_run_id == run_id; }
+    /// Returns the highest epoch in fg:node.
+    epoch claimed_epoch() const { return std::max(admitted_epoch, floor_epoch); }
 };
 
 /// Returns why this server cannot be a node with its present settings, and what to change; empty if it can.
@@ -49,6 +53,9 @@ std::string find_misconfiguration(const node_facts& facts);
 /// Returns why a node with this claim belongs to another cell than `own`, and what to do; empty if it does not, or has no
 /// claim.
 std::string find_other_cell(std::string_view claim, cell_id own);
+
+/// Returns why a node with this epoch in fg:node cannot be one of this cluster, and what to look at; empty if it can.
+std::string find_implausible_epoch(epoch claimed, epoch highest_plausible);
 
 /// The state machine that decides whether a node may vote (docs/protocol.md R8–R10).
 ///
@@ -131,6 +138,8 @@ class node_supervisor {
 
   private:
     step refuse(std::string reason);
+    /// Refuses a node with an implausible epoch, unless the register says that it drew that epoch.
+    step refuse_implausible();
     /// Returns why an admitted node may have forgotten leases since its admission; empty if it has not.
     std::string find_data_loss() const;
     /// Decides about an admitted node.
@@ -145,7 +154,8 @@ class node_supervisor {
     std::string detail_ = "not connected yet";
     node_facts facts_;
     node_record record_;
-    std::string record_life_;  ///< The life() for which record_ was read; empty: none.
+    std::string record_life_;      ///< The life() for which record_ was read; empty: none.
+    std::string looked_up_claim_;  ///< The life and the implausible epoch for which a record was read; empty: none.
     epoch drawn_{};
     std::string drawn_life_;           ///< The life() for which drawn_ was drawn; empty: none.
     bool drawn_synced_ = false;        ///< The node synced every write at that draw.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockcore/types.hpp>
+#include <proto/plausible_epoch.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -13,7 +14,9 @@ namespace lockcore {
 /// Limits: 512 KiB for any number of resources.
 class token_memory {
   public:
+    /// A token that does not fit is not kept: no hint could be above it.
     void observe(const std::vector<resource_name>& resources, fencing_token token) {
+        if (value_of(token) > fencing_token_max) return;
         for (const resource_name& r : resources)
             highest_[r.bucket()] = std::max(highest_[r.bucket()], value_of(token));
     }
@@ -23,6 +26,11 @@ class token_memory {
         for (const resource_name& r : resources)
             highest = std::max(highest, highest_[r.bucket()]);
         return fencing_token{highest + 1};
+    }
+
+    /// Returns the epoch of the highest token observed for the resources.
+    epoch highest_epoch(const std::vector<resource_name>& resources) const {
+        return epoch_of(fencing_token{value_of(hint_for(resources, fencing_token{})) - 1});
     }
 
   private:

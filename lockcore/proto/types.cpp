@@ -30,7 +30,7 @@ result<resource_name> resource_name::parse(std::string_view text) {
     if (text.empty()) return invalid("a resource name must not be empty");
     if (text.size() > bytes_max) return invalid("a resource name has at most 200 bytes");
     for (char c : text) {
-        if (!allowed_in_name(c)) return invalid("a resource name holds only A-Z a-z 0-9 . _ : @ / -");
+        if (!allowed_in_name(c)) return invalid("a resource name may contain only A-Z a-z 0-9 . _ : @ / -");
     }
     if (text.front() == '/' || text.back() == '/' || text.find("//") != std::string_view::npos) {
         return invalid("a resource name has no empty segment: no slash at its ends, no two in a row");
@@ -70,6 +70,13 @@ hold_id hold_id::from_bits(std::uint64_t bits) {
     return of_grant(nonce::from_bits(0, bits));
 }
 
+hold_id hold_id::with_last_bit(bool set) const {
+    constexpr std::string_view digits = "0123456789abcdef";
+    hold_id out = *this;
+    out.text_.back() = digits[(digits.find(text_.back()) & ~std::size_t{1}) | std::size_t{set}];
+    return out;
+}
+
 hold_id hold_id::of_grant(const nonce& attempt) {
     hold_id id;
     std::ranges::copy(attempt.str().substr(nonce::size - size), id.text_.begin());
@@ -86,9 +93,7 @@ std::vector<std::string> config::validate() const {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const std::string at = "nodes[" + std::to_string(i) + "].";
         if (nodes[i].name.empty()) fault(at + "name", "is missing");
-        if (std::ranges::any_of(nodes[i].name,
-                                [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }))
-            fault(at + "name", "has a control character");
+        if (has_control_character(nodes[i].name)) fault(at + "name", "has a control character");
         if (nodes[i].host.empty()) fault(at + "host", "is missing");
         if (!nodes[i].username.empty() && nodes[i].password.empty())
             fault(at + "username", "is given without a password");
@@ -116,6 +121,7 @@ std::vector<std::string> config::validate() const {
     within("answer_bound", answer_bound, 1ms, 10s);
     within("max_wait", max_wait, 0ms, 1h);
     within("max_hold", max_hold, max_ttl, 24h * 365);
+    if (max_renewals > renewals_counted) fault("max_renewals", "must be 0 to " + std::to_string(renewals_counted));
     if (handoff_max > 1'000) fault("handoff_max", "must be 0 to 1000");
     if (waiters_max == 0) fault("waiters_max", "must be at least 1");
     if (node_queue_max < 16) fault("node_queue_max", "must be at least 16");

@@ -1,18 +1,20 @@
 -- In front of each script that reads leases: parses and writes the value of a lease key (docs/protocol.md, "State").
 -- A script never fails on a value of another writer: a value of any other type or form is treated as another holder's lease (FOREIGN).
 -- The second word is the stamp of the lease on this node, `S`, which is its token too, or `S:T` with another token T (0: none yet).
-local FORM = '^(%x+) (%d+)(:?%d*) (%d+) (%d+) (%d+) (%d+) (%S+)(\n[^\n]*\n[^\n]*\n[^\n\1]*)\n([%x,]*)\n([%x,]*)\n(%x*)(.*)$'
+local FORM = '^(%x+) (%d+)(:?%d*) (%d+) (%d+) (%d+) (%d+) (%S+)(\n[^\n]*\n[^\n]*\n[^\n\1]*)\n([%x,]*)\n([%x,]*)\n([0-9a-f]*)(.*)$'
 local FOREIGN = {}
--- A lease keeps the newest 8 idempotency keys and the newest 64 tombstones. Without its tombstone a released hold that a late HOLD adds again
--- stays until the ttl, which is its only effect.
+-- A lease keeps the newest 8 idempotency keys and the newest 64 tombstones. Without its tombstone a released hold that a late HOLD, RENEW or
+-- TOP-UP adds again stays until the ttl.
 local KEYS_BYTES, TOMBSTONES_BYTES = 8 * 42 - 1, 64 * 17 - 1
+-- CLOSE marks: 32 digits each, the id of the hold and 16 of the call. CLOSE keeps eight; of a merge the newest 64 are kept.
+local MARK_BYTES, MARKS_BYTES = 32, 8 * 8 * 32
 
 local function parse_lease(text)
-  local nonce, stamp, token, renewals, ttl, held, granted, keys, identity, ids, tombstones, close_mark, wake_marks = string.match(text, FORM)
+  local nonce, stamp, token, renewals, ttl, held, granted, keys, identity, ids, tombstones, close_marks, wake_marks = string.match(text, FORM)
   if not nonce or #nonce ~= 32 or #stamp > 16 or #token > 17 or token == ':' or #renewals > 9 or #ttl > 13 or #held > 13 or #granted > 15 or #keys > KEYS_BYTES then return FOREIGN end
-  if wake_marks ~= '' and string.byte(wake_marks) ~= 1 then return FOREIGN end
+  if #close_marks % MARK_BYTES ~= 0 or #close_marks > MARKS_BYTES or wake_marks ~= '' and string.byte(wake_marks) ~= 1 then return FOREIGN end
   token = token == '' and stamp or string.sub(token, 2)
-  return {nonce = nonce, stamp = stamp, token = token, renewals = renewals, ttl = ttl, held = held, granted = granted, keys = keys, identity = identity, ids = ids, tombstones = tombstones, close_mark = close_mark, wake_marks = wake_marks}
+  return {nonce = nonce, stamp = stamp, token = token, renewals = renewals, ttl = ttl, held = held, granted = granted, keys = keys, identity = identity, ids = ids, tombstones = tombstones, close_marks = close_marks, wake_marks = wake_marks}
 end
 -- Another writer's value may be large: no more of it is read than a lease can have.
 local LEASE_BYTES = 16384
@@ -40,17 +42,8 @@ local function version_of(stamp, base) return string.format('%.0f', math.max(ton
 local function write_lease(key, l, ttl)
   local stamp = l.token == l.stamp and l.stamp or l.stamp .. ':' .. l.token
   local text = l.nonce .. ' ' .. stamp .. ' ' .. l.renewals .. ' ' .. l.ttl .. ' ' .. l.held .. ' ' .. l.granted .. ' ' .. l.keys .. l.identity
-    .. '\n' .. l.ids .. '\n' .. l.tombstones .. '\n' .. l.close_mark .. l.wake_marks
+    .. '\n' .. l.ids .. '\n' .. l.tombstones .. '\n' .. string.sub(l.close_marks, -MARKS_BYTES) .. l.wake_marks
   if ttl then redis.call('SET', key, text, 'PX', ttl) else redis.call('SET', key, text, 'KEEPTTL') end
-end
--- `keys` has `digest:id` for the idempotency key of a hold, and `digest;id` once a repeated request has taken the hold over.
-local function is_taken_over(l, id) return string.find(l.keys, ';' .. id, 1, true) ~= nil end
-local function take_over(key, l, digest, id)
-  if is_taken_over(l, id) then return end
-  local keys, replaced = string.gsub(l.keys, ':' .. id, ';' .. id)
-  if replaced == 0 then keys = keys == '-' and digest .. ';' .. id or string.sub(keys .. ',' .. digest .. ';' .. id, -KEYS_BYTES) end
-  l.keys = keys
-  write_lease(key, l)
 end
 -- Returns nil if the value is no counter: this node can then neither grant nor confirm a token of the bucket.
 local function read_counter(key)
@@ -62,24 +55,55 @@ end
 
 -- Lists of hold ids: 16 digits each, separated by commas.
 local function contains(list, id) return string.find(list, id, 1, true) ~= nil end
+-- A hold with an idempotency key has two ids (docs/protocol.md, HOLDS): the tentative one, an even number, which its first request sends and undoes, and
+-- the confirmed one, the next number, which its callers get. They are one hold, so a list has at most one of them, and the confirmed one replaces the other.
+local DIGITS = '0123456789abcdef'
+local function confirmed(id)
+  local at = string.find(DIGITS, string.sub(id, 16), 1, true)
+  return string.sub(id, 1, 15) .. string.sub(DIGITS, at + at % 2, at + at % 2)
+end
+local function tentative(id)
+  local at = string.find(DIGITS, string.sub(id, 16), 1, true)
+  return string.sub(id, 1, 15) .. string.sub(DIGITS, at - 1 + at % 2, at - 1 + at % 2)
+end
+local function has_hold(list, id) return contains(list, id) or contains(list, confirmed(id)) or contains(list, tentative(id)) end
+-- The tombstone of a tentative id, left by an undo, says nothing about the confirmed one.
+local function is_released(tombstones, id) return tombstones ~= '' and (contains(tombstones, id) or contains(tombstones, confirmed(id))) end
 local function add_id(list, id)
-  if contains(list, id) then return list end
+  if contains(list, id) or contains(list, confirmed(id)) then return list end
+  if contains(list, tentative(id)) then return (string.gsub(list, tentative(id), id)) end
   return list == '' and id or list .. ',' .. id
 end
 local function remove_id(list, id)
   if list == id then return '' end
+  if not contains(list, id) then id = tentative(id) end
   if not contains(list, id) then return list end
   return string.sub(string.gsub(',' .. list .. ',', ',' .. id .. ',', ','), 2, -2)
 end
+-- Replaces the tentative id of this hold by the confirmed one, which an undo does not remove; where it is not there, nothing is added.
+local function confirm_id(list, id) return contains(list, tentative(id)) and add_id(list, id) or list end
 local function merge_ids(list, more)
   if list == '' then return more end
   for id in string.gmatch(more, '%x+') do list = add_id(list, id) end
   return list
 end
-local function format_holds(l) return l.ids .. '\n' .. l.tombstones .. '\n' .. l.close_mark end
+local function format_holds(l) return l.ids .. '\n' .. l.tombstones .. '\n' .. l.close_marks end
 -- Removes the hold from the live ids and adds its tombstone; changes only the table.
 local function release_id(l, id)
   l.ids = remove_id(l.ids, id)
   l.tombstones = l.tombstones == '' and id or string.sub(add_id(l.tombstones, id), -TOMBSTONES_BYTES)
-  if string.sub(l.close_mark, 1, 16) == id then l.close_mark = '' end
+end
+local function remove_mark(marks, mark)
+  for at = 1, #marks, MARK_BYTES do
+    if string.sub(marks, at, at + MARK_BYTES - 1) == mark then return string.sub(marks, 1, at - 1) .. string.sub(marks, at + MARK_BYTES) end
+  end
+  return marks
+end
+-- Each mark once; those of `more` are the newest.
+local function merge_marks(marks, more)
+  for at = 1, #more, MARK_BYTES do
+    local mark = string.sub(more, at, at + MARK_BYTES - 1)
+    marks = remove_mark(marks, mark) .. mark
+  end
+  return marks
 end

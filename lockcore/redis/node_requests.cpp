@@ -181,4 +181,12 @@ batch_reply parse_batch(command_kind kind, const reply& answer) {
     return out;
 }
 
+std::optional<lease_end> parse_lease_end(const reply& message) {
+    if (message.elements.size() != 3 || message.elements[0].text != "message") return std::nullopt;
+    const std::string_view text = message.elements[2].text;
+    const auto ended = nonce::parse(text.substr(0, nonce::size));
+    if (!ended || text.size() <= nonce::size + 1) return std::nullopt;
+    return lease_end{*ended, text.substr(nonce::size + 1)};
+}
+
 }  // namespace lockcore::redis

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockcore::redis {
@@ -29,5 +30,13 @@ struct batch_reply {
     std::string error;
 };
 batch_reply parse_batch(command_kind kind, const reply& answer);
+
+/// What a node publishes when a lease ends (release.lua).
+struct lease_end {
+    nonce ended;
+    std::string_view resource;  ///< One that the lease covered. A part of the message.
+};
+/// Reads a message of the channel of wake marks; empty for a reply of another form.
+std::optional<lease_end> parse_lease_end(const reply& message);
 
 }  // namespace lockcore::redis

@@ -42,10 +42,7 @@ void release_subscription::subscribe() {
 
 void release_subscription::process_message(const reply& r) {
     if (r.is_error()) return connection_->drop(r.text);
-    if (r.elements.size() != 3 || r.elements[0].text != "message") return;
-    const std::string_view text = r.elements[2].text;
-    const auto ended = nonce::parse(text.substr(0, nonce::size));
-    if (ended && text.size() > nonce::size + 1) on_lease_end_(*ended, text.substr(nonce::size + 1));
+    if (const auto end = parse_lease_end(r)) on_lease_end_(end->ended, end->resource);
 }
 
 }  // namespace lockcore::redis

@@ -98,7 +98,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(ttl).arg(value_of(token)).arg(call.tail).arg(call.hold.str()).arg(call.seen);
             break;
         case command_kind::inspect:
-            out.arg(value_of(token)).arg(call.hold.str()).arg(call.key.empty() ? "-" : std::string_view(call.key));
+            out.arg(value_of(token)).arg(call.hold.str());
             break;
         case command_kind::close:
             out.arg(call.hold.str()).arg(call.close_mark).arg(call.lift ? "0" : "1");

@@ -1,3 +1,4 @@
+#include <lockcore/encoding.hpp>
 #include <lockcore/lock_manager.hpp>
 
 #include <proto/failures.hpp>
@@ -106,8 +107,7 @@ constexpr const char* no_resource = "a lease covers at least one resource";
 constexpr const char* ttl_bounds = "ttl must be 100 ms to max_ttl";
 
 bool is_plain(std::string_view text) {
-    return text.size() <= holder_bytes_max &&
-           std::ranges::none_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+    return text.size() <= holder_bytes_max && !has_control_character(text);
 }
 
 std::string find_invalid_argument(const acquire_request& request, const config& cfg) {

@@ -5,6 +5,7 @@
 #include <redis/connection.hpp>
 #include <redis/release_subscription.hpp>
 #include <runtime/one_shot_event.hpp>
+#include <runtime/turn_queue.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -110,7 +111,8 @@ class shard {
     std::atomic<std::size_t> waiter_count_{0};
     mutable std::mutex status_mutex_;
     std::vector<node_status> status_;
-    bool listing_ = false, finding_leaks_ = false;
+    bool finding_leaks_ = false;
+    turn_queue listings_;
     /// Expires with this shard, for functions that the io_context may call later.
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };

@@ -11,6 +11,9 @@ namespace lockcore {
 namespace asio = boost::asio;
 namespace {
 
+/// How long a listing waits for those before it.
+constexpr std::chrono::seconds turn_wait_max{5};
+
 /// Sets a flag for as long as it lives.
 class busy_flag {
   public:
@@ -26,8 +29,9 @@ class busy_flag {
 }  // namespace
 
 asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
-    if (listing_) co_return make_failure(errc::busy, "Another listing of the leases is in progress.");
-    const busy_flag busy(listing_);
+    const auto turn = co_await listings_.take(query.principal,
+                                              std::min(query.until, std::chrono::steady_clock::now() + turn_wait_max));
+    if (!turn) co_return make_failure(errc::busy, "Other listings of the leases are in progress.");
 
     // Every majority includes one of so many nodes. `names` has the first `limit` + 1 names after query.after.
     const std::size_t enough = nodes() - majority_of(nodes()) + 1;

@@ -138,9 +138,10 @@ begin
      set last_system_identifier = coalesce(s.system_identifier, s.last_system_identifier), last_timeline = coalesce(s.timeline, s.last_timeline), system_identifier = null, timeline = null,
          changed_at = clock_timestamp(), reason = fencing.bound_text(fence_all.reason, 2000),
          pending_id = null, pending_epoch = null, pending_system_identifier = null, pending_timeline = null;  -- a change begun before would not fence tokens granted since
+  perform fencing.record_guard_change('fence_all', jsonb_build_object('reason', fencing.bound_text(fence_all.reason, 2000)));
 end
 $$;
 comment on function fencing.fence_all(text) is
   'For the role that installed the schema, after a disk snapshot was put back or a dump was loaded, and whenever the fences may not be whole: sets the storage generation to unknown. From the commit on everything is refused with FG503, '
-  'until a running gateway has changed the generation; then every token granted before is refused. Waits for transactions that were let in; new ones wait behind it: set lock_timeout. '
+  'until a running gateway has changed the generation; then every token granted before is refused. Adds guard_changed with the reason to the history. Waits for transactions that were let in; new ones wait behind it: set lock_timeout. '
   'SQLSTATE 22023: no reason; 55P03: lock_timeout. Locks until the end of the transaction: storage_generation exclusive.';

@@ -25,6 +25,16 @@ comment on column fencing.protected.relation_name is 'The table''s name at that 
 comment on column fencing.protected.expression_objects is 'Functions, operators and types that the expression uses, except PostgreSQL''s own, as kind and identity.';
 comment on column fencing.protected.row_expression is 'The expression as PostgreSQL prints it, over a row called fencing_row: what the check function evaluates.';
 
+create table if not exists fencing.former_name (
+  relation regclass,
+  name     text,
+  primary key (relation, name)
+);
+comment on table fencing.former_name is
+  'The names under which protected tables were protected before they were renamed: a table created under such a name is not protected, although its users may take it for the protected one. Granted to no one.';
+comment on column fencing.former_name.relation is 'The protected table.';
+comment on column fencing.former_name.name is 'Its name before, with its schema, until another table of this name is protected or unprotect() is called for the protected one.';
+
 create or replace function fencing.require_protectable(relation regclass) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -302,6 +312,7 @@ declare
   expression record;
   between text;
   was text;
+  was_name text;
 begin
   if mode is null or mode not in ('enforce', 'observe') then
     raise exception using errcode = '22023', message = format('mode is enforce or observe, not %s', coalesce(mode, 'null'));
@@ -317,7 +328,8 @@ begin
   end if;
   expression := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.require_own_code(array[relation::oid]);
-  select p.mode into was from fencing.protected p where p.relation = relation;
+  select p.mode, nullif(p.relation_name, relation::text) into was, was_name from fencing.protected p where p.relation = relation;
+  delete from fencing.former_name f where f.name = relation::text;  -- first, as the entry in remove_checks()
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
@@ -327,13 +339,16 @@ begin
   perform fencing.take_code_rights(relation);
   insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects, row_expression)
   values (relation, resource_expression, mode, check_function, relation::text, expression.objects, expression.row_expression);
-  perform fencing.record_guard_change('protect', jsonb_build_object('relation', relation::text, 'resource_expression', resource_expression, 'mode', mode, 'was', was));
+  if was_name is not null then
+    insert into fencing.former_name (relation, name) values (relation, was_name) on conflict do nothing;
+  end if;
+  perform fencing.record_guard_change('protect', jsonb_build_object('relation', relation::text, 'resource_expression', resource_expression, 'mode', mode, 'was', was, 'renamed_from', was_name));
 end
 $$;
 comment on function fencing.protect(regclass, text, text) is
   'From the commit on, rows of the table change only in a transaction that entered their resource (that of the old and of the new row); TRUNCATE is refused. This holds for every role, '
   'also with session_replication_role = replica. Mode observe allows such changes and records them as write_rejected with detail.observed = true. '
-  'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. A partitioned table is protected at its root: every partition is covered, also against direct writes '
+  'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. If the table was renamed, its name before stays reserved: a table created under it is a fault, until that is protected or unprotect() is called for this one. A partitioned table is protected at its root: every partition is covered, also against direct writes '
   'and if it is attached later; only TRUNCATE of a partition attached later is allowed until protect() is called again. '
   'The expression is evaluated with the rights of the writing role. '
   'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 42501: others own code that runs where the table is written; 42809, 0A000: not a table that can be protected. '
@@ -354,9 +369,10 @@ begin
     raise exception using errcode = '42704', message = format('%s is not protected', relation);
   end if;
   select p.mode into was from fencing.protected p where p.relation = unprotect.relation;
+  delete from fencing.former_name f where f.relation = unprotect.relation or f.name = unprotect.relation::text;
   perform fencing.remove_checks(relation);
   perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was));
 end
 $$;
 comment on function fencing.unprotect(regclass) is
-  'Removes everything that protect() created. The fences stay. SQLSTATE 42704: the table is not protected. Locks until the end of the transaction: the table and its partitions, access exclusive.';
+  'Removes everything that protect() created, and frees the names that the table had before. The fences stay. SQLSTATE 42704: the table is not protected. Locks until the end of the transaction: the table and its partitions, access exclusive.';

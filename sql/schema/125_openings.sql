@@ -42,7 +42,8 @@ as $$
   union all
   select c.oid, p.relation, 'name', format('%s: a table of this name was protected, which %s; this one is not: protect() it', c.oid::regclass,
                                           case when o.oid is null then 'was dropped' else 'is now ' || o.oid::regclass::text end)
-    from fencing.protected p join pg_class c on c.oid = to_regclass(p.relation_name) and c.oid <> p.relation left join pg_class o on o.oid = p.relation
+    from (select p.relation, p.relation_name as name from fencing.protected p union select f.relation, f.name from fencing.former_name f) p
+         join pg_class c on c.oid = to_regclass(p.name) and c.oid <> p.relation left join pg_class o on o.oid = p.relation
    where c.oid not in (select g.oid from tables g)
   union all
   select g.oid, g.root, 'unlogged', format('%s is unlogged: a crash of PostgreSQL empties it, and the fences stay; alter table … set logged', c.oid::regclass)

@@ -1,4 +1,4 @@
--- Which tables one statement may update for several writes of a batch.
+-- For gateways, in transactions of several writes: which tables one statement may update for several of them, and constraints that are deferred again after the turn of a caller.
 
 create or replace function fencing.shared_resource_expression(relation regclass) returns text
 language plpgsql stable security definer
@@ -18,3 +18,23 @@ comment on function fencing.shared_resource_expression(regclass) is
   'For gateways: the resource expression of a protected table, if one update for several writes of a batch can change no more rows than those writes could one by one; else null. '
   'Such a table is an ordinary table in mode enforce on which an update triggers nothing else: no triggers but those of protect(), no rules, no row security, no cascades. '
   'A second call after such an update, whose lock prevents changes of all this, is valid for the transaction. Locks: none.';
+
+create or replace function fencing.defer_constraints() returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  names constant text := (
+    select string_agg(format('%I.%I', n.nspname, k.conname), ', ')
+      from (select distinct d.connamespace, d.conname from pg_constraint d where d.condeferred) k join pg_namespace n on n.oid = k.connamespace
+     where has_schema_privilege(n.oid, 'usage') and not pg_is_other_temp_schema(n.oid)
+       and not exists (select from pg_constraint o where o.conname = k.conname and o.connamespace = k.connamespace and not o.condeferred));  -- SET CONSTRAINTS takes all that have the name
+begin
+  if names is not null then
+    execute 'set constraints ' || names || ' deferred';
+  end if;
+end
+$$;
+comment on function fencing.defer_constraints() is
+  'For gateways, after `set constraints all immediate`, which runs what the operations of one caller have deferred while its role is taken: defers all constraints that are initially deferred again, so that the next write of the transaction meets the '
+  'constraints as a write in a transaction of its own does. Constraints whose name another one in the same schema has that is not initially deferred stay immediate. Locks: none.';

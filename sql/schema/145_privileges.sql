@@ -36,6 +36,7 @@ as $$
     ('function', 'fencing.begin_write(text[],bigint,uuid,text,text,text,jsonb)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_writes(text[],bigint[],uuid[],text[],text[],text[],jsonb[],uuid[])', 'fencing_gateway', 'execute'),
     ('function', 'fencing.shared_resource_expression(regclass)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.defer_constraints()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.find_outcomes(text[],text[],bytea[])', 'fencing_gateway', 'execute'),
     ('function', 'fencing.claim_keys(text[],text[],bytea[])', 'fencing_gateway', 'execute'),
     ('function', 'fencing.keep_outcomes(text[],text[],bytea[],text[],bigint)', 'fencing_gateway', 'execute'),

@@ -76,9 +76,14 @@ class waiting_test : public ::testing::Test {
 
 TEST_F(waiting_test, callers_of_one_manager_differ_by_at_most_two_grants) {
     shared_turns turns;
+    // All begin at the same time: when they wait for this lease.
+    const auto first = host_a_.acquire(make_request({"hot"}, 10s, 0s));
+    ASSERT_TRUE(first);
     std::vector<std::future<int>> workers;
     for (int i = 0; i < 8; ++i)
         workers.push_back(host_a_.start(count_grants(host_a_.manager(), turns)));
+    EXPECT_TRUE(eventually([&] { return host_a_.manager().waiters() == 8; }));
+    EXPECT_TRUE(host_a_.release(*first));
     EXPECT_TRUE(turns.stop_after(120));
     int least = 1 << 30, most = 0;
     for (auto& w : workers) {

@@ -137,6 +137,7 @@ class FaultServer(HTTPServer):
                 except Exception as problem:  # the test that asked for it fails
                     self.send_response(500)
                     print(f"{self.path}: {problem!r}")
+                self.send_header("Connection", "close")  # else Java's client may use the connection again, which ends after each answer
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

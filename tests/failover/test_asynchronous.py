@@ -94,8 +94,8 @@ def test_gateway_with_connections_to_both_leaves_the_old_one(site: PatroniSite) 
             began = time.monotonic()
             old.suspend()
             site.wait_for_primary(old)
-            writing = [pid for (pid,) in old.query("select pid from pg_stat_activity where usename = %s and query = 'commit'", (GATEWAY_ROLE,))]
-            old.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> %s", (GATEWAY_ROLE, writing[0]))
+            [writing, *_] = eventually(lambda: old.query("select pid from pg_stat_activity where usename = %s and query = 'commit'", (GATEWAY_ROLE,)), 5, interval=0.01, goal="a connection writes")
+            old.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> %s", (GATEWAY_ROLE, *writing))
             observer.wait_for_change()
             changed_at = time.monotonic()
 

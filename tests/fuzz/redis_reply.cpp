@@ -62,12 +62,12 @@ class same_number final : public random_source {
     std::uint64_t next() override { return 7; }
 };
 
-/// Merges the leases of a page with themselves, as those of several nodes are merged for one that forgot.
+/// Merges the leases of a page with themselves, as those of two nodes are merged for a third one that forgot.
 void check_page(const node_response::lease_page& page) {
     static same_number random;
-    lease_merge merge(random, milliseconds{60'000});
+    lease_merge merge(random, 3, 2, milliseconds{60'000});
     for (const auto& lease : page.leases) {
-        if (!merge.add(lease) || !merge.add(lease)) return;
+        if (!merge.add(0, lease) || !merge.add(1, lease)) return;
     }
     for (const lease_copy& lease : merge.take(1'000)) {
         require(lease.remaining > milliseconds{0} && lease.remaining <= foreign_time_max + milliseconds{1},
@@ -86,7 +86,11 @@ void parse_as_responses(std::span<const reply> replies) {
         node_request::load_scripts{{command_kind::acquire, command_kind::list}},
         node_request::readmit{},
         node_request::ping{},
-        node_request::read_leases{}};
+        node_request::read_leases{},
+        node_request::delete_admission{},
+        node_request::announce{},
+        node_request::mark{},
+        node_request::install{}};
     for (const auto& request : requests) {
         const std::size_t commands = redis::format_request(request, address).size();
         for (std::size_t at = 0; at + commands <= replies.size(); at += commands) {
@@ -109,6 +113,9 @@ void run_input(std::string_view input) {
     require(whole.error.empty() == by_byte.error.empty(), "an error is found whichever way the bytes arrive");
     parse_as_responses(whole.replies);
     for (const reply& answer : whole.replies) {
+        if (const auto end = redis::parse_lease_end(answer))
+            require(!end->resource.empty() && end->resource.size() < answer.elements[2].text.size(),
+                    "a message names the resource after the lease");
         for (std::size_t kind = 0; kind < command_kinds; ++kind) {
             const auto batch = redis::parse_batch(static_cast<command_kind>(kind), answer);
             require(batch.error.empty() == (answer.type == reply::kind::array) || answer.is_error(),

@@ -85,6 +85,13 @@ def gateway(cluster: Cluster) -> Iterator[Gateway]:
 
 
 @pytest.fixture
+def ready_gateway(gateway: Gateway) -> Gateway:
+    """The same, once all nodes vote at it."""
+    gateway.wait_until_all_vote()
+    return gateway
+
+
+@pytest.fixture
 def api(stack: Stack) -> Api:
     """The gateway of the shared stack, once it is ready."""
     made = stack.api()

@@ -40,11 +40,11 @@ def lines(text: str) -> list[Any]:
 def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: Api) -> None:
     done = cli.run("status")
     assert (done.returncode, done.stderr) == (0, "")
-    first, *nodes = lines(done.stdout)
+    first, *nodes, last = lines(done.stdout)
     version = subprocess.run([str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     assert first == {"gateway": api_a.url, "ready": True, "version": version}
     reported = api_a.get("/v1/nodes").json()["nodes"]
-    assert [set(node) for node in nodes] == [set(node) for node in reported]
+    assert [set(node) for node in [*nodes, last]] == [*(set(node) for node in reported), {"signing_keys", "cell"}]
     assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in reported]
 
 
@@ -60,7 +60,7 @@ def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli) -> None:
     assert len(nodes) == 5 and len({line.index("voting") for line in nodes} | {heads.index("state")}) == 1, plain.shown
     assert keys.startswith("lease ids are signed with key-")
     forced = cli.run_on_terminal("status", "--json")
-    assert forced.end() == 0 and len(lines(forced.shown)) == 6
+    assert forced.end() == 0 and len(lines(forced.shown)) == 7
 
 
 def test_status_without_scope_exits_1_with_problem_on_stderr(guarded_pair: Stack, api_a: Api) -> None:
@@ -77,7 +77,7 @@ def test_cli_without_gateway_exits_69_within_timeout() -> None:
         done = unreachable.run(command, "--timeout", "500ms", timeout=5)
         assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr
     done = unreachable.run("lock", "a", "--", "true", timeout=5)
-    assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr
+    assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr and "FENCEGATE_URL" in done.stderr
 
 
 def test_cli_with_hanging_gateway_exits_69_at_timeout(stack: Stack, api: Api) -> None:
@@ -100,7 +100,7 @@ def test_arguments_wrong_exit_64_with_reason(cli: Cli, arguments: tuple[str, ...
 
 def test_unknown_command_exits_64_and_is_named(cli: Cli) -> None:
     done = cli.run("histroy", "--limit", "3")
-    assert done.returncode == 64 and "histroy" in done.stderr and not done.stdout
+    assert done.returncode == 64 and "no command histroy; did you mean history?" in done.stderr and not done.stdout
 
 
 def test_key_file_takes_precedence_over_environment(guarded_pair: Stack, api_a: Api, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_key_file_takes_precedence_over_environment(guarded_pair: Stack, api_a: 
     file.write_text(f"{guarded_pair.key('admin')}\n")
     wrong = Cli(api_a.url, "wrong-key")
     refused = wrong.run("leases")
-    assert refused.returncode == 1 and "wrong-key" not in refused.stderr
+    assert refused.returncode == 1 and "FENCEGATE_API_KEY or --api-key-file" in refused.stderr and "wrong-key" not in refused.stderr
     assert wrong.run("leases", "--api-key-file", str(file)).returncode == 0
 
 
@@ -165,7 +165,7 @@ def test_history_filters_select_events(cli: Cli, api_a: Api, resource: str) -> N
     assert events("--token-min", str(token + 1)) == []
     assert events("--from", "2099-01-01T00:00:00Z") == [] and len(events("--to", "2099-01-01T00:00:00+01:00")) == 2
     wrong = cli.run("history", "--write-id", "x")
-    assert wrong.returncode == 1 and "--write-id has" in wrong.stderr and "request_id" in wrong.stderr
+    assert wrong.returncode == 64 and "--write-id has" in wrong.stderr and "request_id" in wrong.stderr
 
 
 def test_history_on_terminal_is_table(cli: Cli, api_a: Api, resource: str) -> None:
@@ -242,7 +242,20 @@ def test_history_csv_is_whole_answer_of_gateway(cli: Cli, guarded_pair: Stack, u
     assert terminal.end() == 0 and terminal.shown.startswith("id,at,event,")
     assert cli.run("history", "--csv", "--json").returncode == cli.run("history", "--csv", "--follow").returncode == 64
     refused = cli.run("history", "--csv", "--write-id", "x")
-    assert refused.returncode == 1 and not refused.stdout and "--write-id" in refused.stderr
+    assert refused.returncode == 64 and not refused.stdout and "--write-id" in refused.stderr
+
+
+def test_hostile_history_is_exact_in_pipe_printable_on_terminal(cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]) -> None:
+    resource = unique_name("cli/hostile")
+    owner = '\x1b[2J\u009b2J\u202e"\n1,forged'
+    guarded_pair.query("insert into fencing.history (event, resource, owner) values ('fence_raised', %s, %s)", (resource, owner))
+    piped = cli.run("history", "--resource", resource, "--csv")
+    assert [row["owner"] for row in csv.DictReader(io.StringIO(piped.stdout, newline=""))] == [owner]
+    assert [item["owner"] for item in lines(cli.run("history", "--resource", resource).stdout)] == [owner]
+    for form in ("--csv", "--json"):
+        terminal = cli.run_on_terminal("history", "--resource", resource, form)
+        assert terminal.end() == 0 and not set(terminal.shown) & set("\x1b\u009b\u202e"), terminal.shown
+        assert len(terminal.shown.splitlines()) == (2 if form == "--csv" else 1) and "1,forged" in terminal.shown, terminal.shown
 
 
 def test_history_csv_cut_off_exits_69(resource: str) -> None:
@@ -298,7 +311,7 @@ def test_history_follow_after_reconnect_shows_each_event_once(guarded_pair: Stac
 
 def test_history_follow_refused_exits_as_without_follow(cli: Cli, api_a: Api) -> None:
     wrong = cli.run("history", "--follow", "--write-id", "x", timeout=5)
-    assert wrong.returncode == 1 and "--write-id has" in wrong.stderr
+    assert wrong.returncode == 64 and "--write-id has" in wrong.stderr
     assert Cli(api_a.url, "wrong-key").run("history", "--follow", timeout=5).returncode == 1
     unreachable = Cli(f"http://127.0.0.1:{processes.free_port()}").run("history", "--follow", timeout=5)
     assert unreachable.returncode == 69

@@ -16,9 +16,10 @@ from support.polling import eventually
 from support.stack import Stack
 
 DATABASE = "database_roles"
-ROLES = {"anna": "shop_clerk", "ben": "shop_clerk", "owner": None, "ghost": "no_such_role", "stranger": "other_team"}
+ROLES = {"anna": "shop_clerk", "ben": "shop_clerk", "owner": None, "ghost": "no_such_role", "stranger": "other_team", "carl": "shop_boss"}
 SETUP = """
-create role shop_clerk in role fencing_writer; create role other_team; create role roles_gateway login; grant fencing_gateway, shop_clerk to roles_gateway;
+create role shop_clerk in role fencing_writer; create role shop_boss in role fencing_writer; create role other_team; create role roles_gateway login;
+grant fencing_gateway, shop_clerk, shop_boss to roles_gateway;
 create table goods (shop text, id integer, stock integer not null, changed_by text, primary key (shop, id));
 insert into goods select shop, id, 100, '' from unnest(array['anna', 'ben']) shop, generate_series(1, 8) id;
 create function stamp() returns trigger language plpgsql as $$ begin new.changed_by := current_user || ' ' || coalesce(nullif(current_setting('request.jwt.claims', true), '')::json->>'sub', ''); return new; end $$;
@@ -29,6 +30,16 @@ create policy own_shop on goods to shop_clerk using (shop = current_setting('req
 create policy everything on goods to roles_gateway using (true);
 grant select, insert, update on goods to shop_clerk, roles_gateway;
 select fencing.protect('goods', $$'goods/' || shop || '/' || id$$); select fencing.expose_table('goods'); select fencing.expose_function('whoami()');
+create table parts (id integer primary key, stock integer not null); insert into parts select id, 100 from generate_series(1, 63) id;
+create table secret_audit (id bigint generated always as identity, part integer, role text, caller text, stock integer, xid xid8 default pg_current_xact_id());
+create function audit() returns trigger language plpgsql as $$ begin
+  insert into public.secret_audit (part, role, caller, stock)
+  values (new.id, current_user, coalesce(nullif(current_setting('request.jwt.claims', true), '')::json->>'sub', ''), (select stock from public.parts where id = new.id));
+  return null;
+end $$;
+create constraint trigger audit after update on parts deferrable initially deferred for each row execute function audit();
+grant select, update on parts to shop_clerk, shop_boss, roles_gateway; grant insert on secret_audit to shop_boss, roles_gateway;
+select fencing.protect('parts', $$'parts/' || id$$); select fencing.expose_table('parts');
 """
 
 
@@ -54,7 +65,7 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
         finally:
             connection.close()
             stack.query(f'drop database "{DATABASE}" with (force)')
-            stack.query("drop role roles_gateway; drop role shop_clerk; drop role other_team")
+            stack.query("drop role roles_gateway; drop role shop_clerk; drop role shop_boss; drop role other_team")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +142,56 @@ def test_writes_that_share_a_transaction_keep_their_callers(cluster: Cluster, ca
         list(pool.map(change, range(240)))
     sold = sum(100 - row[2] for row in rows(cluster, "id between 4 and 8"))
     assert sold == 240
+
+
+def take_part(number: int) -> Json:
+    return {"update": "parts", "where": {"id": number}, "add": {"stock": -1}}
+
+
+def test_deferred_triggers_run_in_the_role_of_their_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
+    """Anna's role may not do what the deferred trigger does; writes of two others share transactions with hers. Each write has two operations, after which alone the trigger runs."""
+    names = ("anna", "carl", "owner")
+    expected = {"carl": ("shop_boss", "carl"), "owner": ("roles_gateway", "")}
+
+    def caller_of(number: int) -> str:
+        return names[number % 3]
+
+    parts = range(1, 61)
+    leases = {number: callers[caller_of(number)].must_acquire(f"parts/{number}") for number in parts}
+
+    def change(number: int) -> Any:
+        return callers[caller_of(number)].write(leases[number], take_part(number), take_part(number))
+
+    for _ in range(3):
+        with ThreadPoolExecutor(60) as pool:
+            answers = dict(zip(parts, pool.map(change, parts)))
+        for number, answer in answers.items():
+            if caller_of(number) == "anna":
+                expect_problem(answer, 403, "forbidden")
+                assert answer.json()["sqlstate"] == "42501" and "secret_audit" in answer.json()["detail"], answer
+            else:
+                assert answer.status == 200, answer
+    audited = cluster.stack.query("select part, role, caller, stock, xid::text from secret_audit order by id", dbname=DATABASE)
+    assert {(caller_of(part), role, caller) for part, role, caller, _, _ in audited} == {(name, *run_as) for name, run_as in expected.items()}
+    assert sorted((part, stock) for part, _, _, stock, _ in audited) == sorted((part, stock) for part in parts if caller_of(part) != "anna" for stock in (98, 98, 96, 96, 94, 94))
+    assert len({xid for *_, xid in audited}) < len(audited) / 2 - 10, "some transactions have been shared"
+
+
+@pytest.mark.parametrize("part, fields, has_key", [(61, {}, False), (62, {"then": "release"}, False), (63, {}, True)], ids=["plain", "seal", "key"])
+def test_deferred_trigger_of_a_write_alone_runs_in_its_role(cluster: Cluster, callers: dict[str, Api], part: int, fields: Json, has_key: bool) -> None:
+    def write(name: str) -> Any:
+        lease = callers[name].must_acquire(f"parts/{part}")
+        key = {"Idempotency-Key": uuid.uuid4().hex} if has_key else {}
+        answer = callers[name].call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [take_part(part)], **fields}, key)
+        if not (fields and answer.status == 200):
+            callers[name].must_release(lease)
+        return answer
+
+    refused = write("anna")
+    expect_problem(refused, 403, "forbidden")
+    assert refused.json()["sqlstate"] == "42501", refused
+    assert write("carl").status == 200
+    assert cluster.stack.query("select role, caller from secret_audit where part = %s", (part,), dbname=DATABASE) == [("shop_boss", "carl")]
 
 
 def test_keys_and_seals_work_in_a_role(cluster: Cluster, callers: dict[str, Api]) -> None:

@@ -9,7 +9,8 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import expect_problem
-from support.cluster import Cluster
+from support.cluster import Cluster, Gateway
+from support.faults import count_holders_of_token, counter_key
 from support.polling import eventually
 from support.shop import Sku
 from support.stack import Stack
@@ -101,6 +102,84 @@ def test_node_with_hostile_answers_changes_nothing(cluster: Cluster, resource: s
     finally:
         node.close()
         gateway.kill()
+
+
+def drawn_epoch(cluster: Cluster) -> int:
+    return cluster.stack.query("select epoch from fencing.cluster", dbname=cluster.database)[0][0]
+
+
+def own_epoch(cluster: Cluster, node: int = 4) -> int:
+    return int(cluster.nodes[node].client().hget("fg:node", "base")) >> 32
+
+
+@pytest.mark.parametrize("field, value", [
+    ("floor", "2097150 8d24129b-c30d-4bd5-a91c-e108557b2a0f"),
+    ("floor", "9223372036854775807 8d24129b-c30d-4bd5-a91c-e108557b2a0f"),
+    ("base", str(2_097_150 << 32)),
+])
+def test_node_with_implausible_epoch_uses_up_no_epochs(cluster: Cluster, ready_gateway: Gateway, resource: str, field: str, value: str) -> None:
+    """It does not vote and says why; the others are admitted with the next epochs, also by a gateway that has seen nothing before."""
+    redis, before = cluster.nodes[4].client(), drawn_epoch(cluster)
+    correct = redis.hget("fg:node", field)
+    redis.hset("fg:node", field, value)
+    redis.client_kill_filter(_type="normal", skipme=True)
+    try:
+        eventually(lambda: ready_gateway.nodes()[4]["state"] == "misconfigured", 15, goal="the node does not vote")
+        assert str(int(value.split()[0]) >> (32 if field == "base" else 0)) in ready_gateway.nodes()[4]["detail"]
+        assert "its data are not of this cluster, or were changed by hand" in ready_gateway.nodes()[4]["detail"]
+        cluster.nodes[0].restart_empty()
+        eventually(lambda: ready_gateway.nodes()[0]["state"] == "voting", 15, goal="the restarted node is admitted")
+        assert drawn_epoch(cluster) == before + 1
+        assert ready_gateway.api.must_acquire(resource, ttl_ms=2_000)["fencing_token"] >> 32 == before + 1
+        ready_gateway.stop()
+        ready_gateway.start()
+        cluster.nodes[1].restart_empty()
+        eventually(lambda: ready_gateway.nodes()[1]["state"] == "voting" and own_epoch(cluster, 1) == before + 2, 15, goal="the restarted node is admitted")
+        assert drawn_epoch(cluster) == before + 2
+    finally:
+        if correct is None:
+            redis.hdel("fg:node", field)
+        else:
+            redis.hset("fg:node", field, correct)
+    ready_gateway.wait_until_all_vote()
+
+
+def test_node_with_implausible_epoch_that_restarts_draws_none(cluster: Cluster, ready_gateway: Gateway) -> None:
+    node, before = cluster.nodes[4], drawn_epoch(cluster)
+    ready_gateway.stop()
+    node.restart_empty()
+    node.client().hset("fg:node", mapping={"run": "an earlier process", "base": str(2_097_150 << 32)})
+    ready_gateway.start()
+    eventually(lambda: ready_gateway.nodes()[4]["state"] == "misconfigured", 15, goal="the node does not vote")
+    assert drawn_epoch(cluster) == before
+    node.client().delete("fg:node")
+    ready_gateway.wait_until_all_vote()
+    assert drawn_epoch(cluster) == before + 1
+
+
+def test_counter_at_the_end_of_all_tokens_of_one_node_is_ignored(cluster: Cluster, ready_gateway: Gateway, resource: str) -> None:
+    """Each grant is as usual, no refused acquire uses up an epoch, and the node takes part again as soon as the value is gone."""
+    redis, before = cluster.nodes[4].client(), drawn_epoch(cluster)
+    highest = max(own_epoch(cluster, node) for node in range(5))
+    for counter in (9_007_199_254_740_990, 9_007_199_254_740_991, (highest + 65_600) << 32):
+        redis.set(counter_key(resource), counter)
+        for _ in range(3):
+            lease = ready_gateway.api.must_acquire(resource, ttl_ms=2_000)
+            assert lease["fencing_token"] >> 32 == highest
+            expect_problem(ready_gateway.api.acquire(resource), 423, "resource-locked")
+            ready_gateway.api.must_release(lease)
+    assert drawn_epoch(cluster) == before
+    redis.delete(counter_key(resource))
+    eventually(lambda: all_grant(cluster, ready_gateway, resource), 10, goal="all nodes grant")
+    assert drawn_epoch(cluster) == before
+
+
+def all_grant(cluster: Cluster, gateway: Gateway, resource: str) -> bool:
+    """Returns whether a new lease has its token on all nodes."""
+    lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
+    found = count_holders_of_token(cluster.clients(), resource, lease["fencing_token"])
+    gateway.api.must_release(lease)
+    return found == 5
 
 
 def test_lease_deleted_on_nodes_lets_no_older_write_pass(stack: Stack, api: object, sku: Sku) -> None:

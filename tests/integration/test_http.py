@@ -23,7 +23,7 @@ def wire(api: Api) -> Wire:
                                   "/healthz/", "/../etc/passwd", "/v1/leases/a/renew/b"])
 def test_path_unknown_404(api: Api, path: str) -> None:
     for method in ("GET", "POST"):
-        expect_problem(api.call(method, path, {} if method == "POST" else None), 404, "not-found")
+        assert "/openapi.json" in expect_problem(api.call(method, path, {} if method == "POST" else None), 404, "not-found")["detail"]
 
 
 @pytest.mark.parametrize("method, path, allowed", [
@@ -52,7 +52,8 @@ def test_accept_that_includes_json_200(api: Api, accept: str) -> None:
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "application/jsonx", "multipart/form-data; boundary=x"])
 def test_content_type_other_than_json_415(api: Api, media_type: str) -> None:
-    expect_problem(api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}), 415, "unsupported-media-type")
+    refused = expect_problem(api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}), 415, "unsupported-media-type")
+    assert "'content-type: application/json'" in refused["detail"]
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", "application/json;charset=UTF-8"])

@@ -82,6 +82,8 @@ def test_request_with_faulty_field_names_it_in_detail(api: Api, resource: str) -
     assert "/ttl_ms has to be an integer" in problem["detail"], problem
     problem = expect_problem(api.acquire(resource, ttl_ms=1, wait_ms="x"), 400, "invalid-request")
     assert problem["detail"].startswith("The request has 2 faulty fields: /") and problem["detail"].endswith(" (1 more in errors)."), problem
+    assert api.acquire(resource, ttl=1).json()["errors"][0]["detail"].startswith("is not a field of this request; there are resource,")
+    assert api.get("/v1/history?limits=1").json()["errors"][0]["detail"].startswith("is not a parameter of this request; there are ")
     lease = api.must_acquire(resource)
     unknown = expect_problem(api.write(lease, {"update": "inventory", "where": {"sku": "x"}, "set": {"colour": 1}}), 422, "unprocessable")
     assert "/operations/0/set/colour" in unknown["detail"] and "colour" in unknown["errors"][0]["detail"], unknown

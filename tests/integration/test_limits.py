@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import re
+import threading
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -126,6 +127,26 @@ def test_connection_of_refused_address_is_delayed(make: Callable[..., Gateway]) 
     assert statuses == [200, 429] and late.status == 200 and late.seconds > 0.4
 
 
+@pytest.mark.parametrize("sent, status", [
+    (b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", 413),
+    (b"G@T / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100_000, 431),
+    (b"GET /v1/history HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+], ids=["body", "method", "head", "chunk"])
+def test_input_that_is_refused_counts_for_address(make: Callable[..., Gateway], sent: bytes, status: int) -> None:
+    gateway = make({"address": {"requests_per_second": 1, "requests_burst": 3}})
+    answers = []
+    for _ in range(5):
+        with Wire("127.0.0.1", gateway.api.port) as wire:
+            wire.send(sent)
+            answers.append(wire.receive())
+            assert wire.is_closed()
+    assert answers[0].status == status and answers[-1].status == 429 and {answer.status for answer in answers} == {status, 429}
+    assert [answer.headers["ratelimit-policy"] for answer in answers] == 5 * ['"address";q=3;w=3']
+    assert answers[-1].headers["retry-after"] == "1"
+    assert gateway.api.get("/healthz").status == 200
+
+
 def test_request_that_arrives_in_pieces_counts_once(make: Callable[..., Gateway], resource: str) -> None:
     gateway = make({"principal": {"requests_per_second": 1, "requests_burst": 3}})
     body = json.dumps({"resource": resource, "ttl_ms": 100}).encode()
@@ -155,6 +176,19 @@ def test_guessing_keys_is_bounded_for_its_address(make: Callable[..., Gateway]) 
     assert refusals(gateway, "failed_authentications") == 3
 
 
+def test_spellings_of_a_key_leave_the_keys_of_others_known(make: Callable[..., Gateway]) -> None:
+    gateway = make({"address": {"failed_authentications_per_minute": 3}})
+    known = SourceApi(gateway.api, "127.0.0.4", KEYS["first"])
+    assert known.get("/v1/history", limit=1).status == 200
+    other = SourceApi(gateway.api, "127.0.0.4")
+    with other.connection() as connection:
+        for spaces in range(1, 300):
+            assert connection.call("GET", "/v1/leases/x", headers={"Authorization": "Bearer" + " " * spaces + KEYS["second"]}).status != 401
+    assert [SourceApi(gateway.api, "127.0.0.4", f"guess {number}").get("/v1/history").status for number in range(4)] == [401, 401, 401, 429]
+    assert known.get("/v1/history", limit=1).status == 200, "it was valid here before"
+    assert other.get("/v1/history", limit=1, headers={"X-Api-Key": KEYS["second"]}).status == 200, "in another header it is the same"
+
+
 # What a principal has several of
 
 
@@ -177,6 +211,41 @@ def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], res
         first.release(hold)
     assert first.acquire(f"{resource}/5", ttl_ms=100).status == 201
     assert refusals(gateway, "leases") >= 2
+
+
+def test_call_waiting_for_held_lease_counts_when_that_ends(make: Callable[..., Gateway], resource: str) -> None:
+    """Otherwise the principal acquires another lease in the moment in which its ttl is over, and has two."""
+    gateway = make({"principal": {"leases_max": 1}})
+    first, _ = apis(gateway)
+    first.must_acquire(f"{resource}/held", ttl_ms=500, owner="a")
+    waiting = first.begin_wait(f"{resource}/held", ttl_ms=1_000, owner="b")
+    for _ in range(40):
+        expect_problem(first.acquire(f"{resource}/other", ttl_ms=1_000), 429, "too-many-requests")
+        pause(0.02, "so that the ttl ends between two calls")
+    assert waiting.answer().status == 201
+
+
+def test_listings_of_one_principal_do_not_starve_another(make: Callable[..., Gateway]) -> None:
+    gateway = make()
+    first, second = apis(gateway)
+    ended = threading.Event()
+    statuses: set[int] = set()
+
+    def list_without_pause() -> None:
+        while not ended.is_set():
+            statuses.add(first.get("/v1/leases", limit=1000).status)
+
+    threads = [threading.Thread(target=list_without_pause) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        answers = [second.get("/v1/leases", limit=1) for _ in range(50)]
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert [answer.status for answer in answers] == 50 * [200] and max(answer.seconds for answer in answers) < 2
+    assert statuses <= {200, 429}
 
 
 def test_waiters_above_limit_429_for_that_principal(make: Callable[..., Gateway], resource: str) -> None:

@@ -36,13 +36,13 @@ def key_of(principal: str) -> str:
 
 
 @contextmanager
-def locked_table(cluster: Cluster) -> Iterator[Callable[[], int]]:
-    """Locks the table, so that no statement about it ends. Yields a function that counts the statements that wait for it."""
+def locked_table(cluster: Cluster) -> Iterator[Callable[[], set[int]]]:
+    """Locks the table, so that no statement about it ends. Yields a function that returns the process ids of the connections that wait for it."""
     connection = cluster.stack.sql(dbname=cluster.database)
     connection.autocommit = False
     try:
         connection.cursor().execute("lock table stored in access exclusive mode")
-        yield lambda: cluster.stack.query("select count(*) from pg_locks where relation = 'stored'::regclass and not granted", dbname=cluster.database)[0][0]
+        yield lambda: {pid for (pid,) in cluster.stack.query("select pid from pg_locks where relation = 'stored'::regclass and not granted", dbname=cluster.database)}
     finally:
         connection.rollback()
         connection.close()
@@ -76,7 +76,7 @@ def test_reads_above_half_of_queue_429_above_queue_503(cluster: Cluster, narrow:
     eventually(lambda: first.get(path).status == 200, 10, goal="the gateway knows the table")
     with locked_table(cluster) as waiting:
         calls = [first.begin("GET", path)]
-        eventually(lambda: waiting() == 1, goal="the first read runs")
+        eventually(lambda: len(waiting()) == 1, goal="the first read runs")
         calls += [first.begin("GET", path) for _ in range(QUEUE_MAX // 2 + 1)]
         eventually(lambda: len(refused(calls)) == 1, 5, goal="one read of the first principal is refused")
         expect_problem(refused(calls)[0], 429, "too-many-requests")
@@ -86,7 +86,7 @@ def test_reads_above_half_of_queue_429_above_queue_503(cluster: Cluster, narrow:
         answer = third.get(path)
         expect_problem(answer, 503, "overloaded")
         assert int(answer.headers["Retry-After"]) >= 1
-        assert waiting() == 1 and len(refused(calls + more)) == 2
+        assert len(waiting()) == 1 and len(refused(calls + more)) == 2
     statuses = [call.answer().status for call in calls + more]
     assert statuses[0] == 200 and statuses.count(429) == 1
     assert set(statuses) <= {200, 429, 503}, statuses  # as many as may wait for rows can exceed the half that may wait for the disk
@@ -107,7 +107,8 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
     foreign = body_of(reports, "stored/b"), [(api, body_of(api, f"stored/{number}")) for number, api in enumerate(others)]
     with locked_table(cluster) as waiting:
         calls = [orders.begin("POST", "/v1/writes", body)]
-        eventually(lambda: waiting() >= 1, goal="the first write runs")
+        first = eventually(waiting, goal="the first write runs")
+        eventually(lambda: waiting() - first, goal="the first write waits for the lock in a connection of such writes")
         calls += [orders.begin("POST", "/v1/writes", body) for _ in range(10 * QUEUE_MAX)]
         eventually(lambda: refused(calls), 5, goal="some are refused")
         for answer in refused(calls):

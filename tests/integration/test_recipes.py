@@ -156,6 +156,23 @@ def test_recipe_restart_nodes_keeps_leases(trial: Trial) -> None:
     trial.api.must_release(lease)
 
 
+@pytest.mark.parametrize("recipe", ["restart nodes", "replace a node"])
+def test_recipe_without_key_stops_before_a_node(trial: Trial, recipe: str) -> None:
+    """A wait for nodes that the caller may not list would not end."""
+    config, pid = trial.home / "fencegate.yaml", int((trial.home / "gateway.pid").read_text())
+    keyless = config.read_text()
+    try:
+        config.write_text(re.sub("(?m)^  api_keys: .*", f"  api_keys: [{{principal: p, scopes: [operate], key_sha256: {'0' * 64}}}]", keyless))
+        os.kill(pid, signal.SIGHUP)
+        eventually(lambda: trial.api.get("/v1/nodes").status == 401, goal="the gateway wants a key")
+        with pytest.raises(AssertionError, match="FENCEGATE_API_KEY or --api-key-file"):
+            trial.follow(recipe)
+    finally:
+        config.write_text(keyless)
+        trial.run("systemctl restart fencegate\n")
+    assert trial.states() == {"voting"}
+
+
 def test_recipe_upgrade_brings_older_schema_to_this_version(trial: Trial) -> None:
     trial.old.query("create database shop_4")
     trial.old.query((ROOT / "tests" / "sql" / "versions" / "4.sql").read_text(), dbname="shop_4")

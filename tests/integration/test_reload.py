@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import json
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ import pytest
 from support.api import Api, expect_problem
 from support.certificates import Authority, Certificate
 from support.cluster import Cluster, Gateway
-from support.events import EventStream, open_kept_lease
+from support.events import EventStream, is_free, open_kept_lease
 from support.polling import eventually
 from support.processes import resident_bytes
 
@@ -98,22 +99,38 @@ def test_reload_reads_key_file_again(keyed: Reloaded, tmp_path: Path) -> None:
     assert keyed.api("new").get("/v1/leases").status == 200
 
 
-def test_reload_lets_requests_under_way_end(keyed: Reloaded, resource: str) -> None:
-    """A waiting call continues with the key with which it began."""
-    with open_kept_lease(keyed.api("admin"), resource) as held, open_kept_lease(keyed.api("old"), f"{resource}-kept", ttl_ms=900) as kept:
+WITHDRAWN = "The credential or client certificate of this call was withdrawn before it was answered."
+
+
+def test_reload_ends_kept_leases_and_waits_of_removed_keys(keyed: Reloaded, resource: str) -> None:
+    """Whatever waits for a lease with a key ends with the key, so that its holder's release grants nothing to it."""
+    old, admin = keyed.api("old"), keyed.api("admin")
+    keyed.settings["auth"]["api_keys"][0]["scopes"].append("writes")
+    keyed.reload()
+    with open_kept_lease(admin, resource) as held, open_kept_lease(old, f"{resource}-kept", ttl_ms=900) as kept:
         held.wait_for_grant()
         kept.wait_for_grant()
-        waiting = keyed.api("old").begin_acquire(resource, wait_ms=20_000, ttl_ms=1_000)
-        keyed.api("admin").await_waiters(resource, 1)
-        keyed.settings["auth"]["api_keys"].append(key_entry("new"))
-        keyed.reload()
-        renewals = kept.names().count("renewed")
-        eventually(lambda: kept.names().count("renewed") > renewals + 1, goal="the kept lease is renewed after a reload that leaves its key")
-        del keyed.settings["auth"]["api_keys"][0]
-        keyed.reload()
-        eventually(lambda: kept.ended, goal="the kept lease of the removed key ends")
+        calls = [old.begin_acquire(resource, wait_ms=20_000),
+                 old.begin("POST", "/v1/leases", {"resource": resource, "wait_ms": 20_000}, {"Idempotency-Key": '"a"'}),
+                 old.begin("POST", "/v1/writes", {"lease": {"resource": resource, "wait_ms": 20_000}, "operations": [{"delete": "nothing", "where": {"id": 1}}]})]
+        with open_kept_lease(old, resource, wait_ms=20_000) as waiting:
+            admin.await_waiters(resource, 4)
+            keyed.settings["auth"]["api_keys"].append(key_entry("new"))
+            keyed.reload()
+            renewals = kept.names().count("renewed")
+            eventually(lambda: kept.names().count("renewed") > renewals + 1, goal="the kept lease is renewed after a reload that leaves its key")
+            assert admin.waiters(resource) == 4
+            del keyed.settings["auth"]["api_keys"][0]
+            keyed.reload()
+            kept.wait_for_end()
+            waiting.wait_for_end()
+            assert waiting.refused is not None
+            for refused in (waiting.refused, *(call.answer() for call in calls)):
+                assert expect_problem(refused, 401, "unauthenticated")["detail"] == WITHDRAWN
+                assert refused.headers["WWW-Authenticate"] == 'Bearer realm="fencegate"'
+        assert admin.waiters(resource) == 0
         held.disconnect()
-        assert waiting.answer().status == 201
+        eventually(lambda: is_free(admin, resource), goal="nobody has the lease")
 
 
 def test_reload_ends_history_streams_of_removed_keys(keyed: Reloaded) -> None:
@@ -143,6 +160,32 @@ def test_reload_of_faulty_file_changes_nothing(keyed: Reloaded, path: str, chang
     assert keyed.api("old").get("/v1/leases").status == 200
     expect_problem(keyed.api("new").get("/v1/leases"), 401, "unauthenticated")
     assert keyed.api("old").get("/v1/leases", headers={"Host": "other.example"}).status == 200
+
+
+@pytest.mark.parametrize("text", ["auth:\n", "", "auth: {}\n", "auth: {api_keys: []}\n"], ids=["null", "absent", "empty", "no-keys"])
+def test_reload_that_would_remove_all_credentials_is_refused(keyed: Reloaded, text: str) -> None:
+    """A file that was cut off must not give every caller all rights."""
+    del keyed.settings["auth"]
+    rest = "".join(f"{name}: {json.dumps(section)}\n" for name, section in keyed.settings.items())
+    keyed.gateway.config.write_text(rest + text)
+    assert "configuration not reloaded, nothing has changed: auth: has no credentials any more" in keyed.signal("refused")
+    expect_problem(keyed.gateway.api.with_key(None).get("/v1/leases"), 401, "unauthenticated")
+    assert keyed.api("old").get("/v1/leases").status == 200
+
+
+@pytest.mark.parametrize("which", ["configuration", "key_file"])
+def test_reload_from_a_pipe_is_refused(keyed: Reloaded, tmp_path: Path, which: str) -> None:
+    """Nobody writes into the pipe, so that reading it would never end."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if which == "key_file":
+        keyed.settings["auth"]["api_keys"][0] = {"principal": "filed", "key_file": str(pipe), "scopes": ["history"]}
+        keyed.gateway.write_config(keyed.settings)
+    else:
+        keyed.gateway.config.unlink()
+        keyed.gateway.config.symlink_to(pipe)
+    assert "Connection timed out" in keyed.signal("refused")
+    assert keyed.api("old").get("/v1/leases").status == 200
 
 
 def test_reload_of_missing_file_changes_nothing(keyed: Reloaded) -> None:
@@ -278,6 +321,26 @@ def test_reload_of_authorities_closes_their_connections(rotation: Rotation) -> N
         assert without.call("GET", "/healthz").status == 200
         with pytest.raises((OSError, http.client.HTTPException)):
             with_certificate.call("GET", "/healthz")
+
+
+def test_reload_of_authorities_ends_waits_of_their_callers(rotation: Rotation, resource: str) -> None:
+    reloaded, authority = rotation.reloaded, rotation.second
+    reloaded.settings["http"]["tls"]["client_ca_file"] = str(authority.file)
+    reloaded.settings["auth"] = {"api_keys": [key_entry("admin")],
+                                 "client_certificates": [{"principal": "shop", "subject": "CN=shop", "scopes": ["leases"]}]}
+    reloaded.reload()
+    issued = authority.issue("shop")
+    identified = ssl.create_default_context(cafile=str(rotation.first.file))
+    identified.load_cert_chain(issued.file, issued.key)
+    with open_kept_lease(reloaded.api("admin"), resource) as held, \
+            open_kept_lease(Api(reloaded.gateway.api.url, tls=identified), resource, wait_ms=20_000) as waiting:
+        held.wait_for_grant()
+        reloaded.api("admin").await_waiters(resource, 1)
+        reloaded.settings["http"]["tls"]["client_ca_file"] = str(rotation.first.file)
+        reloaded.reload()
+        waiting.wait_for_end()
+        assert waiting.refused is not None and expect_problem(waiting.refused, 401, "unauthenticated")["detail"] == WITHDRAWN
+        assert not held.ended
 
 
 # The address in use

@@ -124,6 +124,26 @@ def test_no_secret_in_log_answers_metrics_history_or_proc(cluster: Cluster) -> N
         assert lease_id.split(".")[1] not in log
 
 
+def test_pgpassword_is_used_by_all_connections_and_overwritten(cluster: Cluster) -> None:
+    """PostgreSQL asks for it over TCP."""
+    facts = cluster.stack.facts["postgres"]
+    password = next(cluster.stack.data.rglob(f"postgres-{facts['superuser']}.password")).read_text().strip()
+    settings = cluster.settings()
+    settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={facts['port']} dbname={cluster.database} user={facts['superuser']} passfile=/nowhere"
+    settings["lease"]["signing_key_file"] = str(cluster.key_file)
+    for node in settings["redis"]["nodes"]:
+        node.update(username="gateway", password_env="NODE_PASSWORD")
+    gateway = cluster.gateway(settings)
+    gateway.environment = {"PGPASSWORD": password, "NODE_PASSWORD": SECRETS["password of Redis"]}
+    gateway.start()
+    assert password.encode() not in Path(f"/proc/{gateway.pid}/environ").read_bytes()
+    ended = cluster.stack.query("select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
+    assert ended[0][0] > 1
+    eventually(lambda: gateway.api.get("/readyz/writes").status == 200 and gateway.api.get("/v1/history").status == 200, goal="it has connected again")
+    assert gateway.stop() == 0
+    assert password not in gateway.log.read_text()
+
+
 def test_no_secret_in_output_of_check_and_of_a_faulty_file(cluster: Cluster) -> None:
     gateway = cluster.gateway(settings_of(cluster))
     environment = {**os.environ, "FENCEGATE_SIGNING_KEY": SECRETS["signing key"], "NODE_PASSWORD": SECRETS["password of Redis"]}
@@ -134,6 +154,19 @@ def test_no_secret_in_output_of_check_and_of_a_faulty_file(cluster: Cluster) -> 
         outputs.append(done.returncode)
         assert found_in(done.stdout + done.stderr) == []
     assert outputs == [0, 78, 78]
+
+
+def test_signing_key_that_all_may_read_is_warned_of(cluster: Cluster) -> None:
+    """`check` and `serve` name the file and its mode, and go on."""
+    gateway = cluster.gateway(cluster.settings())
+    warning = f"lease.signing_key_file: {cluster.key_file} has permissions 0604"
+    for mode, warned in ((0o640, False), (0o604, True)):
+        cluster.key_file.chmod(mode)
+        done = cluster.run("check", gateway.config)
+        assert done.returncode == 0 and (f"ok    permissions: WARNING: {warning}" in done.stdout) == warned, done
+        gateway.start()
+        assert (warning in gateway.log.read_text()) == warned
+        assert gateway.stop() == 0
 
 
 def ends_with_core(cluster: Cluster, core_dumps: bool) -> bool:

@@ -51,6 +51,11 @@ def test_server_not_reached_exits_69_and_is_named(cluster: Cluster, command: str
     assert "hunter2" not in done.stdout + done.stderr
 
 
+def test_port_in_use_exits_69_and_says_what_to_do(cluster: Cluster, gateway: Gateway) -> None:
+    done = run_with(cluster, "serve", lambda settings: settings["http"].update(port=gateway.api.port))
+    assert done.returncode == UNAVAILABLE and "Address already in use; another process listens there: stop it, or change http.port" in done.stdout, done
+
+
 @pytest.mark.parametrize("conninfo", ["postgresql://u:a/hunter@h/d", "postgresql://u:a@b:hunter@h/d", "postgresql://u:a@hunter@h/d", "postgresql://u:1/hunter@127.0.0.1/d",
                                       "postgresql://u:hunter%zz@h/d", "postgresql://u:hunter[@[::1/d", "password=my hunter", "password=my hunter=2 host=h", "password='hunter host=h"])
 def test_conninfo_error_contains_no_part_of_password(cluster: Cluster, conninfo: str) -> None:

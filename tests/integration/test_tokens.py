@@ -12,7 +12,7 @@ import pytest
 
 from support.api import Answer, expect_problem
 from support.cluster import Cluster, Gateway
-from support.events import EventStream
+from support.events import EventStream, open_kept_lease
 from support.polling import eventually
 from support.tokens import AUDIENCE, ISSUER, KeyServer, SigningKey, base64url, key_set
 
@@ -172,6 +172,21 @@ def test_streams_end_with_the_key_of_their_token(start: Callable[..., Gateway], 
             expect_problem(gateway.api.with_key(keys["RS256"].token()).get("/v1/leases/x"), 401, "unauthenticated")  # has the keys requested
             eventually(lambda: history.ended and kept.ended, 10, goal="the streams of the withdrawn key end")
             assert kept.events[-1].name == "released" and not other.ended
+
+
+def test_waits_end_with_the_key_of_their_token(start: Callable[..., Gateway], keys: dict[str, SigningKey], resource: str) -> None:
+    with KeyServer(key_set(keys["EdDSA"], keys["ES256"])) as server:
+        gateway = start(jwks_url=server.url, refresh_ms=3_600_000)
+        withdrawn, stays = (gateway.api.with_key(keys[name].token(sub=name, scope="leases history")) for name in ("ES256", "EdDSA"))
+        with open_kept_lease(stays, resource) as held, open_kept_lease(withdrawn, resource, wait_ms=20_000) as waiting:
+            held.wait_for_grant()
+            stays.await_waiters(resource, 1)
+            server.answer = key_set(keys["EdDSA"])
+            expect_problem(gateway.api.with_key(keys["RS256"].token()).get("/v1/leases/x"), 401, "unauthenticated")  # has the keys requested
+            waiting.wait_for_end()
+            assert waiting.refused is not None
+            expect_problem(waiting.refused, 401, "unauthenticated")
+            assert not held.ended
 
 
 def test_faulty_key_set_is_named(cluster: Cluster, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import psycopg2
 import pytest
 from support import processes
 from support.api import Api, expect_problem
+from support.cli import Terminal
 from support.polling import eventually
 from support.shop import Sku, create_sku
 from support.stack import Stack
@@ -135,6 +136,24 @@ def test_refusals_for_other_reasons_than_staleness_are_proved(stack: Stack, api:
     done = verify(stack.conninfo(), "--json", "--resource-prefix", sku.resource)
     report = json.loads(done.stdout)
     assert (done.returncode, report["verdict"], report["refusals"]) == (0, "proved", 0), done.stdout
+
+
+FORGED = "~\x1b]0;forged\x07\x1b[2J\n  holds   b  forged\u202e\u009b2J" + 50 * "\u00e9"
+
+
+def test_hostile_names_do_not_control_the_terminal(history: History) -> None:
+    """In the progress, which ends with the last resource, and in the findings; a name forges no line of the report."""
+    history.query("insert into fencing.history (event, resource, fencing_token, owner, principal) values ('write_applied', %s, 7, 'o', 'p')", (FORGED,))
+    terminal = Terminal([str(processes.fencegate_binary()), "verify", "--conninfo", history.stack.conninfo(history.name)], {"TERM": "xterm"})
+    assert terminal.end() == 1
+    progress, report = terminal.shown.split("fencegate verify: the history")
+    assert "~?]0;forged??[2J?  holds   b  forged" in progress and "~?]0;forged??[2J?  holds   b  forged??2J\u00e9" in report, terminal.shown
+    assert not set(terminal.shown.replace("\x1b[K", "")) & set("\x1b\x07\u202e\u009b"), terminal.shown
+    assert [line.split()[0] for line in report.splitlines() if line.endswith("with a granted token, never lower than one before it")] == ["BROKEN"]
+    assert not any(line.startswith("  holds   b") for line in report.splitlines())
+    piped = verify(history.stack.conninfo(history.name))
+    assert "\x1b" not in piped.stdout and not any(line.startswith("  holds   b") for line in piped.stdout.splitlines())
+    assert FORGED in [finding["resource"] for finding in history.verify()["findings"]]
 
 
 def findings_of(report: dict[str, Any]) -> list[tuple[str, int]]:

@@ -184,7 +184,8 @@ def test_foreign_key_broken_409_with_sqlstate_and_name(api: Api) -> None:
 def test_not_null_broken_409_with_sqlstate(api: Api, sku: Sku) -> None:
     problem = expect_problem(api.write(api.must_acquire(sku.resource), {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": None}}),
                              409, "constraint-violation")
-    assert problem["sqlstate"] == "23502"
+    assert problem["sqlstate"] == "23502" and 'column "stock"' in problem["detail"]
+    assert [error["pointer"] for error in problem["errors"]] == ["/operations/0/set/stock"]
     assert sku.stock() == 10
 
 

@@ -162,14 +162,24 @@ def test_return_unknown_400(api: Api, sku: Sku, wanted: Any) -> None:
 
 
 @pytest.mark.parametrize("lease_id", [5, None, {}, ["a"]])
-def test_lease_id_not_a_string_400_or_428(api: Api, sku: Sku, lease_id: Any) -> None:
+def test_lease_id_not_a_string_400(api: Api, sku: Sku, lease_id: Any) -> None:
     answer = api.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [sku.sell()]})
-    if answer.status == 428:
-        assert lease_id is None, "only null may count as no lease"
-        expect_problem(answer, 428, "fencing-required")
-    else:
-        assert pointers_of(answer) == ["/lease_id"]
+    assert pointers_of(answer) == ["/lease_id"]
+    assert ("leave the field out" in answer.json()["detail"]) == (lease_id is None), answer
     assert sku.stock() == 10
+
+
+@pytest.mark.parametrize("lease_id", ["null", "None", "undefined"])
+def test_lease_id_of_a_refusal_403_says_so(api: Api, sku: Sku, lease_id: str) -> None:
+    """What programs make of the member that an answer does not have."""
+    answer = api.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [sku.sell()]})
+    assert "Send the lease_id of the answer that granted the lease" in expect_problem(answer, 403, "lease-not-authentic")["detail"]
+
+
+def test_add_to_text_column_422_names_it(api: Api, sku: Sku) -> None:
+    answer = api.write(api.must_acquire(sku.resource), {"update": "inventory", "where": {"sku": sku.name}, "add": {"note": "x"}})
+    assert pointers_of(answer, 422, "unprocessable") == ["/operations/0/add/note"]
+    assert "of type text; use `set`" in answer.json()["errors"][0]["detail"], answer
 
 
 def test_tables_survive_all_malformed_requests(stack: Stack, api: Api) -> None:

@@ -101,7 +101,8 @@ def configure(root: Root, stack: Stack, name: str) -> int:
     password = (stack.data / "postgres-fencegate.password").read_text().strip()
     settings: dict[str, Any] = {
         "http": {"port": port, "threads": 2}, "lease": {"signing_key_file": "signing.key"},
-        "redis": {"node_timeout_ms": 1_000, "nodes": [{key: node[key] for key in ("name", "host", "port")} for node in stack.facts["redis"]]},
+        "redis": {"node_timeout_ms": 1_000, "nodes": [
+            {**{key: node[key] for key in ("name", "host", "port")}, "username": "default", "password_file": "redis.password"} for node in stack.facts["redis"]]},
         "postgres": {"conninfo": f"host=localhost port={postgres['port']} dbname={postgres['database']} user=fencegate password={password}"}}
     root.path(f"/srv/{name}.yaml").write_text(json.dumps(settings))
     return port
@@ -119,12 +120,13 @@ def ports(root: Root) -> Iterator[dict[str, int]]:
     with running_stack() as stack:
         made = {unit: configure(root, stack, name) for unit, name in zip(UNITS, ("fencegate", "second"))}
         shutil.copy(stack.data / "signing.key", root.path("/srv/signing.key"))
+        root.path("/srv/redis.password").write_text("any: the default user of these nodes needs none\n")
         override = root.path("/etc/systemd/system/fencegate@second.service.d/watchdog.conf")
         override.parent.mkdir(parents=True)
         override.write_text(f"[Service]\nWatchdogSec={WATCHDOG_SECONDS}\n")
         root.start()
         started = root.call("sh", "-exc", f"cd /srv\n{documented_commands()}")
-        assert started.returncode == 0, started.stdout + started.stderr + root.run("journalctl", "--output=cat", "--unit=fencegate*")
+        assert started.returncode == 0, started.stdout + started.stderr + root.call("journalctl", "--output=cat", "--unit=fencegate*").stdout
         yield made
         root.stop()
 
@@ -194,7 +196,7 @@ def test_remove_stops_gateways_and_purge_leaves_only_keys(root: Root, ports: dic
         assert root.property(unit, "Result") == "success", "they have ended in time"
     assert root.path(CONFIGURATION).exists() and not root.path("/usr/bin/fencegate").exists()
     root.run("dpkg", "--purge", "fencegate")
-    assert sorted(path.name for path in root.path("/etc/fencegate").iterdir()) == ["second.yaml", "signing.key"], "what the package did not bring stays"
+    assert sorted(path.name for path in root.path("/etc/fencegate").iterdir()) == ["redis.password", "second.yaml", "signing.key"], "what the package did not bring stays"
     for path in ("/var/log/fencegate", "/etc/logrotate.d/fencegate", "/lib/systemd/system/fencegate.service", "/usr/share/doc/fencegate"):
         assert not root.path(path).exists(), path
     assert root.run("getent", "passwd", "fencegate"), "its user stays, because files of it may"

@@ -37,7 +37,9 @@ class foreign_values {
         for (const std::string& stamp : {std::string("5:"), std::string(":5"), std::string("5:6:7"), std::string("5:x"),
                                          std::string("5: 6"), "5:" + long_number, long_number + ":5"})
             check_lease_value({"SET", lease_, whole.substr(0, stamp_at) + stamp + whole.substr(stamp_end)}, check);
-        check_lease_value({"SET", lease_, whole + "x"}, check);
+        for (const std::string& end : {std::string("x"), std::string(31, 'a'), std::string(33, 'a'),
+                                       std::string(32, 'A'), std::string(65 * 32, 'a')})
+            check_lease_value({"SET", lease_, whole + end}, check);
         check_lease_value({"SET", lease_, std::string(32, 'f') + whole}, check);
         check_lease_value({"RPUSH", lease_, whole}, check);
         check_lease_value({"SADD", lease_, whole}, check);

@@ -1,116 +1,9 @@
 // Rules of docs/protocol.md that need the whole lock_manager: the final test of the validity (R6), epoch and quarantine
 // (R8), connections (R9). Real Redis nodes are paused, killed, and restarted with the data that their disk would have.
-#include <lockcore/hmac_sha256.hpp>
-#include <lockcore/lock_manager.hpp>
-
-#include <support/lock_host.hpp>
-#include "paper/node_client.hpp"
-
-#include <gtest/gtest.h>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/use_future.hpp>
-
-#include <atomic>
-#include <future>
-#include <mutex>
-#include <set>
-#include <thread>
+#include "paper/managed_nodes.hpp"
 
 namespace lockcore {
 namespace {
-
-namespace asio = boost::asio;
-using namespace std::chrono_literals;
-using fencegate::testing::memory_register;
-using fencegate::testing::node_client;
-using fencegate::testing::redis_nodes;
-
-struct no_history final : event_observer {
-    void on_event(event) override {}
-};
-
-/// A lock_manager on one thread with three nodes.
-class managed_nodes : public ::testing::Test {
-  protected:
-    static constexpr milliseconds max_ttl{2'000};
-
-    managed_nodes() : managed_nodes(milliseconds{3'600'000}) {}
-    explicit managed_nodes(milliseconds max_hold) {
-        config cfg = servers_.config();
-        cfg.max_hold = max_hold;
-        cfg.max_ttl = max_ttl;
-        cfg.default_ttl = 1s;
-        cfg.answer_bound = 10s;  // longer than max_ttl: no FAST READMISSION, and a busy machine makes no answer late
-        manager_ = std::make_unique<lock_manager>(cfg, std::vector<asio::io_context*>{&io_},
-                                                  lock_manager::dependencies{epochs_, mac_, events_});
-        thread_ = std::thread([this] { io_.run(); });
-        manager_->start();
-        EXPECT_TRUE(eventually([&] { return voting_count() == servers_.size(); }));
-    }
-    ~managed_nodes() override {
-        manager_->stop();
-        guard_.reset();
-        io_.stop();
-        thread_.join();
-        manager_.reset();
-    }
-
-    template <class Condition>
-    static bool eventually(Condition condition) {
-        const auto until = std::chrono::steady_clock::now() + 15s;
-        while (!condition()) {
-            if (std::chrono::steady_clock::now() > until) return false;
-            // Polling interval.
-            std::this_thread::sleep_for(2ms);
-        }
-        return true;
-    }
-    floor_announcement announce(std::uint64_t floor, char change) {
-        return *run(manager_->announce_floor({epoch{floor}, std::string(1, change)}));
-    }
-    node_state state(std::size_t node) const { return manager_->nodes()[node].state; }
-    std::size_t voting_count() const {
-        const auto all = manager_->nodes();
-        return static_cast<std::size_t>(
-            std::count_if(all.begin(), all.end(), [](const node_status& n) { return n.state == node_state::voting; }));
-    }
-    std::future<result<lease>> start_acquire(milliseconds ttl, std::vector<std::string> names = {"inventory/sku-1"},
-                                             milliseconds wait = milliseconds{0}, std::string owner = {}) {
-        acquire_request r;
-        for (const std::string& name : names)
-            r.resources.push_back(*resource_name::parse(name));
-        r.holder = {"tests", std::move(owner)};
-        r.ttl = ttl;
-        r.wait = wait;
-        return asio::co_spawn(io_, manager_->acquire(std::move(r)), asio::use_future);
-    }
-    result<lease> acquire(milliseconds ttl) { return start_acquire(ttl).get(); }
-    template <class T>
-    T run(asio::awaitable<T> work) {
-        return asio::co_spawn(io_, std::move(work), asio::use_future).get();
-    }
-    /// Sets equal counters on all nodes, which have different epochs, so that every node stamps the next grant.
-    void align_counters() {
-        for (std::size_t n = 0; n < servers_.size(); ++n)
-            connect_to(n).set_counter(sku, 3 * tokens_per_epoch + 5);
-    }
-    node_client connect_to(std::size_t node) const {
-        node_client n(servers_.config().nodes[node].port);
-        n.connect();
-        return n;
-    }
-
-    const std::string sku = "inventory/sku-1";
-    redis_nodes servers_{3};
-    memory_register epochs_;
-    hmac_sha256 mac_{std::string(32, 'k')};
-    no_history events_;
-    asio::io_context io_{1};
-    std::optional<asio::executor_work_guard<asio::io_context::executor_type>> guard_{io_.get_executor()};
-    std::unique_ptr<lock_manager> manager_;
-    std::thread thread_;
-};
 
 // R6: the validity is tested just before the answer; without any left there is no grant.
 TEST_F(managed_nodes, r6_grants_nothing_when_replies_exceed_the_validity) {
@@ -277,91 +170,6 @@ TEST_F(managed_nodes, hand_over_gives_waiter_higher_token_and_ends_old_lease) {
     EXPECT_TRUE(run(manager_->inspect(next->claims))) << "the lease of the next holder lives";
 }
 
-// RE-ENTRANT: the same token is given again only while a majority holds it.
-TEST_F(managed_nodes, re_entrant_owner_gets_token_again_while_majority_holds_it) {
-    align_counters();
-    const auto first = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-    ASSERT_TRUE(first);
-    const auto again = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-    ASSERT_TRUE(again);
-    EXPECT_EQ(again->claims.token, first->claims.token);
-    EXPECT_EQ(again->hold_count, 2U);
-    for (const auto& [hold, left] : {std::pair(first, 1U), std::pair(first, 1U), std::pair(again, 0U)}) {
-        const auto released = run(manager_->release(hold->claims, ""));
-        ASSERT_TRUE(released);
-        EXPECT_EQ(released->holds_left, left);
-    }
-    const auto after = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-    ASSERT_TRUE(after);
-    EXPECT_GT(after->claims.token, first->claims.token);
-}
-
-// One node answered late with a higher token that no caller was given (R4). In a later attempt it may answer first,
-// which must not decide which lease is the holder's. Earlier versions could choose the wrong one and refuse the holder.
-TEST_F(managed_nodes, re_entrant_owner_gets_token_although_one_node_has_higher) {
-    align_counters();
-    connect_to(0).set_counter(sku, 3 * tokens_per_epoch + 50);
-    servers_.pause(0);
-    const auto first = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-    servers_.resume(0);
-    ASSERT_TRUE(first);
-    ASSERT_TRUE(eventually([&] { return connect_to(0).token_of(sku) == std::to_string(3 * tokens_per_epoch + 51); }));
-    for (int i = 0; i < 20; ++i) {
-        const auto again = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-        ASSERT_TRUE(again) << i << ": " << again.error().detail;
-        EXPECT_EQ(again->claims.token, first->claims.token);
-    }
-}
-
-// One of two holds is released while another caller waits, and the nodes answer too late: the hand-over fails, and the
-// other hold stays. Earlier versions released the lease with all holds if no node had reported that holds are left, so
-// that the waiter was granted within the validity of the other hold.
-TEST_F(managed_nodes, hand_over_keeps_other_hold_when_nodes_answer_too_late) {
-    align_counters();
-    const auto outer = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-    ASSERT_TRUE(outer);
-    const auto inner = start_acquire(2s, {sku}, 0ms, "worker-7").get();
-    ASSERT_TRUE(inner);
-    ASSERT_EQ(inner->hold_count, 2U);
-    const auto valid_until = std::chrono::steady_clock::now() + inner->validity;
-    auto waiting = start_acquire(2s, {sku}, 10s);
-    ASSERT_TRUE(eventually([&] { return manager_->waiters() == 1; }));
-    for (std::size_t n = 0; n < 3; ++n)
-        servers_.pause(n);
-    const auto released = run(manager_->release(inner->claims, ""));
-    for (std::size_t n = 0; n < 3; ++n)
-        servers_.resume(n);
-    EXPECT_FALSE(released) << "the outcome is unknown";
-    const auto next = waiting.get();
-    ASSERT_TRUE(next);
-    EXPECT_GE(std::chrono::steady_clock::now(), valid_until) << "two callers hold it at once";
-}
-
-struct short_holds : managed_nodes {
-    short_holds() : managed_nodes(max_ttl) {}
-};
-
-// A refused hold was not added, so there is nothing to undo. Earlier versions sent RELEASE after HOLD to a node that
-// had not answered yet; the node refused the HOLD, and RELEASE deleted the lease there.
-TEST_F(short_holds, re_entrant_owner_keeps_lease_when_another_hold_is_refused) {
-    align_counters();
-    const auto first = start_acquire(max_ttl, {sku}, 0ms, "worker-7").get();
-    ASSERT_TRUE(first);
-    ASSERT_TRUE(eventually([&] { return servers_.lease_keys(0) == 1; }));
-    // Real time: the lease is held for this long already, so a hold for max_ttl exceeds max_hold.
-    std::this_thread::sleep_for(20ms);
-    servers_.pause(0);
-    const auto refused = start_acquire(max_ttl, {sku}, 0ms, "worker-7").get();
-    servers_.resume(0);
-    ASSERT_FALSE(refused);
-    ASSERT_EQ(refused.error().code, errc::renewals_exhausted);
-    // Real time: a wrong deletion would happen within this time.
-    std::this_thread::sleep_for(100ms);
-    EXPECT_EQ(servers_.lease_keys(0), 1U);
-    EXPECT_EQ(servers_.lease_keys(1), 1U);
-    EXPECT_EQ(servers_.lease_keys(2), 1U);
-}
-
 // SEVERAL RESOURCES: all or none, with one token.
 TEST_F(managed_nodes, several_resources_all_or_none_under_one_higher_token) {
     const auto single = start_acquire(2s, {"orders/1"}).get();
@@ -429,6 +237,11 @@ TEST_F(managed_nodes, announced_floor_is_taken_if_every_node_has_it) {
     }
     ASSERT_TRUE(eventually([&] { return state(0) == state(1) && state(1) == state(2) && voting_count() == 0; }));
     ASSERT_TRUE(eventually([&] { return announce(1'024, 'a').by_all; })) << "without an admission";
+}
+
+TEST_F(managed_nodes, announced_floor_is_taken_once_the_floors_of_others_were_seen) {
+    ASSERT_EQ(connect_to(0).announce(2'000, "b") + connect_to(1).announce(2'000, "b"), "ADMITTEDADMITTED");
+    EXPECT_TRUE(!announce(4'000, 'a').by_majority && announce(4'000, 'a').by_majority) << "its answers named them";
 }
 
 TEST_F(managed_nodes, announced_floor_needs_a_majority_and_no_higher_epoch) {

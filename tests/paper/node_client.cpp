@@ -208,7 +208,7 @@ std::string node_client::all_keys() {
 }
 
 nonce nonce_of(char letter) {
-    return nonce::from_bits(static_cast<std::uint64_t>(letter), 0xabcdef);
+    return nonce::from_bits(static_cast<std::uint64_t>(letter), 0xabcdee);
 }
 
 lease_call call_of(char letter, std::vector<std::string> resources, milliseconds ttl) {
@@ -231,7 +231,7 @@ lease_call call_of(char letter, std::vector<std::string> resources, milliseconds
 }
 
 lease_call with_hold(lease_call call, std::uint64_t hold) {
-    call.hold = hold_id::from_bits(hold);
+    call.hold = hold_id::from_bits(hold * 2);  // never the two ids of one hold
     return call;
 }
 

@@ -1,8 +1,11 @@
 // docs/protocol.md, "Named rules": operations on granted leases, and leases on several resources. See rules_test.cpp.
+#include <lockcore/config.hpp>
 #include <proto/lease_record.hpp>
 #include <proto/majority_round.hpp>
 
 #include "paper/admitted_nodes.hpp"
+
+#include <limits>
 
 namespace lockcore {
 namespace {
@@ -116,6 +119,21 @@ TEST_F(rules, r1_late_acquire_never_shortens_the_own_lease) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 30s)).status, status::ok);
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 1s)).status, status::ok);
     EXPECT_GT(n0().time_left(r), 20'000);
+}
+
+// A kept lease is renewed without a limit, and a lease has nine digits for the renewals.
+TEST_F(rules, renew_counts_to_nine_digits_and_no_further) {
+    auto a = call_of('a', {r});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    std::string text = n0().lease(r);
+    text.replace(text.find(" 0 "), 3, " 999999998 ");
+    n0().command({"SET", "fg:lease:" + std::string(r), text, "PX", "20000"});
+    a.renewals_max = std::numeric_limits<std::uint32_t>::max();
+    for (int i = 0; i < 2; ++i) {
+        const node_reply renewed = n0().run(kind::renew, a, 1);
+        ASSERT_EQ(renewed.status, status::ok);
+        EXPECT_EQ(renewed.value, renewals_counted);
+    }
 }
 
 TEST_F(rules, renew_never_shortens_the_remaining_time) {

@@ -113,7 +113,7 @@ TEST_F(rules, holds_undone_hold_is_removed_with_its_idempotency_key) {
         auto second = with_hold(call_of('a', {r}), 2);
         second.key = key;
         ASSERT_EQ(n0().run(kind::hold, second, std::stoull(n0().token_of(r))).status, status::ok);
-        EXPECT_NE(n0().lease(r).find(key + ":0000000000000002"), std::string::npos);
+        EXPECT_NE(n0().lease(r).find(key + ":0000000000000004"), std::string::npos);
         second.scope = undone ? release_scope::undone_hold : release_scope::hold;
         EXPECT_EQ(n0().run(kind::release, second).status, status::ok);
         EXPECT_EQ(n0().lease(r).find(key) == std::string::npos, undone);
@@ -132,7 +132,7 @@ TEST_F(rules, holds_and_tombstones_have_a_limit_and_the_refusal_names_it) {
         ASSERT_EQ(n0().run(kind::release, with_hold(call_of('a', {r}), id)).status, status::ok);
     const std::string lease = n0().lease(r);
     EXPECT_EQ(std::count(lease.begin(), lease.end(), ','), 63) << "64 tombstones, the newest ones";
-    EXPECT_NE(lease.find(std::string(hold_id::from_bits(200).str())), std::string::npos);
+    EXPECT_NE(lease.find(std::string(hold_id::from_bits(400).str())), std::string::npos);
 }
 
 // Node 2 misses the second hold and node 0 the third. After two releases every majority has a node with the third hold,
@@ -197,22 +197,79 @@ TEST_F(rules, close_does_nothing_when_other_holds_are_left) {
         << "the lease of another holder";
 }
 
-// A repeated request to remove the mark may arrive after a later CLOSE of the same hold.
-TEST_F(rules, close_is_lifted_only_by_the_attempt_that_set_it) {
+// A release with a seal that is repeated while the first one is under way: either may fail, and the other may seal.
+TEST_F(rules, close_is_lifted_only_by_the_calls_that_set_it) {
+    const auto a = call_of('a', {r});
+    const std::vector<const char*> calls = {"00000000000000c1", "00000000000000c2", "00000000000000c3"};
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    for (const char* mark : {calls[0], calls[1], calls[0]})
+        ASSERT_EQ(n0().run(kind::close, close_call(a, mark)).status, status::ok);
+    for (const char* mark : {calls[2], calls[0]}) {
+        ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a, mark))).status, status::ok);
+        EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::lost) << mark;
+    }
+    ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a, calls[1]))).status, status::ok);
+    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::ok);
+}
+
+// Eight calls did not end, for their gateways crashed. The tokens of the oldest may be sealed.
+TEST_F(rules, close_replaces_the_oldest_of_eight_marks_for_good) {
     const auto a = call_of('a', {r});
     ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
-    ASSERT_EQ(n0().run(kind::close, close_call(a, "00000000000000c2")).status, status::ok);
-    ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a, "00000000000000c1"))).status, status::ok);
+    const auto mark = [](int number) { return std::string(15, '0') + "0123456789abcdef"[number]; };
+    for (int i = 0; i < 12; ++i)
+        ASSERT_EQ(n0().run(kind::close, close_call(a, mark(i).c_str())).status, status::ok);
+    const std::string text = n0().lease(r), id(a.hold.str());
+    std::string kept;
+    for (int i = 5; i < 12; ++i)
+        kept += id + mark(i);
+    EXPECT_EQ(text.substr(text.rfind('\n') + 1), kept + id + id) << "seven, and the one that stays";
+    for (int i = 0; i < 12; ++i)
+        ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a, mark(i).c_str()))).status, status::ok);
     EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::lost);
 }
 
-TEST_F(rules, close_ends_with_the_hold_that_set_it) {
+// The token may be sealed, and on this node another hold is left that no majority has.
+TEST_F(rules, close_lasts_after_the_release_of_its_hold) {
     const auto a = call_of('a', {r});
     ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
     ASSERT_EQ(n0().run(kind::close, close_call(a)).status, status::ok);
     ASSERT_EQ(n0().run(kind::renew, with_hold(a, 2), 1).status, status::ok) << "a hold that had missed this node";
     ASSERT_EQ(n0().run(kind::release, a).status, status::ok);
-    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 3), 1).status, status::ok);
+    EXPECT_EQ(n0().run(kind::hold, with_hold(a, 3), 1).status, status::lost);
+}
+
+TEST_F(rules, close_of_several_resources_has_the_marks_of_all) {
+    auto a = call_of('a', {r, "b"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::close, close_call(a)).status, status::ok);
+    n0().expire_lease("b");
+    ASSERT_EQ(n0().run(kind::top_up, a, 1).value, 2U) << "its counter is 1 already; the tail has no mark";
+    a.seen = "2";
+    ASSERT_TRUE(n0().run(kind::top_up, a, 1).counts);
+    for (const std::string& name : {std::string(r), std::string("b")})
+        EXPECT_TRUE(n0().lease(name).ends_with("00000000000000c1")) << name;
+    n0().expire_lease("b");
+    ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a))).status, status::lost);
+    EXPECT_TRUE(n0().lease(r).ends_with("\n")) << "the mark is removed where there is a lease";
+}
+
+// Copies of different age were merged for each key.
+TEST_F(rules, close_mark_of_one_of_several_keys_counts_for_all) {
+    auto a = call_of('a', {r, "b"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::close, close_call(a)).status, status::ok);
+    a.seen = "1";
+    for (const kind command : {kind::inspect, kind::renew, kind::top_up}) {
+        for (const std::string& name : {std::string(r), std::string("b")}) {
+            const std::string text = n0().lease(name);
+            n0().command({"SET", "fg:lease:" + name, text.substr(0, text.rfind('\n') + 1), "PX", "20000"});
+            const node_reply reply = n0().run(command, a, 1);
+            ASSERT_EQ(reply.status, status::ok);
+            EXPECT_TRUE(command == kind::top_up || reply.text.ends_with("00000000000000c1")) << reply.text;
+            EXPECT_TRUE(n0().lease(name).ends_with("00000000000000c1"));
+        }
+    }
 }
 
 TEST_F(rules, close_mark_is_written_by_top_up) {
@@ -226,7 +283,7 @@ TEST_F(rules, close_mark_is_written_by_top_up) {
     lease_claims claims;
     claims.resources = a.resources;
     claims.hold = a.hold;
-    again.tail = lease_tail(claims, {a.ttl, 1, {}, {}, {}, round.close_mark()});
+    again.tail = lease_tail(claims, {a.ttl, 1, {}, {}, {}, round.close_marks()});
     n0().expire_lease(r);
     ASSERT_EQ(n0().run(kind::top_up, again, 1).value, 2U) << "its counter is 1 already";
     again.seen = "2";
@@ -236,38 +293,135 @@ TEST_F(rules, close_mark_is_written_by_top_up) {
     EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::ok) << "the call that set the mark removes it";
 }
 
-// The first request may have failed at its gateway after a majority executed it, and its undo may be late.
-TEST_F(rules, holds_undo_keeps_a_hold_that_a_repeat_took_over) {
-    const idempotency_digest digest{"0123456789abcdef01234567"};
+// --- the two ids of a hold with an idempotency key
+//
+// The first request may have failed at its gateway after a majority executed it, and its undo may be late. A repeated request, and every
+// later call of its caller, has the confirmed id.
+
+const idempotency_digest digest{"0123456789abcdef01234567"};
+
+lease_call keyed_call(const std::vector<std::string>& names) {
+    auto a = call_of('a', names);
+    a.scope = release_scope::undone_hold;
+    lease_claims claims;
+    claims.hold = a.hold;
+    claims.resources = a.resources;
+    a.tail = lease_tail(claims, {a.ttl, 0, {}, digest.text, {}, {}});
+    return a;
+}
+
+lease_call confirmed(lease_call call) {
+    call.hold = call.hold.confirmed();
+    call.scope = release_scope::hold;
+    return call;
+}
+
+TEST_F(rules, holds_undo_keeps_a_hold_that_a_repeat_confirmed) {
     for (const std::vector<std::string>& names : {std::vector<std::string>{"a"}, {"b", "c"}}) {
-        auto a = call_of('a', names);
-        a.scope = release_scope::undone_hold;
-        lease_claims claims;
-        claims.hold = a.hold;
-        claims.resources = a.resources;
-        a.tail = lease_tail(claims, {a.ttl, 0, {}, digest.text, {}, {}});
+        const auto a = keyed_call(names);
         ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-        auto repeat = a;
-        repeat.key = digest.text;
-        ASSERT_EQ(n0().run(kind::inspect, repeat, 1).status, status::ok);
+        ASSERT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
         EXPECT_EQ(n0().run(kind::undo, a).status, status::lost);
-        EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::ok);
+        EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
         const auto record = lease_record::parse(n0().lease(names.front()));
         ASSERT_TRUE(record);
+        EXPECT_EQ(record->holds.count(), 1U);
         EXPECT_EQ(digest.find_in(record->keys).result, idempotency_digest::match::same) << "further repeats find it";
-        a.scope = release_scope::hold;
-        EXPECT_EQ(n0().run(kind::release, a).status, status::ok) << "its caller releases it";
+        EXPECT_EQ(n0().run(kind::release, confirmed(a)).status, status::ok) << "its caller releases it";
+        EXPECT_EQ(n0().lease(names.front()), "");
     }
 }
 
-// Without the mark of the taken over hold the same requests end the lease.
-TEST_F(rules, holds_undo_releases_a_hold_that_was_only_inspected) {
-    auto a = call_of('a', {"a"});
-    a.scope = release_scope::undone_hold;
+TEST_F(rules, holds_undo_releases_a_hold_that_nobody_confirmed) {
+    const auto a = keyed_call({"a"});
     ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
     ASSERT_EQ(n0().run(kind::inspect, a, 1).status, status::ok);
     EXPECT_EQ(n0().run(kind::undo, a).status, status::ok);
-    EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::lost);
+    EXPECT_EQ(n0().lease("a"), "");
+}
+
+TEST_F(rules, holds_release_by_the_caller_ends_a_tentative_hold_too) {
+    const auto a = keyed_call({"a"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::release, confirmed(a)).status, status::ok);
+    EXPECT_EQ(n0().lease("a"), "");
+}
+
+// A repeat may have confirmed the hold on other nodes only; what it is answered from then on counts this node as well.
+TEST_F(rules, holds_every_answer_to_the_caller_confirms_on_its_node) {
+    const auto again = [&](kind command) {
+        n0().run(kind::release, confirmed(keyed_call({"a"})));
+        const auto a = keyed_call({"a"});
+        const std::uint64_t token = n0().run(kind::acquire, a).value;
+        auto call = confirmed(a);
+        if (command == kind::close) call.close_mark = "00000000000000c1";
+        EXPECT_EQ(n0().run(command, call, token).status, status::ok);
+        n0().run(kind::undo, a);
+        return n0().run(kind::inspect, confirmed(a), token).status;
+    };
+    for (const kind command : {kind::renew, kind::inspect, kind::top_up, kind::close, kind::hold})
+        EXPECT_EQ(again(command), status::ok) << static_cast<int>(command);
+}
+
+// The undo came first: its tombstone is only about the tentative id.
+TEST_F(rules, holds_renewal_of_the_confirmed_hold_adds_it_after_an_undo) {
+    const auto a = keyed_call({"a"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::hold, with_hold(a, 7), 1).status, status::ok) << "another hold keeps the lease";
+    ASSERT_EQ(n0().run(kind::undo, a).status, status::ok);
+    EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::lost);
+    EXPECT_EQ(n0().run(kind::renew, a, 1).status, status::lost) << "the tentative id was undone";
+    EXPECT_EQ(n0().run(kind::renew, confirmed(a), 1).status, status::ok);
+    EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
+    EXPECT_EQ(n0().run(kind::undo, a).status, status::lost) << "repeated";
+    ASSERT_EQ(n0().run(kind::release, confirmed(a)).status, status::ok);
+    EXPECT_EQ(n0().run(kind::hold, a, 1).status, status::lost) << "a tombstone of the confirmed id is one of the hold";
+    EXPECT_EQ(n0().run(kind::renew, confirmed(a), 1).status, status::lost);
+}
+
+// The lease keeps eight idempotency keys; what was confirmed does not depend on them.
+TEST_F(rules, holds_confirmed_hold_outlives_its_idempotency_key) {
+    const auto a = keyed_call({"a"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
+    for (std::uint64_t i = 1; i <= 8; ++i) {
+        auto other = with_hold(a, 100 + i);
+        other.key = std::string(23, '0') + static_cast<char>('0' + i);
+        ASSERT_EQ(n0().run(kind::hold, other, 1).status, status::ok);
+        other.scope = release_scope::hold;
+        ASSERT_EQ(n0().run(kind::release, other).status, status::ok);
+    }
+    ASSERT_EQ(digest.find_in(lease_record::parse(n0().lease("a"))->keys).result, idempotency_digest::match::none);
+    EXPECT_EQ(n0().run(kind::undo, a).status, status::lost);
+    EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
+}
+
+TEST_F(rules, holds_key_of_a_repeated_hold_is_kept_once) {
+    const auto a = call_of('a', {"a"});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    auto second = with_hold(a, 7);
+    second.key = digest.text;
+    ASSERT_EQ(n0().run(kind::hold, second, 1).status, status::ok);
+    ASSERT_EQ(n0().run(kind::hold, second, 1).status, status::ok);
+    EXPECT_EQ(lease_record::parse(n0().lease("a"))->keys, digest.text + ":" + std::string(second.hold.str()));
+}
+
+// TOP-UP has put the lease on the node, and others hold it since.
+TEST_F(rules, r1_late_acquire_keeps_what_the_own_lease_has) {
+    const auto a = call_of('a', {r});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    ASSERT_EQ(n0().run(kind::hold, with_hold(a, 7), 1).status, status::ok);
+    ASSERT_EQ(n0().run(kind::hold, with_hold(a, 8), 1).status, status::ok);
+    ASSERT_EQ(n0().run(kind::release, with_hold(a, 8)).status, status::ok);
+    const auto before = lease_record::parse(n0().lease(r));
+    EXPECT_EQ(n0().run(kind::acquire, a).value, 2U) << "late";
+    const auto after = lease_record::parse(n0().lease(r));
+    ASSERT_TRUE(before && after);
+    EXPECT_EQ(after->holds.text(), before->holds.text());
+    EXPECT_EQ(after->stamp, 2U);
+    EXPECT_EQ(value_of(after->token), 2U);
+    EXPECT_EQ(n0().counter(r), "2");
+    ASSERT_EQ(n0().run(kind::close, close_call(a)).status, status::other_holds);
 }
 
 // A repeated request may see the token that the attempt had on a majority before it was complete with a higher one.

@@ -64,3 +64,38 @@ def test_partition_with_trigger_between_checks_is_not_attached(owner):  # noqa: 
     error = owner.fails("alter table parts attach partition parts_1 for values from (0) to (10)")
     assert error.pgcode == "55000" and "fencing_d runs between the checks" in str(error), error
     owner.run("alter table parts attach partition parts_2 for values from (10) to (20)")
+
+
+def test_former_name_of_a_protected_table_stays_reserved(owner):  # noqa: F811
+    owner.run("create table public.swap_a (id integer); select fencing.protect('swap_a', $$'swap/' || id$$)")
+    owner.run("alter table swap_a rename to swap_a_old; select fencing.protect('swap_a_old', $$'swap/' || id$$)")
+    owner.run("select fencing.protect('swap_a_old', $$'swap/' || id$$)")
+    changes = "select detail ->> 'relation', detail ->> 'renamed_from' from fencing.history where detail ->> 'action' = 'protect' order by id"
+    assert owner.run(changes)[-3:] == [("public.swap_a", None), ("public.swap_a_old", "public.swap_a"), ("public.swap_a_old", None)]
+    error = owner.fails("create table public.swap_a (id integer)")
+    assert error.pgcode == "55000" and "which is now public.swap_a_old" in str(error), error
+    assert owner.run("select fencing.guard_faults()") == []
+    # As where no superuser installed the guard: the fault is named, also to gateways.
+    create = "alter event trigger fencing_refuse_openings disable; create table public.{0} (id integer); alter event trigger fencing_refuse_openings enable always"
+    owner.run(create.format("swap_a"))
+    (fault,), = owner.run("select fencing.guard_faults()")
+    assert fault.startswith("public.swap_a: a table of this name was protected, which is now public.swap_a_old"), fault
+    assert owner.run("select fencing.watch_guard()") == [(fault,)]
+    assert owner.run("select detail ->> 'relation' from fencing.history where detail ->> 'action' = 'fault_found'") == [("public.swap_a",)]
+    owner.run("select fencing.protect('swap_a', $$'swap/' || id$$)")
+    assert owner.run("select fencing.watch_guard()") == []
+    # unprotect() of either table frees the names.
+    owner.run("select fencing.unprotect('swap_a')")
+    assert owner.run("select fencing.guard_faults()") == []
+    owner.run("alter table swap_a_old rename to swap_b; select fencing.protect('swap_b', $$'swap/' || id$$); select fencing.unprotect('swap_b'); create table public.swap_a_old (id integer)")
+    assert owner.run("select fencing.guard_faults()") == [] and owner.run("select * from fencing.former_name") == []
+
+
+def test_protected_table_takes_the_name_of_another(owner):  # noqa: F811
+    """The usual way to replace a table: nothing is refused, and nothing stays reserved."""
+    for name in ("live", "next"):
+        owner.run(f"create table public.{name} (id integer); select fencing.protect('{name}', $$'live/' || id$$)")
+    owner.run("begin; alter table live rename to before; alter table next rename to live; commit")
+    for name in ("before", "live"):
+        owner.run(f"select fencing.protect('{name}', $$'live/' || id$$)")
+    assert owner.run("select fencing.guard_faults()") == []

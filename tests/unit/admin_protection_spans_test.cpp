@@ -69,6 +69,23 @@ TEST(protection_spans, observe_mode_opens_until_enforce) {
     EXPECT_EQ(found.spans()[0].to_us, 30);
 }
 
+TEST(protection_spans, renamed_table_continues_under_its_new_name) {
+    auto renamed = change(20, "protect", "observe", "observe");
+    renamed.table = "public.item_old";
+    renamed.renamed_from = table;
+    auto enforced = change(30, "protect", "enforce", "observe");
+    enforced.table = renamed.table;
+    const auto found = replay({change(10, "protect", "observe"), renamed, enforced, faults(40, "fault_found", {"f"})});
+    EXPECT_EQ(found.protected_since().size(), 1u);
+    EXPECT_EQ(found.protected_since().at("public.item_old"), 10);
+    ASSERT_EQ(found.spans().size(), 2u);
+    EXPECT_EQ(found.spans()[0].table, "public.item_old");
+    EXPECT_EQ(found.spans()[0].from_us, 10);
+    EXPECT_EQ(found.spans()[0].to_us, 30);
+    EXPECT_EQ(found.spans()[1].table, table) << "another table that has the name now";
+    EXPECT_EQ(found.spans()[1].reason, open_reason::fault);
+}
+
 TEST(protection_spans, mode_before_the_first_record_is_known) {
     const auto found = replay({change(30, "protect", "enforce", "observe")});
     EXPECT_EQ(found.protected_since().at(table), std::nullopt);

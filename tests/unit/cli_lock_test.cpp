@@ -1,6 +1,7 @@
 #include <gateway/cli/lock_options.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -33,6 +34,15 @@ TEST(cli_tick, clock_that_was_set_back_does_not_stop_the_schedule) {
     const std::chrono::system_clock::time_point start{std::chrono::hours(500'000)};
     EXPECT_TRUE(is_same_tick(start, start - seconds(1), minutes(5)));
     EXPECT_FALSE(is_same_tick(start, start - minutes(3), minutes(5)));
+}
+
+// A hostile gateway may send any time.
+TEST(cli_tick, times_of_different_centuries_are_not_one_tick) {
+    const auto first = *runtime::parse_rfc3339("1678-01-01T00:00:00Z");
+    const auto last = *runtime::parse_rfc3339("2261-12-31T23:59:59Z");
+    EXPECT_FALSE(is_same_tick(first, last, minutes(5)));
+    EXPECT_FALSE(is_same_tick(last, first, minutes(5)));
+    EXPECT_FALSE(is_same_tick(first, first + std::chrono::hours(24 * 365 * 200), minutes(5)));
 }
 
 /// A gateway that answers each request with the next of these responses.

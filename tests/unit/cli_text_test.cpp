@@ -1,9 +1,12 @@
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/event_reader.hpp>
+#include <gateway/cli/fields.hpp>
 #include <gateway/cli/gateway_address.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/cli/time_argument.hpp>
+#include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/terminal.hpp>
 
 #include <gtest/gtest.h>
 
@@ -38,6 +41,18 @@ TEST(cli_duration, formats_in_units_that_fit_the_length) {
     EXPECT_EQ(format_duration(milliseconds(12'500)), "12.5s");
     EXPECT_EQ(format_duration(milliseconds(200'000)), "3m20s");
     EXPECT_EQ(format_duration(milliseconds(7'500'000)), "2h05m");
+}
+
+// A hostile gateway may send a number that overflows when it is added to a time.
+TEST(cli_fields, duration_is_a_hundred_years_at_most) {
+    const auto answer = parse_object(
+        R"({"some":1500,"none":-1,"most":9223372036854775807,"least":-9223372036854775808,"text":"1","more":1e30})");
+    EXPECT_EQ(get_duration(answer, "some"), milliseconds(1'500));
+    EXPECT_EQ(get_duration(answer, "none"), milliseconds(-1));
+    EXPECT_EQ(get_duration(answer, "most"), std::chrono::years(100));
+    EXPECT_EQ(get_duration(answer, "least"), -std::chrono::years(100));
+    for (const char* name : {"text", "more", "missing"})
+        EXPECT_FALSE(get_duration(answer, name)) << name;
 }
 
 TEST(cli_time_argument, names_a_time_a_day_or_a_time_ago) {
@@ -115,6 +130,14 @@ TEST(cli_event_reader, reports_id_after_its_event_is_complete) {
     EXPECT_EQ(reader.last_id(), "4");
 }
 
+// The id is sent back in a header.
+TEST(cli_event_reader, id_with_a_control_character_is_skipped) {
+    event_reader reader;
+    reader.add("id: 3\n\nid: 4\rX: y\n\n");
+    EXPECT_FALSE(reader.next());
+    EXPECT_EQ(reader.last_id(), "3");
+}
+
 TEST(cli_event_reader, rejects_event_above_size_limit) {
     event_reader reader;
     const std::string piece(event_reader::pending_max, 'a');
@@ -175,6 +198,29 @@ TEST(cli_table, replaces_control_characters) {
     EXPECT_EQ(cell("a\u202Eb\u2067c\u200Fd\xff").text, "a?b?c?d?");
     EXPECT_EQ(colourize("up", colour::green, true), "\033[32mup\033[0m");
     EXPECT_EQ(colourize("up", colour::green, false), "up");
+}
+
+// The C library takes the longer forms of the first UTF-8 for characters.
+TEST(cli_csv_filter, lines_lose_control_characters_on_a_terminal) {
+    runtime::csv_filter filter(true);
+    EXPECT_EQ(filter.take("a,\"b\n"), "");
+    EXPECT_EQ(filter.take("c\"\r\nd\x1b["), "a,\"b?c\"\n");
+    EXPECT_EQ(filter.take("1m\n"), "d?[1m\n");
+    EXPECT_EQ(runtime::csv_filter(false).take("d\x1b["), "d\x1b[") << "a file gets the exact bytes";
+}
+
+TEST(cli_csv_filter, endless_line_is_returned_in_parts) {
+    runtime::csv_filter filter(true);
+    const std::string endless(runtime::csv_filter::line_bytes_max - 1, 'x');
+    EXPECT_EQ(filter.take('"' + endless).size(), endless.size() + 1);
+    EXPECT_EQ(filter.take("y\"\n"), "y\"\n");
+}
+
+TEST(cli_printable, bytes_beyond_unicode_are_replaced) {
+    EXPECT_EQ(runtime::make_printable("a\xf4\x8f\xbf\xbf"), "a\xf4\x8f\xbf\xbf") << "U+10FFFF";
+    EXPECT_EQ(runtime::make_printable("a\xf4\x90\x80\x80z"), "a????z");
+    EXPECT_EQ(runtime::make_printable("a\xf8\x88\x80\x80\x80z"), "a?????z");
+    EXPECT_EQ(runtime::make_printable("a\xed\xa0\x80z"), "a???z") << "a surrogate";
 }
 
 }  // namespace

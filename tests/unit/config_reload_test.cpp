@@ -1,4 +1,4 @@
-// gateway/config: HTTPS, which keys a running gateway can change, and which need a restart.
+// gateway/config: HTTPS, permissions of secret files, which keys a running gateway can change, and which need a restart.
 #include <gateway/config/config.hpp>
 #include <gateway/config/reload_rules.hpp>
 #include <gateway/config/tls_section.hpp>
@@ -179,6 +179,39 @@ TEST_F(config_reload, tls_expired_certificate_is_no_fault_but_named) {
     const auto named = find_expired_certificates(cfg.tls);
     ASSERT_EQ(named.size(), 1U);
     EXPECT_EQ(named[0].find("http.tls.certificate_file: a certificate expired on 20"), 0U) << named[0];
+}
+
+TEST_F(config_reload, permissions_of_secret_files_for_all_are_warned_of) {
+    for (const char* name : {"redis.password", "client.key", "older.key", "gateway.yaml"})
+        write(name, std::string(64, name[0]));
+    const auto warnings = [this](std::filesystem::perms permissions) {
+        for (const auto& file : std::filesystem::directory_iterator(folder_))
+            std::filesystem::permissions(file, permissions);
+        return must_load(
+                   "redis: {nodes: [{name: a, host: h, password_file: redis.password}, {name: b, host: i, "
+                   "password_file: "
+                   "redis.password}, {name: c, host: j}]}\n"
+                   "postgres: {conninfo: host=/tmp password=secret}\n"
+                   "lease: {signing_key_file: signing.key, verification_key_files: [older.key]}\n"
+                   "http: {tls: {certificate_file: gateway.pem, key_file: gateway.key}}\n"
+                   "auth: {api_keys: [{principal: p, scopes: [leases], key_file: client.key}]}\n")
+            .warnings;
+    };
+    using std::filesystem::perms;
+    EXPECT_EQ(warnings(perms{0640}), paths{});
+    const auto warning = [this](const std::string& path, const std::string& name) {
+        const std::string file = (folder_ / name).string();
+        return path + ": " + file +
+               " has permissions 0644, with access for every user of this machine; they should be 0640 or less (chmod "
+               "o= " +
+               file + ")";
+    };
+    EXPECT_EQ(
+        warnings(perms{0644}),
+        (paths{warning("redis.nodes[0].password_file", "redis.password"),
+               warning("lease.signing_key_file", "signing.key"),
+               warning("lease.verification_key_files[0]", "older.key"), warning("http.tls.key_file", "gateway.key"),
+               warning("auth.api_keys[0].key_file", "client.key"), warning("postgres.conninfo", "gateway.yaml")}));
 }
 
 TEST_F(config_reload, exposure_needs_tls_and_keys_off_loopback) {

@@ -190,6 +190,17 @@ TEST(http_token_key_source, same_answer_then_same_keys) {
     EXPECT_EQ(source.keys(), before) << "a cache of tokens is emptied by other keys only";
 }
 
+TEST(http_token_key_source, earlier_keys_are_used_until_an_answer) {
+    key_server server;
+    const auto earlier = std::make_shared<const token_key_set>(token_issuer(kind::ed25519, "a").key_set());
+    const token_key_source source(from_url(1ms), 1h, server.fetch(), {1ms, 60s}, earlier);
+    EXPECT_EQ(source.keys(), earlier) << "without waiting";
+    ASSERT_TRUE(server.await(3));
+    EXPECT_EQ(source.keys(), earlier) << "requests fail";
+    server.set(set_of(token_issuer(kind::ed25519, "b").jwk()));
+    ASSERT_TRUE(await_key(source, "b"));
+}
+
 TEST(http_token_key_source, end_interrupts_a_request) {
     std::promise<void> started, stopped;
     const token_key_source::fetch_function hang = [&](const jwt_config&, const std::stop_token& stop,
@@ -283,6 +294,49 @@ TEST_F(http_credentials, two_dots_make_a_token_of_a_bearer) {
     EXPECT_TRUE(refused.error().invalid_token);
     EXPECT_EQ(identify("", "a.b.c"), "The API key is not known.") << "X-Api-Key has no tokens";
     EXPECT_EQ(identify("Bearer a.b", ""), "The API key is not known.");
+}
+
+TEST_F(http_credentials, reload_then_tokens_of_the_same_key_and_rules_are_accepted) {
+    const auth_config before = configured(issuer_);
+    const authenticator first(before);
+    const auto caller_of = [&](const authenticator& current) {
+        return *current.identify(token("auditor"), "", nullptr, now_);
+    };
+    const auto caller = caller_of(first);
+    EXPECT_TRUE(first.accepts(*caller));
+
+    std::vector<std::string> faults;
+    const token_issuer second(kind::ed25519, "key-2");
+    auth_config more_keys = before;
+    more_keys.jwt->keys = token_key_set::parse(set_of(issuer_.jwk() + "," + second.jwk()), faults);
+    const authenticator rotated(more_keys, &first);
+    EXPECT_TRUE(rotated.accepts(*caller)) << "its key is still there";
+    more_keys.jwt->keys = second.key_set();
+    EXPECT_FALSE(authenticator(more_keys, &rotated).accepts(*caller)) << "its key is gone";
+
+    auth_config other_key = before;
+    other_key.jwt->keys = token_issuer(kind::p256).key_set();
+    ASSERT_NE(other_key.jwt->keys->find(issuer_.id()), nullptr) << "with the same kid";
+    EXPECT_FALSE(authenticator(other_key, &first).accepts(*caller));
+
+    auth_config other_rules = before;
+    other_rules.jwt->audiences.emplace_back("another");
+    const authenticator changed(other_rules, &first);
+    EXPECT_FALSE(changed.accepts(*caller));
+    const auto later = caller_of(changed);
+    EXPECT_TRUE(changed.accepts(*later)) << "verified by the new rules";
+    EXPECT_TRUE(authenticator(other_rules, &changed).accepts(*later));
+    const authenticator back(before, &changed);
+    EXPECT_FALSE(back.accepts(*later));
+    EXPECT_FALSE(back.accepts(*caller)) << "ended by the reload before";
+}
+
+TEST_F(http_credentials, unknown_key_of_a_file_is_a_failed_authentication) {
+    const token_issuer stranger(kind::ed25519, "stranger");
+    const auto refused =
+        authenticator_.identify("Bearer " + stranger.token(claims("x", now_ + 60s)), "", nullptr, now_);
+    ASSERT_FALSE(refused);
+    EXPECT_FALSE(refused.error().unknown_key) << "no later answer of an issuer can have it";
 }
 
 TEST_F(http_credentials, tokens_alone_are_no_keyless_gateway) {

@@ -157,7 +157,7 @@ TEST(limiter, no_limits_then_all_admitted_without_fields) {
         ASSERT_TRUE(l.admit_address(peer("10.0.0.1"), start, fields));
         ASSERT_TRUE(l.admit_credential(peer("10.0.0.1"), "x", start));
         ASSERT_TRUE(l.admit_principal(*caller, start, fields));
-        l.note_authentication(peer("10.0.0.1"), "x", false, start);
+        l.note_failed_authentication(peer("10.0.0.1"), "x", start);
     }
     EXPECT_TRUE(fields.empty());
 }
@@ -167,7 +167,8 @@ TEST(limiter, invalid_credentials_then_no_other_is_checked) {
     const auto address = peer("10.0.0.1");
     const auto guess = [&](const std::string& key, bool valid) {
         if (!l.admit_credential(address, key, start)) return false;
-        l.note_authentication(address, key, valid, start);
+        if (valid) l.note_valid_credential(address, key, "principal");
+        if (!valid) l.note_failed_authentication(address, key, start);
         return true;
     };
     EXPECT_TRUE(guess("good", true));
@@ -184,9 +185,27 @@ TEST(limiter, invalid_credentials_then_no_other_is_checked) {
 TEST(limiter, credential_no_longer_valid_then_not_exempt) {
     limiter l(config_of_address(0, 1), {}, true);
     const auto address = peer("10.0.0.1");
-    l.note_authentication(address, "key", true, start);
-    l.note_authentication(address, "key", false, start);
+    l.note_valid_credential(address, "key", "principal");
+    l.note_failed_authentication(address, "key", start);
     EXPECT_FALSE(l.admit_credential(address, "key", start));
+}
+
+TEST(limiter, many_credentials_of_a_principal_leave_those_of_others) {
+    limiter l(config_of_address(0, 1), {}, true);
+    const auto address = peer("10.0.0.1");
+    const auto note_many = [&](const std::string& principal, int count) {
+        for (int i = 0; i < count; ++i)
+            l.note_valid_credential(address, principal + std::to_string(i), principal);
+    };
+    l.note_valid_credential(address, "victim's", "victim");
+    note_many("a", 1'000);
+    note_many("b", 100);
+    note_many("a", 2'000);
+    l.note_failed_authentication(address, "wrong", start);
+    EXPECT_TRUE(l.admit_credential(address, "victim's", start));
+    EXPECT_TRUE(l.admit_credential(address, "b0", start));
+    EXPECT_TRUE(l.admit_credential(address, "a1999", start)) << "its latest";
+    EXPECT_FALSE(l.admit_credential(address, "a0", start)) << "its oldest";
 }
 
 // Principals
@@ -345,8 +364,44 @@ TEST_F(held_leases_test, acquisitions_under_way_count) {
     auto second = held_.admit(limiter_.caller_of("a"), named({"y"}), now_);
     EXPECT_TRUE(first && second);
     EXPECT_FALSE(admits({"z"}));
-    *first = place();
+    *first = held_leases::acquisition();
     EXPECT_TRUE(admits({"z"}));
+}
+
+TEST_F(held_leases_test, acquisitions_of_same_resources_count_once) {
+    auto first = held_.admit(limiter_.caller_of("a"), named({"x"}), now_);
+    auto second = held_.admit(limiter_.caller_of("a"), named({"x"}), now_);
+    EXPECT_TRUE(first && second);
+    EXPECT_EQ(held_.count("a", now_), 1U);
+    *first = held_leases::acquisition();
+    EXPECT_EQ(held_.count("a", now_), 1U);
+    *second = held_leases::acquisition();
+    EXPECT_EQ(held_.count("a", now_), 0U);
+}
+
+TEST_F(held_leases_test, acquisition_of_held_resources_counts_after_lease_has_expired) {
+    report(lease_granted, {"x"}, 1);
+    report(lease_granted, {"y"}, 2, 500ms);
+    auto waiting = held_.admit(limiter_.caller_of("a"), named({"x"}), now_);
+    ASSERT_TRUE(waiting);
+    EXPECT_EQ(held_.count("a", now_), 2U);
+    EXPECT_FALSE(admits({"z"}, 1'200ms)) << "the waiting call may get its lease at any time";
+    report(lease_granted, {"x"}, 3, 1'200ms);
+    EXPECT_EQ(held_.count("a", now_ + 1'200ms), 2U);
+    *waiting = held_leases::acquisition();
+    EXPECT_EQ(held_.count("a", now_ + 1'200ms), 2U);
+    report(lease_released, {"x"}, 3, 1'300ms);
+    EXPECT_EQ(held_.count("a", now_ + 1'300ms), 1U);
+}
+
+TEST_F(held_leases_test, acquisition_outlives_the_lease_of_another_principal) {
+    report(lease_granted, {"x"}, 1, 0ms, "b");
+    auto waiting = held_.admit(limiter_.caller_of("a"), named({"x"}), now_);
+    EXPECT_EQ(held_.count("a", now_), 1U);
+    EXPECT_EQ(held_.count("b", now_), 1U);
+    report(lease_granted, {"x"}, 2);
+    EXPECT_EQ(held_.count("a", now_), 1U);
+    EXPECT_EQ(held_.count("b", now_), 0U);
 }
 
 TEST_F(held_leases_test, revoked_by_operator_then_counts_no_longer) {
@@ -355,11 +410,19 @@ TEST_F(held_leases_test, revoked_by_operator_then_counts_no_longer) {
     EXPECT_EQ(held_.count("a", now_), 0U);
 }
 
-TEST_F(held_leases_test, no_principal_limited_then_nothing_is_kept) {
+TEST_F(held_leases_test, limit_set_by_reload_then_earlier_leases_and_calls_count) {
     limiter_.set_limits({}, true);
     report(lease_granted, {"x"}, 1);
-    EXPECT_EQ(held_.count("a", now_), 0U);
-    EXPECT_EQ(next_.events, 1);
+    auto waiting = held_.admit(limiter_.caller_of("a"), named({"y"}), now_);
+    report(lease_renewed, {"x"}, 1, 900ms);
+    EXPECT_TRUE(admits({"z"}, 1'000ms)) << "no limit";
+    limiter_.set_limits(config(), true);
+    EXPECT_FALSE(admits({"z"}, 1'000ms));
+    limiter_.set_limits({}, true);
+    report(lease_released, {"x"}, 1, 1'100ms);
+    limiter_.set_limits(config(), true);
+    EXPECT_TRUE(admits({"z"}, 1'200ms));
+    EXPECT_EQ(next_.events, 3);
 }
 
 }  // namespace

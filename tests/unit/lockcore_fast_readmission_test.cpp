@@ -5,19 +5,12 @@
 
 #include <deque>
 
+#include <tests/support/no_secrets.hpp>
+
 namespace lockcore {
 namespace {
 
 using namespace std::chrono_literals;
-
-class services final : public authenticator, public random_source {
-  public:
-    std::array<std::byte, size> sign(std::string_view) const override { return {}; }
-    std::uint64_t next() override { return ++last_; }
-
-  private:
-    std::uint64_t last_ = 0;
-};
 
 const std::string others_digits = " 0 0 0 ffffffffffffffffffffffffffffffff";
 const std::string lease_text =
@@ -33,6 +26,7 @@ class fast_readmission_test : public testing::Test {
     using node = std::deque<unanswered>;
 
     fast_readmission_test() {
+        config_.nodes.resize(3);
         config_.answer_bound = 500ms;
         config_.node_dead_after = 3s;
         begin({});
@@ -87,8 +81,8 @@ class fast_readmission_test : public testing::Test {
     std::string reason() const { return outcome_ && !*outcome_ ? outcome_->error().detail : "has not failed"; }
 
     config config_;
-    services services_;
-    core_context ctx_{config_, services_, services_};
+    no_secrets secrets_;
+    core_context ctx_{config_, secrets_, secrets_};
     node forgot_, first_, second_;
     std::optional<result<std::string>> outcome_;
     std::shared_ptr<fast_readmission> copying_;
@@ -133,15 +127,20 @@ TEST_F(fast_readmission_test, reads_all_pages_of_all_nodes_before_it_installs) {
 TEST_F(fast_readmission_test, installs_in_pages) {
     mark();
     std::vector<std::string> names;
-    for (std::size_t n = 0; n < 2 * fast_readmission::page_size + 1; ++n)
+    constexpr std::size_t pages = fast_readmission::installs_max + 1;
+    for (std::size_t n = 0; n < pages * fast_readmission::page_size + 1; ++n)
         names.push_back(std::to_string(n));
     answer(first_, page(names));
     answer(second_, page({}));
-    std::vector<std::size_t> sizes;
-    for (; !outcome_ && sizes.size() < 10; answer(forgot_, "OK"))
+    std::vector<std::size_t> sizes, in_flight;
+    for (; !outcome_ && sizes.size() < 20; answer(forgot_, "OK")) {
+        in_flight.push_back(forgot_.size());
         sizes.push_back(request_to<node_request::install>(forgot_).leases.size());
-    EXPECT_EQ(sizes, (std::vector<std::size_t>{100, 100, 1}));
-    EXPECT_TRUE(*outcome_);
+    }
+    EXPECT_EQ(in_flight, (std::vector<std::size_t>{8, 8, 8, 7, 6, 5, 4, 3, 2, 1}));
+    EXPECT_EQ(sizes, (std::vector<std::size_t>{100, 100, 100, 100, 100, 100, 100, 100, 100, 1}));
+    ASSERT_TRUE(outcome_);
+    EXPECT_TRUE(*outcome_) << "all are acknowledged";
 }
 
 TEST_F(fast_readmission_test, nothing_to_install_finishes_after_the_reads) {

@@ -28,18 +28,21 @@ struct copy_of {
     std::string number = "7";
     int renewals = 0;
     milliseconds ttl = 10s, held = 0s;
-    std::string live = id('a'), tombstones = {}, close_mark = {};
+    std::string live = id('a'), tombstones = {}, close_marks = {};
 
     std::string text() const {
         return nonce + ' ' + number + ' ' + std::to_string(renewals) + ' ' + std::to_string(ttl.count()) + ' ' +
-               std::to_string(held.count()) + " 5 -\norders\nworker\n\n" + live + '\n' + tombstones + '\n' + close_mark;
+               std::to_string(held.count()) + " 5 -\norders\nworker\n\n" + live + '\n' + tombstones + '\n' +
+               close_marks;
     }
 };
 
 class lease_merge_test : public testing::Test {
   protected:
-    void add(const std::string& value, milliseconds remaining = 5s) {
-        ASSERT_TRUE(merge_.add({"inventory/sku-1", remaining, value}));
+    explicit lease_merge_test(std::size_t nodes = 3, std::size_t sources = 2) : merge_(random_, nodes, sources, 60s) {}
+
+    void add(const std::string& value, milliseconds remaining = 5s, std::size_t source = 0) {
+        ASSERT_TRUE(merge_.add(source, {"inventory/sku-1", remaining, value}));
     }
     /// Returns the only merged lease.
     std::optional<lease_record> take() {
@@ -56,13 +59,14 @@ class lease_merge_test : public testing::Test {
         ASSERT_TRUE(merged);
         EXPECT_NE(merged->attempt_id.str(), std::string(32, 'a'));
         EXPECT_NE(merged->attempt_id.str(), std::string(32, 'b'));
+        EXPECT_TRUE(merged->is_block());
         EXPECT_EQ(merged->holds.count(), 1U) << "with a live id, so that no RELEASE of another id deletes it";
         EXPECT_EQ(merged->holder, holder{});
         EXPECT_NE(merged->token, fencing_token{}) << "0 is what a node answers of a value that is no lease";
     }
 
     counting_random random_;
-    lease_merge merge_{random_, 60s};
+    lease_merge merge_;
     milliseconds remaining_{};
 };
 
@@ -110,13 +114,13 @@ TEST_F(lease_merge_test, holds_are_united_without_released_ones) {
     EXPECT_EQ(merged->holds.text(), id('a') + ',' + id('c') + '\n' + id('b') + '\n');
 }
 
-TEST_F(lease_merge_test, close_mark_of_one_node_is_copied) {
-    const std::string mark = id('a') + std::string(16, '1');
-    add(copy_of{}.text());
-    add(copy_of{.close_mark = mark}.text());
+TEST_F(lease_merge_test, close_marks_of_all_nodes_are_copied) {
+    const std::string one = id('a') + std::string(16, '1'), two = id('a') + std::string(16, '2');
+    add(copy_of{.close_marks = one}.text());
+    add(copy_of{.close_marks = two + one}.text());
     const auto merged = take();
     ASSERT_TRUE(merged);
-    EXPECT_EQ(merged->holds.close_mark(), mark);
+    EXPECT_EQ(merged->holds.close_marks(), one + two);
 }
 
 TEST_F(lease_merge_test, released_lease_is_left_out) {
@@ -125,32 +129,94 @@ TEST_F(lease_merge_test, released_lease_is_left_out) {
     EXPECT_TRUE(merge_.take(100).empty());
 }
 
-TEST_F(lease_merge_test, different_nonces_become_a_block) {
-    add(copy_of{}.text());
-    add(copy_of{.nonce = std::string(32, 'b')}.text(), 8s);
+// One of five nodes forgot, and the four others are read: a valid lease is on two of them, or a block in its place.
+class lease_merge_of_five_nodes_test : public lease_merge_test {
+  protected:
+    lease_merge_of_five_nodes_test() : lease_merge_test(5, 4) {}
+};
+
+TEST_F(lease_merge_of_five_nodes_test, lease_that_cannot_be_valid_is_no_reason_for_a_block) {
+    const std::string b = copy_of{.nonce = std::string(32, 'b')}.text();
+    for (const std::size_t odd : {0U, 1U, 3U}) {
+        for (std::size_t source = 0; source < 4; ++source)
+            add(source == odd ? b : copy_of{}.text(), source == odd ? 9s : 5s, source);
+        const auto merged = take();
+        ASSERT_TRUE(merged);
+        EXPECT_EQ(merged->attempt_id.str(), std::string(32, 'a')) << odd;
+        EXPECT_EQ(remaining_, 5'001ms) << "of this lease";
+    }
+}
+
+TEST_F(lease_merge_of_five_nodes_test, two_leases_that_may_be_valid_become_a_block) {
+    for (const std::size_t source : {0U, 1U})
+        add(copy_of{}.text(), 5s, source);
+    for (const std::size_t source : {2U, 3U})
+        add(copy_of{.nonce = std::string(32, 'b')}.text(), 8s, source);
     expect_block();
     EXPECT_EQ(remaining_, 8'001ms);
 }
 
-TEST_F(lease_merge_test, third_copy_does_not_end_a_block) {
-    add(copy_of{}.text());
-    add(copy_of{.nonce = std::string(32, 'b')}.text());
-    add(copy_of{}.text());
-    expect_block();
+TEST_F(lease_merge_of_five_nodes_test, leases_that_cannot_be_valid_are_left_out) {
+    for (const std::size_t source : {0U, 1U, 2U}) {
+        add(copy_of{.nonce = std::string(32, static_cast<char>('a' + source))}.text(), 5s, source);
+        ASSERT_TRUE(merge_.add(source == 0 ? 0 : 1, {"inventory/of-two", 5s, copy_of{}.text()}));
+    }
+    ASSERT_TRUE(merge_.add(0, {"inventory/of-one", 5s, copy_of{}.text()}));
+    const std::vector<lease_copy> all = merge_.take(100);
+    ASSERT_EQ(all.size(), 1U) << "one copy of four is no lease, whether or not there are others";
+    EXPECT_EQ(all.front().resource, "inventory/of-two");
 }
 
-TEST_F(lease_merge_test, unreadable_value_becomes_a_block_in_either_order) {
-    add("?");
-    add(copy_of{}.text());
-    expect_block();
-    add(copy_of{}.text());
-    add("x");
+TEST_F(lease_merge_of_five_nodes_test, node_that_is_not_read_may_have_either_lease) {
+    lease_merge fewer(random_, 5, 3, 60s);
+    for (const std::size_t source : {0U, 1U})
+        ASSERT_TRUE(fewer.add(source, {"inventory/sku-1", 5s, copy_of{}.text()}));
+    ASSERT_TRUE(fewer.add(2, {"inventory/sku-1", 5s, copy_of{.nonce = std::string(32, 'b')}.text()}));
+    EXPECT_TRUE(lease_record::parse(fewer.take(1).at(0).value)->is_block());
+}
+
+// A page may name a key twice, and the lease may have changed in between.
+TEST_F(lease_merge_of_five_nodes_test, node_counts_once_for_each_lease) {
+    for (int times = 0; times < 3; ++times)
+        add(copy_of{.nonce = std::string(32, 'b')}.text(), 5s, 0);
+    for (const std::size_t source : {0U, 1U, 2U})
+        add(copy_of{}.text(), 5s, source);
+    const auto merged = take();
+    ASSERT_TRUE(merged);
+    EXPECT_EQ(merged->attempt_id.str(), std::string(32, 'a'));
+}
+
+TEST_F(lease_merge_of_five_nodes_test, block_or_unreadable_value_may_stand_for_either_lease) {
+    const std::string block = lease_record::make_block(random_).format();
+    for (const std::string& value : {block, std::string("?"), std::string("x")}) {
+        add(value, 5s, 0);
+        add(copy_of{}.text(), 5s, 1);
+        add(copy_of{}.text(), 5s, 2);
+        add(copy_of{.nonce = std::string(32, 'b')}.text(), 5s, 3);
+        expect_block();
+    }
+}
+
+TEST_F(lease_merge_of_five_nodes_test, one_block_beside_one_lease_is_no_reason_for_a_block) {
+    add(lease_record::make_block(random_).format(), 9s, 2);
+    for (const std::size_t source : {0U, 1U, 3U})
+        add(copy_of{}.text(), 5s, source);
+    const auto merged = take();
+    ASSERT_TRUE(merged);
+    EXPECT_EQ(merged->attempt_id.str(), std::string(32, 'a'));
+}
+
+// Each may stand for another lease, which has no copy: with the node that forgot they are a majority.
+TEST_F(lease_merge_of_five_nodes_test, two_blocks_beside_one_lease_become_a_block) {
+    for (const std::size_t source : {0U, 1U})
+        add(lease_record::make_block(random_).format(), 5s, source);
+    add(copy_of{}.text(), 5s, 2);
     expect_block();
 }
 
 TEST_F(lease_merge_test, blocks_have_nonces_of_their_own) {
     for (const char* name : {"a", "b"})
-        ASSERT_TRUE(merge_.add({name, 1s, "?"}));
+        ASSERT_TRUE(merge_.add(0, {name, 1s, "?"}));
     const std::vector<lease_copy> blocks = merge_.take(100);
     ASSERT_EQ(blocks.size(), 2U);
     EXPECT_NE(blocks[0].value.substr(0, 32), blocks[1].value.substr(0, 32));
@@ -158,7 +224,7 @@ TEST_F(lease_merge_test, blocks_have_nonces_of_their_own) {
 
 TEST_F(lease_merge_test, takes_each_lease_once) {
     for (int n = 0; n < 25; ++n)
-        ASSERT_TRUE(merge_.add({std::to_string(n), 1s, copy_of{}.text()}));
+        ASSERT_TRUE(merge_.add(0, {std::to_string(n), 1s, copy_of{}.text()}));
     std::vector<std::string> taken;
     for (const std::size_t expected : {10U, 10U, 5U, 0U}) {
         const std::vector<lease_copy> part = merge_.take(10);
@@ -174,14 +240,14 @@ TEST_F(lease_merge_test, takes_each_lease_once) {
 TEST_F(lease_merge_test, copies_above_the_limit_are_refused) {
     const std::string large(1U << 20U, 'x');
     std::size_t taken = 0;
-    while (taken < 100 && merge_.add({std::to_string(taken), 1s, large}))
+    while (taken < 100 && merge_.add(0, {std::to_string(taken), 1s, large}))
         ++taken;
     EXPECT_EQ(taken, lease_merge::bytes_max / large.size() - 1);
-    EXPECT_FALSE(merge_.add({"further", 1s, "?"}));
+    EXPECT_FALSE(merge_.add(0, {"further", 1s, "?"}));
     EXPECT_EQ(merge_.take(100).size(), taken);
-    lease_merge another(random_, 60s);
+    lease_merge another(random_, 3, 2, 60s);
     for (int copies = 0; copies < 100; ++copies)
-        EXPECT_TRUE(another.add({"a", 1s, large})) << "a key counts once";
+        EXPECT_TRUE(another.add(0, {"a", 1s, large})) << "copies of one lease count once";
 }
 
 }  // namespace

@@ -37,9 +37,9 @@ TEST(lease_record, parses_what_was_written) {
     EXPECT_EQ(r->token, c.token);
     EXPECT_EQ(r->renewals, 12U);
     EXPECT_EQ(r->holds.count(), 1U);
-    EXPECT_FALSE(r->holds.is_closed());
+    EXPECT_EQ(r->holds.close_marks(), "");
     const std::string mark(32, 'c');
-    EXPECT_EQ(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, mark}))->holds.close_mark(), mark);
+    EXPECT_EQ(lease_record::parse(on_a_node(c, {10s, 12, 40s, {}, {}, mark}))->holds.close_marks(), mark);
     EXPECT_EQ(r->ttl, 10s);
     EXPECT_EQ(r->held, 40s);
     EXPECT_EQ(r->granted_at, c.granted_at);
@@ -94,7 +94,8 @@ TEST(lease_record, format_of_merged_leases_has_no_released_hold) {
     EXPECT_EQ(merged(x + "," + y + "\n\n", y + "\n" + x + "\n"), y + "\n" + x + "\n") << "released on one node";
     EXPECT_EQ(merged(x + "\n\n", y + "\n" + x + "," + y + "\n"), "\n" + x + "," + y + "\n") << "none is left";
     EXPECT_EQ(merged(x + "\n\n", x + "\n\n" + x + mark), x + "\n\n" + x + mark) << "closed on one node";
-    EXPECT_EQ(merged(y + "\n" + x + "\n", x + "\n\n" + x + mark), y + "\n" + x + "\n") << "by a hold that is released";
+    EXPECT_EQ(merged(y + "\n" + x + "\n", x + "\n\n" + x + mark), y + "\n" + x + "\n" + x + mark)
+        << "by a hold that is released: its token may be sealed";
 }
 
 TEST(lease_record, format_keeps_the_newest_keys_once) {
@@ -216,18 +217,39 @@ TEST(lease_record, text_longer_than_a_lease_is_no_lease) {
     };
     EXPECT_TRUE(lease_record::parse(with_keys(335)));
     EXPECT_FALSE(lease_record::parse(with_keys(336)));
-    const std::string whole = a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n";
+    const std::string whole = a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n\1";
     EXPECT_TRUE(lease_record::parse(whole + std::string(lease_bytes_max - whole.size(), 'w')));
     EXPECT_FALSE(lease_record::parse(whole + std::string(lease_bytes_max - whole.size() + 1, 'w')));
 }
 
+TEST(lease_record, close_marks_of_another_form_are_no_lease) {
+    const std::string open = a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n";
+    std::string marks;
+    for (std::uint64_t call = 0; call < close_marks_max; ++call)
+        marks += std::string(16, 'a') + std::string(hold_id::from_bits(call).str());
+    EXPECT_TRUE(lease_record::parse(open + marks));
+    EXPECT_FALSE(lease_record::parse(open + marks + std::string(32, 'b'))) << "too many";
+    EXPECT_FALSE(lease_record::parse(open + std::string(31, 'a')));
+    EXPECT_FALSE(lease_record::parse(open + std::string(32, 'A')));
+}
+
 TEST(hold_view, text_longer_than_a_lease_is_cut) {
     std::string ids;
-    for (std::uint64_t bits = 0; bits < 100'000; ++bits)
+    for (std::uint64_t bits = 0; bits < 200'000; bits += 2)
         ids.append(hold_id::from_bits(bits).str()).append(",");
     hold_view holds;
     holds.add(ids + "\n" + ids + "\n");
     EXPECT_EQ(holds.count(), lease_bytes_max / (hold_id::size + 1));
+}
+
+TEST(hold_view, close_marks_are_32_digits) {
+    const std::string one(32, '1'), two(32, '2');
+    hold_view holds;
+    holds.add("\n\n" + one + "x" + std::string(31, '3') + two + one + "0123");
+    EXPECT_EQ(holds.close_marks(), one + two);
+    hold_view open;
+    open.add("\n\n0123");
+    EXPECT_EQ(open.close_marks(), "");
 }
 
 acquire_request request(const std::string& key) {

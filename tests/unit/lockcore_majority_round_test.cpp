@@ -123,11 +123,11 @@ TEST(majority_round, hold_released_on_one_of_a_majority_does_not_count) {
     r.answered(node(1), holding("ab"));
     EXPECT_EQ(r.answered(node(2), holding("a", "b")), verdict::yes);
     EXPECT_EQ(r.holds(), 1U);
-    EXPECT_EQ(r.close_mark(), "");
+    EXPECT_EQ(r.close_marks(), "");
     node_reply closed = holding("a", "b");
     closed.text += std::string(32, 'a');
     r.answered(node(3), closed);
-    EXPECT_EQ(r.close_mark(), std::string(32, 'a'));
+    EXPECT_EQ(r.close_marks(), std::string(32, 'a'));
 }
 
 TEST(majority_round, accepts_an_answer_of_a_retry_after_silence) {

@@ -56,5 +56,21 @@ TEST(node_requests, node_syncs_only_if_its_user_default_may_write) {
         syncs({reply::kind::error, "NOPERM this user has no permissions to run the 'acl|dryrun' command", 0, {}}));
 }
 
+TEST(node_requests, lease_end_names_lease_and_resource) {
+    const std::string ended = "0123456789abcdef0123456789abcdef";
+    const auto message = [](std::string body) {
+        return list({text("message"), text("fg:wake:0"), text(std::move(body))});
+    };
+    const reply whole = message(ended + " inventory/sku-1");
+    const auto end = parse_lease_end(whole);
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->ended.str(), ended);
+    EXPECT_EQ(end->resource, "inventory/sku-1");
+    for (const std::string& body : {std::string(), ended, ended + " ", "x" + ended + " a"})
+        EXPECT_FALSE(parse_lease_end(message(body))) << body;
+    EXPECT_FALSE(parse_lease_end(list({text("subscribe"), text("fg:wake:0"), number(1)})));
+    EXPECT_FALSE(parse_lease_end(text(ended + " a")));
+}
+
 }  // namespace
 }  // namespace lockcore::redis

@@ -16,6 +16,7 @@ class no_services final : public authenticator, public random_source, public clu
     std::uint64_t next() override { return 0; }
     std::string find_duplicate(node_index, const std::string&) const override { return {}; }
     epoch highest_epoch() const override { return {}; }
+    epoch highest_plausible_epoch(node_index) const override { return {}; }
     std::vector<fast_readmission::source> find_sources(node_index, std::size_t) const override { return {}; }
 };
 

@@ -36,6 +36,12 @@ TEST(encoding, from_hex_accepts_both_cases_and_nothing_else) {
     EXPECT_FALSE(is_hex("0g") || is_lower_hex("AF") || is_lower_hex("0g"));
 }
 
+TEST(encoding, control_characters_are_below_space_and_delete) {
+    for (int code = 0; code < 256; ++code)
+        EXPECT_EQ(has_control_character(std::string("a") + static_cast<char>(code)), code < 32 || code == 127) << code;
+    EXPECT_FALSE(has_control_character(""));
+}
+
 TEST(encoding, base64url_of_rfc_4648_without_padding) {
     const std::pair<std::string, std::string> pairs[] = {
         {"", ""},           {"f", "Zg"},          {"fo", "Zm8"},          {"foo", "Zm9v"},
@@ -277,6 +283,7 @@ TEST(config, names_every_fault_at_once) {
     c.nodes[1].name = c.nodes[0].name;
     c.nodes[3].port = c.nodes[2].port;
     c.max_ttl = 1ms;
+    c.max_renewals = renewals_counted + 1;
     const auto faults = c.validate();
     const auto has = [&](std::string_view path) {
         return std::any_of(faults.begin(), faults.end(), [&](const auto& f) { return f.starts_with(path); });
@@ -286,6 +293,7 @@ TEST(config, names_every_fault_at_once) {
     EXPECT_TRUE(has("nodes[3].port: "));
     EXPECT_TRUE(has("max_ttl: "));
     EXPECT_TRUE(has("default_ttl: "));
+    EXPECT_TRUE(has("max_renewals: "));
 }
 
 }  // namespace

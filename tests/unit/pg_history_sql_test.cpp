@@ -3,6 +3,7 @@
 #include <gateway/pg/history/history_writer.hpp>
 
 #include <gtest/gtest.h>
+#include <libpq-fe.h>
 
 using namespace fencegate;
 using namespace fencegate::pg;
@@ -93,6 +94,30 @@ TEST(connection_string, missing_timeout_added_in_same_form) {
     EXPECT_EQ(add_connect_timeout("postgresql://u@h/d"), "postgresql://u@h/d?connect_timeout=2");
     EXPECT_EQ(add_connect_timeout("postgres://u@h/d?sslmode=require"),
               "postgres://u@h/d?sslmode=require&connect_timeout=2");
+}
+
+/// Returns the password that libpq reads.
+std::string password_of(const std::string& conninfo) {
+    auto* options = PQconninfoParse(conninfo.c_str(), nullptr);
+    std::string out = "(invalid)";
+    for (auto* option = options; option != nullptr && option->keyword != nullptr; ++option) {
+        if (option->keyword == std::string("password")) out = option->val == nullptr ? "(none)" : option->val;
+    }
+    PQconninfoFree(options);
+    return out;
+}
+
+TEST(connection_string, password_added_where_there_is_none) {
+    const std::string odd = "a b'c\\d%&=@/?#\xc3\xa4";
+    for (const char* without : {"", "host=a", "host = a user='b c'", "postgresql://u@h/d",
+                                "postgres://u@h/d?sslmode=require", "postgresql://", "postgresql:///d?host=/run/x"})
+        EXPECT_EQ(password_of(add_password(without, odd)), odd) << without;
+    for (const char* own : {"password=own host=a", "host=a password=own", "password = 'own'", "postgresql://u:own@h/d",
+                            "postgresql://u@h/d?password=own"}) {
+        EXPECT_EQ(password_of(add_password(own, odd)), "own") << own;
+    }
+    EXPECT_EQ(password_of(add_password("host=a password=''", odd)), "") << "as PGPASSWORD would not count";
+    EXPECT_EQ(add_password("host=a", ""), "host=a");
 }
 
 TEST(connection_string, error_names_hosts_and_no_part_of_password) {

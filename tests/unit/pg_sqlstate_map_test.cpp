@@ -99,6 +99,24 @@ TEST(sqlstate_map, violated_constraint_named_without_row) {
     EXPECT_EQ(f.detail, "new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"");
 }
 
+TEST(sqlstate_map, null_that_is_refused_has_pointer_if_it_is_the_only_one) {
+    const auto pointers = [](const std::vector<std::optional<std::string>>& values) {
+        statement failed;
+        for (const auto& value : values) {
+            failed.bind(value);
+            failed.pointers.push_back("/operations/0/set/" + std::to_string(failed.pointers.size()));
+        }
+        failed.bind(std::nullopt);  // not of the request
+        std::vector<std::string> out;
+        for (const auto& fault : to_failure(error_of("23502"), failed).errors)
+            out.push_back(fault.pointer);
+        return out;
+    };
+    EXPECT_EQ(pointers({"5", std::nullopt, "x"}), std::vector<std::string>{"/operations/0/set/1"});
+    EXPECT_EQ(pointers({std::nullopt, std::nullopt}), std::vector<std::string>{});
+    EXPECT_EQ(pointers({"5"}), std::vector<std::string>{});
+}
+
 TEST(sqlstate_map, position_in_statement_is_left_out) {
     const auto message = [](const std::string& words) {
         return parse_server_error("ERROR:  42P01: " + words + "\nLOCATION:  parserOpenTable, parse_relation.c:1392\n")

@@ -45,6 +45,8 @@ const char* name_of(step_kind kind) {
             return "seal";
         case step_kind::constraints:
             return "constraints";
+        case step_kind::defer:
+            return "defer";
         case step_kind::record:
             return "record";
         case step_kind::keep:
@@ -109,18 +111,28 @@ TEST_F(transaction_plan_test, operations_run_in_the_callers_role) {
     requests[1].identity = identity_of("shop", R"({"sub":"b"})");
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
-    EXPECT_EQ(steps_of(plan), "begin limits guards select operation select take operation |");
-    EXPECT_EQ(*plan.steps[6].parameters, (compat::parameters{"shop", R"({"sub":"b"})"}));
+    EXPECT_EQ(steps_of(plan),
+              "begin limits guards select operation constraints select defer take operation constraints |");
+    EXPECT_EQ(*plan.steps[8].parameters, (compat::parameters{"shop", R"({"sub":"b"})"}));
     EXPECT_FALSE(plan.steps[4].in_callers_role);
-    EXPECT_TRUE(plan.steps[7].in_callers_role);
+    EXPECT_FALSE(plan.steps[5].in_callers_role);
+    EXPECT_EQ(plan.steps[5].write, 0U);
+    EXPECT_TRUE(plan.steps[9].in_callers_role);
+    EXPECT_TRUE(plan.steps[10].in_callers_role);
+    EXPECT_EQ(plan.steps[10].write, 1U);
 }
 
 TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
     requests[0].identity = identity_of("shop", R"({"sub":"a"})");
     requests[1].identity = identity_of("shop", R"({"sub":"b"})");
-    EXPECT_EQ(steps(), "begin limits guards select take operation select leave take operation |");
+    EXPECT_EQ(steps(),
+              "begin limits guards select take operation constraints leave select defer take operation constraints |");
     requests[1].identity = identity_of("shop", R"({"sub":"a"})");
-    EXPECT_EQ(steps(), "begin limits guards select take operation select operation |");
+    EXPECT_EQ(steps(), "begin limits guards select take operation select operation constraints |");
+    const auto writes = plan_statements(requests, *known);
+    EXPECT_FALSE(plan_transaction(writes, options).steps.back().write) << "either of the two may be the cause";
+    requests[1].identity = nullptr;
+    EXPECT_EQ(steps(), "begin limits guards select take operation constraints leave select defer operation |");
 }
 
 TEST_F(transaction_plan_test, guards_keys_and_seals_run_in_the_gateways_role) {
@@ -129,16 +141,18 @@ TEST_F(transaction_plan_test, guards_keys_and_seals_run_in_the_gateways_role) {
         request.identity = identity_of("shop", "{}");
         request.seal = true;
     }
-    EXPECT_EQ(steps(), "begin limits guard take operation leave guard take operation leave seal |");
+    EXPECT_EQ(
+        steps(),
+        "begin limits guard take operation constraints leave guard defer take operation constraints leave seal |");
 }
 
 TEST_F(transaction_plan_test, isolated_write_keeps_its_outcome_in_the_gateways_role) {
     requests.resize(1);
     requests[0].identity = identity_of("shop", "{}");
     options.isolated = true;
-    EXPECT_EQ(steps(), "begin limits guard | take operation |");
+    EXPECT_EQ(steps(), "begin limits guard | take operation constraints |");
     requests[0].key = idempotency_key{};
-    EXPECT_EQ(steps(), "begin limits claim | savepoint guard | take operation | leave |");
+    EXPECT_EQ(steps(), "begin limits claim | savepoint guard | take operation constraints | leave |");
 }
 
 TEST_F(transaction_plan_test, single_write_entered_by_begin_write) {

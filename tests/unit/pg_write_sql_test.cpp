@@ -350,6 +350,16 @@ TEST(write_sql, add_to_time_takes_interval) {
     EXPECT_NE(good(update_of({}, {put("price", 0.005)})).sql.sql.find("+ $1::numeric where"), std::string::npos);
 }
 
+TEST(write_sql, add_to_type_without_addition_is_refused) {
+    for (const auto* column : {"sku", "extra", "odd\"name"}) {
+        const auto fault = bad(update_of({}, {put(column, "1")}));
+        EXPECT_EQ(fault.pointer, std::string("/operations/0/set/") + column);
+        EXPECT_NE(fault.detail.find("`add` needs a column of numbers"), std::string::npos) << fault.detail;
+        EXPECT_NE(fault.detail.find("use `set`"), std::string::npos) << fault.detail;
+    }
+    good(update_of({}, {put("tags", "{1}"), put("place", "1")}));  // an extension may have the operator
+}
+
 TEST(write_sql, change_without_where_is_refused) {
     update_operation op = update_of({put("stock", 1)});
     op.where.clear();

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <set>
 
@@ -157,6 +158,19 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
                    "gives more than 2000 buckets between from and to; use longer buckets or a shorter time");
     if (!faults.empty()) return std::move(faults).to_failure();
     return out;
+}
+
+result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell) {
+    const auto marked = lockcore::split_cell(text);
+    const std::string_view digits = marked ? marked->name : std::string_view();
+    std::int64_t id = 0;
+    const auto fault = std::from_chars(digits.data(), digits.data() + digits.size(), id).ec;
+    // Each id has one spelling, as each cursor has.
+    if (fault != std::errc{} || id < 0 || std::to_string(id) != digits)
+        return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
+    const bool names_cell = id != 0 || marked->cell != 0;
+    if (names_cell && marked->cell != cell) return other_cell_failure("The header Last-Event-ID", marked->cell, cell);
+    return id;
 }
 
 }  // namespace fencegate::api

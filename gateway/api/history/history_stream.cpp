@@ -1,6 +1,5 @@
 #include <gateway/api/history/history_stream.hpp>
 
-#include <gateway/api/cell.hpp>
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
@@ -14,7 +13,6 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <charconv>
 #include <memory>
 #include <vector>
 
@@ -56,19 +54,6 @@ awaitable<bool> pause(steady_clock::duration time) {
     boost::system::error_code ended;
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ended));
     co_return !ended && (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
-}
-
-/// Reads the id of an event after which a stream resumes; 0 without a mark, the beginning, is of every cell.
-result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell) {
-    const auto marked = lockcore::split_cell(text);
-    const std::string_view digits = marked ? marked->name : std::string_view();
-    std::int64_t id = 0;
-    const auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
-    if (fault != std::errc{} || end != digits.data() + digits.size() || id < 0)
-        return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
-    const bool names_cell = id != 0 || marked->cell != 0;
-    if (names_cell && marked->cell != cell) return other_cell_failure("The header Last-Event-ID", marked->cell, cell);
-    return id;
 }
 
 awaitable<void> follow(gateway_services services, stream_state state, http::body_stream& out) {

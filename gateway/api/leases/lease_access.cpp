@@ -2,7 +2,6 @@
 
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/limits/held_leases.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
 
 #include <spdlog/spdlog.h>
@@ -36,9 +35,10 @@ result<void> check_event_capacity(gateway_services services, const std::string& 
               "quarters of their buffer (audit.buffer_max).");
 }
 
-result<limits::place> admit_acquisition(gateway_services services, const std::shared_ptr<limits::caller>& caller,
-                                        lockcore::acquire_request& request) {
-    if (!caller) return limits::place();
+result<limits::held_leases::acquisition> admit_acquisition(gateway_services services,
+                                                           const std::shared_ptr<limits::caller>& caller,
+                                                           lockcore::acquire_request& request) {
+    if (!caller) return limits::held_leases::acquisition();
     request.admit_waiter = [caller, &limiter = services.limiter]() -> std::shared_ptr<void> {
         limits::place taken(caller, limits::use::waiters);
         if (taken) return std::make_shared<limits::place>(std::move(taken));

@@ -4,7 +4,7 @@
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/http/message.hpp>
-#include <gateway/limits/caller.hpp>
+#include <gateway/limits/held_leases.hpp>
 
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -35,10 +35,11 @@ result<void> check_event_capacity(gateway_services services, const std::string& 
 
 /// Checks the limits of a principal that is about to acquire a lease, and lets the request check them before it waits.
 ///
-/// Out:    a place that the caller keeps until the acquisition has ended.
+/// Out:    what counts the acquisition; the caller keeps it until that has ended.
 /// Errors: errc::too_many_requests (limits.principal.leases_max).
-result<limits::place> admit_acquisition(gateway_services services, const std::shared_ptr<limits::caller>& caller,
-                                        lockcore::acquire_request& request);
+result<limits::held_leases::acquisition> admit_acquisition(gateway_services services,
+                                                           const std::shared_ptr<limits::caller>& caller,
+                                                           lockcore::acquire_request& request);
 
 /// Counts the refusal of a stream and returns its failure.
 failure refuse_stream(gateway_services services, limits::use kind = limits::use::streams);
@@ -50,7 +51,7 @@ boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, 
 /// The result of prepare_seal.
 struct seal_decision {
     bool seal = false;  ///< False: other holds are left, which could then write no more.
-    std::optional<lockcore::close_outcome> closed = {};  ///< To be reopened if the seal fails.
+    std::optional<lockcore::close_outcome> closed = {};  ///< Its mark is removed if the seal fails.
 };
 /// Prepares the seal of a token before a release: closes a re-entrant lease to further holds. A lease that a majority
 /// has lost has no holds and is sealed.
@@ -58,7 +59,7 @@ struct seal_decision {
 /// Errors: errc::no_quorum: nothing was done.
 boost::asio::awaitable<result<seal_decision>> prepare_seal(gateway_services services, lockcore::lease_claims claims);
 
-/// Reopens the lease after a seal that failed, because its holder continues.
+/// Removes what prepare_seal did, after a seal that failed: the holder continues.
 void abandon_seal(gateway_services services, const lockcore::lease_claims& claims, const seal_decision& decision);
 
 /// Raises the fences above the lease's token, so that its holder can write no more and the next one can.

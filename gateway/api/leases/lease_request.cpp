@@ -4,6 +4,7 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/json_pointer.hpp>
+#include <lockcore/encoding.hpp>
 
 #include <algorithm>
 
@@ -57,10 +58,6 @@ std::vector<lockcore::resource_name> read_resources(const http::object_reader& b
     return {std::move(*name)};
 }
 
-bool has_control_character(std::string_view text) {
-    return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-}
-
 std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& limits) {
     const auto given = body.integer("ttl_ms", {lockcore::ttl_min.count(), limits.max_ttl.count()});
     return given ? std::chrono::milliseconds(*given) : limits.default_ttl;
@@ -75,7 +72,7 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
     out.ttl = read_ttl(body, limits);
     out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
     const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
-    if (has_control_character(owner)) body.fault("owner", "has a control character");
+    if (lockcore::has_control_character(owner)) body.fault("owner", "has a control character");
     out.holder.principal = r.principal;
     out.holder.owner = owner;
     out.trace_id = r.trace_id;

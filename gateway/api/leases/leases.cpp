@@ -53,8 +53,8 @@ struct pending_acquire {
     /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
     std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
-    limits::place acquisition;                   ///< Until the acquisition has ended.
-    std::shared_ptr<limits::place> stream = {};  ///< Of a kept lease.
+    limits::held_leases::acquisition acquisition;  ///< Until the acquisition has ended.
+    std::shared_ptr<limits::place> stream = {};    ///< Of a kept lease.
 };
 
 /// Returns whether to release a grant that its caller did not receive. A stream has a hold of its own. Otherwise a
@@ -137,7 +137,7 @@ awaitable<http::response> wait_for_grant(gateway_services services, pending_acqu
     // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
     auto outcome = co_await std::move(acquiring);
-    pending.acquisition = limits::place();
+    pending.acquisition = limits::held_leases::acquisition();
     co_return co_await answer_outcome(services, std::move(pending), std::move(outcome));
 }
 

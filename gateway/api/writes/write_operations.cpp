@@ -163,7 +163,8 @@ update_operation read_update(object& given, const object_reader& reader, fault_l
         names_set.insert(a.name);
     for (const assignment& a : out.add) {
         // An interval is added as a string; the database checks it.
-        if (!is_json_number(a.value) && !a.value.is_string()) faults.add(a.pointer, "add takes a number");
+        if (!is_json_number(a.value) && !a.value.is_string())
+            faults.add(a.pointer, "add takes a number, or a string such as an interval");
         if (names_set.contains(a.name)) faults.add(a.pointer, "is in set too; a column can be changed only once");
     }
     const auto is_absent = [&](std::string_view name) {

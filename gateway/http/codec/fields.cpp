@@ -24,6 +24,14 @@ failure fault_list::to_failure() && {
     return f;
 }
 
+std::string describe_unknown_name(std::string_view kind, std::initializer_list<std::string_view> known) {
+    std::string out = "is not a " + std::string(kind) + " of this request; there ";
+    out += known.size() == 0 ? "is none" : known.size() == 1 ? "is only " : "are ";
+    for (const auto& name : known)
+        out.append(&name == known.begin() ? "" : ", ").append(name);
+    return out;
+}
+
 const boost::json::value* object_reader::find(std::string_view key) const {
     return object_.if_contains({key.data(), key.size()});
 }
@@ -33,7 +41,8 @@ std::optional<std::int64_t> object_reader::integer(std::string_view key, integer
     if (value == nullptr) return std::nullopt;
     if (value->is_int64() && value->get_int64() >= bounds.lowest && value->get_int64() <= bounds.highest)
         return value->get_int64();
-    fault(key, "has to be an integer from " + std::to_string(bounds.lowest) + " to " + std::to_string(bounds.highest));
+    type_fault(key, *value,
+               "an integer from " + std::to_string(bounds.lowest) + " to " + std::to_string(bounds.highest));
     return std::nullopt;
 }
 
@@ -41,7 +50,7 @@ std::optional<bool> object_reader::boolean(std::string_view key) const {
     const boost::json::value* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (value->is_bool()) return value->get_bool();
-    fault(key, "has to be true or false");
+    type_fault(key, *value, "true or false");
     return std::nullopt;
 }
 
@@ -50,7 +59,7 @@ std::optional<std::string_view> object_reader::text(std::string_view key, std::s
     const boost::json::value* value = find(key);
     if (value == nullptr) return std::nullopt;
     if (!is_json_string(*value)) {
-        fault(key, "has to be a string");
+        type_fault(key, *value, "a string");
         return std::nullopt;
     }
     const auto& text = value->get_string();
@@ -65,26 +74,31 @@ std::optional<std::string_view> object_reader::text(std::string_view key, std::s
 const boost::json::object* object_reader::object(std::string_view key) const {
     const boost::json::value* value = find(key);
     if (value == nullptr) return nullptr;
-    if (!value->is_object()) fault(key, "has to be an object");
+    if (!value->is_object()) type_fault(key, *value, "an object");
     return value->if_object();
 }
 
 const boost::json::array* object_reader::array(std::string_view key) const {
     const boost::json::value* value = find(key);
     if (value == nullptr) return nullptr;
-    if (!value->is_array()) fault(key, "has to be an array");
+    if (!value->is_array()) type_fault(key, *value, "an array");
     return value->if_array();
 }
 
 void object_reader::refuse_unknown(std::initializer_list<std::string_view> known) const {
     for (const auto& member : object_) {
         const std::string_view key(member.key().data(), member.key().size());
-        if (std::ranges::find(known, key) == known.end()) fault(key, "is not a field of this request");
+        if (std::ranges::find(known, key) == known.end()) fault(key, describe_unknown_name("field", known));
     }
 }
 
 void object_reader::fault(std::string_view key, std::string detail) const {
     faults_.add(pointer_to(key), std::move(detail));
+}
+
+void object_reader::type_fault(std::string_view key, const boost::json::value& given, const std::string& wanted) const {
+    fault(key,
+          "has to be " + wanted + (given.is_null() ? ", not null; leave the field out where there is no value" : ""));
 }
 
 std::string object_reader::pointer_to(std::string_view key) const {

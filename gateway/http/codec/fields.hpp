@@ -33,6 +33,9 @@ struct integer_bounds {
     std::int64_t highest = 0;
 };
 
+/// Returns a fault such as "is not a field of this request; there are resource, ttl_ms".
+std::string describe_unknown_name(std::string_view kind, std::initializer_list<std::string_view> known);
+
 /// Reads the typed fields of one JSON object. An absent field reads as empty. A faulty field is added to the faults and
 /// reads as empty too, so that reading continues. `null` is a fault: a caller has to leave the field out.
 ///
@@ -57,6 +60,8 @@ class object_reader {
     std::string pointer_to(std::string_view key) const;
 
   private:
+    void type_fault(std::string_view key, const boost::json::value& given, const std::string& wanted) const;
+
     const boost::json::object& object_;
     std::string_view pointer_;
     fault_list& faults_;

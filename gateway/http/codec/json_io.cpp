@@ -58,7 +58,8 @@ result<boost::json::value> parse_body(const request& r) {
     if (!is_media_type(type, "application/json")) {
         return make_failure(errc::unsupported_media_type,
                             type.empty() ? "The header Content-Type is missing; send application/json."
-                                         : "The body has to be application/json.");
+                                         : "The body has to be application/json, and so has the header Content-Type "
+                                           "(curl: -H 'content-type: application/json').");
     }
     if (const std::string charset = find_foreign_charset(type); !charset.empty()) {
         return make_failure(errc::unsupported_media_type,

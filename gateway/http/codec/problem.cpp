@@ -42,7 +42,10 @@ constexpr std::array<problem_kind, 30> kinds{{
      "own host name at this machine. Or a lease_id, a cursor, Last-Event-ID or Fencing-Cell names another cell, "
      "named_cell, than that of this gateway: send the request there. Nothing was done.",
      no_retry},
-    {errc::not_found, "not-found", 404, "Not found", "There is nothing at this address.", no_retry},
+    {errc::not_found, "not-found", 404, "Not found",
+     "Nothing that the caller may see has this address or name; detail says what is missing. Tables and functions are "
+     "found once they are exposed, and a slash in the name of a resource is %2F in a path.",
+     no_retry},
     {errc::method_not_allowed, "method-not-allowed", 405, "Method not allowed",
      "The address exists, but not for this method. The header Allow lists the methods that it has.", no_retry},
     {errc::not_acceptable, "not-acceptable", 406, "No acceptable media type",
@@ -60,7 +63,7 @@ constexpr std::array<problem_kind, 30> kinds{{
      "expected_token. Nothing was changed. Read the current state, then decide.",
      no_retry},
     {errc::constraint_violation, "constraint-violation", 409, "A constraint was violated",
-     "A constraint of the database refused a value; sqlstate and constraint name it. The whole call was undone.",
+     "A constraint of the database refused a value; sqlstate and detail say which. The whole call was undone.",
      no_retry},
     {errc::idempotency_in_progress, "idempotency-in-progress", 409, "The same call is still under way",
      "A call with the same Idempotency-Key has not ended yet. Nothing was done; repeat the call to get the outcome of "
@@ -113,7 +116,8 @@ constexpr std::array<problem_kind, 30> kinds{{
      "to be renewed may have been extended on some nodes.",
      soon},
     {errc::storage_unavailable, "storage-unavailable", 503, "The database is unavailable",
-     "PostgreSQL could not be reached or did not answer in time. Nothing was changed, unless outcome_unknown is true.",
+     "PostgreSQL could not be reached, did not answer in time, or lets nothing in until a gateway has set a new floor "
+     "(cause storage-generation-changed). Nothing was changed, unless outcome_unknown is true.",
      soon},
     {errc::overloaded, "overloaded", 503, "Overloaded", "The gateway's queue is full. Nothing was done; try again.",
      soon},

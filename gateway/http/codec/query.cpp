@@ -73,7 +73,7 @@ query_reader::query_reader(std::string_view query, std::initializer_list<std::st
     : faults_(faults) {
     for (auto& [name, value] : query_parameters(query, faults)) {
         if (std::ranges::find(known, std::string_view(name)) == known.end()) {
-            faults_.add(std::move(name), "is not a parameter of this request");
+            faults_.add(std::move(name), describe_unknown_name("parameter", known));
         } else if (text(name)) {
             faults_.add(std::move(name), "is given more than once");
         } else {

@@ -11,14 +11,10 @@ namespace fencegate::http {
 struct identity {
     std::string principal;
     http::rights rights;
-    /// Names the API key (its hash), the entry of the certificate in the configuration, or the key of the token
-    /// (token_credential()); empty where no credential is needed.
+    /// Names the API key (its hash), the entry of the certificate in the configuration, or the key of the token and the
+    /// rules by which it was verified (token_authenticator); empty where no credential is needed.
     std::string credential = {};
 };
-
-inline std::string token_credential(std::string_view key_id) {
-    return "kid:" + std::string(key_id);
-}
 
 /// Returns the caller of an API key or a certificate. Its claims for the database are `{"sub": principal, "role": role}`.
 identity make_identity(const std::string& principal, const rights_config& given, std::string credential);

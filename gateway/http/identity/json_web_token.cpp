@@ -97,6 +97,7 @@ token_result<const token_key*> find_key(const json::object& header, const jwt_co
 std::optional<system_clock::time_point> time_of(const json::value& value) {
     double seconds = -1;
     if (const auto* whole = value.if_int64()) seconds = static_cast<double>(*whole);
+    if (const auto* large = value.if_uint64()) seconds = static_cast<double>(*large);
     if (const auto digits = exact_digits(value)) {
         const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), seconds);
         if (error != std::errc{} || end != digits->data() + digits->size()) return std::nullopt;
@@ -236,6 +237,10 @@ token_result<rights_config> rights_of(const json::value& claims, const jwt_confi
 
 }  // namespace
 
+std::string credential_of(const token_key& key) {
+    return "kid:" + key.id + " " + key.fingerprint;
+}
+
 token_result<identity> verify_token(std::string_view token, const jwt_config& cfg, const token_key_set& keys,
                                     system_clock::time_point now) {
     if (token.size() > token_bytes_max) return token_fault{"The token is longer than 8 KiB."};
@@ -260,8 +265,7 @@ token_result<identity> verify_token(std::string_view token, const jwt_config& cf
         return token_fault{"The token names no valid principal."};
     const auto granted = rights_of(*claims, cfg);
     if (!granted) return granted.error();
-    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text)),
-                    token_credential((*key)->id)};
+    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text)), credential_of(**key)};
 }
 
 }  // namespace fencegate::http

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace fencegate::http {
@@ -18,6 +19,9 @@ struct token_fault {
     std::string_view detail;   ///< A sentence for the caller, without any part of the token. Static.
     bool unknown_key = false;  ///< No key has the token's `kid`; the issuer may have a new one.
 };
+
+/// Returns the name of a key as a credential: two keys with the same `kid` have different ones.
+std::string credential_of(const token_key& key);
 
 /// Verifies a JSON Web Token in its compact form (RFC 7515, 7.1): its form, signature and claims.
 ///

@@ -2,6 +2,7 @@
 
 #include <openssl/sha.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::http {
@@ -10,9 +11,31 @@ namespace {
 /// A verification takes about 0.1 ms, so that tokens beyond these only take a little more time.
 constexpr std::size_t cached_tokens_max = 2'000;
 
+bool has_same_source(const jwt_config& a, const jwt_config& b) {
+    return !a.keys && !b.keys && a.jwks_url == b.jwks_url && a.jwks_ca_file == b.jwks_ca_file;
+}
+
+constexpr std::chrono::seconds first_keys_timeout{5};
+
 }  // namespace
 
-token_authenticator::token_authenticator(const jwt_config& cfg) : cfg_(cfg), source_(cfg), cache_(cached_tokens_max) {}
+token_authenticator::token_authenticator(const jwt_config& cfg, std::uint64_t rules,
+                                         const token_authenticator* replaced)
+    : cfg_(cfg),
+      rules_(rules),
+      source_(cfg, first_keys_timeout,
+              replaced != nullptr && has_same_source(cfg, replaced->cfg_) ? replaced->keys() : nullptr),
+      cache_(cached_tokens_max) {}
+
+bool token_authenticator::accepts(const identity& caller) const {
+    const auto keys = source_.keys();
+    return std::ranges::any_of(keys->keys(),
+                               [&](const token_key& key) { return credential_of(key) == caller.credential; });
+}
+
+std::string token_authenticator::credential_of(const token_key& key) const {
+    return http::credential_of(key) + " " + std::to_string(rules_);
+}
 
 boost::system::result<std::shared_ptr<const identity>, token_fault> token_authenticator::identify(
     std::string_view token, std::chrono::system_clock::time_point now) {
@@ -27,6 +50,7 @@ boost::system::result<std::shared_ptr<const identity>, token_fault> token_authen
         if (verified.error().unknown_key) source_.request_for_unknown_key();
         return verified.error();
     }
+    verified->credential += " " + std::to_string(rules_);
     auto caller = std::make_shared<const identity>(std::move(*verified));
     cache_.insert(digest, keys, caller);
     return caller;

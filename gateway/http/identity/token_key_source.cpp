@@ -12,17 +12,20 @@ namespace fencegate::http {
 
 using std::chrono::steady_clock;
 
-token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout)
-    : token_key_source(std::move(cfg), first_timeout, fetch_key_set, {}) {}
+token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, keys_ptr earlier)
+    : token_key_source(std::move(cfg), first_timeout, fetch_key_set, {}, std::move(earlier)) {}
 
 token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, fetch_function fetch,
-                                   pauses times)
+                                   pauses times, keys_ptr earlier)
     : cfg_(std::move(cfg)),
       fetch_(std::move(fetch)),
       pauses_(times),
       keys_(std::make_shared<const token_key_set>(cfg_.keys.value_or(token_key_set{}))) {
     if (cfg_.keys) return;
+    const bool has_earlier = earlier && !earlier->keys().empty();
+    if (has_earlier) keys_ = std::move(earlier);
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+    if (has_earlier) return;
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, first_timeout, [this] { return asked_once_; });
 }

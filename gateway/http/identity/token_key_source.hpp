@@ -30,9 +30,11 @@ class token_key_source {
         std::chrono::milliseconds unknown_key{60'000};    ///< Between two requests because of unknown keys.
     };
 
-    /// With `jwks_url` it waits for the first answer, at most `first_timeout`.
-    explicit token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout = std::chrono::seconds(5));
-    token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, fetch_function fetch, pauses times);
+    /// With `jwks_url` it begins with `earlier`, the latest keys of that URL; if there are none, it waits for the first
+    /// answer, at most `first_timeout`.
+    token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, keys_ptr earlier);
+    token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, fetch_function fetch, pauses times,
+                     keys_ptr earlier = nullptr);
     ~token_key_source();
     token_key_source(const token_key_source&) = delete;
     token_key_source& operator=(const token_key_source&) = delete;

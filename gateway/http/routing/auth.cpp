@@ -31,7 +31,15 @@ std::array<unsigned char, 32> sha256(std::string_view text) {
     return out;
 }
 
-/// Returns the key or token of `Bearer …`; empty for another scheme.
+constexpr const char* missing_credential =
+    "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key, or a token as 'Authorization: Bearer TOKEN'.";
+
+authentication_failure refused(std::string detail) {
+    return {make_failure(errc::unauthenticated, std::move(detail))};
+}
+
+}  // namespace
+
 std::string_view bearer_of(std::string_view authorization) {
     constexpr std::string_view scheme = "bearer ";
     if (authorization.size() < scheme.size()) return {};
@@ -45,23 +53,18 @@ std::string_view bearer_of(std::string_view authorization) {
     return authorization;
 }
 
-constexpr const char* missing_credential =
-    "Send an API key as 'Authorization: Bearer KEY' or in X-Api-Key, or a token as 'Authorization: Bearer TOKEN'.";
-
-authentication_failure refused(std::string detail) {
-    return {make_failure(errc::unauthenticated, std::move(detail))};
-}
-
-}  // namespace
-
 authenticator::authenticator(const auth_config& cfg, const authenticator* replaced)
     : jwt_(cfg.jwt), certificates_(cfg.client_certificates) {
     if (cfg.is_keyless()) keyless_caller_ = std::make_shared<const identity>(identity{"dev", rights::all()});
+    if (replaced != nullptr) {
+        const bool same_rules = jwt_ && replaced->jwt_ && verify_alike(*jwt_, *replaced->jwt_);
+        token_rules_ = replaced->token_rules_ + (same_rules ? 0 : 1);
+    }
     if (replaced != nullptr && replaced->jwt_ == jwt_) {
         tokens_ = replaced->tokens_;
     } else if (jwt_) {
-        tokens_ = std::make_shared<token_authenticator>(*jwt_);
-        tokens_are_kept_ = replaced == nullptr;
+        const auto* earlier = replaced == nullptr ? nullptr : replaced->tokens_.get();
+        tokens_ = std::make_shared<token_authenticator>(*jwt_, token_rules_, earlier);
     }
     for (const api_key& key : cfg.api_keys) {
         auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights, key.key_sha256));
@@ -73,13 +76,7 @@ authenticator::~authenticator() = default;
 
 bool authenticator::accepts(const identity& caller) const {
     if (keyless_caller_) return true;
-    if (tokens_ && tokens_are_kept_) {
-        const auto has_signed = [&caller](const token_key& key) {
-            return token_credential(key.id) == caller.credential;
-        };
-        const auto keys = tokens_->keys();
-        if (std::ranges::any_of(keys->keys(), has_signed)) return true;
-    }
+    if (tokens_ && tokens_->accepts(caller)) return true;
     const auto gives_caller = [&caller](const entry& e) {
         return e.caller->credential == caller.credential && e.caller->principal == caller.principal;
     };
@@ -117,7 +114,7 @@ authenticator::caller_result authenticator::identify_bearer(std::string_view bea
     if (!caller) {
         authentication_failure out = refused(std::string(caller.error().detail));
         out.invalid_token = true;
-        out.unknown_key = caller.error().unknown_key;
+        out.unknown_key = caller.error().unknown_key && !jwt_->keys;
         return out;
     }
     return std::move(*caller);

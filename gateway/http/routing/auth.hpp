@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,8 +25,11 @@ class token_authenticator;
 struct authentication_failure {
     failure cause;  ///< errc::unauthenticated; too_many_requests where the dispatcher checks no credential.
     bool invalid_token = false;  ///< The request has a token, which `cause.detail` refuses.
-    bool unknown_key = false;    ///< The token names a key that is not known (yet), so that nothing was verified.
+    bool unknown_key = false;    ///< The token names a key that `jwks_url` may have by now.
 };
+
+/// Returns the key or token of `Bearer …`; empty for another scheme.
+std::string_view bearer_of(std::string_view authorization);
 
 /// Finds the caller of a request by its credential: an API key, a JSON Web Token, or the certificate of its connection
 /// (docs/decisions/0012-rights-of-a-credential.md).
@@ -36,7 +40,8 @@ class authenticator {
     /// Without credentials every caller is the principal `dev` with all scopes. Errors: std::invalid_argument if a hash
     /// is not 64 hexadecimal digits.
     /// Timeout: 5 s, in which it waits for the keys of jwks_url.
-    /// `replaced`: the authenticator before a reload. If `auth.jwt` is the same, its keys and cache are used further.
+    /// `replaced`: the authenticator before a reload. If `auth.jwt` is the same, its keys and cache are used further; if
+    /// only `jwks_url` is the same, its keys.
     explicit authenticator(const auth_config& cfg, const authenticator* replaced = nullptr);
     ~authenticator();
 
@@ -53,8 +58,8 @@ class authenticator {
                            const client_certificate* certificate, std::chrono::system_clock::time_point now) const;
 
     /// Returns whether the credential of `caller`, whom this authenticator or the one before a reload returned, is still
-    /// accepted for its principal: the key or entry is there, or `auth.jwt` is the same and the issuer has the token's
-    /// key. That the credential may have ended is not checked.
+    /// accepted for its principal: the key or entry is there, or the issuer has the token's key, and tokens are verified as
+    /// before (verify_alike()). That the credential may have ended is not checked.
     bool accepts(const identity& caller) const;
 
     /// Returns the keys of tokens; null if none are accepted. The pointer changes if and only if the keys change.
@@ -72,7 +77,7 @@ class authenticator {
     std::vector<entry> entries_;
     std::optional<jwt_config> jwt_;
     std::shared_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
-    bool tokens_are_kept_ = true;                  ///< Those that the authenticator before a reload accepted.
+    std::uint64_t token_rules_ = 0;  ///< Counts the changes of `auth.jwt` after which earlier tokens are not accepted.
     certificate_rules certificates_;
     std::shared_ptr<const identity> keyless_caller_;  ///< Null if there are credentials.
 };

@@ -19,7 +19,7 @@ bool is_zero(std::string_view text) {
 /// Returns the value of WWW-Authenticate (RFC 6750, 3). The details of tokens have neither quotation marks nor anything that
 /// the caller sent.
 std::string challenge_of(const authentication_failure& refused) {
-    std::string out = "Bearer realm=\"fencegate\"";
+    std::string out(challenge);
     if (refused.invalid_token) out += ", error=\"invalid_token\", error_description=\"" + refused.cause.detail + "\"";
     return out;
 }
@@ -40,14 +40,20 @@ authenticator::caller_result dispatcher::authenticate(const sender& source,
         return authenticator_.identify(source.authorization, source.x_api_key, source.certificate,
                                        std::chrono::system_clock::now());
     };
-    const std::string_view credential = source.authorization.empty() ? source.x_api_key : source.authorization;
-    if (credential.empty() || source.counted) return identify();
+    // Without the scheme and its spaces, so that a credential is the same however it is sent.
+    std::string_view credential = source.x_api_key;
+    if (!source.authorization.empty()) credential = bearer_of(source.authorization);
+    const bool has_none = source.authorization.empty() && source.x_api_key.empty();
+    if (has_none || source.counted) return identify();
     const auto allowed = limiter_.admit_credential(source.peer, credential, now);
     if (!allowed) return authentication_failure{allowed.error()};
     auto found = identify();
     // While an issuer's new keys are not known here, honest callers fail with their tokens.
-    if (found || !found.error().unknown_key)
-        limiter_.note_authentication(source.peer, credential, found.has_value(), now);
+    if (found) {
+        limiter_.note_valid_credential(source.peer, credential, (*found)->principal);
+    } else if (!found.error().unknown_key) {
+        limiter_.note_failed_authentication(source.peer, credential, now);
+    }
     return found;
 }
 
@@ -76,7 +82,10 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
         case router::outcome::found:
             break;
         case router::outcome::not_found:
-            refuse(make_failure(errc::not_found, "There is nothing at this address."));
+            refuse(make_failure(
+                errc::not_found,
+                "There is nothing at this address; /openapi.json describes every address, and /console is the web "
+                "console."));
             return out;
         case router::outcome::malformed:
             refuse(make_failure(errc::invalid_request, "The path has a percent sign without two hexadecimal digits."));
@@ -124,6 +133,15 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
         }
     }
     out.target = found.target;
+    return out;
+}
+
+dispatcher::plan dispatcher::refuse_unreadable(const failure& fault, const sender& source, std::string_view request_id,
+                                               std::chrono::steady_clock::time_point now) const {
+    plan out;
+    const auto admitted = source.counted ? result<void>() : limiter_.admit_address(source.peer, now, out.rate);
+    out.answer = problem_response(admitted ? fault : admitted.error(), request_id);
+    out.address_refused = !admitted;
     return out;
 }
 

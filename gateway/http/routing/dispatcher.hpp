@@ -46,13 +46,20 @@ class dispatcher {
         limits::rate_fields rate;                ///< Of a request that this call has counted.
         bool address_refused = false;            ///< `answer` refuses the address, and not only this request.
 
-        std::string_view principal() const { return caller ? std::string_view(caller->principal) : "-"; }
+        /// Empty: not authenticated.
+        std::string_view principal() const { return caller ? std::string_view(caller->principal) : std::string_view(); }
     };
 
     /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to do
     /// with it. Counts the request against the limits of its address before it verifies a credential, and against those
     /// of its principal after it.
     plan prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const;
+
+    /// Counts a request that could not be read against the limits of its address.
+    ///
+    /// Out: the answer: `fault`, or above the limit that failure.
+    plan refuse_unreadable(const failure& fault, const sender& source, std::string_view request_id,
+                           std::chrono::steady_clock::time_point now) const;
 
     const cors_rules& cors() const { return origin_rules_.cors(); }
     /// As authenticator::accepts.
@@ -70,6 +77,9 @@ class dispatcher {
     std::chrono::milliseconds request_timeout_;
     limits::limiter& limiter_;
 };
+
+/// The value of WWW-Authenticate without a token.
+inline constexpr std::string_view challenge = "Bearer realm=\"fencegate\"";
 
 /// Returns X-Request-Id as sent if it is 1 to 128 visible ASCII characters, otherwise a new one.
 std::string request_id_of(const request& r);

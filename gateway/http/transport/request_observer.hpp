@@ -16,7 +16,7 @@ inline constexpr unsigned status_client_closed_request = 499;
 struct served_request {
     method verb = method::other;
     std::string_view route_path;  ///< The route's template; "-" if there is none. Valid as long as the routes.
-    std::string_view principal;
+    std::string_view principal;   ///< Empty: not authenticated.
     std::string_view request_id;
     std::string_view trace_id;         ///< Empty if the request has none.
     std::string_view problem;          ///< The slug of the problem document that was the answer; empty for none.

@@ -83,8 +83,12 @@ result<void> server::listen() {
     try {
         impl_->open_all();
     } catch (const boost::system::system_error& e) {
-        return make_failure(errc::internal_error, "cannot listen on " + impl_->cfg.address + ":" +
-                                                      std::to_string(impl_->cfg.port) + ": " + e.code().message());
+        return make_failure(errc::internal_error,
+                            "cannot listen on " + impl_->cfg.address + ":" + std::to_string(impl_->cfg.port) + ": " +
+                                e.code().message() +
+                                (e.code() == asio::error::address_in_use
+                                     ? "; another process listens there: stop it, or change http.port"
+                                     : ""));
     }
     return {};
 }

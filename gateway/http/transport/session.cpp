@@ -173,6 +173,7 @@ asio::awaitable<bool> session::answer_request() {
     dispatcher::plan plan = plan_answer(begun);
     principal_ = plan.principal();
     caller_ = plan.caller;
+    credential_withdrawn_ = false;
     limits::place under_way;
     if (const auto& caller = parser_->message.caller; plan.target != nullptr && caller) {
         under_way = limits::place(caller, limits::use::requests);
@@ -183,6 +184,7 @@ asio::awaitable<bool> session::answer_request() {
         // stores into this coroutine's answer.
         auto handled = start_handler(*plan.target);
         co_await call_handler(*plan.target, std::move(handled), plan.answer);
+        if (credential_withdrawn_) co_await refuse_withdrawn(plan.answer);
     }
     body_memory_.reset();
     add_rate_fields(plan.answer);
@@ -214,6 +216,7 @@ asio::awaitable<bool> session::answer_request() {
         keep_alive = keep_alive && ended_well && group_->keeps_alive() && !closes_after_answer_;
     }
     enter_phase(phase::reading, steady_clock::now());
+    caller_.reset();
     if (!keep_alive) {
         if (has_unread_input()) co_await linger();
         close();
@@ -340,13 +343,15 @@ asio::awaitable<void> session::call_handler(const route& target, asio::awaitable
     // An earlier handler may have changed this coroutine's cancellation state.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
-    if (target.long_waiting) group_->begin_waiting(*this);
+    waits_long_ = target.long_waiting;
+    if (waits_long_) group_->begin_waiting(*this);
     try {
         answer = co_await std::move(handled);
     } catch (const std::exception& e) {
         answer = answer_handler_failure(target, e);
     }
     group_->end_waiting(*this);
+    waits_long_ = false;
 }
 
 asio::awaitable<void> session::undo(response answer) {
@@ -359,6 +364,18 @@ asio::awaitable<void> session::undo(response answer) {
         runtime::log(spdlog::level::err, "an answer was not delivered and could not be undone",
                      {{"client", client()}, {"error", e.what()}, {"request_id", request_id_}});
     }
+}
+
+asio::awaitable<void> session::refuse_withdrawn(response& answer) {
+    // A cancelled handler that has done nothing answers so; a gateway that stops may have another reason.
+    const bool cancelled = answer.problem == kind_of(errc::shutting_down).slug && !group_->closing();
+    if (!cancelled && !answer.undo_undelivered) co_return;
+    co_await undo(std::move(answer));
+    answer = problem_response(
+        make_failure(errc::unauthenticated,
+                     "The credential or client certificate of this call was withdrawn before it was answered."),
+        request_id_);
+    answer.headers.emplace_back("WWW-Authenticate", challenge);
 }
 
 asio::awaitable<void> session::linger() {
@@ -418,31 +435,6 @@ bool session::is_idle() const {
 
 bool session::is_stalled(steady_clock::time_point now) const {
     return phase_ == phase::writing && now - phase_since_ >= stalled_after;
-}
-
-void session::begin_shutdown() {
-    if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
-    if (is_idle() || phase_ == phase::handshaking) close();
-}
-
-void session::end_unaccepted(const dispatcher& routes, bool authorities_changed) {
-    const bool withdrawn = authorities_changed && stream_.certificate() != nullptr;
-    if (withdrawn) closes_after_answer_ = true;
-    if (withdrawn || (streaming_ && caller_ && !routes.accepts(*caller_))) begin_shutdown();
-}
-
-void session::cancel() {
-    if (phase_ == phase::handling) {
-        cancel_handler_.emit(asio::cancellation_type::terminal);
-    } else {
-        close();
-    }
-}
-
-void session::on_hang_up() {
-    peer_gone_ = true;
-    group_->end_waiting(*this);
-    cancel_handler_.emit(asio::cancellation_type::terminal);
 }
 
 }  // namespace fencegate::http

@@ -101,6 +101,9 @@ class session final : public group_member {
     response answer_handler_failure(const route& target, const std::exception& e);
     boost::asio::awaitable<bool> stream(response answer);
     boost::asio::awaitable<void> undo(response answer);
+    /// Replaces the answer of a request whose credential was withdrawn, if it grants something that can be undone, or if
+    /// nothing was done; after undoing it. What has been written stays answered.
+    boost::asio::awaitable<void> refuse_withdrawn(response& answer);
     boost::asio::awaitable<void> linger();
     /// Reports an answer that is about to be sent to the log and the observer.
     void report_answer(method verb, const dispatcher::plan& answered, std::chrono::steady_clock::duration time);
@@ -122,7 +125,9 @@ class session final : public group_member {
     bool http_1_0_ = false;
     bool streaming_ = false;
     bool closes_after_answer_ = false;
-    std::shared_ptr<const identity> caller_;  ///< Of the current request; null: not authenticated.
+    std::shared_ptr<const identity> caller_;  ///< Of the request under way; null: none, or not authenticated.
+    bool credential_withdrawn_ = false;       ///< That of the request under way, since it began.
+    bool waits_long_ = false;                 ///< The handler under way is that of a route marked long_waiting.
     bool counted_ = false;                    ///< The current request was counted against the limits.
     limits::rate_fields rate_;
     std::string head_;

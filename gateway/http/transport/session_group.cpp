@@ -108,7 +108,7 @@ void session_group::refuse(tcp_socket socket, connection_count::decision reason)
     const std::string request_id = runtime::random_hex128();
     const response answer = problem_response(f, request_id);
     served_request report;
-    report.route_path = report.principal = "-";
+    report.route_path = "-";
     report.request_id = request_id;
     report.status = answer.status;
     report.problem = answer.problem;

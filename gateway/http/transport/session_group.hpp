@@ -76,8 +76,9 @@ class group_member {
     virtual bool is_idle() const = 0;
     /// Closes the connection if it is idle; ends a streamed answer.
     virtual void begin_shutdown() = 0;
-    /// Ends a streamed answer whose caller `routes` no longer accepts. If `authorities_changed`, a connection with a
-    /// client certificate is closed, after the answer of a request under way.
+    /// Ends the streamed answer or the wait of a caller whom `routes` no longer accepts; a request that waits is then
+    /// refused. If `authorities_changed`, the same for a connection with a client certificate, which is closed, after the
+    /// answer of a request under way.
     virtual void end_unaccepted(const dispatcher& routes, bool authorities_changed) = 0;
     /// Cancels the request under way, whose answer is still sent; closes the connection if there is none.
     virtual void cancel() = 0;

@@ -1,4 +1,4 @@
-// Sending of answers: completely, counted while callers have not read them, and not after they have expired.
+// Sending of answers: completely, counted while callers have not read them, and not after they have expired; and what ends them early.
 #include <gateway/http/codec/gzip.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
@@ -11,6 +11,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace fencegate::http {
 namespace {
@@ -129,7 +130,7 @@ asio::awaitable<bool> session::stream(response answer) {
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
     group_->begin_waiting(*this);
-    if (group_->closing()) cancel_handler_.emit(asio::cancellation_type::terminal);
+    if (group_->closing() || credential_withdrawn_) cancel_handler_.emit(asio::cancellation_type::terminal);
     chunk_writer out(*this);
     bool whole = true;
     try {
@@ -251,8 +252,11 @@ bool session::has_unread_input() {
 asio::awaitable<void> session::answer_refused_input() {
     request_id_ = request_id_of(parser_->message);
     trace_id_ = trace_id_of(parser_->message.header("traceparent"));
-    dispatcher::plan refused;
-    refused.answer = problem_response(refusal_, request_id_);
+    dispatcher::sender sender;
+    sender.peer = peer();
+    sender.counted = std::exchange(counted_, true);
+    dispatcher::plan refused = group_->routes()->refuse_unreadable(refusal_, sender, request_id_, steady_clock::now());
+    if (!sender.counted) rate_ = std::move(refused.rate);
     co_await answer_refused_head(std::move(refused));
 }
 
@@ -265,6 +269,35 @@ asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
     const bool delivered = co_await respond(refused.answer, false);
     if (delivered) co_await linger();
     close();
+}
+
+// --- the end of what is under way: a stop, a credential that was withdrawn, a caller that hung up
+
+void session::begin_shutdown() {
+    if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
+    if (is_idle() || phase_ == phase::handshaking) close();
+}
+
+void session::end_unaccepted(const dispatcher& routes, bool authorities_changed) {
+    const bool connection_withdrawn = authorities_changed && stream_.certificate() != nullptr;
+    if (connection_withdrawn) closes_after_answer_ = true;
+    if (caller_ && (connection_withdrawn || !routes.accepts(*caller_))) credential_withdrawn_ = true;
+    if (caller_ && credential_withdrawn_ && waits_long_) return cancel_handler_.emit(asio::cancellation_type::terminal);
+    if (connection_withdrawn || (streaming_ && credential_withdrawn_)) begin_shutdown();
+}
+
+void session::cancel() {
+    if (phase_ == phase::handling) {
+        cancel_handler_.emit(asio::cancellation_type::terminal);
+    } else {
+        close();
+    }
+}
+
+void session::on_hang_up() {
+    peer_gone_ = true;
+    group_->end_waiting(*this);
+    cancel_handler_.emit(asio::cancellation_type::terminal);
 }
 
 }  // namespace fencegate::http

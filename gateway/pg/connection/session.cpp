@@ -2,6 +2,8 @@
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 
+#include <spdlog/fmt/fmt.h>
+
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -63,6 +65,23 @@ std::string add_connect_timeout(const std::string& conninfo) {
     const auto setting = "connect_timeout=" + std::to_string(connect_timeout.count());
     if (!is_connection_uri(conninfo)) return setting + " " + conninfo;
     return conninfo + (conninfo.find('?') == std::string::npos ? "?" : "&") + setting;
+}
+
+std::string add_password(const std::string& conninfo, const std::string& password) {
+    if (password.empty()) return conninfo;
+    if (!is_connection_uri(conninfo)) {
+        std::string quoted;
+        for (const char c : password) {
+            if (c == '\'' || c == '\\') quoted += '\\';
+            quoted += c;
+        }
+        return "password='" + quoted + "' " + conninfo;  // of an option that is given twice, the last one counts
+    }
+    if (has_password(conninfo)) return conninfo;
+    std::string encoded;
+    for (const char c : password)
+        encoded += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    return conninfo + (conninfo.find('?') == std::string::npos ? "?" : "&") + "password=" + encoded;
 }
 
 std::string describe_connect_error(std::string_view error, const std::string& conninfo) {
@@ -139,7 +158,8 @@ auto session::run_checked(Work work) -> decltype(work()) {
     }
 }
 
-session::session(const postgres_config& cfg) try : connection_(add_connect_timeout(cfg.conninfo)) {
+session::session(const postgres_config& cfg) try
+    : connection_(add_password(add_connect_timeout(cfg.conninfo), cfg.password)) {
     compat::forbid_reactivation(connection_);
     compat::make_verbose(connection_);
     backend_pid_ = connection_.backendpid();

@@ -49,6 +49,9 @@ inline constexpr std::size_t prepared_bytes_max = 512 << 10;
 /// Returns the connection string (keywords or URI), with `connect_timeout` added where it has none.
 std::string add_connect_timeout(const std::string& conninfo);
 
+/// Returns a connection string with a password, if it has none and `password` is not empty.
+std::string add_password(const std::string& conninfo, const std::string& password);
+
 /// Returns libpq's error of connecting with the connection string, on one line for the log: with options, hosts and
 /// ports, and without anything that may be a part of a password.
 std::string describe_connect_error(std::string_view error, const std::string& conninfo);

@@ -137,6 +137,15 @@ failure to_failure(const server_error& error, const statement& failed) {
     const bool known = error.parameter > 0 && error.parameter <= failed.pointers.size();
     if (known && out.code == errc::unprocessable)
         out.errors.push_back({failed.pointers[error.parameter - 1], out.detail});
+    if (error.sqlstate != "23502") return out;
+    // PostgreSQL names the column, but of a domain only the domain. The only null of the request is the cause.
+    std::size_t nulls = 0, last = 0;
+    for (std::size_t i = 0; i < std::min(failed.pointers.size(), failed.parameters.size()); ++i) {
+        if (failed.parameters[i]) continue;
+        ++nulls;
+        last = i;
+    }
+    if (nulls == 1) out.errors.push_back({failed.pointers[last], out.detail});
     return out;
 }
 

@@ -40,7 +40,8 @@ bool may_be_outdated(std::string_view sqlstate);
 /// `fencing_token`, `last_fencing_token` for the codes of `fencing`, as far as DETAIL has them.
 failure to_failure(const server_error& error);
 
-/// Returns the same failure with a pointer to the value of the parameter that PostgreSQL could not read.
+/// Returns the same failure with a pointer to the value of the parameter that PostgreSQL could not read, or to the only
+/// null where a column or its domain takes none.
 failure to_failure(const server_error& error, const statement& failed);
 
 /// Returns errc::forbidden for an error that says that the role of the caller may not do it, or may not be taken; else

@@ -14,7 +14,7 @@ constexpr const char* chunk_sql =
     "coalesce(detail ->> 'relation', ''), coalesce(detail ->> 'mode', ''), coalesce(detail ->> 'was', ''), "
     "(extract(epoch from (detail ->> 'since')::timestamptz) * 1000000)::bigint, "
     "(extract(epoch from (detail ->> 'not_before')::timestamptz) * 1000000)::bigint, "
-    "coalesce(detail -> 'faults', '[]')::text "
+    "coalesce(detail -> 'faults', '[]')::text, coalesce(detail ->> 'renamed_from', '') "
     "from fencing.history where event = 'guard_changed' "
     "and detail ->> 'action' in ('protect', 'unprotect', 'fault_found', 'fault_gone') "
     "and at < timestamptz 'epoch' + $1::bigint * interval '1 microsecond' "
@@ -36,6 +36,7 @@ guard_change change_of(const pqxx::row& row) {
     out.was = row[6].c_str();
     out.since_us = number_of(row[7]);
     out.not_before_us = number_of(row[8]);
+    out.renamed_from = row[10].c_str();
     const auto faults = boost::json::parse(row[9].c_str());
     if (const auto* list = faults.if_array()) {
         for (const auto& fault : *list) {

@@ -15,6 +15,7 @@ namespace {
 const std::string begin_sql = "begin";
 const std::string savepoint_sql = "savepoint claimed";
 const std::string constraints_sql = "set constraints all immediate";
+const std::string defer_sql = "select fencing.defer_constraints()";
 const std::string limits_sql = "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const std::string limits_deferred_sql = limits_sql + ", set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
@@ -73,11 +74,36 @@ class planner {
         add(step_kind::savepoint, savepoint_sql, no_parameters);
     }
 
+    static bool is_same(const database_identity_ptr& a, const database_identity_ptr& b) {
+        return a == b || (a && b && a->role == b->role && a->claims == b->claims);
+    }
+
+    /// Ends the turn of the callers before a write, unless its caller is the same.
+    void end_turn(const database_identity_ptr& next) {
+        if (is_same(taken_, next)) return;
+        run_deferred();
+        leave_role();
+    }
+
+    /// Runs what the operations of this turn have deferred, while their role is taken: COMMIT would run it in another.
+    void run_deferred() {
+        if (turn_.empty()) return;
+        auto& step = add(step_kind::constraints, constraints_sql, no_parameters);
+        if (turn_.size() == 1) step.write = turn_.front();
+        step.in_callers_role = taken_ != nullptr;
+        step.ends_round_trip = options_.isolated;
+        turn_.clear();
+        deferred_again_ = false;
+    }
+
+    /// Lets the next operations defer again.
+    void defer() {
+        if (!std::exchange(deferred_again_, true)) add(step_kind::defer, defer_sql, no_parameters);
+    }
+
     /// Takes the role of the caller of a write; no step if the write before had the same.
     void take_role(const database_identity_ptr& wanted, std::size_t write) {
-        if (!wanted) return leave_role();
-        if (taken_ && (taken_ == wanted || (taken_->role == wanted->role && taken_->claims == wanted->claims))) return;
-        leave_role();
+        if (is_same(taken_, wanted)) return;
         auto& step = add(step_kind::take_role, take_role_sql(), store(take_role_parameters(*wanted)));
         step.write = write;
         step.in_callers_role = true;
@@ -86,7 +112,10 @@ class planner {
 
     /// Calls of the guard and of the history need the gateway's own role.
     void leave_role() {
-        if (std::exchange(taken_, nullptr)) add(step_kind::leave_role, leave_role_sql(), no_parameters);
+        if (!taken_) return;
+        run_deferred();
+        add(step_kind::leave_role, leave_role_sql(), no_parameters);
+        taken_ = nullptr;
     }
 
     void seal() {
@@ -96,6 +125,7 @@ class planner {
         }
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
+        if (taken_) run_deferred();                    // so that a refusal is known to be that of the role
         if (keeps || !requests.empty()) leave_role();  // otherwise COMMIT does
         if (!requests.empty()) add(step_kind::seal, seal_sql(), store(seal_parameters(requests)));
     }
@@ -156,6 +186,7 @@ class planner {
     void add_group(group_statement& update, const std::vector<std::size_t>& members) {
         const auto group = plan_.groups.size();
         const auto& shape = writes_[members.front()].statements.operations.front().sql.sql;
+        defer();
         group_values columns(update.parameters);
         for (std::size_t place = 0; place < members.size(); ++place) {
             const auto& write = writes_[members[place]];
@@ -170,11 +201,13 @@ class planner {
         add(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), store(columns.take())).group = group;
         add(step_kind::recheck, recheck_sql(), store(std::move(update.recheck))).group = group;
         plan_.groups.push_back({shape, plan_.steps.size() - 2, members.size()});
+        turn_.insert(turn_.end(), members.begin(), members.end());
     }
 
     void add_write(std::size_t index) {
         const auto& write = writes_[index];
         auto& steps = plan_.writes[index];
+        end_turn(write.request->identity);
         if (steps.guard_row) {  // its resource is entered already
             add(step_kind::select_write, select_write_sql(), store({write.request->write_id})).write = index;
         } else {
@@ -183,6 +216,7 @@ class planner {
             add(step_kind::guard, begin_write_sql(), store(begin_write_parameters(*write.request))).write = index;
         }
         plan_.steps.back().ends_round_trip = options_.isolated;
+        defer();
         take_role(write.request->identity, index);
         steps.first_operation = plan_.steps.size();
         for (std::size_t i = 0; i < write.statements.operations.size(); ++i) {
@@ -193,15 +227,20 @@ class planner {
             step.planned = &operation;
             step.runs_user_code = std::holds_alternative<call_operation>(write.request->operations[i]);
             step.in_callers_role = write.request->identity != nullptr;
-            step.ends_round_trip = options_.isolated;
+            // What the last one defers is run in the same round trip if it has to run in the caller's role.
+            const bool last = i + 1 == write.statements.operations.size();
+            step.ends_round_trip = options_.isolated && !(last && write.request->identity);
         }
         steps.end = plan_.steps.size();
+        turn_.push_back(index);
     }
 
     const std::vector<planned_write>& writes_;
     const transaction_options& options_;
     transaction_plan plan_;
-    database_identity_ptr taken_;  ///< In whose name the next step runs.
+    database_identity_ptr taken_;    ///< In whose name the next step runs.
+    std::vector<std::size_t> turn_;  ///< The writes in the same name whose deferred triggers have not run.
+    bool deferred_again_ = true;     ///< Whether constraints that are deferred at first are deferred now.
 };
 
 void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, compat::parameters values) {

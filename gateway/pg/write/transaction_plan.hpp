@@ -36,7 +36,9 @@ enum class step_kind {
     leave_role,    ///< Takes the gateway's own role again.
     recheck,       ///< Checks that one statement may update for the whole group.
     seal,          ///< fencing.seal_writes.
-    constraints,   ///< Checks deferred constraints before the outcome is kept.
+    constraints,   ///< Checks deferred constraints and runs deferred triggers, before the role of their caller ends and
+                   ///< before the outcome is kept.
+    defer,         ///< Defers again, after `constraints`, what is deferred at first.
     record,        ///< Adds the history's row of a failed write.
     keep,          ///< fencing.keep_outcomes.
     commit,

@@ -3,6 +3,7 @@
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <algorithm>
+#include <array>
 
 namespace fencegate::pg {
 namespace {
@@ -14,6 +15,13 @@ std::string addend_type(std::string_view type, const boost::json::value& value) 
     if (is_json_string(value) && (is_date || type.starts_with("time"))) return "interval";
     if (is_date) return "integer";
     return cast_type(type);
+}
+
+/// Whether PostgreSQL has no operator + for the type. Types that an application or an extension makes may have one.
+bool has_no_addition(std::string_view type) {
+    constexpr std::array<std::string_view, 9> types{"text",  "character", "boolean", "uuid", "json",
+                                                    "jsonb", "bytea",     "xml",     "name"};
+    return std::ranges::find(types, type.substr(0, type.find_first_of(" ("))) != types.end() && !type.ends_with(']');
 }
 
 /// Plans one operation; faults go to the plan.
@@ -230,6 +238,12 @@ class planner : row_writer {
     std::string addition_sql(const catalog_field& column, const assignment& item) {
         if (!item.value.is_number() && !item.value.is_string()) {
             add_fault(item.pointer, "`add` takes a number, or a text for types that JSON has no number for.");
+            return {};
+        }
+        if (has_no_addition(column.value_type())) {
+            add_fault(item.pointer,
+                      "`add` needs a column of numbers, dates, times or intervals, and this one is of type " +
+                          column.value_type() + "; use `set`.");
             return {};
         }
         return "t." + quote_identifier(column.name) + " + " +

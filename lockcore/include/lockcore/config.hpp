@@ -56,8 +56,8 @@ struct config {
     std::chrono::milliseconds answer_bound{500};
     /// The longest time for which a caller may wait for a resource. 0: no caller may wait. Default 30 s.
     std::chrono::milliseconds max_wait{30'000};
-    /// How often the holder of a lease may renew it (lock_manager::renew). 0: never. Default 1,000,000, so that in
-    /// practice max_hold is the limit.
+    /// How often the holder of a lease may renew it (lock_manager::renew). 0: never; at most renewals_counted. Default
+    /// 1,000,000, so that in practice max_hold is the limit.
     std::uint32_t max_renewals = 1'000'000;
     /// The longest time for which a lease may be held, renewals included. Default 1 day; at least max_ttl.
     std::chrono::milliseconds max_hold{86'400'000};
@@ -76,5 +76,7 @@ struct config {
 
 /// The shortest ttl that a caller may ask for.
 inline constexpr std::chrono::milliseconds ttl_min{100};
+/// The most renewals that a lease counts (redis/scripts/renew.lua).
+inline constexpr std::uint32_t renewals_counted = 999'999'999;
 
 }  // namespace lockcore

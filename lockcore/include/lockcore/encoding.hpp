@@ -24,6 +24,8 @@ bool from_hex(std::string_view text, std::span<std::byte> out);
 bool is_hex(std::string_view text);
 /// Returns whether every character is a digit or one of a to f; true for an empty text.
 bool is_lower_hex(std::string_view text);
+/// Returns whether a character is below U+0020, or U+007F.
+bool has_control_character(std::string_view text);
 
 /// Appends the bytes as base64url (RFC 4648, section 5) without padding.
 void append_base64url(std::string& out, std::span<const std::byte> bytes);

@@ -18,8 +18,9 @@ namespace lockcore {
 
 /// The request of lock_manager::list_leases.
 struct lease_query {
-    std::string prefix;  ///< Only resources whose name begins with this; empty: all.
-    std::string after;   ///< Only resources whose name sorts after this one; empty: from the first.
+    std::string principal;  ///< Whose listing it is: principals take turns.
+    std::string prefix;     ///< Only resources whose name begins with this; empty: all.
+    std::string after;      ///< Only resources whose name sorts after this one; empty: from the first.
     std::size_t limit = 100;
     monotonic_time until = monotonic_time::max();  ///< The deadline of the scan of the nodes.
 };
@@ -114,11 +115,11 @@ class lock_manager {
     /// Sets a CLOSE mark if the hold of these claims is the only one: the lease then refuses further holds, and its
     /// holder waits for it as any other caller does. To be called before the token is sealed and the hold released.
     ///
-    /// Errors:  errc::lease_lost · no_quorum: the lease is not closed.
+    /// Errors:  errc::lease_lost · no_quorum: this call did not close the lease.
     boost::asio::awaitable<result<close_outcome>> close_to_new_holds(lease_claims claims);
 
-    /// Removes the mark of close_to_new_holds, for a seal that failed. Returns at once; nodes that cannot be reached
-    /// are asked again later.
+    /// Removes the mark of that close_to_new_holds, for a seal that failed; those of other calls stay. Returns at once;
+    /// nodes that cannot be reached are asked again later.
     void reopen(lease_claims claims, close_outcome closed);
 
     struct revocation {
@@ -159,7 +160,7 @@ class lock_manager {
     /// about 0.5 ms for a thousand keys.
     ///
     /// Errors:  errc::no_quorum · busy.
-    /// Limits:  one listing at a time.
+    /// Limits:  one listing at a time. Others wait up to 5 s, one of each principal, in order; more are refused (busy).
     /// Timeout: query.until → no_quorum.
     boost::asio::awaitable<result<lease_page>> list_leases(lease_query query);
 

@@ -23,7 +23,7 @@ struct node_status {
     std::string detail;  ///< Why the node does not vote; empty while it votes.
     std::string run_id;  ///< Empty while unknown.
     epoch admitted_epoch{};
-    epoch observed_epoch{};                ///< The highest epoch on the node, whether it is admitted or not.
+    epoch observed_epoch{};                ///< The highest plausible epoch on the node, whether it is admitted or not.
     epoch floor_epoch{};                   ///< The floor that was announced to the node; 0: none.
     std::chrono::microseconds latency{0};  ///< Of the latest answer; 0: none yet.
     milliseconds quarantine_left{0};

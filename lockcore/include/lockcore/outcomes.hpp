@@ -35,8 +35,7 @@ struct floor_announcement {
     bool by_majority = false;  ///< A majority of the nodes has the floor and is admitted.
     bool by_all = false;       ///< Every node has it. If only that, it has to be so again at a second announcement.
     epoch too_close{};         ///< The highest epoch on a node that the floor is too close to; 0: there is none.
-    bool changed =
-        false;  ///< A node has another floor than this manager saw, and kept it; a new announcement knows it.
+    bool changed = false;      ///< A node has kept another floor, which this manager had not seen before.
 };
 
 /// A lease that its manager renews (lock_manager::keep).

@@ -83,10 +83,16 @@ while a <= #ARGV do
         wake_marks = leases[i].wake_marks
         if own then wake_marks = string.gsub(wake_marks, own, '') end
       end
-      -- A late request may find the lease here already, extended by TOP-UP.
-      local left = leases[i] and leases[i].nonce == nonce and redis.call('PTTL', KEYS[i]) or 0
       redis.call('SET', KEYS[i + n], text)
-      redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. wake_marks, 'PX', math.max(tonumber(ttl), left))
+      local l = leases[i]
+      if l and l.nonce == nonce then
+        -- A late request finds the lease here already, put back by TOP-UP or INSTALL, perhaps extended and with other holds: only its number changes.
+        l.stamp, l.token = text, text
+        if not is_released(l.tombstones, string.sub(nonce, 17)) then l.ids = add_id(l.ids, string.sub(nonce, 17)) end
+        write_lease(KEYS[i], l, string.format('%.0f', math.max(tonumber(ttl), redis.call('PTTL', KEYS[i]))))
+      else
+        redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. wake_marks, 'PX', ttl)
+      end
     end
     answer = '0 ' .. text
     if previous_found == n then answer = answer .. ' 1' end

@@ -4,17 +4,13 @@
 -- Reply 'lost resets set': calls of commands that remove or replace data; the time that CONFIG RESETSTAT took, + 1, or 0 if it was never called
 --       (it sets all counts to 0, and its own afterwards to 1); calls of CONFIG SET
 local function command_marks()
-  local losing = {'replicaof', 'slaveof', 'failover', 'flushall', 'flushdb', 'swapdb', 'debug', 'restore', 'restore-asking', 'migrate', 'move', 'copy',
-    'rename', 'renamenx', 'module|load', 'module|loadex'}
-  local stats = redis.call('INFO', 'commandstats')
-  local function count(name)
-    local _, before = string.find(stats, 'cmdstat_' .. name .. ':calls=', 1, true)
-    if not before then return 0, 0 end
-    local calls, usec = string.match(stats, '^(%d+),usec=(%d+)', before + 1)
-    return tonumber(calls), tonumber(usec)
+  local losing = {replicaof = true, slaveof = true, failover = true, flushall = true, flushdb = true, swapdb = true, debug = true, restore = true,
+    ['restore-asking'] = true, migrate = true, move = true, copy = true, rename = true, renamenx = true, ['module|load'] = true, ['module|loadex'] = true}
+  local lost, resets, sets = 0, 0, 0
+  for name, calls, usec in string.gmatch(redis.call('INFO', 'commandstats'), 'cmdstat_([^:]+):calls=(%d+),usec=(%d+)') do
+    if losing[name] then lost = lost + calls end
+    if name == 'config|resetstat' and calls ~= '0' then resets = usec + 1 end
+    if name == 'config|set' then sets = tonumber(calls) end
   end
-  local lost = 0
-  for _, name in ipairs(losing) do lost = lost + count(name) end
-  local resets, usec = count('config|resetstat')
-  return string.format('%.0f %.0f %.0f', lost, resets > 0 and usec + 1 or 0, (count('config|set')))
+  return string.format('%.0f %.0f %.0f', lost, resets, sets)
 end

@@ -1,9 +1,9 @@
 -- RELEASE (docs/protocol.md R7, HOLDS): releases one hold, or the whole lease; deletes the lease with its last hold. It never changes a counter.
 -- KEYS  fg:node, then for each lease: its lease keys
 -- ARGV  run id, then for each lease: number of resources, nonce, wake mark of the caller, scope, id of the hold
---       scope: '0' the hold, '1' the whole lease, '2' the hold and its idempotency key, unless a repeated request has taken the hold over (undo)
+--       scope: '0' the hold, '1' the whole lease, '2' the hold and its idempotency key, unless the hold is confirmed (undo)
 -- Reply one string for each lease: '0 notified ids\ntombstones\nclosed' with the number of other managers that were notified; no ids: it is deleted
---       | '2' not all of its keys were the caller's; the hold is released on those that were. Undo: or the hold was taken over; no effect
+--       | '2' not all of its keys were the caller's; the hold is released on those that were. Undo: or the hold is confirmed; no effect
 --       error UNINIT if the node is not admitted under this run id.
 -- The tombstone of the hold makes a repeated RELEASE harmless, and a later HOLD with this id has no effect.
 -- Managers with waiters left a wake mark in the lease (ACQUIRE) and are notified by PUBLISH fg:wake:MARK 'nonce resource'.
@@ -16,17 +16,17 @@ local function release(k, n, nonce, own_wake_mark, scope, id)
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
     if l and l.nonce == nonce then
-      if scope == '2' and is_taken_over(l, id) then return '2' end
+      if scope == '2' and id ~= confirmed(id) and contains(l.ids, confirmed(id)) then return '2' end
       matching, leases[i] = matching + 1, l
       if not merged then
-        merged = n == 1 and l or {ids = l.ids, tombstones = l.tombstones, close_mark = l.close_mark}
+        merged = n == 1 and l or {ids = l.ids, tombstones = l.tombstones, close_marks = l.close_marks}
       else
         merged.ids, merged.tombstones = merge_ids(merged.ids, l.ids), merge_ids(merged.tombstones, l.tombstones)
-        if l.close_mark ~= '' then merged.close_mark = l.close_mark end
+        merged.close_marks = merge_marks(merged.close_marks, l.close_marks)
       end
     end
   end
-  if not merged then merged = {ids = '', tombstones = '', close_mark = ''} end
+  if not merged then merged = {ids = '', tombstones = '', close_marks = ''} end
   release_id(merged, id)
   if scope == '1' then merged.ids = '' end
   for i, l in pairs(leases) do
@@ -39,7 +39,7 @@ local function release(k, n, nonce, own_wake_mark, scope, id)
         end
       end
     else
-      l.ids, l.tombstones, l.close_mark = merged.ids, merged.tombstones, merged.close_mark
+      l.ids, l.tombstones, l.close_marks = merged.ids, merged.tombstones, merged.close_marks
       if scope == '2' then
         local other_keys = ''
         for entry in string.gmatch(l.keys, '[^,]+') do
@@ -57,9 +57,10 @@ local out, k, a = {}, 2, 2
 while a <= #ARGV do
   local n, nonce, own_wake_mark, scope, id = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   -- The fast path for most leases: one resource, one hold, no tombstone, no wake mark. A value that begins with the caller's nonce and ends with
-  -- its hold id is the caller's lease, so it is not parsed.
+  -- its hold id, or the tentative one, is the caller's lease, so it is not parsed.
   local text = n == 1 and read_text(KEYS[k], LEASE_BYTES)
-  if text and string.sub(text, 1, 33) == nonce .. ' ' and string.sub(text, -19) == '\n' .. id .. '\n\n' and (scope ~= '2' or not string.find(text, ';' .. id, 1, true)) then
+  local holds = text and string.sub(text, -19)
+  if text and string.sub(text, 1, 33) == nonce .. ' ' and (holds == '\n' .. id .. '\n\n' or (scope ~= '2' and holds == '\n' .. tentative(id) .. '\n\n')) then
     redis.call('DEL', KEYS[k])
     out[#out + 1] = '0 0 \n' .. id .. '\n'
   else

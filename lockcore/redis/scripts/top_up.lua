@@ -16,7 +16,7 @@ local base = tonumber(node[2])
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
   local n, nonce, ttl, text, tail, id, seen = tonumber(ARGV[a]), ARGV[a + 1], math.max(tonumber(ARGV[a + 2]), 1), ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
-  local T, eff, is_foreign, is_newer, missing, has_token, stamp, leases, ids, tombstones = tonumber(text), base, false, false, false, true, nil, {}, '', ''
+  local T, eff, is_foreign, is_newer, missing, has_token, stamp, leases, ids, tombstones, marks = tonumber(text), base, false, false, false, true, nil, {}, '', '', ''
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
     if not l then
@@ -26,13 +26,13 @@ while a <= #ARGV do
     else
       l.left = math.max(redis.call('PTTL', KEYS[i]), 0)
       leases[i], ids, tombstones, ttl = l, merge_ids(ids, l.ids), merge_ids(tombstones, l.tombstones), math.max(ttl, l.left)
-      has_token, stamp = has_token and l.token == text, join_stamps(stamp, l)
+      has_token, stamp, marks = has_token and l.token == text, join_stamps(stamp, l), merge_marks(marks, l.close_marks)
       is_newer = is_newer or tonumber(l.token) > T
     end
     local counter = read_counter(KEYS[i + n])
     if not counter then eff = nil elseif eff and counter > eff then eff = counter end
   end
-  if not contains(tombstones, id) then ids = add_id(ids, id) end
+  if not is_released(tombstones, id) then ids = add_id(ids, id) end
   local restores, answer = missing or stamp == '', nil
   local counts = not is_foreign and not restores and has_token and tonumber(stamp) >= base
   if is_foreign then
@@ -41,7 +41,7 @@ while a <= #ARGV do
     answer = '2'
   elseif not restores and not counts and version_of(stamp, base) ~= seen then
     for i = k, k + n - 1 do
-      leases[i].ids, leases[i].tombstones = ids, tombstones
+      leases[i].ids, leases[i].tombstones, leases[i].close_marks = ids, tombstones, marks
       write_lease(KEYS[i], leases[i])
     end
     answer = '0 ' .. version_of(stamp, base) .. ' 0'
@@ -56,6 +56,7 @@ while a <= #ARGV do
       local was_counting = counts
       counts = not restores or value == T
       local number, renewed = string.format('%.0f', value), parse_lease(nonce .. ' 0 ' .. tail)
+      if restores then marks = merge_marks(marks, renewed.close_marks) end
       for i = k, k + n - 1 do
         local l = renewed
         if not restores then
@@ -63,7 +64,7 @@ while a <= #ARGV do
           local held = math.max(l.held + math.max(l.ttl - l.left, 0), renewed.held)
           l.renewals, l.ttl, l.held = string.format('%d', math.max(l.renewals, renewed.renewals)), string.format('%.0f', ttl), string.format('%.0f', held)
         end
-        l.stamp, l.token, l.ids, l.tombstones = number, counts and text or '0', ids, tombstones
+        l.stamp, l.token, l.ids, l.tombstones, l.close_marks = number, counts and text or '0', ids, tombstones, marks
         if not was_counting then redis.call('SET', KEYS[i + n], number) end
         write_lease(KEYS[i], l, ttl)
       end

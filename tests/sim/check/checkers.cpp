@@ -196,15 +196,48 @@ void checkers::attempt_not_undone(std::uint32_t node, sim_nonce nonce) {
                                  " expires without an undo");
 }
 
-void checkers::hold_granted(std::uint32_t client, sim_nonce nonce) {
+/// Returns whether nodes may have forgotten what they had at that time, where they may vote again at once.
+bool checkers::may_have_forgotten(sim_time since) const {
+    return !ctx_.config.exclusion_promised() && last_node_fault_ >= since - ctx_.config.max_ttl;
+}
+
+void checkers::closed(sim_nonce nonce, const lockcore::hold_id& own) {
+    closed_.try_emplace(nonce, closed_lease{ctx_.now(), own});
+    for (const answered_hold& h : holds_[nonce]) {
+        if (h.id == own || h.released || h.until <= ctx_.now() || may_have_forgotten(h.since)) continue;
+        fail(checker::seal, "the lease of attempt " + number(nonce) + " was closed while another hold of it is valid");
+    }
+}
+
+void checkers::hold_answered(sim_nonce nonce, const lockcore::hold_id& id, sim_time until) {
+    auto& known = holds_[nonce];
+    const auto found = std::ranges::find(known, id, &answered_hold::id);
+    if (found == known.end()) {
+        known.push_back({id, ctx_.now(), until, revoked_.contains(nonce)});
+    } else {
+        found->until = std::max(found->until, until);
+    }
+}
+
+void checkers::hold_released(sim_nonce nonce, const lockcore::hold_id& id) {
+    for (answered_hold& h : holds_[nonce])
+        h.released = h.released || h.id == id;
+}
+
+void checkers::further_hold_answered(std::uint32_t client, sim_nonce nonce, const lockcore::hold_id& id) {
     const auto found = closed_.find(nonce);
-    if (found == closed_.end() || last_node_fault_ >= found->second - ctx_.config.max_ttl) return;
+    // A late answer may say of the hold that is released what was true before.
+    if (found == closed_.end() || id == found->second.own || may_have_forgotten(found->second.since)) return;
+    // The RELEASE is under way, so copies for a node that forgets now may lack the mark (docs/protocol.md, Not promised).
+    if (last_node_fault_ >= found->second.since) return;
     fail(checker::seal, "client " + number(client) + " was granted a hold of the lease of attempt " + number(nonce) +
                             ", which was closed to new holds");
 }
 
 void checkers::revoked(sim_nonce nonce) {
     revoked_.insert(nonce);
+    for (answered_hold& h : holds_[nonce])
+        h.released = true;
     end_requested(nonce);
     lease_valid_only(nonce, ctx_.now());
 }

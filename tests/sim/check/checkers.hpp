@@ -87,11 +87,15 @@ class checkers {
     void node_fault_injected() { last_node_fault_ = ctx_.now(); }
     sim_time last_node_fault() const { return last_node_fault_; }
 
-    // C10: after close_to_new_holds was answered with `closed`, nobody is granted a further hold until it is reopened,
-    // unless a node had a fault meanwhile.
-    void closed(sim_nonce nonce) { closed_.insert_or_assign(nonce, ctx_.now()); }
-    void reopened(sim_nonce nonce) { closed_.erase(nonce); }
-    void hold_granted(std::uint32_t client, sim_nonce nonce);
+    // C10: when close_to_new_holds was answered with `closed` to a client that goes on to release its hold, there is no
+    // other hold, and nobody is answered another one, unless a node has a fault afterwards (or, where exclusion is not
+    // promised, had one before).
+    void closed(sim_nonce nonce, const lockcore::hold_id& own);
+    /// A client was answered that it has this hold, a further one or not, and may use it until then.
+    void hold_answered(sim_nonce nonce, const lockcore::hold_id& id, sim_time until);
+    void hold_released(sim_nonce nonce, const lockcore::hold_id& id);
+    /// A client was answered that it has a further hold, or again that it has one.
+    void further_hold_answered(std::uint32_t client, sim_nonce nonce, const lockcore::hold_id& id);
 
     /// An operator revoked the lease: its holder's validity is not respected any more (C4, C9).
     void revoked(sim_nonce nonce);
@@ -122,6 +126,7 @@ class checkers {
         std::map<std::uint64_t, std::bitset<sim_nodes_max>> stamped;  ///< By token: the nodes that were stamped.
     };
     bool is_complete(const attempt& a, std::uint64_t token) const;
+    bool may_have_forgotten(sim_time since) const;
     void complete(const attempt& a, sim_nonce nonce, std::uint64_t token);
     void fail(checker found_by, std::string text);
 
@@ -131,7 +136,17 @@ class checkers {
     sim_time last_node_fault_{-1};
     std::map<sim_nonce, std::uint64_t> hold_request_tokens_;  ///< Nonce and its highest stamped token since.
     std::unordered_map<sim_nonce, attempt> attempts_;
-    std::map<sim_nonce, sim_time> closed_;
+    struct closed_lease {
+        sim_time since;
+        lockcore::hold_id own;  ///< The hold that is released.
+    };
+    std::map<sim_nonce, closed_lease> closed_;
+    struct answered_hold {
+        lockcore::hold_id id;
+        sim_time since, until;
+        bool released = false;
+    };
+    std::map<sim_nonce, std::vector<answered_hold>> holds_;
     std::set<sim_nonce> revoked_, upgraded_, end_requested_;
     token_floors highest_complete_{};
     std::array<std::map<std::uint64_t, sim_nonce>, sim_resources_max> tokens_;

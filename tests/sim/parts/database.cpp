@@ -112,7 +112,7 @@ std::optional<lockcore::storage_floor> database::begin_generation_change(server 
     if (now.stored == p.live) return std::nullopt;
     if (now.stored && now.stored->system != p.live.system && !ctx_.is_active(mutation::change_keeps_pair))
         now.stored.reset();
-    if (is_replaced(s)) return std::nullopt;
+    if (is_replaced(s)) return std::nullopt;  // it would go on, which is not promised
     const bool is_same_pair = now.pending.target == p.live || ctx_.is_active(mutation::pending_of_any_pair);
     if (now.pending.id != 0 && is_same_pair && now.pending.epoch >= value_of(seen)) {
         ctx_.hit(probe::change_continued);

@@ -6,6 +6,7 @@
 #include <sim/world/context.hpp>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct request {
     std::shared_ptr<const std::vector<std::string>> commands;
     /// RELEASE after a failed attempt: the attempts; none of them may have a lease on the node afterwards.
     std::vector<sim_nonce> undone;
+    /// The script of commands about leases.
+    std::optional<lockcore::command_kind> script;
 };
 
 /// The answers to a request, one for each command.

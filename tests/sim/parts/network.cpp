@@ -21,7 +21,9 @@ microseconds network::delay(const connection_state& l) {
 }
 
 sim_time network::arrival(const connection_state& l, direction& way, sim_time blocked_until) {
-    way.latest = std::max(way.latest, std::max(ctx_.now(), blocked_until) + delay(l));
+    const bool is_late_answer = &way == &l.down && !healed_;
+    const microseconds extra = is_late_answer ? ctx_.config.answer_delay[l.gateway] : microseconds{0};
+    way.latest = std::max(way.latest, std::max(ctx_.now(), blocked_until) + delay(l) + extra);
     return way.latest;
 }
 
@@ -63,7 +65,8 @@ void network::request_arrives(connection c) {
     connection_state& l = connections_[c];
     if (l.requests.empty()) return;  // lost with its connection
     sim_node& node = *nodes_[l.node];
-    if (!node.runs() || node.run() != l.run || !l.accepts) {
+    if (l.replays && is_replayed_later(c)) return;
+    if (!l.replays && (!node.runs() || node.run() != l.run || !l.accepts)) {
         l.requests.clear();
         return;
     }
@@ -73,11 +76,28 @@ void network::request_arrives(connection c) {
     }
     const request q = l.requests.pop();
     if (!l.open) ctx_.hit(probe::request_outlived_connection);
+    if (l.replays) {
+        ctx_.hit(probe::request_replayed);
+        if (q.script) node.load_script(*q.script);
+    }
     reply answer = node.execute(q);
     if (!l.open || !l.answers) return;
     l.replies.push(std::move(answer));
     ctx_.events.schedule_at(arrival(l, l.down, down_blocked_[l.gateway][l.node]),
                             {.kind = event_kind::reply_arrives, .a = c});
+}
+
+/// Returns true if a request of a process that has ended is executed later. It is executed at some moment when the data of
+/// the node do not say that it is admitted as that process; R9 alone prevents that one is executed when they do
+/// (docs/protocol.md, "What goes wrong without each rule").
+bool network::is_replayed_later(connection c) {
+    const connection_state& l = connections_[c];
+    sim_node& node = *nodes_[l.node];
+    if (node.runs() && !node.is_admitted_as(l.run) && ctx_.rng.chance(300)) return false;
+    if (!healed_)
+        ctx_.events.schedule_in(ctx_.rng.draw_around(microseconds(ctx_.config.max_ttl) / 16),
+                                {.kind = event_kind::request_arrives, .a = c});
+    return true;
 }
 
 /// Delivers the message to the gateway that has this mark now; it is never sent again.
@@ -165,9 +185,12 @@ void network::cut_random_connection() {
 void network::block_random_path(sim_time until) {
     const std::uint32_t g = ctx_.rng.below(ctx_.config.gateways), n = ctx_.rng.below(ctx_.config.nodes);
     const std::uint32_t ways = 1 + ctx_.rng.below(3);
-    if (ways & 1) up_blocked_[g][n] = until;
-    if (ways & 2) down_blocked_[g][n] = until;
-    ctx_.note("path is blocked", g, n, ways, static_cast<std::uint64_t>(until.count()));
+    for (std::uint32_t other = 0; other < ctx_.config.nodes; ++other) {
+        if (other != n && !(ctx_.config.blocks_several && ctx_.rng.chance(500))) continue;
+        if (ways & 1) up_blocked_[g][other] = until;
+        if (ways & 2) down_blocked_[g][other] = until;
+        ctx_.note("path is blocked", g, other, ways, static_cast<std::uint64_t>(until.count()));
+    }
 }
 
 void network::node_crashed(std::uint32_t node) {
@@ -176,7 +199,9 @@ void network::node_crashed(std::uint32_t node) {
     for (connection c = 0; c < connections_.size(); ++c) {
         connection_state& l = connections_[c];
         if (l.node != node || l.run == 0) continue;
-        l.requests.clear();
+        if (l.accepts && !l.requests.empty() && ctx_.config.replayed_per_thousand > 0)
+            l.replays = ctx_.rng.chance(ctx_.config.replayed_per_thousand);
+        if (!l.replays) l.requests.clear();
         l.accepts = false;
         if (peer_reports_it) schedule_end(c, delay(l));
     }

@@ -29,7 +29,7 @@ class network {
 
     /// Breaks one open connection, if there is one; each side notices it after a delay.
     void cut_random_connection();
-    /// Delays everything between a gateway and a node until then, in one direction or both.
+    /// Delays everything between a gateway and a node (blocks_several: or several) until then, in one direction or both.
     void block_random_path(sim_time until);
     void node_crashed(std::uint32_t node);
     void gateway_crashed(std::uint32_t gateway);
@@ -59,16 +59,18 @@ class network {
     };
     struct connection_state {
         std::uint32_t gateway = 0, node = 0;
-        run_number run = 0;   ///< The process at the other end; 0: not connected yet.
-        bool open = true;     ///< As the gateway sees it.
-        bool accepts = true;  ///< Requests in flight still arrive.
-        bool answers = true;  ///< Replies in flight still arrive.
-        bool ending = false;  ///< The event connection_ends is scheduled.
+        run_number run = 0;    ///< The process at the other end; 0: not connected yet.
+        bool open = true;      ///< As the gateway sees it.
+        bool accepts = true;   ///< Requests in flight still arrive.
+        bool answers = true;   ///< Replies in flight still arrive.
+        bool ending = false;   ///< The event connection_ends is scheduled.
+        bool replays = false;  ///< The node crashed: a later process executes the requests in flight.
         direction up, down;
         fifo<request> requests;
         fifo<reply> replies;
     };
 
+    bool is_replayed_later(connection c);
     microseconds delay(const connection_state& l);
     sim_time arrival(const connection_state& l, direction& way, sim_time blocked_until);
     /// Out: the number of subscribers.

@@ -22,6 +22,7 @@ class shop {
         bool read_was_stale = false;             ///< The row was read on a server that had been replaced.
         bool accepted = false;
         bool unknown = false;  ///< There was no answer: a write may have taken effect.
+        sim_time asked_at{};
     };
 
     shop(context& ctx, database& db, epoch_register& epochs) : ctx_(ctx), db_(db), epochs_(epochs) {
@@ -30,6 +31,7 @@ class shop {
 
     void ask(const visit& v) {
         visits_.push_back(v);
+        visits_.back().asked_at = ctx_.now();
         if (v.gateway) visits_.back().statement.write_id = visits_.size();
         ctx_.events.schedule_in(trip(),
                                 {.kind = event_kind::shop_asked, .a = static_cast<std::uint32_t>(visits_.size() - 1)});
@@ -39,9 +41,11 @@ class shop {
         visit& v = visits_[index];
         const auto read_at = v.server;
         v.server = refused ? std::nullopt : v.gateway ? epochs_.reach(*v.gateway) : reach(v.client);
-        // What was read on a server that had been replaced is old. A client that changes the row there in the transaction
-        // of the read, or on its connection, writes there; the same connection never reaches another server.
-        if (v.statement.writes && v.read_was_stale && v.server != read_at) v.server.reset();
+        // What was read on a server that had been replaced is old, and a replaced server, whose state may be promoted again,
+        // lacks what was read on a newer one. A client that changes the row in the transaction of the read, or on its
+        // connection, writes where it has read; the same connection never reaches another server.
+        const bool is_replaced = v.server && *v.server != db_.newest();
+        if (v.statement.writes && v.server != read_at && (v.read_was_stale || is_replaced)) v.server.reset();
         v.unknown = !v.server && !refused;
         v.accepted = v.server && db_.execute(*v.server, v.statement);
         if (!v.statement.writes) v.read_was_stale = v.server && *v.server != db_.newest();
@@ -61,6 +65,9 @@ class shop {
         }
         return v;
     }
+    /// Returns whether the answer comes later than a request lasts. A gateway looks for lost writes twice, an interval apart;
+    /// within that time every request has ended that was under way at a change.
+    bool is_overdue(const visit& v) const { return ctx_.now() - v.asked_at > ctx_.config.watch_interval * 9 / 10; }
     const visit& visit_at(std::uint32_t index) const { return visits_[index]; }
 
     /// New connections of the client reach this server from now on.

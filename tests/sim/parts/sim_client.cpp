@@ -17,7 +17,8 @@ sim_client::sim_client(context& ctx, checkers& check, gateway_interface& gateway
 }
 
 void sim_client::start() {
-    if (ctx_.rng.chance(ctx_.config.owner_per_thousand)) holder_.owner = "c" + std::to_string(index_);
+    if (ctx_.rng.chance(ctx_.config.owner_per_thousand))
+        holder_.owner = "c" + std::to_string(shares_owner() ? 0 : index_);
     sleep(state::idle, ctx_.rng.draw_around(ctx_.config.think_time));
 }
 
@@ -53,10 +54,11 @@ void sim_client::on_timer(std::uint32_t generation) {
             } else if (past_.nonce != 0 && ctx_.rng.chance(ctx_.config.past_lease_per_thousand)) {
                 use_past_lease();
             } else {
-                acquire(draw_resources(), ctx_.rng.between(ctx_.config.ttl_low, ctx_.config.max_ttl));
+                acquire(draw_resources(), draw_ttl());
             }
             return;
         case state::calling:  // no answer in time
+            if (repeat_elsewhere()) return;
             gateways_.cancel_call(index_);
             ctx_.hit(probe::call_cancelled);
             if (must_be_granted_ && asked_ == op_kind::acquire && asked_lease_.wait > milliseconds{0})
@@ -131,6 +133,12 @@ void sim_client::use_past_lease() {
     inspect();
 }
 
+milliseconds sim_client::draw_ttl() {
+    // Half of them are short in runs with repeats, so that a node that misses a renewal deletes its key.
+    const bool is_short = ctx_.config.repeated_elsewhere_per_thousand > 0 && ctx_.rng.chance(500);
+    return ctx_.rng.between(ctx_.config.ttl_low, is_short ? ctx_.config.ttl_low * 2 : ctx_.config.max_ttl);
+}
+
 resource_set sim_client::draw_resources() {
     resource_set set = static_cast<resource_set>(1U << ctx_.rng.below(ctx_.config.resources));
     while (ctx_.config.several_per_thousand > 0 && ctx_.rng.chance(ctx_.config.several_per_thousand))
@@ -146,10 +154,14 @@ void sim_client::ask(op_kind kind, lockcore::core_input asked, milliseconds wait
     ++generation_;
     asked_ = kind;
     asked_at_ = ctx_.now();
+    // Gateway 0 is the one whose answers are late.
+    if (!gateway && may_repeat_elsewhere() && ctx_.rng.chance(500)) gateway = 0;
     asked_gateway_ = gateway.value_or(ctx_.rng.below(ctx_.config.gateways));
     gateways_.ask(asked_gateway_, {index_, generation_, std::move(asked)});
     microseconds call_timeout =
         ctx_.rng.between(microseconds(ctx_.config.node_timeout), microseconds(ctx_.config.node_timeout) * 8);
+    if (may_repeat_elsewhere() && ctx_.rng.chance(800))
+        call_timeout = ctx_.rng.between(2 * ctx_.config.delay_base, microseconds(ctx_.config.node_timeout));
     if (wait > milliseconds{0}) {
         // Some clients cancel before the wait is over.
         const bool leaves_early = !must_be_granted_ && ctx_.rng.chance(300);
@@ -167,6 +179,7 @@ lockcore::acquire_request sim_client::make_request(resource_set set, millisecond
     out.ttl = ttl;
     if (ctx_.rng.chance(ctx_.config.keys_per_thousand))
         out.idempotency_key = "c" + std::to_string(index_) + "-" + std::to_string(++keys_);
+    repeats_ = 0;
     out.kept = !must_be_granted_ && ctx_.rng.chance(100);
     return out;
 }
@@ -188,6 +201,47 @@ void sim_client::repeat_later() {
     if (!asked_lease_.idempotency_key.empty() && ctx_.rng.chance(800)) to_repeat_ = asked_lease_;
 }
 
+bool sim_client::shares_owner() const {
+    return ctx_.config.shares_owner && index_ < 2;
+}
+
+bool sim_client::may_repeat_elsewhere() const {
+    return ctx_.config.repeated_elsewhere_per_thousand > 0 && !must_be_granted_ && !stopping_ &&
+           (asked_ == op_kind::acquire || asked_ == op_kind::reenter) && !asked_lease_.idempotency_key.empty();
+}
+
+void sim_client::note_grant(const lease& granted) {
+    ctx_.hit(granted.repeated ? probe::repeat_answered : granted.reentrant ? probe::hold_added : probe::granted);
+    const std::uint32_t often = ctx_.config.flushed_after_repeat_per_thousand;
+    if (!granted.repeated || often == 0 || !ctx_.rng.chance(often)) return;
+    // A node forgets while the undo of the first attempt is under way.
+    ctx_.events.schedule_in(
+        ctx_.rng.draw_around(ctx_.config.node_timeout),
+        {.kind = event_kind::node_flushed, .actor = static_cast<std::uint8_t>(ctx_.rng.below(ctx_.config.nodes))});
+}
+
+/// Returns whether the gateway waited for nodes before it answered, so that some may have executed the request.
+bool sim_client::timed_out() const {
+    return ctx_.now() - asked_at_ >= ctx_.config.node_timeout;
+}
+
+/// Repeats the request of a lease or of a further hold at another gateway at once, while the first attempt or its undo is
+/// under way. Sometimes the first gateway does not learn that nobody waits for its answer. Returns false if it doesn't.
+bool sim_client::repeat_elsewhere() {
+    if (!may_repeat_elsewhere() || repeats_ == 3 || !ctx_.rng.chance(ctx_.config.repeated_elsewhere_per_thousand))
+        return false;
+    ++repeats_;
+    ctx_.hit(probe::repeated_elsewhere);
+    if (ctx_.rng.chance(500)) gateways_.cancel_call(index_);
+    ask(asked_, input::acquire{{}, asked_lease_}, asked_lease_.wait, other_gateway());
+    return true;
+}
+
+/// Returns any gateway but the one that was asked last.
+std::uint32_t sim_client::other_gateway() {
+    return (asked_gateway_ + 1 + ctx_.rng.below(ctx_.config.gateways - 1)) % ctx_.config.gateways;
+}
+
 /// Takes a lease that the client did not have, or a lease instead of the one that it had.
 void sim_client::take_lease(const lease& granted) {
     const sim_time until = ctx_.now() + clock_.real(granted.validity);
@@ -204,14 +258,14 @@ void sim_client::take_lease(const lease& granted) {
     lease_.gateway = asked_gateway_;
     check_.lease_valid(lease_.resources, lease_.nonce, until);
     refusals_ = 0;
-    ops_left_ = 1 + ctx_.rng.below(7);
+    ops_left_ = 1 + ctx_.rng.below(ctx_.config.ops_max);
     was_granted_ = was_granted_ || (must_be_granted_ && !ctx_.config.database_fails());
     sleep(state::holding, must_be_granted_ ? microseconds{0} : pause());
 }
 
 void sim_client::on_acquired(const result<lease>& answer) {
     if (answer) {
-        ctx_.hit(answer->repeated ? probe::repeat_answered : answer->reentrant ? probe::hold_added : probe::granted);
+        note_grant(*answer);
         if (asked_lease_.wait > milliseconds{0} &&
             ctx_.now() - asked_at_ > 4 * ctx_.config.delay_base + milliseconds{5})
             ctx_.hit(probe::waiter_granted);
@@ -226,12 +280,13 @@ void sim_client::on_acquired(const result<lease>& answer) {
         lease_ = {};
         return sleep(state::idle, refused.remaining + ctx_.rng.draw_around(milliseconds{1}));
     }
+    if (refused.code == errc::no_quorum && timed_out() && repeat_elsewhere()) return;
     if (refused.code == errc::no_quorum) repeat_later();
     forget_lease();
 }
 
 void sim_client::answer(const call& c, lockcore::call_result answered) {
-    if (state_ != state::calling || c.generation != generation_) return;
+    if (state_ != state::calling || c.generation != generation_) return on_late_answer(c, answered);
     ctx_.note("client is answered", index_, static_cast<std::uint64_t>(asked_), answered.index());
     switch (asked_) {
         case op_kind::acquire:

@@ -72,7 +72,12 @@ class sim_client {
     // sim_client.cpp
     void ask(op_kind kind, lockcore::core_input input, milliseconds wait = milliseconds{0},
              std::optional<std::uint32_t> gateway = {});
+    void note_grant(const lockcore::lease& granted);
     void repeat_later();
+    bool shares_owner() const;
+    bool may_repeat_elsewhere() const;
+    bool timed_out() const;
+    bool repeat_elsewhere();
     void acquire(resource_set set, milliseconds ttl);
     void on_acquired(const lockcore::result<lockcore::lease>& answer);
     void take_lease(const lockcore::lease& granted);
@@ -82,6 +87,7 @@ class sim_client {
     void sleep(state next, microseconds span);
     void sleep_holding() { sleep(state::holding, pause()); }
     microseconds pause();
+    milliseconds draw_ttl();
     resource_set draw_resources();
     lockcore::acquire_request make_request(resource_set set, milliseconds ttl);
 
@@ -92,6 +98,8 @@ class sim_client {
     void release();
     void keep();
     void close();
+    void on_late_answer(const call& c, const lockcore::call_result& answered);
+    std::uint32_t other_gateway();
     void revoke_another();
     void wait_past_lease();
     void abandon_lease();
@@ -124,6 +132,7 @@ class sim_client {
     std::optional<lockcore::acquire_request>
         to_repeat_;  ///< With an idempotency key: not answered, or answered with 503.
     std::uint32_t keys_ = 0;
+    std::uint32_t repeats_ = 0;  ///< Of the present request, in succession.
     held lease_, past_;
     std::uint32_t ops_left_ = 0, refusals_ = 0;
     bool writing_ = false;

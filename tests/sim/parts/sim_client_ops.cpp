@@ -61,7 +61,7 @@ void sim_client::end_of_lease_reported(const hold_id& id) {
 void sim_client::renew() {
     // The new ttl may be longer or shorter.
     const bool another_ttl = ctx_.rng.chance(ctx_.config.other_ttl_per_thousand);
-    const milliseconds ttl = another_ttl ? ctx_.rng.between(ctx_.config.ttl_low, ctx_.config.max_ttl) : lease_.ttl;
+    const milliseconds ttl = another_ttl ? draw_ttl() : lease_.ttl;
     if (ttl < lease_.ttl) ctx_.hit(probe::renewed_for_less);
     const lockcore::lease_claims& claims = pick_hold();
     asked_hold_ = claims.hold;
@@ -130,15 +130,17 @@ void sim_client::on_kept(const result<lockcore::keep_step>& answer) {
 /// Acquires the resources that it holds already, as a re-entrant owner does.
 void sim_client::acquire_again() {
     if (holder_.owner.empty()) return renew();
-    asked_lease_ = make_request(lease_.resources, ctx_.rng.between(ctx_.config.ttl_low, ctx_.config.max_ttl));
+    if (lease_.holds.size() >= 3 && ctx_.config.repeated_elsewhere_per_thousand > 0) return release();
+    asked_lease_ = make_request(lease_.resources, draw_ttl());
     if (ctx_.rng.chance(ctx_.config.waits_per_thousand)) asked_lease_.wait = milliseconds{1 + ctx_.rng.below(50)};
     ask(op_kind::reenter, input::acquire{{}, asked_lease_}, asked_lease_.wait);
 }
 
 void sim_client::on_acquired_again(const result<lease>& answer) {
+    if (!answer && answer.error().code == errc::no_quorum && timed_out() && repeat_elsewhere()) return;
     if (!answer) return sleep_holding();
     if (to_number(answer->claims.attempt_id) != lease_.nonce) return on_acquired(answer);  // the previous one had ended
-    ctx_.hit(probe::hold_added);
+    note_grant(*answer);
     const hold_id& id = answer->claims.hold;
     const auto is_same = [&id](const hold& h) { return h.claims.hold == id; };
     if (std::ranges::none_of(lease_.holds, is_same)) lease_.holds.push_back({answer->claims, {}});
@@ -151,7 +153,20 @@ void sim_client::on_acquired_again(const result<lease>& answer) {
 void sim_client::close() {
     if (lease_.holds.size() != 1) return release();
     asked_hold_ = lease_.holds.front().claims.hold;
-    ask(op_kind::close, input::close_to_new_holds{{}, lease_.holds.front().claims});
+    const input::close_to_new_holds closing{{}, lease_.holds.front().claims};
+    ask(op_kind::close, closing);
+    if (ctx_.config.repeated_elsewhere_per_thousand == 0 || ctx_.rng.chance(500)) return;
+    ctx_.hit(probe::release_with_seal_repeated);
+    gateways_.ask(other_gateway(), {index_, generation_, closing});
+}
+
+/// The caller has gone on: of a release with a seal that it repeated, it has the other answer. Some fail to seal.
+void sim_client::on_late_answer(const call& c, const lockcore::call_result& answered) {
+    const auto* closed = std::get_if<result<lockcore::close_outcome>>(&answered);
+    if (!closed || !*closed || !(*closed)->closed) return;
+    if (ctx_.config.repeated_elsewhere_per_thousand == 0 || ctx_.rng.chance(300)) return;
+    const auto& closing = std::get<input::close_to_new_holds>(c.input);
+    gateways_.ask(other_gateway(), {index_, generation_, input::reopen{closing.claims, **closed}});
 }
 
 void sim_client::on_closed(const result<lockcore::close_outcome>& answer) {
@@ -162,9 +177,10 @@ void sim_client::on_closed(const result<lockcore::close_outcome>& answer) {
     }
     ctx_.hit(answer->closed ? probe::lease_closed : probe::lease_not_closed);
     if (!answer->closed) return sleep_holding();
-    check_.closed(lease_.nonce);
-    if (ctx_.rng.chance(500)) return release();
-    check_.reopened(lease_.nonce);
+    if (ctx_.rng.chance(500)) {
+        check_.closed(lease_.nonce, asked_hold_);
+        return release();
+    }
     gateways_.ask(asked_gateway_, {index_, generation_, input::reopen{lease_.holds.front().claims, *answer}});
     sleep_holding();
 }
@@ -177,8 +193,11 @@ void sim_client::release() {
         ctx_.hit(probe::released_twice);
         return ask(op_kind::release, input::release{{}, lease_.last_released, {}});
     }
+    if (lease_.holds.size() > 1 && ctx_.config.repeated_elsewhere_per_thousand > 0)
+        std::swap(lease_.holds[ctx_.rng.below(static_cast<std::uint32_t>(lease_.holds.size()))], lease_.holds.back());
     if (!lease_.holds.empty()) {
         lease_.last_released = lease_.holds.back().claims;
+        check_.hold_released(lease_.nonce, lease_.last_released.hold);
         lease_.holds.pop_back();
     }
     lease_.until = lease_.holds.empty() ? ctx_.now() : sim_time{0};
@@ -232,7 +251,7 @@ void sim_client::abandon_lease() {
 // --- selling
 
 void sim_client::work() {
-    if (lease_.write_under_way) return inspect();
+    if (lease_.write_under_way || shares_owner()) return inspect();
     state_ = state::shopping;
     ++generation_;
     writing_ = false;

@@ -255,6 +255,7 @@ void sim_gateway::perform(const action::send_batch& a) {
     request q;
     q.commands = std::make_shared<const std::vector<std::string>>(
         1, lockcore::redis::format_batch(a.kind, a.items, a.run_id, a.with_source));
+    q.script = a.kind;
     sent_batch batch{a.batch, a.kind, {}};
     observe_batch(a, q, batch);
     net_.send(l.connection, std::move(q));
@@ -353,11 +354,16 @@ void sim_gateway::observe_answer(const pending_call& c, const lockcore::call_res
     const std::uint64_t token = value_of(granted->claims.token);
     const resource_set set = set_of(granted->claims.resources);
     const bool acquires = std::holds_alternative<input::acquire>(c.asked.input);
+    // The clocks of gateway and nodes differ by less than the tenth that is left out.
+    check_.hold_answered(nonce, granted->claims.hold, ctx_.now() + granted->validity * 9 / 10);
     if (acquires && !granted->repeated && !granted->reentrant) {
         if (const auto found = watched_.find(nonce); found != watched_.end()) found->second.granted = true;
         return check_.granted(set, nonce, token);
     }
-    if (granted->reentrant) check_.hold_granted(c.asked.client, nonce);
+    // A repeated request has the token of a hold that the first attempt may still raise, as after HOLD.
+    if (granted->repeated) check_.hold_requested(nonce);
+    if (granted->reentrant || granted->repeated)
+        check_.further_hold_answered(c.asked.client, nonce, granted->claims.hold);
     check_.lease_reported_alive(set, nonce, token, c.before,
                                 granted->reentrant                                    ? "HOLD"
                                 : std::holds_alternative<input::renew>(c.asked.input) ? "RENEW"

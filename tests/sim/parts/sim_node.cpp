@@ -1,5 +1,7 @@
 #include <sim/parts/sim_node.hpp>
 
+#include <redis/script_set.hpp>
+
 #include <algorithm>
 #include <charconv>
 
@@ -23,6 +25,11 @@ lockcore::redis::reply convert(redis_reply&& from) {
     for (redis_reply& element : from.elements)
         out.elements.push_back(convert(std::move(element)));
     return out;
+}
+
+std::string run_id_of(run_number run) {
+    std::string out = std::to_string(run);
+    return out.insert(0, 40 - out.size(), '0');
 }
 
 std::uint64_t hash_of(std::string_view text) {
@@ -54,9 +61,7 @@ void sim_node::apply_settings() {
 
 void sim_node::start(run_number run) {
     run_ = run;
-    std::string run_id = std::to_string(run);
-    run_id.insert(0, 40 - run_id.size(), '0');
-    server_.restart(std::move(run_id));
+    server_.restart(run_id_of(run));
     apply_settings();
     if (std::exchange(sets_at_start_, false)) server_.execute({"CONFIG", "SET", "appendfsync", "always"});
     paused_until_ = sim_time{0};
@@ -139,6 +144,14 @@ std::string sim_node::field_of_node(std::string_view name) {
     redis_value* node = server_.data.find("fg:node", server_.now());
     const std::string* value = node ? node->find_field(name) : nullptr;
     return value ? *value : std::string();
+}
+
+bool sim_node::is_admitted_as(run_number run) {
+    return field_of_node("run") == run_id_of(run);
+}
+
+void sim_node::load_script(lockcore::command_kind kind) {
+    server_.execute({"SCRIPT", "LOAD", lockcore::redis::script_for(kind).text});
 }
 
 bool sim_node::has_unnoticed_loss() {

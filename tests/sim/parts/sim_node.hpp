@@ -41,6 +41,10 @@ class sim_node {
     run_number run() const { return run_; }
     bool syncs_every_write() const { return syncs_every_write_; }
     sim_time paused_until() const { return paused_until_; }
+    /// Returns true if the data say that the node is admitted as this process.
+    bool is_admitted_as(run_number run);
+    /// Loads a script of the product, as a client library does before it sends a request again.
+    void load_script(lockcore::command_kind kind);
 
     reply execute(const request& q);
     redis_server& server() { return server_; }

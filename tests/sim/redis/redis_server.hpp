@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <unordered_map>
 
 namespace sim {
 
@@ -52,7 +53,7 @@ class redis_server {
         bool counted = false;  ///< INFO commandstats has its calls.
         bool in_scripts = true;
     };
-    static const std::map<std::string_view, command_row>& commands();
+    static const std::unordered_map<std::string_view, command_row>& commands();
 
     void dispatch(const redis_arguments& command, redis_reply& out, bool from_script);
     redis_value* find_string(std::string_view key, redis_reply& out);

@@ -26,7 +26,7 @@ std::string lower(std::string_view text) {
 
 }  // namespace
 
-const std::map<std::string_view, redis_server::command_row>& redis_server::commands() {
+const std::unordered_map<std::string_view, redis_server::command_row>& redis_server::commands() {
     using s = redis_server;
     static const command_row rows[] = {
         {"GET", 2, &s::get},
@@ -60,8 +60,8 @@ const std::map<std::string_view, redis_server::command_row>& redis_server::comma
         {"FLUSHDB", -1, &s::flushall, true},
         {"SWAPDB", 3, &s::swapdb, true},
     };
-    static const std::map<std::string_view, command_row> table = [] {
-        std::map<std::string_view, command_row> out;
+    static const std::unordered_map<std::string_view, command_row> table = [] {
+        std::unordered_map<std::string_view, command_row> out;
         for (const command_row& row : rows)
             out.emplace(row.name, row);
         return out;

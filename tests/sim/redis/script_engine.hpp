@@ -2,6 +2,7 @@
 
 #include <sim/redis/resp.hpp>
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,8 +54,12 @@ class script_engine {
 
     lua_State* lua_;
     redis_server* server_ = nullptr;
-    struct text_hash : std::hash<std::string_view> {
+    /// Of the end of a text alone: scripts are long, and each gateway sends them to each node.
+    struct text_hash {
         using is_transparent = void;
+        std::size_t operator()(std::string_view text) const {
+            return std::hash<std::string_view>()(text.substr(text.size() - std::min<std::size_t>(text.size(), 40)));
+        }
     };
     template <class Value>
     using text_map = std::unordered_map<std::string, Value, text_hash, std::equal_to<>>;

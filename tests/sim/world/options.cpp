@@ -13,7 +13,7 @@ sim_time draw_interval(random& r, microseconds often) {
 
 /// Returns whether nodes lose data several times during one lease.
 bool often_forgets(const options& o) {
-    return o.kind == profile::forgetful || o.kind == profile::recovering;
+    return o.kind == profile::forgetful || o.kind == profile::recovering || o.kind == profile::repeats;
 }
 
 profile draw_profile(random& r) {
@@ -146,6 +146,66 @@ void set_failovers(random& r, options& o) {
     o.slow = microseconds(o.watch_interval) * r.between(1, 30) / 10;
 }
 
+/// Sets up runs in which named owners repeat their requests at another gateway, while paths of the first one are blocked
+/// and nodes lose data.
+void set_repeats(random& r, options& o) {
+    const auto mean_interval = [&o](fault f) -> sim_time& { return o.mean_interval[static_cast<std::size_t>(f)]; };
+    // Many requests during one lease; a node gets its leases back long before the lease ends.
+    o.max_ttl = r.between(milliseconds{250}, milliseconds{1'000});
+    const microseconds ttl = o.max_ttl;
+    o.delay_base = r.between(microseconds{50}, microseconds{500});
+    o.delay_more = r.between(microseconds{50}, microseconds{500});
+    o.slow_per_thousand = r.chance(600) ? 10 + r.below(100) : 0;
+    o.slow = r.between(ttl / 40, ttl / 2);
+    o.node_timeout = o.max_ttl / r.between(8, 25);
+    o.node_dead_after = o.node_timeout * r.between(4, 40);
+    o.answer_bound = o.node_timeout;
+    o.ttl_low = o.node_timeout * 2;
+    const microseconds late = o.node_timeout;
+    o.extra_delay = {};
+    if (r.chance(800)) o.answer_delay[0] = r.between(late * 3 / 4, late * 3 / 2);
+    // Each gateway has a slow path to one node, so that its requests arrive when another gateway has extended the lease.
+    for (std::uint32_t g = 0; g < o.gateways; ++g) {
+        if (r.chance(g == 0 ? 500 : 700))
+            o.extra_delay[g][r.below(o.nodes)] = r.between(late / 2, microseconds(o.node_dead_after) / 3);
+    }
+
+    const auto pauses = mean_interval(fault::pause_gateway), cuts = mean_interval(fault::cut_connection);
+    o.mean_interval = {};
+    mean_interval(fault::pause_gateway) = pauses;
+    mean_interval(fault::cut_connection) = cuts;
+    mean_interval(fault::block_path) = r.between(ttl / 4, ttl * 2);
+    if (r.chance(700)) mean_interval(fault::flush_node) = r.between(ttl, ttl * 4);
+    o.flushed_after_repeat_per_thousand = r.chance(700) ? 200 + r.below(400) : 0;
+    if (r.chance(400)) mean_interval(fault::crash_node) = r.between(ttl, ttl * 8);
+    o.blocks_several = true;
+    o.block = r.between(late / 2, ttl / 3);
+    o.pause = r.between(late, ttl);
+    o.always_synced = 0;
+    o.outage = r.between(microseconds{500}, microseconds{10'000});
+    o.faults_end = ttl * r.between(2, 8);
+
+    o.resources = 1 + (r.chance(200) ? 1 : 0);
+    o.buckets = 1;
+    o.bucket_of = {};
+    o.clients = 2 + r.below(3);
+    // A lease often lasts longer than a node takes to get it back.
+    o.think_time = r.between(microseconds(o.answer_bound) / 8, microseconds(o.answer_bound));
+    o.freeze_time = ttl * r.between(1, 4) / 2;
+    o.past_lease_per_thousand = r.below(200);
+    o.other_ttl_per_thousand = 300 + r.below(701);
+    o.ops_max = 20;
+    o.owner_per_thousand = 1'000;
+    o.keys_per_thousand = 900 + r.below(101);
+    o.repeated_elsewhere_per_thousand = 500 + r.below(501);
+    constexpr std::array<std::uint32_t, op_count> preferred = {5, 40, 10, 40, 10, 2, 80, 5, 8, 1};
+    constexpr std::uint32_t times[] = {0, 1, 1, 3};
+    for (std::size_t i = 0; i < op_count; ++i)
+        o.op_weight[i] = preferred[i] * r.pick(times);
+    o.op_weight[6] += 20;
+    o.shares_owner = r.chance(500);
+}
+
 void draw_faults(random& r, options& o) {
     const bool is_short = o.kind == profile::short_leases;
     o.clocks_jump = o.kind == profile::jumping_clocks;
@@ -239,6 +299,13 @@ void draw_clients(random& r, options& o) {
     o.op_weight[0] += 1;  // at least one operation has a weight
     o.answer_bound = r.between(o.node_timeout, std::max(o.node_timeout, o.max_ttl / (r.chance(500) ? 2 : 6)));
     if (o.kind == profile::recovering) o.answer_bound = std::min(o.answer_bound, o.max_ttl / 12);
+    if (o.kind == profile::repeats) set_repeats(r, o);
+}
+
+/// Draws from a generator of its own, so that the other seeds of `recovering` have the same events as without this fault.
+void draw_replays(random r, options& o) {
+    const std::uint32_t often = o.kind == profile::repeats ? 600 : o.kind == profile::recovering ? 300 : 0;
+    if (r.chance(often)) o.replayed_per_thousand = 200 + r.below(801);
 }
 
 }  // namespace
@@ -255,13 +322,14 @@ options draw_options(std::uint64_t seed, const overrides& wanted) {
     draw_times(r, o);
     draw_faults(r, o);
     draw_clients(r, o);
+    draw_replays(random(seed ^ 0x5e9a11edULL), o);
     return o;
 }
 
 const char* to_string(profile p) {
     constexpr std::array<const char*, profile_count> names = {
-        "everyday",       "quiet",        "short_leases", "forgetful", "shared_counters",
-        "jumping_clocks", "ends_of_sync", "recovering",   "drifting",  "failovers",
+        "everyday",     "quiet",      "short_leases", "forgetful", "shared_counters", "jumping_clocks",
+        "ends_of_sync", "recovering", "drifting",     "failovers", "repeats",
     };
     return names[static_cast<std::size_t>(p)];
 }
@@ -296,6 +364,7 @@ std::string describe(const options& o) {
         ", restarts keep:lose:roll back " + n(o.restart_keeps) + ":" + n(o.restart_loses) + ":" +
         n(o.restart_rolls_back) + ", older file " + n(o.older_file_per_thousand) + " per thousand, drift " +
         std::to_string(o.drift_ppm) + " ppm" + (o.clocks_jump ? ", clocks jump" : "") +
+        (o.replayed_per_thousand == 0 ? "" : ", replayed " + n(o.replayed_per_thousand) + " per thousand") +
         (o.quarantined ? "" : ", no quarantine") + (o.hints ? "" : ", no hints") + "; faults every";
     for (std::size_t f = 0; f < fault_count; ++f) {
         if (o.mean_interval[f] != sim_time{0})

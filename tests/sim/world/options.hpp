@@ -46,6 +46,7 @@ enum class profile : std::uint8_t {
     recovering,    ///< Nodes that lose data one after the other and get the leases of the others, with late requests.
     drifting,      ///< Clocks as far apart as is allowed, and callers that use a lease to its end.
     failovers,     ///< PostgreSQL is replaced by earlier states of it, again and again.
+    repeats,       ///< Requests repeated at another gateway while the first attempt or its undo is under way.
     count_,
 };
 inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::count_);
@@ -78,15 +79,20 @@ struct options {
 
     std::array<sim_time, fault_count> mean_interval{};  ///< Mean time between two faults of a class; zero: never.
     microseconds pause{0}, block{0}, outage{0};
+    bool blocks_several = false;              ///< A block is of the paths from one gateway to several nodes.
+    std::uint32_t replayed_per_thousand = 0;  ///< Connections whose requests in flight a later process executes.
     std::uint32_t restart_keeps = 1, restart_loses = 1, restart_rolls_back = 1;  ///< Weights.
     std::uint32_t older_file_per_thousand = 0;  ///< Restarts of nodes that sync every write which load an older file.
-    std::optional<std::uint32_t> flushed_node;  ///< The only node that is ever flushed; none: any node.
-    std::uint32_t always_synced = 0;            ///< How many nodes, from the first on, have appendfsync `always`.
+    std::uint32_t flushed_after_repeat_per_thousand = 0;
+    std::optional<std::uint32_t> flushed_node;      ///< The only node that is ever flushed; none: any node.
+    std::uint32_t always_synced = 0;                ///< How many nodes, from the first on, have appendfsync `always`.
     std::uint32_t fsync_switched_per_thousand = 0;  ///< Restarts with lost data that set appendfsync to `always`.
     std::int64_t drift_ppm = 0;                     ///< Clocks differ from real time by at most this rate.
     bool clocks_jump = false, quarantined = true;
     bool hints = true;  ///< Gateways send the highest token that they observed as a hint.
     std::array<std::array<microseconds, sim_nodes_max>, sim_gateways_max> extra_delay{};  ///< Added in both directions.
+
+    std::array<microseconds, sim_gateways_max> answer_delay{};  ///< Added to the answers that a gateway gets.
 
     /// Returns whether exclusion is promised in this run; tokens always are.
     bool exclusion_promised() const { return !clocks_jump && quarantined; }
@@ -94,12 +100,16 @@ struct options {
     bool database_fails() const { return kind == profile::failovers; }
 
     microseconds think_time{10'000}, freeze_time{0};
+    std::uint32_t ops_max = 7;  ///< Operations with one lease.
     std::uint32_t freeze_per_thousand = 0;
     std::uint32_t owner_per_thousand = 0;  ///< Clients that name an owner and so may acquire their lease again.
+    /// The first two clients name the same owner, and so share their leases; they sell nothing.
+    bool shares_owner = false;
     std::uint32_t waits_per_thousand = 0;
-    std::uint32_t keys_per_thousand = 0;       ///< Requests with an idempotency key, repeated when they got no answer.
-    std::uint32_t other_ttl_per_thousand = 0;  ///< Renewals with another ttl than that of the lease.
-    std::uint32_t several_per_thousand = 0;    ///< Leases on more than one resource.
+    std::uint32_t keys_per_thousand = 0;  ///< Requests with an idempotency key, repeated when they got no answer.
+    std::uint32_t repeated_elsewhere_per_thousand = 0;  ///< Of these, repeated at once at another gateway.
+    std::uint32_t other_ttl_per_thousand = 0;           ///< Renewals with another ttl than that of the lease.
+    std::uint32_t several_per_thousand = 0;             ///< Leases on more than one resource.
     std::array<std::uint32_t, op_count> op_weight{};
     std::uint32_t direct_per_thousand = 1'000;  ///< Clients with a connection of their own to PostgreSQL.
     milliseconds watch_interval{1'000};         ///< Between two comparisons of the storage generation.

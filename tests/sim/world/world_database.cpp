@@ -28,7 +28,7 @@ void world::answer_shop(const event& e) {
         if (!gateway_lost && defer_event(e, *sent.gateway)) return;
     }
     const shop::visit& v = shop_.answered(e.a, gateway_lost);
-    if (v.gateway && v.accepted && v.statement.writes)
+    if (v.gateway && v.accepted && v.statement.writes && !shop_.is_overdue(v))
         gateways_[*v.gateway]->storage()->acknowledged(v.statement.write_id);
     clients_[v.client].shop_answered(v);
 }
