@@ -3,6 +3,7 @@
 #include <gateway/cli/fields.hpp>
 #include <gateway/config/pem.hpp>
 #include <gateway/config/secrets.hpp>
+#include <gateway/domain/exact_number.hpp>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/json.hpp>
@@ -107,7 +108,7 @@ boost::asio::awaitable<void> read_event_stream(http_exchange& exchange, stream_s
 json::value parse(const http_response& response) {
     json::error_code ec;
     json::value out = json::parse(response.body, ec);
-    if (ec) throw gateway_refusal(response);
+    if (ec || !has_finite_numbers(out)) throw gateway_refusal(response);
     return out;
 }
 

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +35,15 @@ inline std::optional<std::string_view> exact_digits(const boost::json::value& va
 /// Returns whether the value represents a JSON number.
 inline bool is_json_number(const boost::json::value& value) {
     return value.is_number() || exact_digits(value).has_value();
+}
+
+/// Returns whether each number in a value has JSON text. Boost.JSON reads 1e999 as infinity and 0e999 as no number, and
+/// writes words for both, which no JSON parser reads.
+inline bool has_finite_numbers(const boost::json::value& value) {
+    if (const auto* items = value.if_array()) return std::ranges::all_of(*items, has_finite_numbers);
+    if (const auto* object = value.if_object())
+        return std::ranges::all_of(*object, [](const auto& member) { return has_finite_numbers(member.value()); });
+    return !value.is_double() || std::isfinite(value.get_double());
 }
 
 /// Returns whether the value represents a JSON string.

@@ -12,6 +12,8 @@
 #include <gateway/http/codec/utf8.hpp>
 #include <gateway/runtime/terminal.hpp>
 
+#include <boost/json/parse.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -114,6 +116,16 @@ void check_for_terminal(std::string_view text) {
     }
 }
 
+/// Checks that each line is a JSON text.
+void check_json_lines(std::string_view text) {
+    while (!text.empty()) {
+        boost::json::error_code ec;
+        const std::string_view line = take_line(text);
+        boost::json::parse({line.data(), line.size()}, ec);
+        require(!ec, "a line of --json is JSON");
+    }
+}
+
 /// Collects what is written to a stream for its lifetime.
 class captured {
   public:
@@ -148,6 +160,8 @@ void run_input(std::string_view input) {
     }
     check_for_terminal(errors.text());
     if (script.on_terminal) check_for_terminal(out.text());
+    // A stream's events are written as the gateway sent them.
+    if (script.has("json") && !script.has("follow")) check_json_lines(out.text());
     if (!script.on_terminal && !script.downloaded.empty())
         require(out.text() == script.downloaded, "a file gets the bytes of the gateway");
 }

@@ -66,6 +66,15 @@ TEST(pg_kept_outcome, refusal_read_back_with_its_facts) {
     EXPECT_TRUE(back.error().replayed);
 }
 
+TEST(pg_kept_outcome, refusal_with_a_number_out_of_range_is_refused) {
+    for (const std::string number : {"0e999", "1e999", "[-1e999]", R"({"a":0e309})"}) {
+        const auto back =
+            read_kept(R"({"refusal":"unprocessable","detail":"no","errors":[],"facts":{"a":)" + number + "}}");
+        ASSERT_FALSE(back);
+        EXPECT_EQ(back.error().code, errc::internal_error) << number;
+    }
+}
+
 TEST(pg_kept_outcome, large_outcome_kept_without_rows) {
     auto large = sample_outcome();
     large.results[0].json = '[' + std::string(kept_bytes_max, ' ') + ']';

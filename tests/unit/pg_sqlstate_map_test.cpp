@@ -184,8 +184,10 @@ TEST(sqlstate_map, guard_refusal_has_only_contract_facts) {
 
 TEST(sqlstate_map, guard_refusal_without_json_has_only_code) {
     auto error = error_of("FG403");
-    error.detail = "{\"resource\": ";
-    EXPECT_EQ(to_failure(error).facts.size(), 1u);
+    for (const auto* detail : {"{\"resource\": ", "{\"fencing_token\": 1e999}", "{\"fencing_token\": 0e999}"}) {
+        error.detail = detail;
+        EXPECT_EQ(to_failure(error).facts.size(), 1u) << detail;
+    }
 }
 
 TEST(server_error, verbose_text_is_split_into_parts) {

@@ -1,3 +1,4 @@
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <spdlog/spdlog.h>
@@ -83,7 +84,7 @@ std::string sentence(std::string clause) {
 void add_guard_facts(const std::string& detail, boost::json::object& facts) {
     boost::system::error_code error;
     const auto parsed = boost::json::parse(detail, error);
-    if (error || !parsed.is_object()) return;
+    if (error || !parsed.is_object() || !has_finite_numbers(parsed)) return;
     for (const auto name : {"resource", "fencing_token", "last_fencing_token", "cause"}) {
         const auto* value = parsed.as_object().if_contains(name);
         if (value && (value->is_string() || value->is_number())) facts[name] = *value;

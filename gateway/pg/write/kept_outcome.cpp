@@ -1,3 +1,4 @@
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/pg/connection/array_text.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
@@ -145,6 +146,7 @@ std::string kept_text(const write_request& request, const result<write_outcome>&
 result<write_outcome> read_kept(std::string_view text) {
     try {
         const auto kept = json::parse({text.data(), text.size()});
+        if (!has_finite_numbers(kept)) throw std::invalid_argument("a number out of range");
         const auto& members = kept.as_object();
         if (members.contains("refusal")) return failure_of(members);
         return outcome_of(members);
