@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Leaves out one rule at a time and requires that the simulation finds a violation.
+"""Leaves out one rule at a time and requires that a schedule of the simulation, or of a test, shows it.
 
 Each line of mutations/table.tsv names a mutation, the checker that must find it, and the profile and the seed that show
 it. NAME.patch in that folder changes the product: a copy of it is patched, and the given seed must break the promise;
-without the patch the same seed must break none. A patch of Lua files needs no build; of a patched C++ file only that file
-is compiled, with the command of the build, and linked in front of the library. A name without a patch is a mutation of a
-part that is simulated (`sim --mutate list`).
+without the patch the same seed must break none. Where random seeds do not show the rule in useful time, the line names a
+program of tests and one of its tests, which plays the schedule that does: it must fail with the patch and pass without.
+For `sim` a patch of Lua files needs no build; of a patched C++ file only that file is compiled, with the command of the
+build, and linked in front of the library. A name without a patch is a mutation of a part that is simulated
+(`sim --mutate list`).
 """
 import argparse
 import concurrent.futures
@@ -20,6 +22,7 @@ import time
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
+TEST_PROGRAMS = ("paper_tests", "unit_tests")
 
 
 def read_table():
@@ -33,10 +36,17 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=3600, **options)
 
 
+def is_test(row):
+    return row["profile"] in TEST_PROGRAMS
+
+
 class Simulation:
     def __init__(self, build):
         self.build = build
         self.program = build / "sim"
+
+    def intact_program(self, row):
+        return self.build / row["profile"] if is_test(row) else self.program
 
     def patch_copy(self, name, folder):
         """Copies what the simulation has of the product, applies the patch, and returns the names of the files that it changes."""
@@ -49,8 +59,16 @@ class Simulation:
             raise RuntimeError(f"the patch does not apply:\n{applied.stdout}")
         return changed
 
-    def compile(self, sources, folder):
-        """Compiles the changed C++ files and links them with the other objects of `sim`. Returns the program."""
+    def embed_scripts(self, folder):
+        """Writes the header with the scripts of the copy, as the build does."""
+        scripts = sorted((folder / "lockcore" / "redis").rglob("*.lua"))
+        arguments = [f"-DOUTPUT={folder}/generated/lockcore/redis/scripts.hpp", "-DNAMESPACE=lockcore::redis::scripts", "-DINPUTS=" + ";".join(map(str, scripts))]
+        written = run(["cmake", *arguments, "-P", str(ROOT / "lockcore" / "embed.cmake")])
+        if written.returncode != 0:
+            raise RuntimeError(f"the scripts can't be embedded:\n{written.stderr}")
+
+    def compile(self, target, sources, folder):
+        """Compiles the changed C++ files and links them with the other objects of the target. Returns the program."""
         commands = {entry["file"]: entry["command"] for entry in json.loads((self.build / "compile_commands.json").read_text())}
         objects = []
         for number, source in enumerate(sources):
@@ -58,19 +76,22 @@ class Simulation:
             copied = {f"{ROOT}/lockcore": f"{folder}/lockcore", f"{ROOT}/gateway/audit": f"{folder}/gateway/audit"}
             words = re.sub("|".join(copied), lambda found: copied[found[0]], commands[str(ROOT / source)]).split()
             words[words.index("-o") + 1] = str(output)
+            words.insert(next(at for at, word in enumerate(words) if word.startswith("-")), f"-I{folder}/generated")
             compiled = run(" ".join(words), shell=True, cwd=self.build)
             if compiled.returncode != 0:
                 raise RuntimeError(f"{source} does not compile:\n{compiled.stderr[-2000:]}")
             objects.append(str(output))
-        link = run(["ninja", "-t", "commands", "sim"], cwd=self.build).stdout.splitlines()[-1]
-        program = folder / "sim"
+        link = run(["ninja", "-t", "commands", target], cwd=self.build).stdout.splitlines()[-1]
+        program = folder / target
         # The objects stand in front of the library that has the same functions.
-        linked = run(link.replace(" -o sim ", f" -o {program} {' '.join(objects)} "), shell=True, cwd=self.build)
+        linked = run(link.replace(f" -o {target} ", f" -o {program} {' '.join(objects)} "), shell=True, cwd=self.build)
         if linked.returncode != 0:
-            raise RuntimeError(f"sim can't be linked:\n{linked.stderr[-2000:]}")
+            raise RuntimeError(f"{target} can't be linked:\n{linked.stderr[-2000:]}")
         return program
 
     def arguments(self, row):
+        if is_test(row):
+            return [f"--gtest_filter={row['seed']}"]
         words = ["--seed", row["seed"]]
         return words + (["--profile", row["profile"]] if row["profile"] != "-" else [])
 
@@ -87,24 +108,30 @@ class Simulation:
             return self.program, ["--mutate", row["name"], "--checker", row["checker"]]
         changed = self.patch_copy(row["name"], folder)
         scripts = [source for source in changed if source.endswith(".lua")]
+        sources = [source for source in changed if not source.endswith(".lua")]
+        if is_test(row):
+            if scripts:
+                self.embed_scripts(folder)
+                sources.append("lockcore/redis/script_set.cpp")
+            return self.compile(row["profile"], sources, folder), []
         options = ["--checker", row["checker"]]
         if scripts:
             (folder / "lua").mkdir()
             for script in scripts:
                 shutil.copy(folder / script, folder / "lua")
             options += ["--scripts", str(folder / "lua")]
-        sources = [source for source in changed if not source.endswith(".lua")]
-        return self.compile(sources, folder) if sources else self.program, options
+        return self.compile("sim", sources, folder) if sources else self.program, options
 
     def find_violation(self, row):
-        intact = run([self.program, *self.arguments(row)])
-        if intact.returncode != 0:
-            return f"the seed breaks a promise without the mutation:\n{intact.stdout}"
+        intact = run([self.intact_program(row), *self.arguments(row)])
+        if intact.returncode != 0 or (is_test(row) and "[  PASSED  ] 1 test" not in intact.stdout):
+            return f"the schedule breaks a promise without the mutation:\n{intact.stdout}"
         with tempfile.TemporaryDirectory() as name:
             program, options = self.prepare(row, pathlib.Path(name))
             found = run([program, *options, *self.arguments(row)])
-            if f"VIOLATION of {row['checker']} " not in found.stdout:
-                return f"{row['checker']} does not notice that this is left out: {row['left_out']}\n{found.stdout}{found.stderr}"
+            sign = f"[  FAILED  ] {row['seed']} (" if is_test(row) else f"VIOLATION of {row['checker']} "
+            if sign not in found.stdout:
+                return f"it is not noticed that this is left out: {row['left_out']}\n{found.stdout}{found.stderr}"
         return ""
 
     def search(self, row, seconds):
@@ -153,7 +180,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         def check(row):
             problem = simulation.check(row)
-            seed = simulation.search(row, options.search) if problem and options.search else ""
+            seed = simulation.search(row, options.search) if problem and options.search and not is_test(row) else ""
             return f"{problem}another seed: {seed}" if seed else problem
 
         for row, problem in zip(rows, pool.map(check, rows)):

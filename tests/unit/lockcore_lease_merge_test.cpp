@@ -114,6 +114,16 @@ TEST_F(lease_merge_test, holds_are_united_without_released_ones) {
     EXPECT_EQ(merged->holds.text(), id('a') + ',' + id('c') + '\n' + id('b') + '\n');
 }
 
+TEST_F(lease_merge_test, undone_tentative_id_leaves_the_confirmed_hold) {
+    const std::string tentative = id('a'), confirmed = std::string(hold_id::size - 1, 'a') + 'b';
+    add(copy_of{.live = confirmed}.text());
+    add(copy_of{.live = id('c'), .tombstones = tentative}.text());
+    const auto merged = take();
+    ASSERT_TRUE(merged);
+    EXPECT_EQ(merged->holds.count(), 2U);
+    EXPECT_EQ(merged->holds.text(), confirmed + ',' + id('c') + '\n' + tentative + '\n');
+}
+
 TEST_F(lease_merge_test, close_marks_of_all_nodes_are_copied) {
     const std::string one = id('a') + std::string(16, '1'), two = id('a') + std::string(16, '2');
     add(copy_of{.close_marks = one}.text());
