@@ -40,6 +40,9 @@ class foreign_values {
         for (const std::string& end : {std::string("x"), std::string(31, 'a'), std::string(33, 'a'),
                                        std::string(32, 'A'), std::string(65 * 32, 'a')})
             check_lease_value({"SET", lease_, whole + end}, check);
+        const std::string long_keys(8 * 42, 'a');  // one byte more than eight idempotency keys
+        check_lease_value({"SET", lease_, whole.substr(0, keys_at + 1) + long_keys + whole.substr(whole.find('\n'))},
+                          check);
         check_lease_value({"SET", lease_, std::string(32, 'f') + whole}, check);
         check_lease_value({"RPUSH", lease_, whole}, check);
         check_lease_value({"SADD", lease_, whole}, check);

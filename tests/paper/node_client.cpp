@@ -235,6 +235,12 @@ lease_call with_hold(lease_call call, std::uint64_t hold) {
     return call;
 }
 
+std::size_t count_holds(const node_reply& reply) {
+    hold_view view;
+    view.add(reply.text);
+    return view.count();
+}
+
 stepwise_attempt::stepwise_attempt(std::vector<node_client>& nodes, lease_call call)
     : nodes_(nodes), call_(std::move(call)), machine_(nodes.size()), confirms_(nodes.size()) {
     machine_.start();

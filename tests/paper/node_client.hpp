@@ -103,6 +103,8 @@ lockcore::lease_call call_of(char letter, std::vector<std::string> resources,
 lockcore::nonce nonce_of(char letter);
 /// Returns the same call for another hold of the lease.
 lockcore::lease_call with_hold(lockcore::lease_call call, std::uint64_t hold);
+/// Returns the number of holds that are live by a reply.
+std::size_t count_holds(const lockcore::node_reply& reply);
 
 /// Runs the product's acquire_machine; the test delivers each request and each reply.
 class stepwise_attempt {

@@ -5,12 +5,15 @@
 
 #include "paper/admitted_nodes.hpp"
 
+#include <algorithm>
 #include <limits>
+#include <thread>
 
 namespace lockcore {
 namespace {
 
 using fencegate::testing::call_of;
+using fencegate::testing::count_holds;
 using fencegate::testing::nonce_of;
 using fencegate::testing::rules;
 using fencegate::testing::stepwise_attempt;
@@ -18,12 +21,6 @@ using fencegate::testing::with_hold;
 using kind = command_kind;
 using status = reply_status;
 using namespace std::chrono_literals;
-
-std::size_t count_holds(const node_reply& reply) {
-    hold_view view;
-    view.add(reply.text);
-    return view.count();
-}
 
 // --- RENEW
 
@@ -119,6 +116,36 @@ TEST_F(rules, r1_late_acquire_never_shortens_the_own_lease) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 30s)).status, status::ok);
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 1s)).status, status::ok);
     EXPECT_GT(n0().time_left(r), 20'000);
+}
+
+// The lease is here already, put back by TOP-UP with the hold of another caller and a short ttl.
+TEST_F(rules, r1_late_acquire_adds_its_hold_and_extends_the_time) {
+    const auto a = call_of('a', {r}, 20s);
+    ASSERT_EQ(n0().run(kind::top_up, with_hold(call_of('a', {r}, 1s), 2), 1).status, status::ok);
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 2U);
+    EXPECT_GT(n0().time_left(r), 19'000) << "the attempt counts on it from now on";
+    EXPECT_EQ(count_holds(n0().run(kind::inspect, a, 2)), 2U);
+    ASSERT_EQ(count_holds(n0().run(kind::release, a)), 1U);
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 3U) << "later still";
+    EXPECT_EQ(n0().run(kind::release, with_hold(a, 2)).status, status::ok);
+    EXPECT_EQ(n0().lease(r), "") << "the hold of the attempt was released before";
+}
+
+TEST_F(rules, top_up_of_a_lease_at_its_end_is_no_error) {
+    EXPECT_EQ(n0().run(kind::top_up, call_of('a', {r}, 0ms), 1).status, status::ok);
+    EXPECT_LE(n0().time_left(r), 1);
+}
+
+TEST_F(rules, renew_adds_up_the_time_for_which_the_lease_is_held) {
+    const auto a = call_of('a', {r});
+    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
+    milliseconds held{0};
+    for (int i = 0; i < 3; ++i) {
+        std::this_thread::sleep_for(20ms);
+        const node_reply renewed = n0().run(kind::renew, a, 1);
+        EXPECT_GE(renewed.held, held + 19ms);
+        held = renewed.held;
+    }
 }
 
 // A kept lease is renewed without a limit, and a lease has nine digits for the renewals.
@@ -283,69 +310,29 @@ TEST_F(rules, hand_over_keeps_each_mark_once) {
         << "another gateway's waiter";
 }
 
-// --- SEVERAL RESOURCES
+// --- WAKE MARKS
 
-TEST_F(rules, several_resources_are_taken_all_or_none_on_a_node) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of('x', {"b"})).value, 1U);
-    const std::string before = n0().all_keys();
-    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b", "c"})).status, status::held);
-    EXPECT_EQ(n0().all_keys(), before);
-    n0().expire_lease("b");
-    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b", "c"})).status, status::ok);
-}
-
-TEST_F(rules, several_resources_get_one_token_and_set_every_counter) {
-    n0().set_counter("b", 6);
-    n0().set_counter("c", 2);
-    EXPECT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b", "c"})).value, 7U);
-    for (const char* name : {"a", "b", "c"}) {
-        EXPECT_EQ(n0().counter(name), "7") << name;
-        EXPECT_EQ(n0().token_of(name), "7") << name;
+TEST_F(rules, wake_marks_of_sixteen_gateways_are_kept) {
+    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).value, 1U);
+    for (int i = 10; i < 30; ++i) {
+        auto waiting_call = call_of('b', {r});
+        waiting_call.wake_mark = std::string(14, '0') + std::to_string(i);
+        ASSERT_EQ(n0().run(kind::acquire, waiting_call).status, status::held);
     }
+    const std::string lease = n0().lease(r);
+    EXPECT_EQ(std::ranges::count(lease, '\1'), 16);
+    EXPECT_EQ(n0().run(kind::renew, call_of('a', {r}), 1).status, status::ok) << "it is a lease still";
 }
 
-TEST_F(rules, several_resources_are_confirmed_only_if_all_are_owned) {
-    const auto a = call_of('a', {"a", "b"});
+TEST_F(rules, wake_mark_of_the_caller_is_not_notified) {
+    auto subscriber = n0();
+    subscriber.connect();
+    ASSERT_EQ(subscriber.command({"SUBSCRIBE", "fg:wake:00000000000000ee"}), "subscribe fg:wake:00000000000000ee 1");
+    auto a = call_of('a', {r}), waiting_call = call_of('b', {r});
+    a.wake_mark = waiting_call.wake_mark = "00000000000000ee";
     ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
-    n0().expire_lease("b");
-    const std::string before = n0().all_keys();
-    EXPECT_EQ(n0().run(kind::confirm, a, 5).status, status::lost);
-    EXPECT_EQ(n0().all_keys(), before);
-}
-
-TEST_F(rules, several_resources_are_confirmed_only_if_no_counter_is_higher) {
-    const auto a = call_of('a', {"a", "b"});
-    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
-    n0().set_counter("b", 6);
-    const std::string before = n0().all_keys();
-    const node_reply past = n0().run(kind::confirm, a, 5);
-    EXPECT_EQ(past.status, status::stale);
-    EXPECT_EQ(past.value, 6U);
-    EXPECT_EQ(n0().all_keys(), before);
-    EXPECT_EQ(n0().run(kind::confirm, a, 8).status, status::ok);
-    for (const char* name : {"a", "b"}) {
-        EXPECT_EQ(n0().counter(name), "8") << name;
-        EXPECT_EQ(n0().token_of(name), "8") << name;
-    }
-}
-
-TEST_F(rules, several_resources_are_renewed_all_or_none) {
-    const auto a = call_of('a', {"a", "b"}, 20s);
-    ASSERT_EQ(n0().run(kind::acquire, call_of('a', {"a", "b"}, 2s)).value, 1U);
-    n0().expire_lease("b");
-    EXPECT_EQ(n0().run(kind::renew, a, 1).status, status::lost);
-    EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::lost);
-    EXPECT_LE(n0().time_left("a"), 2'000);
-}
-
-TEST_F(rules, several_resources_are_released_where_owned_and_say_lost) {
-    const auto a = call_of('a', {"a", "b"});
-    ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
-    n0().expire_lease("b");
-    ASSERT_EQ(n0().run(kind::acquire, call_of('x', {"b"})).status, status::ok);
-    EXPECT_EQ(n0().run(kind::release, a).status, status::lost) << "one of the resources had another holder";
-    EXPECT_EQ(n0().lease("a"), "");
-    EXPECT_NE(n0().lease("b"), "");
+    ASSERT_EQ(n0().run(kind::acquire, waiting_call).status, status::held);
+    EXPECT_EQ(n0().run(kind::release, a).notified_waiters, 0U) << "its gateway knows of the release";
 }
 
 }  // namespace

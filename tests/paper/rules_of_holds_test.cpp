@@ -10,6 +10,7 @@ namespace lockcore {
 namespace {
 
 using fencegate::testing::call_of;
+using fencegate::testing::count_holds;
 using fencegate::testing::rules;
 using fencegate::testing::stepwise_attempt;
 using fencegate::testing::with_hold;
@@ -18,12 +19,6 @@ using status = reply_status;
 using namespace std::chrono_literals;
 
 // --- HOLDS
-
-std::size_t count_holds(const node_reply& reply) {
-    hold_view view;
-    view.add(reply.text);
-    return view.count();
-}
 
 TEST_F(rules, holds_hold_adds_its_id_and_never_shortens_the_time) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r}, 30s)).value, 1U);
@@ -128,6 +123,10 @@ TEST_F(rules, holds_and_tombstones_have_a_limit_and_the_refusal_names_it) {
     const node_reply refused = n0().run(kind::hold, with_hold(call_of('a', {r}), 1'000), 1);
     EXPECT_EQ(refused.status, status::exhausted);
     EXPECT_EQ(refused.value, holds_max);
+    EXPECT_EQ(n0().run(kind::hold, with_hold(call_of('a', {r}), 2), 1).status, status::ok) << "one of them, repeated";
+    EXPECT_EQ(n0().run(kind::renew, with_hold(call_of('a', {r}), 1'001), 1).status, status::ok)
+        << "one that other nodes granted";
+    ASSERT_EQ(n0().run(kind::release, with_hold(call_of('a', {r}), 1'001)).status, status::ok);
     for (std::uint64_t id = 2; id <= 200; ++id)
         ASSERT_EQ(n0().run(kind::release, with_hold(call_of('a', {r}), id)).status, status::ok);
     const std::string lease = n0().lease(r);
@@ -291,119 +290,6 @@ TEST_F(rules, close_mark_is_written_by_top_up) {
     EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::lost);
     ASSERT_EQ(n0().run(kind::close, lift_call(close_call(a))).status, status::ok);
     EXPECT_EQ(n0().run(kind::hold, with_hold(a, 2), 1).status, status::ok) << "the call that set the mark removes it";
-}
-
-// --- the two ids of a hold with an idempotency key
-//
-// The first request may have failed at its gateway after a majority executed it, and its undo may be late. A repeated request, and every
-// later call of its caller, has the confirmed id.
-
-const idempotency_digest digest{"0123456789abcdef01234567"};
-
-lease_call keyed_call(const std::vector<std::string>& names) {
-    auto a = call_of('a', names);
-    a.scope = release_scope::undone_hold;
-    lease_claims claims;
-    claims.hold = a.hold;
-    claims.resources = a.resources;
-    a.tail = lease_tail(claims, {a.ttl, 0, {}, digest.text, {}, {}});
-    return a;
-}
-
-lease_call confirmed(lease_call call) {
-    call.hold = call.hold.confirmed();
-    call.scope = release_scope::hold;
-    return call;
-}
-
-TEST_F(rules, holds_undo_keeps_a_hold_that_a_repeat_confirmed) {
-    for (const std::vector<std::string>& names : {std::vector<std::string>{"a"}, {"b", "c"}}) {
-        const auto a = keyed_call(names);
-        ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-        ASSERT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
-        EXPECT_EQ(n0().run(kind::undo, a).status, status::lost);
-        EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
-        const auto record = lease_record::parse(n0().lease(names.front()));
-        ASSERT_TRUE(record);
-        EXPECT_EQ(record->holds.count(), 1U);
-        EXPECT_EQ(digest.find_in(record->keys).result, idempotency_digest::match::same) << "further repeats find it";
-        EXPECT_EQ(n0().run(kind::release, confirmed(a)).status, status::ok) << "its caller releases it";
-        EXPECT_EQ(n0().lease(names.front()), "");
-    }
-}
-
-TEST_F(rules, holds_undo_releases_a_hold_that_nobody_confirmed) {
-    const auto a = keyed_call({"a"});
-    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-    ASSERT_EQ(n0().run(kind::inspect, a, 1).status, status::ok);
-    EXPECT_EQ(n0().run(kind::undo, a).status, status::ok);
-    EXPECT_EQ(n0().lease("a"), "");
-}
-
-TEST_F(rules, holds_release_by_the_caller_ends_a_tentative_hold_too) {
-    const auto a = keyed_call({"a"});
-    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-    ASSERT_EQ(n0().run(kind::release, confirmed(a)).status, status::ok);
-    EXPECT_EQ(n0().lease("a"), "");
-}
-
-// A repeat may have confirmed the hold on other nodes only; what it is answered from then on counts this node as well.
-TEST_F(rules, holds_every_answer_to_the_caller_confirms_on_its_node) {
-    const auto again = [&](kind command) {
-        n0().run(kind::release, confirmed(keyed_call({"a"})));
-        const auto a = keyed_call({"a"});
-        const std::uint64_t token = n0().run(kind::acquire, a).value;
-        auto call = confirmed(a);
-        if (command == kind::close) call.close_mark = "00000000000000c1";
-        EXPECT_EQ(n0().run(command, call, token).status, status::ok);
-        n0().run(kind::undo, a);
-        return n0().run(kind::inspect, confirmed(a), token).status;
-    };
-    for (const kind command : {kind::renew, kind::inspect, kind::top_up, kind::close, kind::hold})
-        EXPECT_EQ(again(command), status::ok) << static_cast<int>(command);
-}
-
-// The undo came first: its tombstone is only about the tentative id.
-TEST_F(rules, holds_renewal_of_the_confirmed_hold_adds_it_after_an_undo) {
-    const auto a = keyed_call({"a"});
-    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-    ASSERT_EQ(n0().run(kind::hold, with_hold(a, 7), 1).status, status::ok) << "another hold keeps the lease";
-    ASSERT_EQ(n0().run(kind::undo, a).status, status::ok);
-    EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::lost);
-    EXPECT_EQ(n0().run(kind::renew, a, 1).status, status::lost) << "the tentative id was undone";
-    EXPECT_EQ(n0().run(kind::renew, confirmed(a), 1).status, status::ok);
-    EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
-    EXPECT_EQ(n0().run(kind::undo, a).status, status::lost) << "repeated";
-    ASSERT_EQ(n0().run(kind::release, confirmed(a)).status, status::ok);
-    EXPECT_EQ(n0().run(kind::hold, a, 1).status, status::lost) << "a tombstone of the confirmed id is one of the hold";
-    EXPECT_EQ(n0().run(kind::renew, confirmed(a), 1).status, status::lost);
-}
-
-// The lease keeps eight idempotency keys; what was confirmed does not depend on them.
-TEST_F(rules, holds_confirmed_hold_outlives_its_idempotency_key) {
-    const auto a = keyed_call({"a"});
-    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-    ASSERT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
-    for (std::uint64_t i = 1; i <= 8; ++i) {
-        auto other = with_hold(a, 100 + i);
-        other.key = std::string(23, '0') + static_cast<char>('0' + i);
-        ASSERT_EQ(n0().run(kind::hold, other, 1).status, status::ok);
-        other.scope = release_scope::hold;
-        ASSERT_EQ(n0().run(kind::release, other).status, status::ok);
-    }
-    ASSERT_EQ(digest.find_in(lease_record::parse(n0().lease("a"))->keys).result, idempotency_digest::match::none);
-    EXPECT_EQ(n0().run(kind::undo, a).status, status::lost);
-    EXPECT_EQ(n0().run(kind::inspect, confirmed(a), 1).status, status::ok);
-}
-
-TEST_F(rules, holds_key_of_a_repeated_hold_is_kept_once) {
-    const auto a = call_of('a', {"a"});
-    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
-    auto second = with_hold(a, 7);
-    second.key = digest.text;
-    ASSERT_EQ(n0().run(kind::hold, second, 1).status, status::ok);
-    ASSERT_EQ(n0().run(kind::hold, second, 1).status, status::ok);
-    EXPECT_EQ(lease_record::parse(n0().lease("a"))->keys, digest.text + ":" + std::string(second.hold.str()));
 }
 
 // TOP-UP has put the lease on the node, and others hold it since.

@@ -71,6 +71,16 @@ TEST_F(rules, mark_is_one_for_a_life_and_names_it) {
     EXPECT_EQ(n0().mark(digits_2), mark_of(n0(), digits_2)) << "wiped";
 }
 
+TEST_F(rules, readmit_keeps_the_marks_after_an_eviction) {
+    const auto a = call_of('a', {r});
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    n0().command({"CONFIG", "SET", "slowlog-max-len", "100"});
+    n0().command({"HSET", "fg:node", "evicted", "7"});  // as if keys had been evicted since the admission
+    EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", n0().marks()), "ALREADY");
+    n0().command({"HDEL", "fg:node", "compared"});
+    EXPECT_EQ(n0().run(kind::inspect, a, 1).status, status::not_admitted);
+}
+
 TEST_F(rules, mark_is_not_set_on_an_admitted_node) {
     EXPECT_EQ(n0().mark(digits_1), "ALREADY");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "mark"}), "");

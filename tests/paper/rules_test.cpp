@@ -23,7 +23,7 @@ TEST_F(rules, adm_every_script_refuses_requests_of_another_run_id) {
     ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).status, status::ok);
     const std::string before = n0().all_keys();
     for (const kind k : {kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold, kind::inspect,
-                         kind::top_up, kind::look, kind::list, kind::undo}) {
+                         kind::top_up, kind::look, kind::list, kind::undo, kind::close}) {
         auto call = call_of('a', {r});
         call.cursor = "0";
         call.pattern = "fg:lease:*";
@@ -35,7 +35,7 @@ TEST_F(rules, adm_every_script_refuses_requests_of_another_run_id) {
 TEST_F(rules, adm_every_script_refuses_when_node_was_never_admitted) {
     n0().command({"FLUSHALL"});
     for (const kind k : {kind::release, kind::acquire, kind::confirm, kind::renew, kind::hold, kind::inspect,
-                         kind::top_up, kind::look, kind::list, kind::undo}) {
+                         kind::top_up, kind::look, kind::list, kind::undo, kind::close}) {
         auto call = call_of('a', {r});
         call.cursor = "0";
         call.pattern = "fg:lease:*";
@@ -398,10 +398,13 @@ TEST_F(rules, forgetting_readmit_says_gone_when_marks_changed) {
 }
 
 TEST_F(rules, forgetting_readmit_updates_marks_for_config_set_only) {
+    n0().command({"HSET", "fg:node", "sync", "yes"});
     const auto a = call_of('a', {r});
     ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
     n0().command({"CONFIG", "SET", "slowlog-max-len", "100"});
     EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", "0 0 0"), "GONE") << "the marks are not the current ones";
+    EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", n0().marks(), "yes"), "ALREADY");
+    EXPECT_EQ(n0().command({"HGET", "fg:node", "sync"}), "yes");
     EXPECT_EQ(n0().readmit(n0().run_id(), 9, "any", n0().marks(), "no"), "ALREADY");
     EXPECT_EQ(n0().command({"HGET", "fg:node", "base"}), "0") << "the epoch does not change";
     EXPECT_EQ(n0().command({"HGET", "fg:node", "sync"}), "no");
