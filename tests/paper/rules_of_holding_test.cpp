@@ -141,7 +141,7 @@ TEST_F(rules, renew_adds_up_the_time_for_which_the_lease_is_held) {
     ASSERT_EQ(n0().run(kind::acquire, a).value, 1U);
     milliseconds held{0};
     for (int i = 0; i < 3; ++i) {
-        std::this_thread::sleep_for(20ms);
+        std::this_thread::sleep_for(20ms);  // the time held is what is tested
         const node_reply renewed = n0().run(kind::renew, a, 1);
         EXPECT_GE(renewed.held, held + 19ms);
         held = renewed.held;
