@@ -2,6 +2,8 @@
 // simple implementation.
 #include <proto/acquire_machine.hpp>
 
+#include "acquire_answers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,37 +13,6 @@ namespace lockcore {
 namespace {
 
 using verdict = acquire_machine::verdict;
-
-constexpr node_index node(std::size_t n) {
-    return static_cast<node_index>(n);
-}
-node_reply answer(reply_status status, std::uint64_t value = 0, milliseconds left = milliseconds{0}) {
-    node_reply r;
-    r.status = status;
-    r.value = value;
-    r.remaining = left;
-    return r;
-}
-node_reply ok(std::uint64_t counter) {
-    return answer(reply_status::ok, counter);
-}
-node_reply held(milliseconds left = milliseconds{500}) {
-    return answer(reply_status::held, 7, left);
-}
-node_reply stale(std::uint64_t counter) {
-    return answer(reply_status::stale, counter);
-}
-node_reply other(reply_status s) {
-    return answer(s);
-}
-
-std::string nodes_of(const acquire_machine::step& s) {
-    std::string text;
-    for (std::size_t n = 0; n < nodes_max; ++n) {
-        if (s.targets[n]) text += static_cast<char>('0' + n);
-    }
-    return text;
-}
 
 TEST(acquire, asks_every_node_at_once_when_started) {
     acquire_machine a(5);
@@ -276,13 +247,6 @@ TEST(acquire, agrees_with_simple_model_for_every_combination_of_answers) {
 }
 
 // --- re-entrant holders, and leases that are handed over
-
-/// Returns a node's answer with the holder's own lease: its attempt and its token.
-node_reply own(char attempt, unsigned token, milliseconds left = milliseconds{500}) {
-    node_reply r = answer(reply_status::own, 0, left);
-    r.text = std::string(32, attempt) + ' ' + std::to_string(token) + " 0 1000 0 5 -\np\nme\n\n\n\n";
-    return r;
-}
 
 TEST(acquire, locked_by_own_lease_reports_it) {
     acquire_machine a(3);

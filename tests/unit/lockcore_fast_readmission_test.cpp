@@ -220,6 +220,24 @@ TEST_F(fast_readmission_test, install_that_is_refused_ends_it) {
     EXPECT_TRUE(node_has_changed());
 }
 
+TEST_F(fast_readmission_test, refusal_of_a_node_is_the_reason) {
+    answer(forgot_, node_response::text{{}, "MARK was refused"});
+    EXPECT_EQ(reason(), "MARK was refused");
+    outcome_.reset();
+    begin({});
+    answer(forgot_, "run-x" + others_digits);
+    pass(507ms);
+    answer(forgot_, node_response::text{{}, "MARK was refused again"});
+    EXPECT_EQ(reason(), "MARK was refused again");
+    outcome_.reset();
+    begin({});
+    mark();
+    answer(first_, page({"a"}));
+    answer(second_, page({}));
+    answer(forgot_, node_response::text{{}, "INSTALL was refused"});
+    EXPECT_EQ(reason(), "INSTALL was refused");
+}
+
 TEST_F(fast_readmission_test, more_leases_than_the_limit_end_it) {
     mark();
     node_response::lease_page large = page({"a"}, "17");

@@ -113,7 +113,19 @@ TEST(lease_record, format_keeps_the_newest_keys_once) {
     EXPECT_EQ(lease_record::parse(r.format())->keys, with_keys(2, 9)) << "a longer list would be no lease for a node";
     r = lease_with("-");
     r.merge(lease_with(with_keys(3, 3)));
-    EXPECT_EQ(lease_record::parse(r.format())->keys, with_keys(3, 3));
+    r.merge(lease_with("-"));
+    EXPECT_EQ(r.format(), lease_with(with_keys(3, 3)).format());
+    r.merge(lease_with(with_keys(3, 5)));
+    EXPECT_EQ(r.format(), lease_with(with_keys(3, 5)).format()) << "each once";
+}
+
+TEST(lease_record, tail_has_a_mark_only_of_a_gateway_with_waiters) {
+    EXPECT_EQ(lease_tail({}, {}).find('\1'), std::string::npos);
+    lease_state state;
+    state.wake_mark = "00000000000000aa";
+    EXPECT_TRUE(
+        lease_tail({}, state).ends_with("\n\1"
+                                        "00000000000000aa"));
 }
 
 TEST(lease_record, names_all_resources_when_there_are_several) {
@@ -240,6 +252,21 @@ TEST(hold_view, text_longer_than_a_lease_is_cut) {
     hold_view holds;
     holds.add(ids + "\n" + ids + "\n");
     EXPECT_EQ(holds.count(), lease_bytes_max / (hold_id::size + 1));
+}
+
+TEST(hold_view, two_ids_of_a_hold_are_one) {
+    const std::string tentative(hold_id::from_bits(6).str()), confirmed(hold_id::from_bits(7).str());
+    for (const auto& [first, second] : {std::pair(tentative, confirmed), std::pair(confirmed, tentative)}) {
+        hold_view holds;
+        holds.add(first + "\n\n");
+        holds.add(second + "\n\n");
+        EXPECT_EQ(holds.text(), confirmed + "\n\n");
+    }
+    hold_view released, undone;
+    released.add(tentative + '\n' + confirmed + '\n');
+    EXPECT_EQ(released.count(), 0U);
+    undone.add(confirmed + '\n' + tentative + '\n');
+    EXPECT_EQ(undone.count(), 1U) << "an undo says nothing about the confirmed id";
 }
 
 TEST(hold_view, close_marks_are_32_digits) {

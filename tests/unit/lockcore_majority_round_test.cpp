@@ -50,6 +50,17 @@ TEST(majority_round, majority_holds_it_some_refuse_renewal_is_exhausted) {
     EXPECT_EQ(r.answered(node(2), answer(reply_status::exhausted)), verdict::exhausted);
 }
 
+TEST(majority_round, node_that_answers_twice_counts_once) {
+    for (const auto status :
+         {reply_status::ok, reply_status::lost, reply_status::exhausted, reply_status::other_holds}) {
+        majority_round r(3);
+        r.answered(node(0), answer(status));
+        EXPECT_EQ(r.answered(node(0), answer(status)), verdict::pending) << static_cast<int>(status);
+        EXPECT_EQ(r.answered(node(0), answer(reply_status::ok)), verdict::pending) << "its first answer stands";
+        EXPECT_LE(r.yes(), 1U);
+    }
+}
+
 TEST(majority_round, accepts_an_answer_after_its_timeout) {
     majority_round r(3);
     r.answered(node(0), answer(reply_status::timeout));

@@ -47,12 +47,20 @@ TEST(survey, one_attempt_with_two_tokens_is_two_leases) {
     EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
 }
 
+TEST(survey, two_attempts_with_one_token_are_two_leases) {
+    survey s(3);
+    s.answered(node(0), reply_with_lease('a', 7));
+    s.answered(node(1), reply_with_lease('b', 7));
+    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
+}
+
 TEST(survey, no_possible_majority_is_none_at_once) {
     survey s(5);
     for (std::size_t n = 0; n < 2; ++n)
         EXPECT_EQ(s.answered(node(n), other(reply_status::lost)), verdict::pending);
     EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
     EXPECT_FALSE(s.lease());
+    EXPECT_EQ(s.remaining(), milliseconds{0});
 }
 
 TEST(survey, too_few_answers_is_no_quorum) {
