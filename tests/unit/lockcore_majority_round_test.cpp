@@ -56,7 +56,7 @@ TEST(majority_round, node_that_answers_twice_counts_once) {
         majority_round r(3);
         r.answered(node(0), answer(status));
         EXPECT_EQ(r.answered(node(0), answer(status)), verdict::pending) << static_cast<int>(status);
-        EXPECT_EQ(r.answered(node(0), answer(reply_status::ok)), verdict::pending) << "its first answer stands";
+        EXPECT_EQ(r.answered(node(0), answer(reply_status::ok)), verdict::pending) << "the first answer counts";
         EXPECT_LE(r.yes(), 1U);
     }
 }
