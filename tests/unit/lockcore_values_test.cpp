@@ -189,27 +189,47 @@ TEST(lease_id, with_a_changed_cell_is_not_authentic) {
         EXPECT_EQ(verify_lease_id(text, cell, mac).error().code, errc::lease_not_authentic) << text;
 }
 
-// base64url of "1\n…", the form that version 1 signed.
+/// Returns a lease_id of cell 0 with any text in it.
+std::string sign_text(const authenticator& mac, const std::string& text) {
+    std::string id;
+    append_base64url(id, std::as_bytes(std::span(text)));
+    const auto signature = mac.sign(id);
+    append_base64url(id += '.', signature);
+    return id;
+}
+
 TEST(lease_id, of_an_older_version_is_refused_and_says_why) {
     const hmac_sha256 mac(std::string(32, 'k'));
-    constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    const auto encoded = [&](const auto& bytes) {
-        std::string out;
-        unsigned bits = 0, have = 0;
-        for (const auto b : bytes) {
-            bits = bits << 8 | static_cast<unsigned char>(b);
-            for (have += 8; have >= 6; have -= 6)
-                out += alphabet[bits >> (have - 6) & 63];
-        }
-        if (have > 0) out += alphabet[bits << (6 - have) & 63];
-        return out;
-    };
-    const std::string claims =
-        encoded(std::string("1\n00000000000000010000000000000002\n7\n1795000000123\ninventory/sku-1\norders\nworker"));
-    const auto opened = verify_lease_id(claims + '.' + encoded(mac.sign(claims)), 0, mac);
+    const auto opened = verify_lease_id(
+        sign_text(mac, "1\n00000000000000010000000000000002\n7\n1795000000123\ninventory/sku-1\norders\nworker"), 0,
+        mac);
     ASSERT_FALSE(opened);
     EXPECT_EQ(opened.error().code, errc::lease_not_authentic);
     EXPECT_NE(opened.error().detail.find("older version"), std::string::npos);
+}
+
+// Only an issuer with the key signs such a text; a gateway of another version may have it.
+TEST(lease_id, signed_text_of_another_form_is_not_authentic) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    const std::string nonce(32, 'a'), hold(16, 'b');
+    const auto text = [&](const std::string& version, const std::string& attempt, const std::string& numbers,
+                          const std::string& names, const std::string& id) {
+        return version + '\n' + attempt + '\n' + numbers + '\n' + names + '\n' + id + "\np\no";
+    };
+    ASSERT_TRUE(verify_lease_id(sign_text(mac, text("2", nonce, "7\n5", "a b", hold)), 0, mac));
+    for (const std::string& other :
+         {text("3", nonce, "7\n5", "a b", hold), text("", nonce, "7\n5", "a b", hold),
+          text("2", std::string(31, 'a'), "7\n5", "a b", hold), text("2", nonce, "x\n5", "a b", hold),
+          text("2", nonce, "7\nx", "a b", hold), text("2", nonce, "7\n-1", "a b", hold),
+          text("2", nonce, "7\n9223372036854775807", "a b", hold), text("2", nonce, "7\n5", "a  b", hold),
+          text("2", nonce, "7\n5", "", hold), text("2", nonce, "7\n5", "a b", "b"), std::string("2"), std::string()})
+        EXPECT_EQ(verify_lease_id(sign_text(mac, other), 0, mac).error().code, errc::lease_not_authentic) << other;
+    const auto has_other_form = [&](const std::string& id) {
+        return verify_lease_id(id, 0, mac).error().detail.starts_with("This text does not have the form");
+    };
+    EXPECT_TRUE(has_other_form("null"));
+    EXPECT_TRUE(has_other_form(sign_text(mac, text("2", nonce, "7\n5", std::string(lease_id_max_bytes, 'a'), hold))))
+        << "no more of it is read";
 }
 
 TEST(hold_id, keeps_all_bits_through_text) {
