@@ -30,6 +30,7 @@ struct gateway_script {
     std::string_view words;
     std::string_view left;
     bool on_terminal = false;
+    bool has_json_lines = false;  ///< The command writes JSON lines of its own; `follow` writes what the gateway sent.
     bool ends_with_stream = false;  ///< A stream that ends would be opened again after a pause.
     std::string downloaded;
 
@@ -81,6 +82,9 @@ void run_command() {
     if (script.has("keep")) lock.at_least = std::chrono::minutes(5);
     if (script.has("max")) lock.max_hold = std::chrono::hours(1);
     const bool json = script.has("json");
+    const bool is_listing =
+        script.has("status") || script.has("leases") || (script.has("history") && !script.has("resources"));
+    script.has_json_lines = json && is_listing;
     if (script.has("status")) {
         cli::show_status(cli::client(gateway), json);
     } else if (script.has("leases")) {
@@ -160,8 +164,7 @@ void run_input(std::string_view input) {
     }
     check_for_terminal(errors.text());
     if (script.on_terminal) check_for_terminal(out.text());
-    // A stream's events are written as the gateway sent them.
-    if (script.has("json") && !script.has("follow")) check_json_lines(out.text());
+    if (script.has_json_lines) check_json_lines(out.text());
     if (!script.on_terminal && !script.downloaded.empty())
         require(out.text() == script.downloaded, "a file gets the bytes of the gateway");
 }
