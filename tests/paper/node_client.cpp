@@ -230,6 +230,17 @@ lease_call call_of(char letter, std::vector<std::string> resources, milliseconds
     return call;
 }
 
+lease_call call_of_owner(char letter, std::vector<std::string> resources, const std::string& owner,
+                         const std::string& wake_mark) {
+    lease_call call = call_of(letter, std::move(resources));
+    lease_claims claims;
+    claims.resources = call.resources;
+    claims.holder = {"tests", owner};
+    claims.hold = call.hold;
+    call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, wake_mark});
+    return call;
+}
+
 lease_call with_hold(lease_call call, std::uint64_t hold) {
     call.hold = hold_id::from_bits(hold * 2);  // never the two ids of one hold
     return call;

@@ -101,6 +101,9 @@ class node_client {
 lockcore::lease_call call_of(char letter, std::vector<std::string> resources,
                              lockcore::milliseconds ttl = lockcore::milliseconds{30'000});
 lockcore::nonce nonce_of(char letter);
+/// Returns a call of a named owner, who gets a lease again; `wake_mark` is that of the gateway that keeps the lease.
+lockcore::lease_call call_of_owner(char letter, std::vector<std::string> resources,
+                                   const std::string& owner = "worker-7", const std::string& wake_mark = {});
 /// Returns the same call for another hold of the lease.
 lockcore::lease_call with_hold(lockcore::lease_call call, std::uint64_t hold);
 /// Returns the number of holds that are live by a reply.

@@ -13,6 +13,7 @@ namespace lockcore {
 namespace {
 
 using fencegate::testing::call_of;
+using fencegate::testing::call_of_owner;
 using fencegate::testing::count_holds;
 using fencegate::testing::nonce_of;
 using fencegate::testing::rules;
@@ -172,39 +173,25 @@ TEST_F(rules, renew_never_shortens_the_remaining_time) {
 // --- RE-ENTRANT
 
 TEST_F(rules, re_entrant_acquire_says_own_to_the_same_owner_only) {
-    const auto call_of_owner = [&](char letter, const std::string& owner) {
-        auto call = call_of(letter, {r});
-        lease_claims claims;
-        claims.resources = call.resources;
-        claims.holder = {"tests", owner};
-        call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, {}});
-        return call;
-    };
-    ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a', "worker-7")).value, 1U);
-    const node_reply own = n0().run(kind::acquire, call_of_owner('b', "worker-7"));
+    ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a', {r}, "worker-7")).value, 1U);
+    const node_reply own = n0().run(kind::acquire, call_of_owner('b', {r}, "worker-7"));
     EXPECT_EQ(own.status, status::own);
     ASSERT_TRUE(lease_record::parse(own.text));
     EXPECT_EQ(lease_record::parse(own.text)->attempt_id, nonce_of('a'));
-    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c', "worker-77")).status, status::held);
-    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('d', "worker-")).status, status::held);
-    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('e', "")).status, status::held);
+    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c', {r}, "worker-77")).status, status::held);
+    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('d', {r}, "worker-")).status, status::held);
+    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('e', {r}, "")).status, status::held);
 }
 
 // A kept lease has its gateway's mark in its tail (lease_tail), which must not make it the lease of another holder.
 TEST_F(rules, re_entrant_acquire_says_own_whatever_the_mark) {
-    const auto call_with_mark = [&](char letter, const char* mark) {
-        auto call = call_of(letter, {r});
-        lease_claims claims;
-        claims.resources = call.resources;
-        claims.holder = {"tests", "worker-7"};
-        call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, mark});
-        return call;
-    };
+    const std::string owner = "worker-7";
     for (const char* first : {"", "00000000000000aa"}) {
-        ASSERT_EQ(n0().run(kind::acquire, call_with_mark('a', first)).status, status::ok);
-        EXPECT_EQ(n0().run(kind::acquire, call_with_mark('b', "")).status, status::own) << "first '" << first << "'";
-        EXPECT_EQ(n0().run(kind::acquire, call_with_mark('c', "00000000000000aa")).status, status::own);
-        EXPECT_EQ(n0().run(kind::acquire, call_with_mark('d', "00000000000000bb")).status, status::own);
+        ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a', {r}, owner, first)).status, status::ok);
+        EXPECT_EQ(n0().run(kind::acquire, call_of_owner('b', {r}, owner, "")).status, status::own)
+            << "first '" << first << "'";
+        EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c', {r}, owner, "00000000000000aa")).status, status::own);
+        EXPECT_EQ(n0().run(kind::acquire, call_of_owner('d', {r}, owner, "00000000000000bb")).status, status::own);
         n0().expire_lease(r);
     }
 }

@@ -7,6 +7,7 @@ namespace lockcore {
 namespace {
 
 using fencegate::testing::call_of;
+using fencegate::testing::call_of_owner;
 using fencegate::testing::count_holds;
 using fencegate::testing::nonce_of;
 using fencegate::testing::rules;
@@ -105,17 +106,9 @@ class differing_keys : public rules {
         const auto record = lease_record::parse(n0().lease(name));
         return record ? record->holds.count() : 0;
     }
-    static lease_call call_of_owner(char letter) {
-        auto call = call_of(letter, {keys[0], keys[1]});
-        lease_claims claims;
-        claims.resources = call.resources;
-        claims.holder = {"tests", "worker-7"};
-        claims.hold = call.hold;
-        call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, {}});
-        return call;
-    }
 
-    lease_call a_ = call_of('a', {keys[0], keys[1]});
+    const std::vector<std::string> names_{keys[0], keys[1]};
+    lease_call a_ = call_of('a', names_);
     std::uint64_t token_ = 0;
 };
 
@@ -200,24 +193,24 @@ TEST_F(differing_keys, foreign_counter_fails_only_its_own_lease) {
 
 TEST_F(differing_keys, owner_gets_no_lease_again_that_lacks_a_key) {
     for (const char* missing : keys) {
-        ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a')).status, status::ok);
+        ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a', names_)).status, status::ok);
         n0().expire_lease(missing);
-        auto again = call_of_owner('b');
+        auto again = call_of_owner('b', names_);
         again.wake_mark = "00000000000000ee";
         EXPECT_EQ(n0().run(kind::acquire, again).status, status::held) << missing;
         EXPECT_EQ(n0().lease(missing), "");
-        n0().run(kind::release, call_of_owner('a'));
+        n0().run(kind::release, call_of_owner('a', names_));
     }
 }
 
 TEST_F(differing_keys, owner_gets_no_lease_again_that_is_two) {
-    ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a')).status, status::ok);
+    ASSERT_EQ(n0().run(kind::acquire, call_of_owner('a', names_)).status, status::ok);
     const std::string other = n0().lease(keys[1]);
-    n0().run(kind::release, call_of_owner('a'));
-    ASSERT_EQ(n0().run(kind::acquire, call_of_owner('b')).status, status::ok);
-    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c')).status, status::own);
+    n0().run(kind::release, call_of_owner('a', names_));
+    ASSERT_EQ(n0().run(kind::acquire, call_of_owner('b', names_)).status, status::ok);
+    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c', names_)).status, status::own);
     write(keys[1], other);
-    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c')).status, status::held);
+    EXPECT_EQ(n0().run(kind::acquire, call_of_owner('c', names_)).status, status::held);
 }
 
 TEST_F(differing_keys, hand_over_takes_a_lease_that_lacks_a_key) {
@@ -226,7 +219,7 @@ TEST_F(differing_keys, hand_over_takes_a_lease_that_lacks_a_key) {
             const std::uint64_t token = n0().run(kind::acquire, a_).value;
             if (has_other_hold) n0().run(kind::hold, with_hold(a_, 2), token);
             n0().expire_lease(missing);
-            auto next = call_of('b', {keys[0], keys[1]});
+            auto next = call_of('b', names_);
             next.previous = nonce_of('a');
             next.previous_hold = a_.hold;
             const node_reply reply = n0().run(kind::acquire, next);
@@ -240,7 +233,7 @@ TEST_F(differing_keys, hand_over_takes_a_lease_that_lacks_a_key) {
 }
 
 TEST_F(differing_keys, hand_over_changes_no_other_lease_of_its_own) {
-    auto next = call_of('b', {keys[0], keys[1]});
+    auto next = call_of('b', names_);
     ASSERT_EQ(n0().run(kind::acquire, next).status, status::ok);
     const std::string own = n0().lease(keys[1]);
     n0().run(kind::release, next);

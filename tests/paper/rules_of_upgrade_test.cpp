@@ -8,6 +8,7 @@ namespace lockcore {
 namespace {
 
 using fencegate::testing::call_of;
+using fencegate::testing::call_of_owner;
 using fencegate::testing::rules;
 using fencegate::testing::with_hold;
 using kind = command_kind;
@@ -225,26 +226,18 @@ TEST_F(rules, stamp_or_token_the_higher_is_answered_to_others) {
 }
 
 TEST_F(rules, stamp_and_token_are_kept_in_the_answers_of_look_and_own) {
-    const auto call_of_owner = [&](char letter) {
-        auto call = call_of(letter, {r});
-        lease_claims claims;
-        claims.resources = call.resources;
-        claims.holder = {"tests", "worker-7"};
-        claims.hold = call.hold;
-        call.tail = lease_tail(claims, {call.ttl, 0, {}, {}, {}});
-        return call;
-    };
-    const std::string text = std::string(call_of_owner('a').attempt_id.str()) + " 6:5 " + call_of_owner('a').tail;
+    const std::string text =
+        std::string(call_of_owner('a', {r}).attempt_id.str()) + " 6:5 " + call_of_owner('a', {r}).tail;
     n0().command({"SET", "fg:lease:" + r, text, "PX", "30000"});
     for (const kind k : {kind::look, kind::acquire}) {
-        const node_reply answer = n0().run(k, call_of_owner('b'));
+        const node_reply answer = n0().run(k, call_of_owner('b', {r}));
         EXPECT_EQ(answer.text, text);
         const auto record = lease_record::parse(answer.text);
         ASSERT_TRUE(record);
         EXPECT_EQ(record->stamp, 6U);
         EXPECT_EQ(record->token, fencing_token{5});
     }
-    EXPECT_EQ(n0().run(kind::release, call_of_owner('a')).status, status::ok);
+    EXPECT_EQ(n0().run(kind::release, call_of_owner('a', {r})).status, status::ok);
     EXPECT_EQ(n0().lease(r), "");
 }
 

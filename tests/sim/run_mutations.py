@@ -40,13 +40,18 @@ def is_test(row):
     return row["profile"] in TEST_PROGRAMS
 
 
+def schedule_of(row):
+    """Returns the program that plays the schedule, its arguments, and what it prints if the schedule shows the mutation."""
+    if is_test(row):
+        return row["profile"], [f"--gtest_filter={row['seed']}"], f"[  FAILED  ] {row['seed']} ("
+    profile = ["--profile", row["profile"]] if row["profile"] != "-" else []
+    return "sim", ["--seed", row["seed"], *profile], f"VIOLATION of {row['checker']} "
+
+
 class Simulation:
     def __init__(self, build):
         self.build = build
         self.program = build / "sim"
-
-    def intact_program(self, row):
-        return self.build / row["profile"] if is_test(row) else self.program
 
     def patch_copy(self, name, folder):
         """Copies what the simulation has of the product, applies the patch, and returns the names of the files that it changes."""
@@ -89,12 +94,6 @@ class Simulation:
             raise RuntimeError(f"{target} can't be linked:\n{linked.stderr[-2000:]}")
         return program
 
-    def arguments(self, row):
-        if is_test(row):
-            return [f"--gtest_filter={row['seed']}"]
-        words = ["--seed", row["seed"]]
-        return words + (["--profile", row["profile"]] if row["profile"] != "-" else [])
-
     def check(self, row):
         """Returns why the mutation is not found as it should be; empty if it is."""
         try:
@@ -123,13 +122,13 @@ class Simulation:
         return self.compile("sim", sources, folder) if sources else self.program, options
 
     def find_violation(self, row):
-        intact = run([self.intact_program(row), *self.arguments(row)])
+        target, arguments, sign = schedule_of(row)
+        intact = run([self.build / target, *arguments])
         if intact.returncode != 0 or (is_test(row) and "[  PASSED  ] 1 test" not in intact.stdout):
             return f"the schedule breaks a promise without the mutation:\n{intact.stdout}"
         with tempfile.TemporaryDirectory() as name:
             program, options = self.prepare(row, pathlib.Path(name))
-            found = run([program, *options, *self.arguments(row)])
-            sign = f"[  FAILED  ] {row['seed']} (" if is_test(row) else f"VIOLATION of {row['checker']} "
+            found = run([program, *options, *arguments])
             if sign not in found.stdout:
                 return f"it is not noticed that this is left out: {row['left_out']}\n{found.stdout}{found.stderr}"
         return ""

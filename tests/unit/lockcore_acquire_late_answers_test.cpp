@@ -25,18 +25,24 @@ TEST(acquire, answers_after_the_failure_change_nothing) {
     }
 }
 
-TEST(acquire, confirmations_after_the_failure_change_nothing) {
+/// Returns an attempt of three nodes with T = 2, whose CONFIRM to n0 is unanswered; n2 has answered `third`.
+acquire_machine confirming(const node_reply& third) {
     acquire_machine a(3);
     a.start();
-    a.acquire_answered(node(2), other(reply_status::unreachable));
+    a.acquire_answered(node(2), third);
     a.acquire_answered(node(0), ok(1));
-    const auto s = a.acquire_answered(node(1), ok(2));
-    a.confirm_answered(node(0), s.token, other(reply_status::timeout));
+    EXPECT_EQ(nodes_of(a.acquire_answered(node(1), ok(2))), "0");
+    return a;
+}
+
+TEST(acquire, confirmations_after_the_failure_change_nothing) {
+    acquire_machine a = confirming(other(reply_status::unreachable));
+    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::timeout));
     ASSERT_EQ(a.outcome(), verdict::no_quorum);
-    EXPECT_FALSE(a.confirm_answered(node(0), s.token, stale(9)).targets.any());
-    EXPECT_FALSE(a.confirm_answered(node(0), s.token, ok(2)).targets.any());
+    EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{2}, stale(9)).targets.any());
+    EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{2}, ok(2)).targets.any());
     EXPECT_EQ(a.outcome(), verdict::no_quorum);
-    EXPECT_EQ(a.token(), s.token);
+    EXPECT_EQ(a.token(), fencing_token{2});
 }
 
 /// Five nodes, two of them down, and T = 2; n0 answers to CONFIRM(2) that its counter is 9.
@@ -91,22 +97,14 @@ TEST(acquire, raise_leaves_nodes_alone_that_have_not_answered) {
 // --- what is reported of an attempt that failed
 
 TEST(acquire, lease_lost_to_another_is_an_answer_that_it_is_locked) {
-    acquire_machine a(3);
-    a.start();
-    a.acquire_answered(node(2), other(reply_status::timeout));
-    a.acquire_answered(node(0), ok(1));
-    const auto s = a.acquire_answered(node(1), ok(2));
-    a.confirm_answered(node(0), s.token, other(reply_status::lost));
+    acquire_machine a = confirming(other(reply_status::timeout));
+    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::lost));
     EXPECT_EQ(a.outcome(), verdict::locked);
 }
 
 TEST(acquire, nothing_to_wait_for_while_a_majority_is_free) {
-    acquire_machine a(3);
-    a.start();
-    a.acquire_answered(node(2), held());
-    a.acquire_answered(node(0), ok(1));
-    const auto s = a.acquire_answered(node(1), ok(2));
-    a.confirm_answered(node(0), s.token, other(reply_status::timeout));
+    acquire_machine a = confirming(held());
+    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::timeout));
     EXPECT_NE(a.outcome(), verdict::granted);
     EXPECT_EQ(a.remaining(), milliseconds{0});
     acquire_machine unanswered(3);
