@@ -4,7 +4,7 @@
 // The first byte of the input is a set of bits, one for each hostile node. Then each answer of such a node takes a line:
 //   empty       what an honest node answers
 //   ~           the connection breaks
-//   .           no answer
+//   .           no answer, and none to what follows on this connection: a connection answers in order
 //   +text -text :number   one reply of Redis, or for several commands the same to each
 //   *a|b|:1     a list; `\n` and `\r\n` in a text are written `^` and `%`
 //   !text       a message of a lease that ended, before the answer in the next line
@@ -226,15 +226,21 @@ class world {
             if (const auto end = redis::parse_lease_end(message))
                 inputs_.emplace_back(input::lease_ended{node, end->ended, std::string(end->resource)});
         }
-        if (lines_.empty()) return std::nullopt;
+        if (lines_.empty() || silent_[value_of(node)]) return std::nullopt;
         const std::string_view line = take_line(lines_);
-        if (line == ".") return std::nullopt;
+        if (line == ".") {
+            silent_[value_of(node)] = true;
+            return std::nullopt;
+        }
         if (line != "~") return line;
         inputs_.emplace_back(input::disconnected{node, connection, "broken"});
         return std::nullopt;
     }
 
-    void act(action::open_connection& a) { inputs_.emplace_back(input::connected{a.node, a.connection}); }
+    void act(action::open_connection& a) {
+        silent_[value_of(a.node)] = false;
+        inputs_.emplace_back(input::connected{a.node, a.connection});
+    }
 
     void act(action::ask_node& a) {
         const node_address& address = settings_.nodes[value_of(a.node)];
@@ -306,6 +312,7 @@ class world {
     no_secrets secrets_;
     std::optional<core> core_;
     std::array<honest_node, nodes> honest_;
+    std::array<bool, nodes> silent_{};
     std::deque<core_input> inputs_;
     std::chrono::nanoseconds now_{1h};
     const std::chrono::nanoseconds tick_ = core::tick_length(settings_);
