@@ -77,6 +77,10 @@ acquire_machine::step acquire_machine::confirm_answered(node_index node, fencing
             s.counter = std::max(s.counter, reply.value);
             // A reply to a CONFIRM with an older T matters only if the counter is above the present T too.
             if (fencing_token{reply.value} > token_) return raise_to(fencing_token{reply.value});
+            if (sent == token_) {  // no answer of this protocol: STALE has a counter above the T that it refuses
+                s.answer = reply_status::error;
+                s.state = phase::excluded;
+            }
             return evaluate();
         case reply_status::lost:
             s.acquired = false;

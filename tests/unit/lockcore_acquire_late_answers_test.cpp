@@ -45,6 +45,15 @@ TEST(acquire, confirmations_after_the_failure_change_nothing) {
     EXPECT_EQ(a.token(), fencing_token{2});
 }
 
+TEST(acquire, refusal_of_a_token_by_no_higher_counter_ends_the_attempt) {
+    for (const std::uint64_t counter : {0U, 1U, 2U}) {
+        acquire_machine a = confirming(other(reply_status::unreachable));
+        EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{2}, stale(counter)).targets.any());
+        EXPECT_EQ(a.outcome(), verdict::no_quorum);
+        EXPECT_TRUE(a.undo_targets()[0]) << "it has the lease";
+    }
+}
+
 /// Five nodes, two of them down, and T = 2; n0 answers to CONFIRM(2) that its counter is 9.
 class raised_token : public testing::Test {
   protected:
