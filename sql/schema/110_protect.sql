@@ -238,19 +238,42 @@ comment on function fencing.require_resource_expression(regclass, text) is
   'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns and is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
   'Returns those objects, and the expression over a row called fencing_row. Locks: the table, access share.';
 
+create or replace function fencing.changed_relations(relations oid[]) returns table (root oid, relation oid)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  with recursive reached (root, oid) as (
+    select c.oid, c.oid from pg_class c where c.oid = any ($1)
+    union
+    select r.root, c.oid
+      from reached r
+           cross join lateral (select i.inhrelid from pg_inherits i where i.inhparent = r.oid
+                               union all
+                               select k.conrelid from pg_constraint k where k.confrelid = r.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
+                               union all
+                               select d.refobjid
+                                 from pg_rewrite w join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
+                                where w.ev_class = r.oid and (w.ev_type <> '1' or pg_relation_is_updatable(r.oid, false) <> 0)) x (oid)
+           join pg_class c on c.oid = x.oid and c.oid >= 16384 and c.relkind in ('r', 'p', 'v', 'f')
+  )
+  select * from reached;
+$$;
+comment on function fencing.changed_relations(oid[]) is
+  'These relations, and with each those in which a change of it may change rows, so that their triggers run: its partitions, tables whose foreign key has an action, what its rules name, and what a view shows that can be written; and from '
+  'each of them on. What functions change is not among them. Locks: none.';
+
 create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select distinct c.oid::regclass, lower(a.privilege_type), case a.grantee when 0 then 'public' else a.grantee::regrole::text end
-    from (select $1::oid as oid union select p.relid from pg_partition_tree($1) p) t
-    join pg_class c on c.oid = t.oid
+    from pg_class c
     cross join lateral (select * from aclexplode(c.relacl)
                         union all select x.* from pg_attribute b cross join aclexplode(b.attacl) x where b.attrelid = c.oid) a
-   where a.privilege_type in ('TRIGGER', 'REFERENCES') and a.grantee <> c.relowner;
+   where c.oid in (select r.relation from fencing.changed_relations(array[$1::oid]) r) and a.privilege_type in ('TRIGGER', 'REFERENCES') and a.grantee <> c.relowner;
 $$;
 comment on function fencing.code_rights(regclass) is
-  'The roles other than the owner that have TRIGGER or REFERENCES on the table or its partitions. Triggers on the table, and on tables that a foreign key''s cascade reaches, run with the rights of the writing role, '
+  'The roles other than the owner that have TRIGGER or REFERENCES on one of the changed_relations() of the table or view. Triggers on them, and on tables that a foreign key''s action reaches, run with the rights of the writing role, '
   'and a gateway''s role may lower fences. Locks: none.';
 
 create or replace function fencing.take_code_rights(relation regclass) returns void
@@ -260,13 +283,16 @@ as $$
 declare
   item record;
 begin
-  for item in select * from fencing.code_rights(relation) loop
+  for item in
+    select r.* from fencing.code_rights(relation) r
+      join pg_class c on c.oid = r.target join pg_class root on root.oid = relation and root.relowner = c.relowner
+  loop
     execute format('revoke %s on %s from %s cascade', item.privilege, item.target, item.grantee);
     raise notice 'fencing: the privilege % on % was revoked from %, who could run code with the rights of the writing role', item.privilege, item.target, item.grantee;
   end loop;
 end
 $$;
-comment on function fencing.take_code_rights(regclass) is 'Revokes the privileges that code_rights() returns. Locks: none.';
+comment on function fencing.take_code_rights(regclass) is 'Revokes the privileges that code_rights() returns, on relations of the same owner. Locks: none.';
 
 create or replace function fencing.remove_checks(relation regclass) returns void
 language plpgsql

@@ -7,6 +7,8 @@ set jit = off  -- the planner expects a thousand rows of each function, and comp
 as $$
   with roots as materialized (
     select p.relation::oid as oid from fencing.protected p union select e.relation from fencing.exposed e where e.relation is not null
+  ), changed as materialized (
+    select distinct c.relation from fencing.changed_relations(array(select oid from roots)) c
   ), expected as materialized (
     select * from fencing.expected_privileges()
   ), granted as materialized (
@@ -19,7 +21,7 @@ as $$
    where fencing.foreign_owner(o.object, p.relation) is not null
   union
   select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, o.owner)
-    from fencing.code_of_others(array(select oid from roots)) o
+    from fencing.code_of_others(array(select oid from roots union select relation from changed)) o
   union
   select format('%s %s: %s has the privilege %s, which is for nobody but the owner; fencegate migrate takes it', g.kind, g.object, g.role, g.privilege)
     from (select * from granted except select * from expected) g
@@ -45,9 +47,9 @@ as $$
     from roots g cross join fencing.code_rights(g.oid) r
   union
   select format('%s: %s belongs to another role, whose triggers run with the rights of the role that changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
-    from (select oid from roots union select p.relid from roots cross join pg_partition_tree(roots.oid) p) g join pg_class p on p.oid = g.oid
-         join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
+    from pg_class p join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
          join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner
+   where p.oid in (select relation from changed)
   order by 1;
 $$;
 comment on function fencing.guard_faults() is

@@ -1,0 +1,41 @@
+-- Triggers of tables that a change of a protected or exposed table reaches run with the rights of the role that writes: by foreign keys with an action, also at the
+-- second step, by rules, and below a view. protect() and expose_table() revoke TRIGGER and REFERENCES there; what is granted or created later is a fault.
+create schema app authorization test_app;
+create table public.line (sku text primary key references public.inventory on delete cascade);
+create table public.line_note (sku text primary key references public.line on delete cascade);
+create table public.plain (sku text references public.inventory);
+create table public.target (sku text);
+create rule copied as on insert to public.orders do also insert into public.target values (new.id::text);
+create table public.base (id integer primary key, n integer);
+create view public.shown as select id, n from public.base;
+create view public.counted as select count(*) from public.plain;
+grant all on public.line, public.line_note, public.plain, public.target, public.base to test_app;
+select fencing.protect('public.inventory', $$'inventory/' || sku$$);
+select fencing.expose_table('public.orders');
+select fencing.expose_table('public.shown', operations => '{select,update}');
+select fencing.expose_table('public.counted', operations => '{select}');
+select * from fencing.guard_faults();
+\connect - test_app
+create function app.lower() returns trigger language plpgsql as
+  $$ begin perform fencing.repair_fence('inventory/sku-1', 0, 'nobody', null, 'because'); return null; end $$;
+create trigger trojan after delete on public.line for each row execute function app.lower();
+create trigger trojan after delete on public.line_note for each row execute function app.lower();
+create trigger trojan after insert on public.target for each row execute function app.lower();
+create trigger trojan after update on public.base for each row execute function app.lower();
+create table app.deep (sku text references public.line_note on delete cascade);
+-- what a view only reads keeps its privileges; code of others there is named
+create trigger own after delete on public.plain for each row execute function app.lower();
+\connect - postgres
+grant trigger on public.line_note, public.target, public.base to test_app;
+grant references on public.line_note to public;
+\connect - test_app
+create trigger trojan after delete on public.line_note for each row execute function app.lower();
+create table app.deep (sku text references public.line_note on delete cascade);
+\connect - postgres
+select * from fencing.guard_faults();
+drop table app.deep;
+drop function app.lower cascade;
+select fencing.protect('public.inventory', $$'inventory/' || sku$$);
+select fencing.expose_table('public.orders', replace => true);
+select fencing.expose_table('public.shown', operations => '{select,update}', replace => true);
+select * from fencing.guard_faults();
