@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Callable
 
 import pytest
@@ -115,3 +116,28 @@ def test_catalogue_killed_listener_is_replaced(stack: Stack, api: Api, name: str
     assert killed[0][0] >= 1
     stack.query(f"select fencing.expose_table('{name}')")
     eventually(lambda: table_status(api, name) == 200, 5, goal="the table is served")
+
+
+def test_catalogue_notifications_without_end_are_read_ten_times_a_second_at_most(stack: Stack, api: Api, name: str) -> None:
+    def scans() -> int:
+        ((count,),) = stack.query("select seq_scan + coalesce(idx_scan, 0) from pg_stat_user_tables where relid = 'fencing.exposed'::regclass")
+        return int(count)
+
+    stack.query(f"select fencing.expose_table('{name}')")
+    pause(5, "at least two readings without a notification, and the second in which a session reports its counts")
+    before = scans()
+    pause(5, "two to three readings")
+    quiet = scans() - before
+    assert quiet > 0
+    before = scans()
+    until = time.monotonic() + 3
+    sent = 0
+    while time.monotonic() < until:
+        stack.query(f"notify fencing_catalog, '{sent}'")
+        sent += 1
+    pause(3, "the last counts are reported")
+    assert sent > 100
+    # Thirty and some readings, each with the scans of a third to a half of the quiet ones.
+    assert scans() - before <= 40 * quiet / 2, (sent, quiet)
+    assert table_status(api, name) == 200
+    stack.query(f"select fencing.hide('{name}')")

@@ -124,6 +124,24 @@ def test_reads_show_the_rows_of_the_caller(callers: dict[str, Api]) -> None:
     callers["anna"].must_release(held)
 
 
+def test_what_a_policy_keeps_of_a_caller_ends_with_the_transaction(cluster: Cluster, callers: dict[str, Api]) -> None:
+    """A helper of the policy that looks the caller up once and keeps it in a setting of the session."""
+    cluster.stack.query("""create function tenant() returns text language plpgsql as $$ begin
+                       if coalesce(current_setting('app.tenant', true), '') = '' then
+                         perform set_config('app.tenant', current_setting('request.jwt.claims', true)::json->>'sub', false);
+                       end if;
+                       return current_setting('app.tenant'); end $$;
+                     create table notes (id integer primary key, shop text, n integer); insert into notes values (1, 'anna', 0), (2, 'ben', 0);
+                     alter table notes enable row level security; create policy own on notes to shop_clerk using (shop = tenant());
+                     grant select, update on notes to shop_clerk; select fencing.protect('notes', $$'notes/' || id$$); select fencing.expose_table('notes')""", dbname=DATABASE)
+    eventually(lambda: callers["anna"].get("/v1/tables/notes").status == 200, 10, goal="the gateway knows the table")
+    for turn in range(24):
+        name, number = (("anna", 1), ("ben", 2))[turn % 2]
+        assert callers[name].get("/v1/tables/notes", select="shop").json() == [{"shop": name}]
+        done = callers[name].call("POST", "/v1/writes", {"lease": {"resource": f"notes/{number}"}, "operations": [{"update": "notes", "where": {"id": number}, "add": {"n": 1}}]})
+        assert done.status == 200 and done.json()["results"][0]["rows_affected"] == 1, done
+
+
 def test_writes_that_share_a_transaction_keep_their_callers(cluster: Cluster, callers: dict[str, Api]) -> None:
     """Rows 4 to 8 of each shop, many times at once by three callers: each change has the role and claims of its caller."""
     expected = {"anna": "shop_clerk anna", "ben": "shop_clerk ben", "owner": "roles_gateway "}

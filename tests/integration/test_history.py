@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import random
 from typing import Any, Callable
@@ -211,6 +212,13 @@ def test_pages_while_events_are_added_repeat_and_miss_nothing(api: Api, resource
             break
         cursor = {"cursor": page["next_cursor"]}
     assert seen == everything
+
+
+def test_made_up_cursor_beyond_all_events_is_answered(api: Api) -> None:
+    for order, items in ("asc", 0), ("desc", 1):
+        made_up = base64.urlsafe_b64encode(f"{order}:253402300799999999:1".encode()).decode().rstrip("=")
+        page = api.get("/v1/history", event="lease_granted,lease_released", order=order, limit=1, cursor=made_up)
+        assert (page.status, len(page.json()["items"])) == (200, items), page
 
 
 def test_limit_default_is_100(api: Api, resource: str) -> None:

@@ -81,6 +81,29 @@ def test_embedded_rows_over_limit_end_before_memory_does(stack: Stack, parts: Ap
     assert lines == b'id,parts\n1,"[{""id"":1}]"\n2,[]'
 
 
+@pytest.mark.parametrize("path", ["/v1/tables/fillings?limit=1000", "/v1/rpc/all_fillings", "/v1/rpc/all_fillings?select=id,body"])
+def test_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api, path: str) -> None:
+    """Three hundred rows of a megabyte, and several times that in PostgreSQL."""
+    stack.query("create table fillings as select g as id, repeat('x', 1000000) as body from generate_series(1, 300) as g; select fencing.expose_table('fillings');"
+                "create function all_fillings() returns setof fillings language sql stable set search_path = public, pg_temp as 'select * from fillings'; select fencing.expose_function('all_fillings()')")
+    try:
+        eventually(lambda: parts.get("/v1/rpc/all_fillings?select=id&limit=1").status == 200, 10, goal="the gateway knows the function")
+        call = parts.begin("GET", path)
+        most = 0
+        while call.is_alive():
+            most = max(most, private_megabytes(stack))
+        problem = expect_problem(call.answer(), 422, "unprocessable")
+        assert "larger" in problem["detail"] or problem["sqlstate"] == "54000", problem
+        assert most < 500, f"{most} MB"
+    finally:
+        stack.query("select fencing.hide('fillings'); select fencing.hide('all_fillings'); drop function all_fillings(); drop table fillings")
+
+
+def test_column_selected_more_than_eight_times_is_refused(parts: Api) -> None:
+    columns = ",".join(f"a{i}:body" for i in range(9))
+    assert "more than 8 times" in expect_problem(parts.get(f"/v1/tables/parts?limit=1&select={columns}"), 400, "invalid-request")["errors"][0]["detail"]
+
+
 def test_planned_count_of_deep_plan_is_answered(parts: Api) -> None:
     joined = ",".join(f"x{i}:parts!inner(id)" for i in range(16))
     limits = "&".join(f"x{i}.limit=1" for i in range(16))

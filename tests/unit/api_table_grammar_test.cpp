@@ -150,6 +150,11 @@ TEST(api_table_grammar, select_then_columns_and_aliases) {
         EXPECT_EQ(columns(text), "fault") << text;
     EXPECT_NE(columns(std::string(63, 'x') + ":a"), "fault");
     EXPECT_EQ(columns(std::string(64, 'x') + ":a"), "fault");
+    std::string repeated = "a";
+    for (int i = 1; i < 8; ++i)
+        repeated += ",a" + std::to_string(i) + ":a";
+    EXPECT_NE(columns(repeated), "fault");
+    EXPECT_EQ(columns(repeated + ",b,a8:a"), "fault");
     std::string many = "c0";
     for (int i = 1; i < 1600; ++i)
         many += ",c" + std::to_string(i);

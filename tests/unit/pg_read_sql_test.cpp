@@ -179,7 +179,7 @@ TEST(read_sql, embedded_rows_joined_by_operator_of_type) {
         has(plan_read(known, {query, std::nullopt}), "where t1.\"customer\" operator(\"my types\".=) t.\"id\""));
 }
 
-TEST(read_sql, embedded_rows_of_rows_limited_at_each_level) {
+TEST(read_sql, rows_and_embedded_rows_of_rows_limited_at_each_level) {
     const auto limits = [](const read_plan& plan) {
         std::size_t count = 0;
         constexpr std::string_view limit = "fencegate_bytes > 67108864";
@@ -187,7 +187,7 @@ TEST(read_sql, embedded_rows_of_rows_limited_at_each_level) {
             ++count;
         return count;
     };
-    EXPECT_EQ(limits(plan_of(everything())), 0U);
+    EXPECT_EQ(limits(plan_of(everything())), 1U);
     auto item = embed("orders", "of_customer");
     EXPECT_EQ(limits(embedded_in("customers", item)), 1U);
     item.embedded->rows.select = {{"id", "id"}, embed("customers", "of_payer")};

@@ -115,9 +115,11 @@ TEST_F(transaction_plan_test, operations_run_in_the_callers_role) {
               "begin limits guards select operation constraints select defer take operation constraints |");
     EXPECT_EQ(*plan.steps[8].parameters, (compat::parameters{"shop", R"({"sub":"b"})"}));
     EXPECT_FALSE(plan.steps[4].in_callers_role);
+    EXPECT_FALSE(plan.steps[4].runs_user_code);
     EXPECT_FALSE(plan.steps[5].in_callers_role);
     EXPECT_EQ(plan.steps[5].write, 0U);
     EXPECT_TRUE(plan.steps[9].in_callers_role);
+    EXPECT_TRUE(plan.steps[9].runs_user_code) << "of policies and triggers";
     EXPECT_TRUE(plan.steps[10].in_callers_role);
     EXPECT_EQ(plan.steps[10].write, 1U);
 }

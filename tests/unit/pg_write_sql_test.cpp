@@ -97,6 +97,18 @@ std::string limited(const std::string& inner, const std::vector<std::string>& co
                              columns);
 }
 
+/// Returns the text of the rows of a subquery, joined; at the row with which they are too large it is refused.
+std::string joined(const std::string& row, const std::string& rows) {
+    return "'[' || coalesce(string_agg(fencegate_item, ','), '') || ']' as json from (select case when fencegate_bytes "
+           "> "
+           "67108864 then fencing.refuse_answer(fencegate_bytes::bigint)::text else fencegate_item end as "
+           "fencegate_item "
+           "from (select fencegate_item, sum(pg_column_size(fencegate_item)) over (rows unbounded preceding) as "
+           "fencegate_bytes from (select coalesce(to_json(" +
+           row + ")::text, 'null') as fencegate_item from " + rows +
+           " offset 0) as fencegate_items) as fencegate_sizes) as fencegate_row";
+}
+
 std::string condition_of(comparison c) {
     delete_operation op;
     op.table = "inventory";
@@ -137,9 +149,7 @@ TEST(write_sql, returned_rows_in_order_of_columns) {
     const auto planned = good(op, true);
     EXPECT_EQ(planned.sql.sql,
               "with fencegate_changed as (insert into public.bills as t (\"id\") values ($1) returning t.\"id\") " +
-                  limited("select count(*) as rows, '[' || coalesce(string_agg(coalesce(to_json(fencegate_changed)::"
-                          "text, 'null'), ','), '') || ']' as json from fencegate_changed",
-                          {"rows"}));
+                  limited("select count(*) as rows, " + joined("fencegate_changed", "fencegate_changed"), {"rows"}));
     EXPECT_EQ(planned.shape, answer_shape::rows);
     EXPECT_EQ(planned.expect_rows, 1);
 }
@@ -248,10 +258,7 @@ TEST(write_sql, call_arguments_named_and_cast_without_length) {
 TEST(write_sql, call_shape_follows_the_function) {
     call_operation list;
     list.function = "list";
-    EXPECT_EQ(
-        good(list).sql.sql,
-        limited("select '[' || coalesce(string_agg(coalesce(to_json(fencegate_item)::text, 'null'), ','), '') || ']' "
-                "as json from public.list() as fencegate_item"));
+    EXPECT_EQ(good(list).sql.sql, limited("select " + joined("fencegate_item", "public.list() as fencegate_item")));
     call_operation poke;
     poke.function = "poke";
     EXPECT_EQ(good(poke).sql.sql, "select from public.poke()");

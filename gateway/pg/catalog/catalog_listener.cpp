@@ -54,11 +54,14 @@ void catalog_listener::listen() {
     auto& session = slot_.connect_idle();
     expect_soon();
     session.command("listen fencing_catalog");
+    auto next_reload = std::chrono::steady_clock::now();
     while (!ending_) {
         if (slot_.is_outdated()) throw session_lost("PostgreSQL may have been replaced");
+        pause(next_reload);
         expect_soon();
         catalogs_.reload(session);
         slot_.expect_nothing();
+        next_reload = std::chrono::steady_clock::now() + catalog_reload_pause;
         const auto until = std::chrono::steady_clock::now() + catalog_recheck;
         for (auto left = catalog_recheck; left.count() > 0 && !ending_;
              left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())) {

@@ -128,8 +128,8 @@ class session {
     session& operator=(const session&) = delete;
     ~session() = default;
 
-    /// Records that a function of an application is about to run here, which may leave settings, locks or a role
-    /// behind.
+    /// Records that code of an application is about to run here which may leave settings, locks or a role behind: a
+    /// function, or a policy or trigger in a caller's role.
     void mark_user_code_executed() { user_code_executed_ = true; }
     /// Resets the session in one round trip if mark_user_code_executed was called since the last time. Throws as exec
     /// does.

@@ -107,9 +107,12 @@ std::vector<window> windows_of(session& session, const history_query& query) {
     if (!query.ascending) std::ranges::reverse(out);
     // Drops the windows before the cursor.
     if (query.after) {
-        const time_point at{std::chrono::microseconds(query.after->at_us)};
+        // In microseconds: a cursor may have a time that is beyond those in nanoseconds.
+        const auto in_us = [](time_point t) { return t.time_since_epoch() / std::chrono::microseconds(1); };
+        const auto at = query.after->at_us;
         std::erase_if(out, [&](const window& interval) {
-            return query.ascending ? interval.end && *interval.end <= at : interval.begin && *interval.begin > at;
+            return query.ascending ? interval.end && in_us(*interval.end) <= at
+                                   : interval.begin && in_us(*interval.begin) > at;
         });
     }
     return out;

@@ -30,12 +30,10 @@ class planner : row_writer {
         const bool hidden = hides_rows(*table, query);
         const auto made = "(select " + list.sql + from + order + limit + ") as fencegate_row";
         const auto text = row_text(format_, "fencegate_row", list.names);
-        const bool embeds = has_embedded(query);
-        plan_.sql.sql = split_into_pieces("select count(*) as rows, " +
-                                              join_texts(format_, embeds ? "fencegate_item" : text, list.names) +
-                                              " as json, " + total_sql(query, from, hidden) + " as total from " +
-                                              (embeds ? limited_items(text, "text", made) : made),
-                                          {"rows", "total"});
+        plan_.sql.sql = split_into_pieces(
+            "select count(*) as rows, " + join_texts(format_, "fencegate_item", list.names) + " as json, " +
+                total_sql(query, from, hidden) + " as total from " + limited_items(text, "text", made),
+            {"rows", "total"});
         const bool planned = query.count == row_count::planned || query.count == row_count::estimated;
         if (planned && !hidden) estimate(*table, query);
     }
@@ -55,12 +53,13 @@ class planner : row_writer {
             plan_.sql.sql = split_into_pieces(
                 function_rows(*function, query.function, call, resolved.rows, format_, query.count), {"rows", "total"});
         } else {
-            plan_.sql.sql =
-                split_into_pieces("select count(*) as rows, " + rows_text(format_, "fencegate_item", {}) +
-                                      " as json, null::bigint as total from (select fencegate_item from " + call +
-                                      " as fencegate_item limit " + plan_.sql.bind(std::to_string(query.limit)) +
-                                      "::bigint) as fencegate_item",
-                                  {"rows", "total"});
+            plan_.sql.sql = split_into_pieces(
+                "select count(*) as rows, " + join_texts(format_, "fencegate_item", {}) +
+                    " as json, null::bigint as total from " +
+                    limited_items(row_text(format_, "fencegate_item", {}), "text",
+                                  "(select fencegate_item from " + call + " as fencegate_item limit " +
+                                      plan_.sql.bind(std::to_string(query.limit)) + "::bigint) as fencegate_item"),
+                {"rows", "total"});
         }
     }
 

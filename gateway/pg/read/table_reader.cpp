@@ -67,7 +67,9 @@ class read_run {
             failed_sqlstate_ = e.error.sqlstate;
             return to_failure(e.error, plan_.sql);
         }
-        if (std::holds_alternative<function_query>(request_.query)) session.mark_user_code_executed();
+        // Policies may keep the claims of a caller.
+        if (request_.identity || std::holds_alternative<function_query>(request_.query))
+            session.mark_user_code_executed();
         const auto sent_at = clock::now();
         state_.taken = sent_at;
         const auto trip =

@@ -105,25 +105,20 @@ std::string row_writer::join_texts(row_format format, const std::string& text, c
     return target().bind(std::move(header)) + "::text || coalesce(string_agg(" + text + ", ''), '')";
 }
 
-std::string row_writer::rows_text(row_format format, const std::string& row, const std::vector<std::string>& names) {
-    return join_texts(format, row_text(format, row, names), names);
-}
-
-std::string row_writer::limited_items(const std::string& item, const std::string& type, const std::string& rows) {
+std::string row_writer::limited_items(const std::string& item, const std::string& type, const std::string& rows,
+                                      const std::string& refusal) {
     const auto items = "(select " + item + " as fencegate_item from " + rows + " offset 0) as fencegate_items";
     const auto sizes =
         "(select fencegate_item, sum(pg_column_size(fencegate_item)) over (rows unbounded preceding) as "
         "fencegate_bytes from " +
         items + ") as fencegate_sizes";
-    // A text of a gigabyte raises 54000 without being made. It is no constant, which would be evaluated beforehand.
-    return "(select case when fencegate_bytes > " + std::to_string(answer_bytes_max) +
-           " then repeat(' ', 1073741824 + (fencegate_bytes % 2)::integer)::" + type +
-           " else fencegate_item end as fencegate_item from " + sizes + ") as fencegate_row";
+    return "(select case when fencegate_bytes > " + std::to_string(answer_bytes_max) + " then " + refusal +
+           "::" + type + " else fencegate_item end as fencegate_item from " + sizes + ") as fencegate_row";
 }
 
 std::string row_writer::function_rows(const exposed_function& function, const std::string& function_name,
-                                      const std::string& call, const row_selection& rows, row_format format,
-                                      bool count) {
+                                      const std::string& call, const row_selection& rows, row_format format, bool count,
+                                      const std::string& refusal) {
     exposed_table result;
     result.columns = function.columns;
     if (!function.returns_set || (format == row_format::csv && result.columns.empty()))
@@ -137,9 +132,12 @@ std::string row_writer::function_rows(const exposed_function& function, const st
                      call + " as t" + where;
     const auto order = order_clause(result, function_name, rows.order, "order");
     return "with fencegate_set as materialized (" + set + ") select count(*) as rows, " +
-           rows_text(format, "fencegate_item", list.names) + " as json, " +
-           (count ? "(select count(*) from fencegate_set)" : "null::bigint") + " as total from (select " + list.sql +
-           " from fencegate_set as t" + order + limit_clause(rows) + ") as fencegate_item";
+           join_texts(format, "fencegate_item", list.names) + " as json, " +
+           (count ? "(select count(*) from fencegate_set)" : "null::bigint") + " as total from " +
+           limited_items(
+               row_text(format, "fencegate_item", list.names), "text",
+               "(select " + list.sql + " from fencegate_set as t" + order + limit_clause(rows) + ") as fencegate_item",
+               refusal);
 }
 
 std::string row_writer::value_sql(const std::string& call, row_format format) {

@@ -37,22 +37,27 @@ class row_writer : public statement_writer {
     /// Returns ` limit … offset …`.
     std::string limit_clause(const row_selection& rows);
 
-    /// Returns the expression for the text of all rows of a subquery `row`, whose columns have the `names`.
-    std::string rows_text(row_format format, const std::string& row, const std::vector<std::string>& names);
-
-    /// Returns the expression for the text of one row, and the one that joins the texts of all.
+    /// Returns the expression for the text of one row of a subquery `row`, whose columns have the `names`, and the one that
+    /// joins the texts of all.
     static std::string row_text(row_format format, const std::string& row, const std::vector<std::string>& names);
     std::string join_texts(row_format format, const std::string& text, const std::vector<std::string>& names);
 
-    /// Returns a subquery with the column fencegate_item, the value of `item` for each row of the subquery `rows`. It raises
-    /// 54000 at the row with which the values are larger than an answer may be: a few small rows that are embedded over and
-    /// over would take gigabytes before the whole is made and found to be too large.
-    static std::string limited_items(const std::string& item, const std::string& type, const std::string& rows);
+    /// Returns a subquery with the column fencegate_item, the value of `item` for each row of the subquery `rows`. At the
+    /// row with which the values are larger than an answer may be, `refusal` is evaluated, which raises 54000: otherwise
+    /// many rows, or a few that are embedded over and over, would take gigabytes before the whole is found to be too large.
+    static std::string limited_items(const std::string& item, const std::string& type, const std::string& rows,
+                                     const std::string& refusal = too_long_text);
+
+    /// A text of a gigabyte raises 54000 without being made. It is no constant, which would be evaluated beforehand.
+    static constexpr const char* too_long_text = "repeat(' ', 1073741824 + (fencegate_bytes % 2)::integer)";
+    /// Says how large the answer would be. For roles that write: others may not call it.
+    static constexpr const char* refused_answer = "fencing.refuse_answer(fencegate_bytes::bigint)";
 
     /// Returns a statement with the columns rows, json and total for the set that `call` returns; it is evaluated once.
     /// Without `count` total is NULL.
     std::string function_rows(const exposed_function& function, const std::string& function_name,
-                              const std::string& call, const row_selection& rows, row_format format, bool count);
+                              const std::string& call, const row_selection& rows, row_format format, bool count,
+                              const std::string& refusal = too_long_text);
 
     /// Returns a statement with the column json for the single value of `call`.
     static std::string value_sql(const std::string& call, row_format format);

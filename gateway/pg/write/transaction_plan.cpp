@@ -225,8 +225,10 @@ class planner {
             step.write = index;
             step.operation = i;
             step.planned = &operation;
-            step.runs_user_code = std::holds_alternative<call_operation>(write.request->operations[i]);
             step.in_callers_role = write.request->identity != nullptr;
+            // Policies and triggers may keep the claims of a caller.
+            step.runs_user_code =
+                step.in_callers_role || std::holds_alternative<call_operation>(write.request->operations[i]);
             // What the last one defers is run in the same round trip if it has to run in the caller's role.
             const bool last = i + 1 == write.statements.operations.size();
             step.ends_round_trip = options_.isolated && !(last && write.request->identity);

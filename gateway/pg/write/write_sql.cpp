@@ -264,9 +264,11 @@ class planner : row_writer {
         out_.sql.sql =
             "with fencegate_changed as (" + out_.sql.sql + " returning " + list.sql + ") " +
             split_into_pieces(
-                limit_answer_size("rows, ", "select count(*) as rows, " +
-                                                rows_text(returned_.format, "fencegate_changed", list.names) +
-                                                " as json from fencegate_changed"),
+                limit_answer_size(
+                    "rows, ", "select count(*) as rows, " + join_texts(returned_.format, "fencegate_item", list.names) +
+                                  " as json from " +
+                                  limited_items(row_text(returned_.format, "fencegate_changed", list.names), "text",
+                                                "fencegate_changed", refused_answer)),
                 {"rows"});
         out_.shape = answer_shape::rows;
     }
@@ -276,7 +278,8 @@ class planner : row_writer {
             out_.shape = answer_shape::rows;
             out_.expect_rows = op.expect_rows;
             out_.rows_max = op.rows_max;
-            const auto rows = function_rows(function, op.function, call, *op.rows, returned_.format, true);
+            const auto rows =
+                function_rows(function, op.function, call, *op.rows, returned_.format, true, refused_answer);
             out_.sql.sql = split_into_pieces(limit_answer_size("rows, total, ", rows), {"rows", "total"});
             return;
         }
@@ -288,10 +291,12 @@ class planner : row_writer {
             out_.sql.sql = "select from " + call;
         } else {
             out_.shape = answer_shape::value;
-            const auto text = rows_text(returned_.format, "fencegate_item", {});
             out_.sql.sql = split_into_pieces(
                 limit_answer_size("", function.returns_set
-                                          ? "select " + text + " as json from " + call + " as fencegate_item"
+                                          ? "select " + join_texts(returned_.format, "fencegate_item", {}) +
+                                                " as json from " +
+                                                limited_items(row_text(returned_.format, "fencegate_item", {}), "text",
+                                                              call + " as fencegate_item", refused_answer)
                                           : value_sql(call, returned_.format)),
                 {});
         }
