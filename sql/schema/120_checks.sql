@@ -84,10 +84,19 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$  -- in the form of pg_proc.proconfig
   values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex', 'quote_all_identifiers=off', 'standard_conforming_strings=on', 'transform_null_equals=off', 'DateStyle=iso, mdy',
-                'IntervalStyle=postgres', 'TimeZone=utc'])
+                'IntervalStyle=postgres', 'TimeZone=utc', 'xmlbinary=base64'])
 $$;
 comment on function fencing.check_settings() is
   'The settings with which a resource expression is evaluated: all settings that change the text of an immutable expression, so that no caller''s setting makes one resource look like another. Locks: none.';
+
+create or replace function fencing.check_setting_clauses() returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select string_agg(format('set %s = %s', split_part(x.setting, '=', 1), split_part(x.setting, '=', 2)), ' ' order by x.n)
+    from unnest(fencing.check_settings()) with ordinality as x (setting, n);
+$$;
+comment on function fencing.check_setting_clauses() is 'check_settings() as clauses of create function and alter function. Locks: none.';
 
 create or replace function fencing.create_check_function(check_function name, row_expression text, by_row boolean) returns void
 language plpgsql
@@ -95,8 +104,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   execute format('create function fencing.%I() returns trigger language plpgsql %s as %L', check_function,
-                 (select string_agg(format('set %s = %s', split_part(x.setting, '=', 1), split_part(x.setting, '=', 2)), ' ' order by x.n)
-                    from unnest(fencing.check_settings()) with ordinality as x (setting, n)),
+                 fencing.check_setting_clauses(),
                  fencing.check_body(row_expression, by_row));
   perform fencing.revoke_from_others('function', p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
      from pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proname = check_function;

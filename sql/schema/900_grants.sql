@@ -23,7 +23,8 @@ delete from fencing.installed_function;
 insert into fencing.installed_function select * from fencing.function_digests();
 -- Exposed tables and functions stay as they are: their privileges are on the application's own objects.
 
--- Checks that an earlier version created evaluate the expression with the owner's rights, so they are created again. Where that fails the old check stays, and guard_faults() names it.
+-- Checks that an earlier version created evaluate the expression with the owner's rights, so they are created again. Where that fails the old check stays, and guard_faults() names it. Those that have fewer settings get them,
+-- which waits for no writer.
 do $$
 declare
   item record;
@@ -37,6 +38,12 @@ begin
     exception when others then
       raise warning 'fencing: % keeps the checks of an earlier version: %', item.relation, sqlerrm;
     end;
+  end loop;
+  for item in
+    select p.check_function from fencing.protected p join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function
+     where not f.prosecdef and f.proconfig is distinct from fencing.check_settings()
+  loop
+    execute format('alter function fencing.%I() reset all %s', item.check_function, fencing.check_setting_clauses());
   end loop;
 end
 $$;

@@ -210,13 +210,16 @@ def test_check_refuses_despite_forged_setting(owner, logins):
 DEFAULTS = """alter default privileges {0} grant all on {1} to {2}"""
 
 
-@pytest.mark.parametrize("type, value, setting", [("float8", "1.25", "extra_float_digits = -14"), ("real", "1.1", "extra_float_digits = -5"), ("bytea", "'\\x41'", "bytea_output = escape")])
-def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, type, value, setting):
-    owner.run(f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || md5(k::text)$$)")
-    owner.run(f"""select fencing.enter('k/' || md5(({value}::{type})::text), 5); insert into keyed values ({value}, 1)""")
+@pytest.mark.parametrize("type, value, setting, text", [
+    ("float8", "1.25", "extra_float_digits = -14", "{}::text"), ("real", "1.1", "extra_float_digits = -5", "{}::text"), ("bytea", "'\\x41'", "bytea_output = escape", "{}::text"),
+    ("bytea", "'\\xdeadbeef'", "xmlbinary = hex", "xmlelement(name a, {})::text")])
+def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, type, value, setting, text):
+    of_row, of_value = text.format("k"), text.format(f"{value}::{type}")
+    owner.run(f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || md5({of_row})$$)")
+    owner.run(f"""select fencing.enter('k/' || md5({of_value}), 5); insert into keyed values ({value}, 1)""")
     app = logins(autocommit=False)
     app.run(f"set {setting}")
-    app.run(f"select fencing.enter('k/' || md5(({value}::{type})::text), 6)")
+    app.run(f"select fencing.enter('k/' || md5({of_value}), 6)")
     assert app.sqlstate("update keyed set v = 666") == "FG403"
 
 
