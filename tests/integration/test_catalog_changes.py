@@ -118,7 +118,7 @@ def test_catalogue_killed_listener_is_replaced(stack: Stack, api: Api, name: str
     eventually(lambda: table_status(api, name) == 200, 5, goal="the table is served")
 
 
-def test_catalogue_notifications_without_end_are_read_ten_times_a_second_at_most(stack: Stack, api: Api, name: str) -> None:
+def test_catalogue_endless_notifications_read_ten_times_a_second(stack: Stack, api: Api, name: str) -> None:
     def scans() -> int:
         ((count,),) = stack.query("select seq_scan + coalesce(idx_scan, 0) from pg_stat_user_tables where relid = 'fencing.exposed'::regclass")
         return int(count)

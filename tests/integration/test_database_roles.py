@@ -124,7 +124,7 @@ def test_reads_show_the_rows_of_the_caller(callers: dict[str, Api]) -> None:
     callers["anna"].must_release(held)
 
 
-def test_what_a_policy_keeps_of_a_caller_ends_with_the_transaction(cluster: Cluster, callers: dict[str, Api]) -> None:
+def test_what_policy_keeps_of_caller_ends_with_transaction(cluster: Cluster, callers: dict[str, Api]) -> None:
     """A helper of the policy that looks the caller up once and keeps it in a setting of the session."""
     cluster.stack.query("""create function tenant() returns text language plpgsql as $$ begin
                        if coalesce(current_setting('app.tenant', true), '') = '' then
