@@ -121,6 +121,7 @@ class round_attempt final : public reply_target, public std::enable_shared_from_
     bool repeat();
     /// Prevents further TOP-UPs, for the hold was released.
     void disable_top_ups() { *may_top_up_ = false; }
+    bool may_top_up() const { return *may_top_up_; }
     /// Makes the lease count on the nodes that have it without counting it (UPGRADE). `then` gets whether a majority
     /// counts it now; it is called once, at the end of a step.
     void upgrade(std::function<void(bool)> then);

@@ -154,7 +154,7 @@ bool core::upgrade(round_attempt& uncounted, round_continuation then) {
     if (!is_valid()) return false;
     uncounted.upgrade([this, is_valid, &uncounted, then = std::move(then)](bool enough) {
         // The old validity is tested last: while it lasts nobody else can have been granted the resources.
-        if (!enough || !is_valid()) return then(uncounted);
+        if (!enough || !is_valid() || !uncounted.may_top_up()) return then(uncounted);
         start_round(uncounted.kind(), uncounted.call(), uncounted.claims(), false, then);
     });
     return true;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,10 +45,11 @@ class core_of_five_nodes : public testing::Test {
     /// Performs a step and the actions that follow from it, until there are none.
     template <class Input>
     void step(Input what) {
-        perform(core_->step(core_input(std::move(what)), {now_, {}, {}}));
+        perform(core_->step(core_input(std::move(what)), clocks()));
         while (core_->needs_flush())
-            perform(core_->step(core_input(input::flush{}), {now_, {}, {}}));
+            perform(core_->step(core_input(input::flush{}), clocks()));
     }
+    step_time clocks() const { return {now_, validity_time(now_.time_since_epoch()), {}}; }
     void perform(std::vector<core_action> actions) {
         for (core_action& a : actions)
             std::visit([this](auto& one) { act(one); }, a);
@@ -82,15 +84,19 @@ class core_of_five_nodes : public testing::Test {
     }
     void act(action::send_batch& a) {
         if (a.kind == command_kind::undo) undone_.set(value_of(a.node));
+        if (a.kind == command_kind::acquire) hint_ = std::max(hint_, a.items.front().target->call().hint);
+        answer_batch(a);
+    }
+    virtual void answer_batch(const action::send_batch& a) {
+        step(input::batch_answered{a.node, a.connection, a.batch, std::vector(a.items.size(), reply_to(a)), ""});
+    }
+    virtual node_reply reply_to(const action::send_batch& a) {
         node_reply reply;
         reply.status = reply_status::ok;
-        if (a.kind == command_kind::acquire) {
-            const fencing_token hint = a.items.front().target->call().hint;
-            hint_ = std::max(hint_, hint);
-            reply = replies_[value_of(a.node)];
-            if (reply.value == 0) reply.value = value_of(hint);
-        }
-        step(input::batch_answered{a.node, a.connection, a.batch, std::vector(a.items.size(), reply), ""});
+        if (a.kind != command_kind::acquire) return reply;
+        reply = replies_[value_of(a.node)];
+        if (reply.value == 0) reply.value = value_of(a.items.front().target->call().hint);
+        return reply;
     }
     void act(action::ask_register& a) {
         register_response response = record_;
@@ -101,6 +107,7 @@ class core_of_five_nodes : public testing::Test {
         step(input::register_answered{a.request, std::move(response)});
     }
     void act(action::answer& a) {
+        answers_.insert_or_assign(a.call, a.result);
         if (auto* granted = std::get_if<result<lease>>(&a.result)) lease_ = std::move(*granted);
         if (auto* announced = std::get_if<result<floor_announcement>>(&a.result)) outcome_ = std::move(*announced);
     }
@@ -115,11 +122,14 @@ class core_of_five_nodes : public testing::Test {
         replies_[n].status = status;
         replies_[n].value = value;
     }
-    bool acquire() {
+    static acquire_request make_request(milliseconds ttl = 1s) {
         acquire_request request;
         request.resources = {resource_name::parse("r").value()};
         request.holder.principal = "p";
-        request.ttl = 1s;
+        request.ttl = ttl;
+        return request;
+    }
+    bool acquire(acquire_request request = make_request()) {
         lease_.reset();
         step(input::acquire{call_id{++calls_}, std::move(request)});
         return lease_ && lease_->has_value();
@@ -151,6 +161,7 @@ class core_of_five_nodes : public testing::Test {
     fencing_token hint_{};  ///< The highest that was sent.
     std::optional<result<lease>> lease_;
     std::optional<result<floor_announcement>> outcome_;
+    std::unordered_map<call_id, call_result> answers_;
     std::uint64_t calls_ = 0;
 };
 

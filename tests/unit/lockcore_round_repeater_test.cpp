@@ -1,4 +1,4 @@
-// Which rounds are repeated, and for how long: docs/protocol.md HOLDS. The only node has no connection.
+// Which rounds are repeated, and for how long: docs/protocol.md HOLDS. No node has a connection.
 #include <proto/attempts.hpp>
 
 #include <gtest/gtest.h>
@@ -22,9 +22,10 @@ class no_services final : public authenticator, public random_source, public clu
 
 class round_repeater_test : public testing::Test {
   protected:
-    round_repeater_test() {
-        config_.nodes.push_back({"only", "127.0.0.1", 1, {}, {}, {}});
-        links_.push_back(std::make_unique<node_link>(ctx_, node_index{0}, services_, true));
+    explicit round_repeater_test(std::size_t nodes = 1) {
+        config_.nodes.assign(nodes, {"node", "127.0.0.1", 1, {}, {}, {}});
+        for (std::size_t n = 0; n < nodes; ++n)
+            links_.push_back(std::make_unique<node_link>(ctx_, static_cast<node_index>(n), services_, true));
     }
 
     /// Starts a RELEASE that no node gets. Only its repeater keeps it.
@@ -75,6 +76,24 @@ TEST_F(round_repeater_test, rounds_above_limit_are_not_kept) {
     EXPECT_EQ(kept(), 16'384);
     EXPECT_FALSE(rounds.front().expired()) << "the earliest ones stay";
     EXPECT_TRUE(rounds.back().expired());
+}
+
+class round_repeater_of_five_nodes : public round_repeater_test {
+  protected:
+    round_repeater_of_five_nodes() : round_repeater_test(5) {}
+};
+
+TEST_F(round_repeater_of_five_nodes, round_counts_once_for_the_limit) {
+    round_repeater repeater(1h);
+    const auto first = start_release(repeater);
+    EXPECT_EQ(first.use_count(), 1) << "only the repeater keeps it";
+    std::weak_ptr<round_attempt> last;
+    for (std::size_t n = 1; n < round_repeater::rounds_max; ++n)
+        last = start_release(repeater);
+    EXPECT_FALSE(last.expired());
+    tick(repeater);
+    EXPECT_EQ(first.use_count(), 1);
+    EXPECT_TRUE(start_release(repeater).expired());
 }
 
 }  // namespace
