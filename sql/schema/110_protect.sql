@@ -94,6 +94,7 @@ as $$
     union all select i.indrelid, 'pg_class'::regclass, i.indexrelid from pg_index i where i.indrelid = any ($1)
     union all select p.polrelid, 'pg_policy'::regclass, p.oid from pg_policy p where p.polrelid = any ($1)
     union all select t.tgrelid, 'pg_trigger'::regclass, t.oid from pg_trigger t where t.tgrelid = any ($1) and not t.tgisinternal
+    union all select e.stxrelid, 'pg_statistic_ext'::regclass, e.oid from pg_statistic_ext e where e.stxrelid = any ($1)
   ), used (relation, class, oid, subid) as (
     select d.relation, d.class, d.oid, 0 from dependents d
     union
@@ -105,7 +106,9 @@ as $$
                                union all  -- a domain evaluates its constraints
                                select 'pg_constraint'::regclass, k.oid, 0 from pg_constraint k where u.class = 'pg_type'::regclass and k.contypid = u.oid
                                union all
-                               select 'pg_class'::regclass, t.typrelid, 0 from pg_type t where u.class = 'pg_type'::regclass and t.oid = u.oid) x (class, oid, subid)
+                               select 'pg_class'::regclass, t.typrelid, 0 from pg_type t where u.class = 'pg_type'::regclass and t.oid = u.oid
+                               union all  -- a function may read a view
+                               select 'pg_rewrite'::regclass, w.oid, 0 from pg_rewrite w where u.class = 'pg_class'::regclass and w.ev_class = u.oid) x (class, oid, subid)
      where x.oid >= 16384  -- the server's own objects are below
   )
   select o.relation, i.type || ' ' || i.identity
@@ -113,7 +116,7 @@ as $$
          cross join lateral pg_identify_object(o.class, o.oid, 0) i;
 $$;
 comment on function fencing.code_objects(oid[]) is
-  'The functions, operators and types, except PostgreSQL''s own, whose code runs where one of these tables is written or views is read: those of the view''s query, or of the table''s constraints, defaults, partition key, indexes, policies and '
+  'The functions, operators and types, except PostgreSQL''s own, whose code runs where one of these tables is written or views is read: those of the view''s query, or of the table''s constraints, defaults, partition key, indexes, extended statistics, policies and '
   'triggers, and those of its columns'' types and of functions as far as PostgreSQL records what they use. Each as kind and identity. Locks: none.';
 
 create or replace function fencing.code_relations(relations oid[]) returns table (root oid, relation oid)
@@ -238,31 +241,31 @@ comment on function fencing.require_resource_expression(regclass, text) is
   'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns and is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
   'Returns those objects, and the expression over a row called fencing_row. Locks: the table, access share.';
 
-create or replace function fencing.changed_relations(relations oid[]) returns table (root oid, relation oid)
+create or replace function fencing.changed_relations(relations oid[]) returns setof oid
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  with recursive reached (root, oid) as (
-    select c.oid, c.oid from pg_class c where c.oid = any ($1)
+  with recursive reached (oid) as (
+    select c.oid from pg_class c where c.oid = any ($1)
     union
-    select r.root, c.oid
+    select c.oid
       from reached r
            cross join lateral (select i.inhrelid from pg_inherits i where i.inhparent = r.oid
                                union all
                                select k.conrelid from pg_constraint k where k.confrelid = r.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
                                union all
                                select d.refobjid
-                                 from pg_rewrite w join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
-                                where w.ev_class = r.oid and (w.ev_type <> '1' or pg_relation_is_updatable(r.oid, false) <> 0)) x (oid)
+                                 from pg_rewrite w join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass join pg_class v on v.oid = d.refobjid
+                                where w.ev_class = r.oid and (w.ev_type <> '1' or v.relkind = 'v' or pg_relation_is_updatable(r.oid, false) <> 0)) x (oid)
            join pg_class c on c.oid = x.oid and c.oid >= 16384 and c.relkind in ('r', 'p', 'v', 'f')
   )
   select * from reached;
 $$;
 comment on function fencing.changed_relations(oid[]) is
-  'These relations, and with each those in which a change of it may change rows, so that their triggers run: its partitions, tables whose foreign key has an action, what its rules name, and what a view shows that can be written; and from '
-  'each of them on. What functions change is not among them. Locks: none.';
+  'These relations, and those in which a change of them may change rows, so that their triggers run: partitions and other children, tables whose foreign key has an action, what rules name, views below a view, and what a view shows that '
+  'can be written; and from each of them on. What functions change is not among them. Locks: none.';
 
-create or replace function fencing.code_rights(relation regclass) returns table (target regclass, privilege text, grantee text)
+create or replace function fencing.code_rights(relations oid[]) returns table (target regclass, privilege text, grantee text)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -270,29 +273,29 @@ as $$
     from pg_class c
     cross join lateral (select * from aclexplode(c.relacl)
                         union all select x.* from pg_attribute b cross join aclexplode(b.attacl) x where b.attrelid = c.oid) a
-   where c.oid in (select r.relation from fencing.changed_relations(array[$1::oid]) r) and a.privilege_type in ('TRIGGER', 'REFERENCES') and a.grantee <> c.relowner;
+   where c.oid = any ($1) and a.privilege_type in ('TRIGGER', 'REFERENCES') and a.grantee <> c.relowner;
 $$;
-comment on function fencing.code_rights(regclass) is
-  'The roles other than the owner that have TRIGGER or REFERENCES on one of the changed_relations() of the table or view. Triggers on them, and on tables that a foreign key''s action reaches, run with the rights of the writing role, '
-  'and a gateway''s role may lower fences. Locks: none.';
+comment on function fencing.code_rights(oid[]) is
+  'The roles other than the owner that have TRIGGER or REFERENCES on one of the relations. Triggers on the changed_relations() of a table run with the rights of the writing role, and a gateway''s role may lower fences. Locks: none.';
 
 create or replace function fencing.take_code_rights(relation regclass) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  reached constant oid[] := array(select r.oid from fencing.changed_relations(array[relation::oid]) r (oid) join pg_class c on c.oid = r.oid join pg_class root on root.oid = relation and root.relowner = c.relowner);
   item record;
 begin
-  for item in
-    select r.* from fencing.code_rights(relation) r
-      join pg_class c on c.oid = r.target join pg_class root on root.oid = relation and root.relowner = c.relowner
-  loop
+  for item in select * from fencing.code_rights(reached) loop
     execute format('revoke %s on %s from %s cascade', item.privilege, item.target, item.grantee);
     raise notice 'fencing: the privilege % on % was revoked from %, who could run code with the rights of the writing role', item.privilege, item.target, item.grantee;
   end loop;
+  for item in select * from fencing.code_rights(reached) loop
+    raise warning 'fencing: % keeps the privilege % on %, which another role than the owner has granted and has to revoke', item.grantee, item.privilege, item.target;
+  end loop;
 end
 $$;
-comment on function fencing.take_code_rights(regclass) is 'Revokes the privileges that code_rights() returns, on relations of the same owner. Locks: none.';
+comment on function fencing.take_code_rights(regclass) is 'Revokes TRIGGER and REFERENCES from all but the owner on the changed_relations() of the same owner. Triggers that they have created stay. Locks: none.';
 
 create or replace function fencing.remove_checks(relation regclass) returns void
 language plpgsql

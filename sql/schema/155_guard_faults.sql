@@ -8,7 +8,12 @@ as $$
   with roots as materialized (
     select p.relation::oid as oid from fencing.protected p union select e.relation from fencing.exposed e where e.relation is not null
   ), changed as materialized (
-    select distinct c.relation from fencing.changed_relations(array(select oid from roots)) c
+    select c.oid from fencing.changed_relations(array(select oid from roots)) c (oid)
+  ), linked as materialized (  -- by foreign keys, in both directions
+    select k.conname, k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r') as acts, p.oid::regclass as relation, f.oid::regclass as other,
+           f.relowner <> p.relowner and fencing.foreign_owner('relation ' || f.oid::regclass, p.oid::regclass) is not null as is_foreign
+      from pg_constraint k join pg_class p on p.oid in (k.confrelid, k.conrelid) join pg_class f on f.oid = case p.oid when k.confrelid then k.conrelid else k.confrelid end
+     where k.contype = 'f' and p.oid in (select oid from changed)
   ), expected as materialized (
     select * from fencing.expected_privileges()
   ), granted as materialized (
@@ -21,7 +26,7 @@ as $$
    where fencing.foreign_owner(o.object, p.relation) is not null
   union
   select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, o.owner)
-    from fencing.code_of_others(array(select oid from roots union select relation from changed)) o
+    from fencing.code_of_others(array(select oid from changed union select other from linked)) o
   union
   select format('%s %s: %s has the privilege %s, which is for nobody but the owner; fencegate migrate takes it', g.kind, g.object, g.role, g.privilege)
     from (select * from granted except select * from expected) g
@@ -44,12 +49,15 @@ as $$
      and (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::regprocedure and e.evtevent = x.event and e.evttags is not distinct from x.tags) is not true
   union
   select format('%s: %s has the privilege %s, and could run code with the rights of the writing role; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
-    from roots g cross join fencing.code_rights(g.oid) r
+    from fencing.code_rights(array(select oid from changed)) r
   union
-  select format('%s: %s belongs to another role, whose triggers run with the rights of the role that changes a key: its constraint %s has an action', p.oid::regclass, f.oid::regclass, k.conname)
-    from pg_class p join pg_constraint k on k.confrelid = p.oid and k.contype = 'f' and (k.confdeltype not in ('a', 'r') or k.confupdtype not in ('a', 'r'))
-         join pg_class f on f.oid = k.conrelid and f.relowner <> p.relowner
-   where p.oid in (select relation from changed)
+  select format('%s: relation %s belongs to %s, who could run code with the rights of the writing role', i.inhparent::regclass, i.inhrelid::regclass, f.owner)
+    from pg_inherits i cross join lateral (select fencing.foreign_owner('relation ' || i.inhrelid::regclass, i.inhparent::regclass) as owner offset 0) f
+   where i.inhparent in (select oid from changed) and f.owner is not null
+  union
+  select format(case when l.acts then '%s: %s belongs to another role, whose triggers run with the rights of the role that changes a key: its constraint %s has an action'
+                     else '%s: %s belongs to another role, whose code could run with the rights of the role that changes a row: the constraint %s links them' end, l.relation, l.other, l.conname)
+    from linked l where l.is_foreign
   order by 1;
 $$;
 comment on function fencing.guard_faults() is

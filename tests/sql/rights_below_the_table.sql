@@ -39,3 +39,27 @@ select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select fencing.expose_table('public.orders', replace => true);
 select fencing.expose_table('public.shown', operations => '{select,update}', replace => true);
 select * from fencing.guard_faults();
+-- code that a planner or a foreign key runs, views below a view, children
+\connect - test_app
+create function app.rate(n integer) returns integer immutable language sql as 'select n';
+create table app.customers (id integer primary key);
+grant references, select on app.customers to public;
+\connect - postgres
+create table public.bills (id integer primary key, customer integer references app.customers, n integer);
+create statistics public.guessed on (n + app.rate(1)), id from public.bills;
+create view public.rates as select app.rate(1) as n;
+create function public.first_rate() returns integer language sql begin atomic select n from public.rates; end;
+create table public.with_default (id integer primary key, n integer);
+create table public.parent (id integer primary key);
+create table public.child () inherits (public.parent);
+create view public.joined as select b.id, b.n from public.base b join public.line l on l.sku = b.id::text;
+create view public.over as select id, n from public.joined;
+grant trigger on public.joined to test_app;
+select fencing.expose_table('public.with_default');
+select fencing.expose_table('public.parent');
+select fencing.expose_table('public.over');
+alter table public.with_default alter n set default public.first_rate();
+alter table public.child owner to test_app;
+update fencing.exposed set relation = 'public.bills', name = 'bills' where name = 'counted';
+select relacl from pg_class where oid = 'public.joined'::regclass;
+select * from fencing.guard_faults();
