@@ -129,6 +129,11 @@ class core_of_five_nodes : public testing::Test {
         request.ttl = ttl;
         return request;
     }
+    static acquire_request request_of_named_owner(milliseconds ttl = 1s) {
+        acquire_request request = make_request(ttl);
+        request.holder.owner = "me";
+        return request;
+    }
     bool acquire(acquire_request request = make_request()) {
         lease_.reset();
         step(input::acquire{call_id{++calls_}, std::move(request)});

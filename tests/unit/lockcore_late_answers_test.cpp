@@ -36,15 +36,21 @@ class late_answers : public core_with_held_answers {
         set_reply(command_kind::acquire, every_node, make_own(request));
         return start(input::acquire{{}, std::move(request)});
     }
-    static acquire_request of_named_owner(milliseconds ttl) {
-        acquire_request request = make_request(ttl);
-        request.holder.owner = "me";
-        return request;
-    }
     static acquire_request with_key() {
         acquire_request request = make_request();
         request.idempotency_key = "key";
         return request;
+    }
+    /// Starts the call twice: answers within the bound count, later ones do not.
+    template <class Start>
+    void expect_silence_after_bound(command_kind kind, Start start) {
+        hold(kind, late);
+        const call_id timely = start();
+        answer_after(bound_, kind);
+        EXPECT_TRUE(succeeded(timely));
+        const call_id tardy = start();
+        answer_after(bound_ + 1ms, kind);
+        EXPECT_EQ(failure_of(tardy), errc::no_quorum);
     }
     void expect_undone_hold() {
         EXPECT_EQ(count_sent(command_kind::release), 5U);
@@ -100,43 +106,19 @@ TEST_F(late_confirmations, are_silence_after_bound_of_first_acquire) {
 }
 
 TEST_F(late_answers, renewal_answered_after_bound_is_silence) {
-    hold(command_kind::renew, late);
-    const call_id timely = renew(claims_);
-    answer_after(bound_, command_kind::renew);
-    EXPECT_TRUE(succeeded(timely));
-    const call_id tardy = renew(claims_);
-    answer_after(bound_ + 1ms, command_kind::renew);
-    EXPECT_EQ(failure_of(tardy), errc::no_quorum);
+    expect_silence_after_bound(command_kind::renew, [this] { return renew(claims_); });
 }
 
 TEST_F(late_answers, inspection_answered_after_bound_is_silence) {
-    hold(command_kind::inspect, late);
-    const call_id timely = inspect(claims_);
-    answer_after(bound_, command_kind::inspect);
-    EXPECT_TRUE(succeeded(timely));
-    const call_id tardy = inspect(claims_);
-    answer_after(bound_ + 1ms, command_kind::inspect);
-    EXPECT_EQ(failure_of(tardy), errc::no_quorum);
+    expect_silence_after_bound(command_kind::inspect, [this] { return inspect(claims_); });
 }
 
 TEST_F(late_answers, close_answered_after_bound_is_silence) {
-    hold(command_kind::close, late);
-    const call_id timely = close(claims_);
-    answer_after(bound_, command_kind::close);
-    EXPECT_TRUE(succeeded(timely));
-    const call_id tardy = close(claims_);
-    answer_after(bound_ + 1ms, command_kind::close);
-    EXPECT_EQ(failure_of(tardy), errc::no_quorum);
+    expect_silence_after_bound(command_kind::close, [this] { return close(claims_); });
 }
 
 TEST_F(late_answers, hold_answered_after_bound_is_undone) {
-    hold(command_kind::hold, late);
-    const call_id timely = start_repeated(of_named_owner(1s));
-    answer_after(bound_, command_kind::hold);
-    EXPECT_TRUE(succeeded(timely));
-    const call_id tardy = start_repeated(of_named_owner(1s));
-    answer_after(bound_ + 1ms, command_kind::hold);
-    EXPECT_EQ(failure_of(tardy), errc::no_quorum);
+    expect_silence_after_bound(command_kind::hold, [this] { return start_repeated(request_of_named_owner()); });
     expect_undone_hold();
 }
 
@@ -168,7 +150,7 @@ TEST_F(late_answers, renewal_answered_after_ttl_is_lost) {
 
 TEST_F(late_answers, hold_answered_after_ttl_is_undone) {
     hold(command_kind::hold, late);
-    const call_id call = start_repeated(of_named_owner(100ms));
+    const call_id call = start_repeated(request_of_named_owner(100ms));
     answer_after(150ms, command_kind::hold);
     EXPECT_EQ(failure_of(call), errc::no_quorum);
     expect_undone_hold();
@@ -176,7 +158,7 @@ TEST_F(late_answers, hold_answered_after_ttl_is_undone) {
 
 TEST_F(late_answers, hold_of_cancelled_call_is_undone) {
     hold(command_kind::hold, late);
-    const call_id call = start_repeated(of_named_owner(1s));
+    const call_id call = start_repeated(request_of_named_owner());
     step(input::cancel{call});
     EXPECT_FALSE(is_answered(call));
     deliver(command_kind::hold, late);

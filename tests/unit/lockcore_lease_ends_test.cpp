@@ -10,7 +10,7 @@ class lease_ends_test : public core_of_five_nodes {
   protected:
     /// Performs a step, and keeps what follows from it.
     void pass_in(core_input what) {
-        for (core_action& one : core_->step(std::move(what), {now_, {}, {}})) {
+        for (core_action& one : core_->step(std::move(what), clocks())) {
             if (auto* sent = std::get_if<action::send_batch>(&one)) sent_.push_back(std::move(*sent));
             if (auto* answered = std::get_if<action::answer>(&one))
                 answers_[answered->call] = std::move(answered->result);
@@ -40,13 +40,6 @@ class lease_ends_test : public core_of_five_nodes {
     }
     static const lease_call& call_of(const action::send_batch& sent) { return sent.items.front().target->call(); }
 
-    static acquire_request request() {
-        acquire_request r;
-        r.resources = {resource_name::parse("r").value()};
-        r.holder = {"p", "me"};
-        r.ttl = 1s;
-        return r;
-    }
     template <class Result>
     const result<Result>& answer_to(call_id call) const {
         return std::get<result<Result>>(answers_.at(call));
@@ -61,7 +54,7 @@ class release_with_a_waiter : public lease_ends_test {
     release_with_a_waiter() {
         EXPECT_TRUE(acquire());
         held_ = lease_->value().claims;
-        acquire_request waiting = request();
+        acquire_request waiting = request_of_named_owner();
         waiting.wait = 10s;
         call(input::acquire{call_id{100}, std::move(waiting)});
         answer_round(command_kind::acquire, std::vector(5, held()));
@@ -116,7 +109,7 @@ TEST_F(release_with_a_waiter, that_finds_another_lease_of_the_waiter_has_lost_it
 // --- undo
 
 TEST_F(lease_ends_test, undo_of_a_failed_grant_ends_only_its_hold) {
-    call(input::acquire{call_id{1}, request()});
+    call(input::acquire{call_id{1}, request_of_named_owner()});
     answer_round(command_kind::acquire, {ok(8), held(), held(), held(), held()});
     EXPECT_FALSE(answer_to<lease>(call_id{1}));
     ASSERT_EQ(sent_.size(), 1U);
@@ -125,7 +118,7 @@ TEST_F(lease_ends_test, undo_of_a_failed_grant_ends_only_its_hold) {
 }
 
 TEST_F(lease_ends_test, undo_of_a_failed_hold_ends_only_that_hold) {
-    call(input::acquire{call_id{1}, request()});
+    call(input::acquire{call_id{1}, request_of_named_owner()});
     answer_round(command_kind::acquire, std::vector(5, own('a', 9)));
     const hold_id added = call_of(sent_.at(0)).hold;
     answer_round(command_kind::hold, {ok(0), other(reply_status::error), other(reply_status::error),
