@@ -284,14 +284,22 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   reached constant oid[] := array(select r.oid from fencing.changed_relations(array[relation::oid]) r (oid) join pg_class c on c.oid = r.oid join pg_class root on root.oid = relation and root.relowner = c.relowner);
+  found constant jsonb := (select coalesce(jsonb_agg(r), '[]') from fencing.code_rights(reached) r);
   item record;
 begin
   for item in select * from fencing.code_rights(reached) loop
     execute format('revoke %s on %s from %s cascade', item.privilege, item.target, item.grantee);
-    raise notice 'fencing: the privilege % on % was revoked from %, who could run code with the rights of the writing role', item.privilege, item.target, item.grantee;
   end loop;
-  for item in select * from fencing.code_rights(reached) loop
-    raise warning 'fencing: % keeps the privilege % on %, which another role than the owner has granted and has to revoke', item.grantee, item.privilege, item.target;
+  -- Only now, for one revocation may end the grants of another role with it.
+  for item in
+    select f.*, exists (select from fencing.code_rights(array[f.target::oid]) r where (r.privilege, r.grantee) = (f.privilege, f.grantee)) as is_left
+      from jsonb_to_recordset(found) as f (target regclass, privilege text, grantee text)
+  loop
+    if item.is_left then
+      raise warning 'fencing: % keeps the privilege % on %, which another role than the owner has granted and has to revoke', item.grantee, item.privilege, item.target;
+    else
+      raise notice 'fencing: the privilege % on % was revoked from %, who could run code with the rights of the writing role', item.privilege, item.target, item.grantee;
+    end if;
   end loop;
 end
 $$;

@@ -63,3 +63,10 @@ alter table public.child owner to test_app;
 update fencing.exposed set relation = 'public.bills', name = 'bills' where name = 'counted';
 select relacl from pg_class where oid = 'public.joined'::regclass;
 select * from fencing.guard_faults();
+-- a privilege on a column that another role has granted
+grant references on public.inventory to test_auditor with grant option;
+\connect - test_auditor
+grant references (sku) on public.inventory to test_app;
+\connect - postgres
+set client_min_messages = notice;
+select fencing.protect('public.inventory', $$'inventory/' || sku$$);

@@ -15,6 +15,7 @@ constexpr std::size_t sort_keys_max = 64;
 /// Maximum number of names in one list: as many as a table of PostgreSQL can have columns. Each is compared with those
 /// before it.
 constexpr std::size_t names_max = 1'600;
+/// How often one list may name a column: a large value that is repeated in a row takes gigabytes of PostgreSQL's memory.
 constexpr std::ptrdiff_t column_repeats_max = 8;
 /// Longest name of a column in an answer. PostgreSQL cuts longer ones, so that two could become one.
 constexpr std::size_t answer_name_bytes_max = 63;
@@ -230,7 +231,6 @@ class select_reader {
                 throw grammar_fault{"names " + (selected.alias.empty() ? "*" : selected.alias) + " twice"};
             if (selected.alias.size() > answer_name_bytes_max)
                 throw grammar_fault{"gives a column a name of more than 63 bytes: " + selected.alias};
-            // A large value that is repeated in one row would take gigabytes of PostgreSQL's memory.
             if (!selected.embedded &&
                 std::ranges::count(out, selected.column, &selected_column::column) == column_repeats_max)
                 throw grammar_fault{"has " + selected.column + " more than 8 times"};

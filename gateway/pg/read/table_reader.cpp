@@ -80,8 +80,10 @@ class read_run {
             if (failed_sqlstate_ == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
-            // PostgreSQL may also refuse the size itself.
-            if (failed_sqlstate_ == "54000" && std::holds_alternative<table_query>(request_.query)) return too_large();
+            // PostgreSQL may also refuse the size itself, and a function may raise 54000 for a reason of its own.
+            if (failed_sqlstate_ == "54000" && (std::holds_alternative<table_query>(request_.query) ||
+                                                trip.error->message == "requested length too large"))
+                return too_large();
             // Taking the role failed, or a statement in it; earlier steps ran in the gateway's own.
             const auto failed = trip.answers.size();
             const bool in_callers_role = failed + 1 >= read_at_ && failed <= (estimate_at_ ? *estimate_at_ : read_at_);
