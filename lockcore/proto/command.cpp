@@ -50,7 +50,7 @@ bool parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
         case command_kind::acquire:
             out.value = numbers.count();
             if (!numbers.at_end()) out.took_over = numbers.count() == 1;
-            break;
+            return out.value > 0;
         case command_kind::top_up: {
             out.value = numbers.count();
             const std::uint64_t counts = numbers.count();

@@ -177,6 +177,7 @@ void core::reenter_if_held(acquire_call& c) {
 }
 
 void core::reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise) {
+    if (own.token == fencing_token{}) return otherwise();  // only a faulty majority: one node may have none yet
     lease_claims claims;
     claims.attempt_id = own.attempt_id;
     claims.token = own.token;

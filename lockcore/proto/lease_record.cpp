@@ -108,8 +108,10 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     const auto granted_at = to_wall_time(granted_ms);
     if (!granted_at || limit_foreign_time(ttl_ms).count() != ttl_ms || limit_foreign_time(held_ms).count() != held_ms)
         return std::nullopt;
+    if (!has_token) token = out.stamp;
+    if (token > fencing_token_max) return std::nullopt;
     out.attempt_id = *attempt;
-    out.token = fencing_token{has_token ? token : out.stamp};
+    out.token = fencing_token{token};
     out.ttl = milliseconds{ttl_ms};
     out.held = milliseconds{held_ms};
     out.granted_at = *granted_at;

@@ -75,6 +75,9 @@ class connection::link : public std::enable_shared_from_this<link> {
         is_subscribed_ = true;
         enqueue(resp_command().arg("SUBSCRIBE").arg(channel).finish());
     }
+    void ping() {
+        if (is_subscribed_) enqueue(resp_command().arg("PING").finish());
+    }
 
   private:
     /// Sends the command at the end of this loop turn.
@@ -148,6 +151,7 @@ class connection::link : public std::enable_shared_from_this<link> {
         const auto on_read = [self = shared_from_this()](error_code e, std::size_t size) {
             if (!self->owner_) return;
             if (e) return self->fail(e == asio::error::eof ? "the node closed the connection" : e.message());
+            self->owner_->candidates_.clear();  // this address answers: the next attempt resolves the name anew
             self->reader_.add({self->received_.data(), size});
             self->answer_commands();
             if (self->owner_) self->read();
@@ -219,18 +223,24 @@ connection::~connection() {
 
 void connection::open() {
     ++generation_;
-    candidates_.clear();
     error_code not_an_address;
     const auto ip = asio::ip::make_address(address_.host, not_an_address);
     if (!not_an_address) return connect_to({ip, address_.port});
-    resolver_.async_resolve(
-        address_.host, std::to_string(address_.port),
-        [self = shared_from_this(), generation = generation_](error_code e, const tcp::resolver::results_type& found) {
-            if (self->closed_ || generation != self->generation_) return;
-            for (const auto& entry : found)
-                self->candidates_.insert(self->candidates_.begin(), entry.endpoint());
-            self->try_next_address("its host name can't be resolved: " + e.message());
-        });
+    if (!candidates_.empty()) return try_next_address({});
+    awaits_addresses_ = true;
+    if (!std::exchange(is_resolving_, true)) resolve();
+}
+
+void connection::resolve() {
+    resolver_.async_resolve(address_.host, std::to_string(address_.port),
+                            [self = shared_from_this()](error_code e, const tcp::resolver::results_type& found) {
+                                self->is_resolving_ = false;
+                                if (self->closed_) return;
+                                for (const auto& entry : found)
+                                    self->candidates_.insert(self->candidates_.begin(), entry.endpoint());
+                                if (std::exchange(self->awaits_addresses_, false))
+                                    self->try_next_address("its host name can't be resolved: " + e.message());
+                            });
 }
 
 void connection::try_next_address(const std::string& failure_reason) {
@@ -246,7 +256,7 @@ void connection::connect_to(const tcp::endpoint& endpoint) {
 }
 
 void connection::close_link() {
-    resolver_.cancel();
+    awaits_addresses_ = false;
     ++generation_;
     if (const auto closing = std::exchange(link_, nullptr)) closing->close();
 }
@@ -258,6 +268,7 @@ void connection::drop(const std::string& reason) {
 
 void connection::close() {
     closed_ = true;
+    resolver_.cancel();
     close_link();
 }
 
@@ -275,6 +286,10 @@ bool connection::send(std::string_view command, reply_handler on_reply) {
 
 void connection::subscribe(std::string_view channel) {
     if (link_) link_->subscribe(channel);
+}
+
+void connection::ping() {
+    if (link_) link_->ping();
 }
 
 }  // namespace lockcore::redis

@@ -36,7 +36,8 @@ class connection : public std::enable_shared_from_this<connection> {
     connection(boost::asio::io_context& io, const node_address& address, event_handlers handlers);
     ~connection();
 
-    /// Resolves the host name and tries its addresses one after the other.
+    /// Resolves the host name and tries its addresses one after the other. After a drop() it goes on with the addresses
+    /// that were not tried, or with the lookup that is under way, so that each is tried however short the attempts are.
     void open();
     /// Closes the connection and then calls the handler `lost` with the reason.
     void drop(const std::string& reason);
@@ -45,12 +46,15 @@ class connection : public std::enable_shared_from_this<connection> {
 
     /// Sends one command in RESP. Returns false if it was not sent; the handler is not called then.
     bool send(std::string_view command, reply_handler on_reply);
-    /// Subscribes to a channel, whose messages go to the handler `message`. No other command may follow.
+    /// Subscribes to a channel, whose messages go to the handler `message`. Only ping() may follow.
     void subscribe(std::string_view channel);
+    /// Asks for an answer, which goes to the handler `message`. No effect before subscribe().
+    void ping();
 
   private:
     class link;
 
+    void resolve();
     void try_next_address(const std::string& failure_reason);
     void connect_to(const boost::asio::ip::tcp::endpoint& endpoint);
     /// Closes link_, which answers every command in flight with null: at once, or after the running reply handler.
@@ -62,6 +66,7 @@ class connection : public std::enable_shared_from_this<connection> {
     event_handlers handlers_;
     boost::asio::ip::tcp::resolver resolver_;
     std::vector<boost::asio::ip::tcp::endpoint> candidates_;  ///< The addresses not yet tried, in reverse order.
+    bool is_resolving_ = false, awaits_addresses_ = false;
     std::shared_ptr<link> link_;
     std::uint64_t generation_ = 0;
     bool closed_ = false;

@@ -3,18 +3,23 @@
 #include <redis/node_requests.hpp>
 
 #include <optional>
+#include <utility>
 
 namespace lockcore::redis {
 
 release_subscription::release_subscription(boost::asio::io_context& io, const node_address& address,
                                            std::string wake_mark, listener on_lease_end)
-    : address_(address), wake_mark_(std::move(wake_mark)), on_lease_end_(std::move(on_lease_end)), delay_(io) {
+    : address_(address),
+      wake_mark_(std::move(wake_mark)),
+      on_lease_end_(std::move(on_lease_end)),
+      delay_(io),
+      keepalive_(io) {
     connection::event_handlers handlers;
     handlers.connected = [this] { subscribe(); };
     handlers.lost = [this](const std::string&) {
         delay_.expires_after(reconnect_interval);
         delay_.async_wait([self = shared_from_this()](boost::system::error_code e) {
-            if (!e && !self->stopped_) self->connection_->open();
+            if (!e && !self->stopped_) self->open();
         });
     };
     handlers.message = [this](const reply& r) { process_message(r); };
@@ -22,13 +27,33 @@ release_subscription::release_subscription(boost::asio::io_context& io, const no
 }
 
 void release_subscription::start() {
-    connection_->open();
+    open();
+    schedule_keepalive();
 }
 
 void release_subscription::stop() {
     stopped_ = true;
     delay_.cancel();
+    keepalive_.cancel();
     connection_->close();
+}
+
+void release_subscription::open() {
+    is_alive_ = true;
+    connection_->open();
+}
+
+void release_subscription::schedule_keepalive() {
+    keepalive_.expires_after(keepalive_interval);
+    keepalive_.async_wait([self = shared_from_this()](boost::system::error_code e) {
+        if (e || self->stopped_) return;
+        if (std::exchange(self->is_alive_, false)) {
+            self->connection_->ping();
+        } else {
+            self->connection_->drop("does not answer");
+        }
+        self->schedule_keepalive();
+    });
 }
 
 void release_subscription::subscribe() {
@@ -41,6 +66,7 @@ void release_subscription::subscribe() {
 }
 
 void release_subscription::process_message(const reply& r) {
+    is_alive_ = true;
     if (r.is_error()) return connection_->drop(r.text);
     if (const auto end = parse_lease_end(r)) on_lease_end_(end->ended, end->resource);
 }

@@ -12,7 +12,8 @@
 namespace lockcore::redis {
 
 /// Subscribes to one node's lease-end messages for one shard: one connection and one channel for all resources
-/// (release.lua). A lost message delays a waiter by wait_queue::retry_delay_max at most.
+/// (release.lua). A lost message delays a waiter by wait_queue::retry_delay_max at most. The server has nothing to send
+/// while no lease ends, so it is asked for an answer each keepalive_interval; without one the connection is opened anew.
 ///
 /// Threads:  the thread of `io`.
 /// Lifetime: by shared_ptr; stop() before the io_context ends.
@@ -28,17 +29,21 @@ class release_subscription : public std::enable_shared_from_this<release_subscri
     void stop();
 
     static constexpr milliseconds reconnect_interval{1'000};
+    static constexpr milliseconds keepalive_interval{5'000};
 
   private:
+    void open();
     void subscribe();
     void process_message(const reply& r);
+    void schedule_keepalive();
 
     const node_address& address_;
     std::string wake_mark_;
     listener on_lease_end_;
     std::shared_ptr<connection> connection_;
-    boost::asio::steady_timer delay_;
+    boost::asio::steady_timer delay_, keepalive_;
     bool stopped_ = false;
+    bool is_alive_ = false;  ///< The server sent something, or the connection was begun, after the last question.
 };
 
 }  // namespace lockcore::redis

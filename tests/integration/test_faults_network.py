@@ -205,6 +205,21 @@ def test_messages_sent_byte_by_byte_are_all_understood(cluster: Cluster, gates: 
     expect_recovery(gates, module_gateway, resource, answer.json()["fencing_token"])
 
 
+def test_silent_subscription_is_opened_again_and_others_stay(cluster: Cluster, gates: Gates, module_gateway: Gateway) -> None:
+    """A network that loses everything without a reset, as a firewall that forgot the connection, ends no socket. The subscription to
+    ends of leases, on which nothing arrives for hours otherwise, notices it; subscriptions to nodes that answer stay."""
+    def subscribers(number: int) -> set[str]:
+        return {client["id"] for client in cluster.clients()[number].client_list(_type="pubsub")}
+
+    before = eventually(lambda: all(found := [subscribers(number) for number in range(5)]) and found, goal="each node has a subscription")
+    gates[0].replies.stalled = True
+    eventually(lambda: before[0] - subscribers(0), 15, goal="the silent subscription ends")
+    assert [before[number] - subscribers(number) for number in range(1, 5)] == [set()] * 4
+    gates.clear_faults()
+    eventually(lambda: len(subscribers(0)) == len(before[0]), 15, goal="it is opened again")
+    module_gateway.wait_until_all_vote(15)
+
+
 def test_node_flapping_causes_neither_errors_nor_waits(
         cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]) -> None:
     """One node is reachable for 100 ms and unreachable for 100 ms in turn. No call fails, and 99 % take less than the node timeout."""

@@ -156,7 +156,8 @@ TEST(parse_reply, number_that_is_too_long_is_an_error) {
 }
 
 // Only the complete text of a script is an answer; a part of another text must not be read as a token.
-TEST(parse_reply, negative_counter_or_trailing_text_is_an_error) {
+TEST(parse_reply, counter_below_one_or_trailing_text_is_an_error) {
+    EXPECT_EQ(parse_reply(kind::acquire, "0 0").status, status::error) << "INCR does not answer 0";
     EXPECT_EQ(parse_reply(kind::acquire, "0 -5").status, status::error);
     EXPECT_EQ(parse_reply(kind::top_up, "0 5 1x").status, status::error);
     EXPECT_EQ(parse_reply(kind::top_up, "0 5 1 1").status, status::error);

@@ -20,10 +20,11 @@ class late_answers : public core_with_held_answers {
     }
     /// Returns the holder's own lease, which a node answers to this request. It has an idempotency key if the request
     /// has one.
-    static node_reply make_own(const acquire_request& request) {
+    static node_reply make_own(const acquire_request& request, fencing_token token = fencing_token{7}) {
         lease_record record;
         record.attempt_id = nonce::from_bits(8, 8);
-        record.token = fencing_token{7};
+        record.stamp = 9;
+        record.token = token;
         record.holder = request.holder;
         const idempotency_digest key = make_idempotency_digest(request);
         if (!key.empty()) record.keys = key.text + ':' + std::string(hold_id::of_grant(record.attempt_id).str());
@@ -32,8 +33,8 @@ class late_answers : public core_with_held_answers {
         return reply;
     }
     /// Starts a request for a lease that its holder has already, which the nodes answer.
-    call_id start_repeated(acquire_request request) {
-        set_reply(command_kind::acquire, every_node, make_own(request));
+    call_id start_repeated(acquire_request request, fencing_token token = fencing_token{7}) {
+        set_reply(command_kind::acquire, every_node, make_own(request, token));
         return start(input::acquire{{}, std::move(request)});
     }
     static acquire_request with_key() {
@@ -174,6 +175,12 @@ TEST_F(late_answers, repeated_request_without_validity_left_is_refused) {
     live.remaining = 1ms;
     set_reply(command_kind::inspect, every_node, live);
     EXPECT_EQ(failure_of(start_repeated(with_key())), errc::resource_locked);
+}
+
+// TOP-UP writes a lease without a token, on one node at a time; all of them have none only if they are faulty.
+TEST_F(late_answers, own_lease_without_a_token_is_not_given_again) {
+    EXPECT_EQ(failure_of(start_repeated(request_of_named_owner(), fencing_token{})), errc::resource_locked);
+    EXPECT_EQ(count_sent(command_kind::hold), 0U);
 }
 
 // --- RELEASE that a node may not have run
