@@ -189,6 +189,15 @@ def test_upgrade_keeps_configuration_and_running_gateways(root: Root, ports: dic
     assert root.property(UNITS[0], "NeedDaemonReload") == "no"
 
 
+def test_upgrade_leaves_a_stopped_gateway_stopped(root: Root, ports: dict[str, int], next_package: Path) -> None:
+    """An operator who has stopped every gateway, as before a restore, may upgrade meanwhile."""
+    root.run("systemctl", "stop", UNITS[0])
+    root.install(next_package)
+    assert root.property(UNITS[0], "ActiveState") == "inactive"
+    assert root.property(UNITS[1], "ActiveState") == "active"
+    root.run("systemctl", "start", UNITS[0])
+
+
 def test_remove_stops_gateways_and_purge_leaves_only_keys(root: Root, ports: dict[str, int]) -> None:
     root.run("dpkg", "--remove", "fencegate")
     for unit, port in ports.items():
