@@ -64,9 +64,8 @@ TEST(lease_record, has_stamp_and_token_where_they_differ) {
         EXPECT_EQ(r->renewals, 0U) << word;
         EXPECT_EQ(r->ttl, 10ms) << word;
     }
-    for (const char* word :
-         {"", ":", "7:", ":7", "7:5:3", "7:x", "x:7", "-7:5", "7:-5", "7 :5", "7:99999999999999999999",
-          "9007199254740992", "7:9007199254740992"})
+    for (const char* word : {"", ":", "7:", ":7", "7:5:3", "7:x", "x:7", "-7:5", "7:-5", "7 :5",
+                             "7:99999999999999999999", "9007199254740992", "7:9007199254740992"})
         EXPECT_FALSE(lease_record::parse(a_nonce + ' ' + word + rest)) << word;
 }
 
