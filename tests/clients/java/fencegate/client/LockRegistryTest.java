@@ -14,6 +14,7 @@ import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Lock;
 import org.junit.Rule;
 import org.junit.Test;
@@ -81,6 +82,19 @@ public final class LockRegistryTest {
         waiting.interrupt();
         assertTrue(interrupted.get(5, TimeUnit.SECONDS));
         held.unlock();
+    }
+
+    @Test
+    public void registry_lock_that_fails_keeps_interrupt() {
+        AtomicInteger credentials = new AtomicInteger();
+        FencegateClient failing = FencegateClient.builder(Rig.GATEWAYS.get(0)).bearer(() -> {
+            if (credentials.getAndIncrement() > 0) throw new IllegalStateException("of the test");
+            Thread.currentThread().interrupt(); // while the lock is acquired
+            return Rig.property("key.worker");
+        }).build();
+        Lock lock = new FencegateLockRegistry(failing, "locks/", Duration.ofSeconds(2)).obtain(key);
+        assertThrows(FencegateException.class, lock::lock);
+        assertTrue(Thread.interrupted());
     }
 
     @Test

@@ -2,6 +2,8 @@ package fencegate.client;
 
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNotSame;
+import static org.junit.Assert.assertSame;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
@@ -10,6 +12,13 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.SimpleLock;
 import org.junit.Rule;
@@ -78,6 +87,51 @@ public final class ShedLockTest {
         Rig.revoke("jobs/" + name);
         Rig.eventually("the loss is noticed", () -> !lease.isValid());
         assertEquals(Optional.empty(), lock.extend(Duration.ofSeconds(1), Duration.ZERO));
+    }
+
+    @Test
+    public void shedlock_current_lease_is_that_of_outer_lock_again() throws Exception {
+        SimpleLock outer = provider.lock(times(10_000, 0)).orElseThrow();
+        Lease outerLease = FencegateLockProvider.currentLease().orElseThrow();
+        LockConfiguration nested = new LockConfiguration(Instant.now(), name + "/nested", Duration.ofSeconds(10), Duration.ZERO);
+        SimpleLock inner = provider.lock(nested).orElseThrow();
+        assertNotSame(outerLease, FencegateLockProvider.currentLease().orElseThrow());
+        inner.unlock();
+        assertSame(outerLease, FencegateLockProvider.currentLease().orElseThrow());
+        SimpleLock ofOther = provider.lock(nested).orElseThrow();
+        CompletableFuture.runAsync(ofOther::unlock).get(10, TimeUnit.SECONDS);
+        assertSame("unlocked by another thread", outerLease, FencegateLockProvider.currentLease().orElseThrow());
+        SimpleLock last = provider.lock(nested).orElseThrow();
+        Lease lastLease = FencegateLockProvider.currentLease().orElseThrow();
+        outer.unlock();
+        assertSame(lastLease, FencegateLockProvider.currentLease().orElseThrow());
+        last.unlock();
+        assertEquals(Optional.empty(), FencegateLockProvider.currentLease());
+    }
+
+    @Test
+    public void shedlock_release_that_fails_later_is_logged() throws Exception {
+        CountDownLatch logged = new CountDownLatch(1);
+        Logger logger = Logger.getLogger(Lease.class.getName());
+        Handler handler = new Handler() {
+            @Override
+            public void publish(LogRecord entry) {
+                if (entry.getLevel() == Level.WARNING) logged.countDown();
+            }
+
+            @Override
+            public void flush() {}
+
+            @Override
+            public void close() {}
+        };
+        logger.addHandler(handler);
+        try (FakeGateway gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(5_000, 5_000) : FakeGateway.problem(403, "forbidden"))) {
+            new FencegateLockProvider(gateway.client(), "", Duration.ofSeconds(5)).lock(times(10_000, 200)).orElseThrow().unlock();
+            assertTrue(logged.await(5, TimeUnit.SECONDS));
+        } finally {
+            logger.removeHandler(handler);
+        }
     }
 
     @Test

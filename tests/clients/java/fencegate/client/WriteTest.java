@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
 import org.junit.Rule;
 import org.junit.Test;
 import org.junit.rules.Timeout;
@@ -72,6 +73,18 @@ public final class WriteTest {
         assertEquals(Optional.empty(), client.write(Write.under(first, Rig.sell(sku))).sealed());
         first.close();
         assertEquals(8, Rig.stock(sku));
+    }
+
+    @Test
+    public void write_of_large_rows_is_replayed_without_them() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
+            Write write = Write.under(lease, Operation.update("inventory").where("sku", sku).set("note", "x".repeat(70_000))).returningRows();
+            WriteResult first = client.write(write);
+            WriteResult second = client.write(write);
+            assertEquals(List.of(false, false, true, true), List.of(first.replayed(), first.rowsLeftOut(), second.replayed(), second.rowsLeftOut()));
+            assertEquals(List.of(1, 0), List.of(first.results().get(0).rows().size(), second.results().get(0).rows().size()));
+            assertFalse(client.write(Write.under(lease, Rig.sell(sku))).rowsLeftOut());
+        }
     }
 
     @Test
@@ -149,7 +162,9 @@ public final class WriteTest {
 
     @Test
     public void fence_enter_with_sealed_token_is_stale() throws Exception {
-        Lease lease = client.acquire(resource, Rig.ttl(5_000));
+        Lease lease = client.acquire(resource, Rig.ttl(10_000));
+        CountDownLatch lost = new CountDownLatch(1);
+        lease.onLoss(lost::countDown);
         try (Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
             connection.setAutoCommit(false);
             statement.execute("select fencing.enter('" + resource + "', " + (lease.fencingToken() + 1) + ")");
@@ -160,7 +175,11 @@ public final class WriteTest {
         }
         StaleFencingTokenException refused = assertThrows(StaleFencingTokenException.class, () -> client.write(Write.under(lease, Rig.sell(sku))));
         assertEquals(Optional.of(lease.fencingToken() + 1), refused.problem().orElseThrow().number("last_fencing_token"));
-        lease.close();
+        assertTrue("it counts as lost", !lease.isValid() && lost.getCount() == 0);
+        assertEquals("until it is released", Optional.empty(), client.tryAcquire(resource, Rig.ttl(5_000)));
+        assertThrows(LeaseLostException.class, lease::close);
+        assertThrows(LeaseLostException.class, lease::close);
+        client.acquire(resource, Rig.ttl(5_000)).close();
     }
 
     @Test

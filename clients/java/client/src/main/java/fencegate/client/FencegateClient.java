@@ -93,9 +93,10 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes the source of the credential, for tokens that change; it is called for each request.
+         * Changes the source of the credential, for tokens that change; it is called for each request. If it throws, the call fails with a FencegateException that has
+         * the cause; a renewal is tried again while the lease is valid.
          *
-         * @param credential gives an API key or a JSON Web Token
+         * @param credential gives an API key or a JSON Web Token; it should return soon, because no time limit of the client applies to it
          * @return this builder
          */
         public Builder bearer(Supplier<String> credential) {
@@ -197,6 +198,7 @@ public final class FencegateClient {
      * @param options how the lease is acquired and kept
      * @return the lease, which the caller releases
      * @throws ResourceLockedException if another lease holds the resource for all of the time to wait
+     * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
      * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
      */
@@ -211,6 +213,7 @@ public final class FencegateClient {
      * @param options how the lease is acquired and kept
      * @return the lease, which the caller releases
      * @throws ResourceLockedException if other leases hold a resource for all of the time to wait
+     * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
      * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
      */
@@ -222,11 +225,17 @@ public final class FencegateClient {
         if (options.fenceOnGrant()) body.put("fence_on_grant", true);
         String key = UUID.randomUUID().toString();
         long giveUpAt = System.nanoTime() + options.waitTime().toNanos();
+        long repeatUntil = giveUpAt + retryFor.toNanos();
         for (int attempt = 0;; attempt++) {
             Duration wait = Duration.ofMillis(Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - System.nanoTime()))));
             body.put("wait_ms", wait.toMillis());
             try {
-                return new Lease(this, call("POST", "/v1/leases", body, key, wait), options.renewing());
+                Lease lease = new Lease(this, call("POST", "/v1/leases", body, key, wait), options.renewing());
+                lease.requireValid();
+                return lease;
+            } catch (LeaseLostException e) { // the grant was too late; with the key a repeat gets the same lease, or a new one
+                if (Transport.isOver(repeatUntil)) throw e;
+                Transport.pauseBefore(attempt, repeatUntil);
             } catch (ResourceLockedException e) {
                 if (Transport.isOver(giveUpAt)) throw e;
                 maxWaitMs = e.problem().flatMap(problem -> problem.number("max_wait_ms")).orElse(0L);
@@ -246,6 +255,7 @@ public final class FencegateClient {
      * @param resource its name
      * @param options how the lease is acquired and kept
      * @return empty if another lease holds the resource
+     * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
      * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
      */
@@ -298,16 +308,27 @@ public final class FencegateClient {
      *
      * @param write the write
      * @return its results
-     * @throws StaleFencingTokenException if a newer holder has written; nothing was changed
+     * @throws StaleFencingTokenException if a newer holder has written; nothing was changed, and the lease counts as lost
      * @throws LeaseLostException if the lease is over; nothing was changed
      * @throws OutcomeUnknownException if the outcome could not be found out in time; it has the idempotency key
      * @throws FencegateException if the write is refused or fails; nothing was changed
      * @throws InterruptedException if this thread is interrupted; the outcome is then unknown
      */
     public WriteResult write(Write write) throws InterruptedException {
-        WriteResult result = apply(write);
-        if (write.releasesHold()) write.lease().markReleased(); // also if other holds remain: releasing it again would end one of those
-        return result;
+        Lease lease = write.lease();
+        if (lease == null) return apply(write);
+        boolean applied = false;
+        if (write.releasesHold()) lease.beginReleasingWrite();
+        try {
+            WriteResult result = apply(write);
+            applied = true;
+            return result;
+        } catch (LeaseLostException | StaleFencingTokenException e) {
+            lease.loseAfter(e);
+            throw e;
+        } finally {
+            if (write.releasesHold()) lease.endReleasingWrite(applied); // also if other holds remain: releasing it again would end one of those
+        }
     }
 
     private WriteResult apply(Write write) throws InterruptedException {
@@ -374,7 +395,7 @@ public final class FencegateClient {
         try {
             return WriteResult.of(transport.call(call, System.nanoTime() + answerWithin.toNanos()));
         } catch (FencegateException e) {
-            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(), Optional.empty(), true);
+            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(), Optional.empty(), true, false);
         }
     }
 

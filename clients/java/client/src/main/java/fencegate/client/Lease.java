@@ -6,6 +6,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -17,6 +18,8 @@ import java.util.concurrent.TimeUnit;
 public final class Lease implements AutoCloseable {
     private static final Logger LOG = System.getLogger(Lease.class.getName());
     private static final int RENEWALS_PER_TTL = 3;
+    private static final Duration SHORTEST_PAUSE = Duration.ofMillis(20);
+    private static final int FIRST_SERVER_ERROR = 500;
 
     private enum State { HELD, LOST, RELEASED }
 
@@ -31,7 +34,14 @@ public final class Lease implements AutoCloseable {
     private final List<Runnable> lossListeners = new ArrayList<>();
     private State state = State.HELD;
     private LeaseLostException loss;
+    /** Whether the nodes may still have a lost lease, because the database alone has refused it. */
+    private boolean releasable;
+    /** How many writes that release this hold have no result yet, and the loss that was found meanwhile. What a renewal finds may be the effect of such a write. */
+    private int releasingWrites;
+    private LeaseLostException pendingLoss;
     private boolean renewing;
+    /** Why the latest renewal failed; null if it did not. */
+    private RuntimeException renewalFailure;
     private long validUntil;
     private long renewAt;
 
@@ -94,7 +104,7 @@ public final class Lease implements AutoCloseable {
      */
     public boolean isValid() {
         synchronized (lock) {
-            return state == State.HELD && !Transport.isOver(validUntil);
+            return isHeld() && !Transport.isOver(validUntil);
         }
     }
 
@@ -105,7 +115,7 @@ public final class Lease implements AutoCloseable {
      */
     public Duration remaining() {
         synchronized (lock) {
-            return state == State.HELD ? Duration.ofNanos(Math.max(0, validUntil - System.nanoTime())) : Duration.ZERO;
+            return isHeld() ? Duration.ofNanos(Math.max(0, validUntil - System.nanoTime())) : Duration.ZERO;
         }
     }
 
@@ -122,7 +132,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Adds an action for the loss of the lease: it expired, was revoked, or could not be renewed in time. A release is no loss.
+     * Adds an action for the loss of the lease: it expired, was revoked, could not be renewed in time, or a write under it was refused because of the lease (410) or its
+     * token (412). A release is no loss. While a write that releases the lease has no result, a loss is reported only afterwards, and not if the write was applied.
      *
      * @param action is called once, by the thread that renews the lease or notices the loss, or immediately if the lease is lost already; it should return soon
      */
@@ -137,7 +148,7 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease, so that the next caller can have it. Repeated calls do nothing.
+     * Releases the lease, so that the next caller can have it. Repeated calls do nothing. A lease that was lost because its token was refused is released too.
      *
      * @throws LeaseLostException if the lease was lost before, so that others may have worked at the same time
      * @throws UnavailableException if no gateway could release it; it then ends with its ttl
@@ -145,20 +156,33 @@ public final class Lease implements AutoCloseable {
      * @throws InterruptedException if this thread is interrupted
      */
     public void release() throws InterruptedException {
+        loseIfOver();
+        LeaseLostException lost = null;
         long until;
         synchronized (lock) {
             if (state == State.RELEASED) return;
-            if (state == State.LOST) throw lost();
+            if (state == State.LOST) {
+                lost = lost();
+                if (!releasable) throw lost;
+                releasable = false;
+            } else {
+                state = State.RELEASED;
+            }
             until = validUntil;
-            if (Transport.isOver(until)) throw lose(new LeaseLostException("The lease on " + resources + " was over before its release.", null));
-            state = State.RELEASED;
             lock.notifyAll();
         }
-        client.release(leaseId, until);
+        try {
+            client.release(leaseId, until);
+        } catch (FencegateException | InterruptedException e) {
+            if (lost == null) throw e;
+            lost.addSuppressed(e);
+            if (e instanceof InterruptedException) Thread.currentThread().interrupt();
+        }
+        if (lost != null) throw lost;
     }
 
     /**
-     * Releases the lease as {@link #release} does. If no gateway can release it, that is logged, and the lease ends with its ttl.
+     * Releases the lease as {@link #release} does. Any failure but a loss is logged, and the lease ends with its ttl.
      *
      * @throws LeaseLostException if the lease was lost before
      */
@@ -169,27 +193,44 @@ public final class Lease implements AutoCloseable {
             release();
         } catch (InterruptedException e) {
             interrupted = true;
-        } catch (UnavailableException e) {
+        } catch (LeaseLostException e) {
+            throw e;
+        } catch (RuntimeException e) {
             LOG.log(Level.WARNING, "The lease on " + resources + " was not released and ends with its ttl.", e);
         } finally {
             if (interrupted) Thread.currentThread().interrupt();
         }
     }
 
-    /** Records that a write has released this hold. */
-    void markReleased() {
+    /** Begins a write that releases this hold. */
+    void beginReleasingWrite() {
         synchronized (lock) {
-            if (state == State.HELD) state = State.RELEASED;
-            lock.notifyAll();
+            releasingWrites++;
         }
     }
 
-    /** Stops the renewals; the lease ends with the ttl that it has. */
-    void stopRenewing() {
+    /** Ends a write that releases this hold. {@code released}: it was applied; otherwise a loss that was found meanwhile is reported now. */
+    void endReleasingWrite(boolean released) {
+        LeaseLostException found;
         synchronized (lock) {
-            renewing = false;
+            releasingWrites--;
+            if (released && state == State.HELD) state = State.RELEASED;
+            found = pendingLoss;
             lock.notifyAll();
         }
+        if (found != null) lose(found);
+    }
+
+    /** Marks the lease as lost because a gateway or the database has refused a write under it. */
+    void loseAfter(FencegateException refusal) {
+        synchronized (lock) {
+            if (state == State.HELD) releasable = refusal instanceof StaleFencingTokenException;
+        }
+        lose(new LeaseLostException("The lease on " + resources + " is lost: " + refusal.getMessage(), null));
+    }
+
+    private boolean isHeld() {
+        return state == State.HELD && pendingLoss == null;
     }
 
     private void extend(Transport.Answer answer) {
@@ -198,14 +239,17 @@ public final class Lease implements AutoCloseable {
         synchronized (lock) {
             if (until - validUntil > 0) validUntil = until; // a renewal never shortens the lease
             renewAt = answer.sentAt() + TimeUnit.MILLISECONDS.toNanos(ttlMs) / RENEWALS_PER_TTL;
+            renewalFailure = null;
         }
+        // Reports a loss in time also if the source of the credential blocks the keeper.
+        CompletableFuture.delayedExecutor(until - System.nanoTime(), TimeUnit.NANOSECONDS).execute(this::loseIfOver);
     }
 
     /** Renews the lease when it is time, until it is released or over. */
     private void keep() {
         try {
             while (awaitRenewal()) renew();
-        } catch (InterruptedException e) { // nobody has this thread; should it happen, the lease ends with its validity
+        } catch (InterruptedException e) { // only the source of the credential or an action could do that; the lease ends with its validity
             LOG.log(Level.WARNING, "The renewal of the lease on " + resources + " was interrupted.", e);
         }
     }
@@ -213,16 +257,15 @@ public final class Lease implements AutoCloseable {
     /** Returns true when a renewal is due, and false if the lease was released or is over. */
     private boolean awaitRenewal() throws InterruptedException {
         synchronized (lock) {
-            while (state == State.HELD) {
+            while (isHeld()) {
                 long now = System.nanoTime();
                 if (validUntil - now <= 0) break;
                 long next = renewing && renewAt - validUntil < 0 ? renewAt : validUntil;
                 if (next - now <= 0) return true;
                 TimeUnit.NANOSECONDS.timedWait(lock, next - now);
             }
-            if (state != State.HELD) return false;
         }
-        lose(new LeaseLostException("The lease on " + resources + " was not renewed in time.", null));
+        loseIfOver();
         return false;
     }
 
@@ -236,17 +279,47 @@ public final class Lease implements AutoCloseable {
             extend(client.renew(leaseId, ttlMs, until));
         } catch (LeaseLostException e) {
             lose(e);
-        } catch (FencegateException e) {
+        } catch (RuntimeException e) {
             LOG.log(Level.DEBUG, "The lease on " + resources + " was not renewed; it is valid for " + remaining().toMillis() + " ms.", e);
-            stopRenewing(); // it ends with its validity, because no repeat helps, or none is possible before that
+            scheduleAfter(e);
         }
     }
 
-    /** Marks a held lease as lost, and calls the listeners. Returns the exception for callers. */
-    private LeaseLostException lose(LeaseLostException cause) {
+    /**
+     * Decides about the next renewal after one that failed, or for whose repeats the validity is too short. A gateway's refusal without Retry-After ends the renewals. After any other
+     * failure half of the remaining validity is a pause, also if Retry-After is longer, because the lease would be lost then.
+     */
+    private void scheduleAfter(RuntimeException failure) {
+        boolean refused = failure instanceof FencegateException known && known.slug().isPresent()
+                && known.problem().map(problem -> problem.status() < FIRST_SERVER_ERROR && problem.retryAfter().isEmpty()).orElse(true);
+        synchronized (lock) {
+            renewalFailure = failure;
+            long now = System.nanoTime();
+            long pause = (validUntil - now) / 2;
+            renewing = !refused;
+            renewAt = pause < SHORTEST_PAUSE.toNanos() ? validUntil : now + pause;
+        }
+    }
+
+    /** Marks the lease as lost if its validity is over. */
+    private void loseIfOver() {
+        RuntimeException cause;
+        synchronized (lock) {
+            if (state != State.HELD || !Transport.isOver(validUntil)) return;
+            cause = renewalFailure;
+        }
+        lose(new LeaseLostException("The lease on " + resources + " was not renewed in time.", cause));
+    }
+
+    /** Marks a held lease as lost, and calls the listeners; both only later if a write that releases the lease has no result yet. */
+    private void lose(LeaseLostException cause) {
         List<Runnable> listeners;
         synchronized (lock) {
-            if (state != State.HELD) return cause;
+            if (state != State.HELD) return;
+            if (releasingWrites > 0) {
+                if (pendingLoss == null) pendingLoss = cause;
+                return;
+            }
             state = State.LOST;
             loss = cause;
             listeners = List.copyOf(lossListeners);
@@ -260,7 +333,6 @@ public final class Lease implements AutoCloseable {
                 LOG.log(Level.ERROR, "An action for the loss of the lease on " + resources + " failed.", e);
             }
         }
-        return cause;
     }
 
     /** Returns a new exception for each caller, with the stack of that caller. */

@@ -8,8 +8,11 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpTimeoutException;
+import java.security.cert.CertificateException;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -18,12 +21,16 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
+import javax.net.ssl.SSLHandshakeException;
 
 /** Sends calls to the gateways, and repeats what may be repeated. Every call is safe to repeat: it reads, or names a lease, or has an idempotency key. */
 final class Transport {
     private static final Duration FIRST_BACKOFF = Duration.ofMillis(50);
     private static final Duration LONGEST_BACKOFF = Duration.ofSeconds(2);
     private static final int DOUBLINGS_MAX = 10;
+    /** The pause before a repeat at a gateway whose certificate is not trusted: longer than any call. */
+    private static final Duration NEVER = Duration.ofDays(3_650);
     private static final int MISDIRECTED = 421;
 
     private final HttpClient http;
@@ -32,6 +39,7 @@ final class Transport {
     /** The value of Fencing-Cell; null: none is sent. */
     private final String cell;
     private final int answerBytesMax;
+    /** The index of the gateway at which calls begin. */
     private final AtomicInteger current = new AtomicInteger();
 
     Transport(HttpClient http, List<String> gateways, Supplier<String> bearer, String cell, int answerBytesMax) {
@@ -52,7 +60,7 @@ final class Transport {
         }
     }
 
-    /** What an attempt led to, if not to an answer: the exception for the caller, whether a repeat may help, and the least time until then. */
+    /** What an attempt led to, if not to an answer: the exception for the caller, whether a repeat may help, and the least time until one at the same gateway. */
     private record Failure(FencegateException exception, boolean repeatable, Duration pause, boolean sent) {}
 
     private static final class Failed extends Exception {
@@ -71,10 +79,12 @@ final class Transport {
      */
     Answer call(Call call, long until) throws InterruptedException {
         boolean unanswered = false;
+        long[] notBefore = new long[gateways.size()];
+        Arrays.fill(notBefore, System.nanoTime());
+        int gateway = current.get();
         for (int attempt = 0;; attempt++) {
-            int gateway = current.get();
             try {
-                return attempt(call, gateways.get(Math.floorMod(gateway, gateways.size())), until);
+                return attempt(call, gateways.get(gateway), until);
             } catch (Failed failed) {
                 Failure failure = failed.failure;
                 unanswered |= failure.sent;
@@ -82,10 +92,15 @@ final class Transport {
                     failure.exception.markRepeated(unanswered);
                     throw failure.exception;
                 }
-                boolean elsewhere = isOfThisGateway(failure.exception) && gateways.size() > 1;
-                if (elsewhere) current.compareAndSet(gateway, gateway + 1);
-                long pause = backoff(attempt) + (elsewhere && attempt < gateways.size() - 1 ? 0 : failure.pause.toNanos());
-                if (System.nanoTime() + pause - until >= 0) throw unanswered ? unknown(failure.exception) : failure.exception;
+                long now = System.nanoTime();
+                notBefore[gateway] = now + failure.pause.toNanos();
+                if (failure.exception instanceof UnavailableException) { // another gateway may be able to serve the call
+                    int next = earliestAfter(gateway, notBefore);
+                    current.compareAndSet(gateway, next);
+                    gateway = next;
+                }
+                long pause = backoff(attempt) + Math.max(0, notBefore[gateway] - now);
+                if (now + pause - until >= 0) throw unanswered ? unknown(failure.exception) : failure.exception;
                 TimeUnit.NANOSECONDS.sleep(pause);
             }
         }
@@ -102,23 +117,27 @@ final class Transport {
         return ThreadLocalRandom.current().nextLong(most + 1);
     }
 
-    /** Whether another gateway may be able to serve the call at once. */
-    private static boolean isOfThisGateway(FencegateException failure) {
-        Optional<Slug> slug = failure.slug();
-        return slug.isEmpty() || slug.get() == Slug.SHUTTING_DOWN || slug.get() == Slug.OVERLOADED;
+    /** Returns the index of the gateway that may be asked first: of several, the next one after {@code gateway}. */
+    private static int earliestAfter(int gateway, long[] notBefore) {
+        int earliest = (gateway + 1) % notBefore.length;
+        for (int step = 2; step <= notBefore.length; step++) {
+            int other = (gateway + step) % notBefore.length;
+            if (notBefore[other] - notBefore[earliest] < 0) earliest = other;
+        }
+        return earliest;
     }
 
     private Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
-        long within = Math.min(call.within.toNanos(), until - System.nanoTime());
-        if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left")));
         HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(gateway + call.path))
                 .method(call.method, call.body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(Json.write(call.body)));
         if (call.body != null) request.header("Content-Type", "application/json");
         if (call.key != null) request.header("Idempotency-Key", call.key);
         if (cell != null) request.header("Fencing-Cell", cell);
-        String credential = bearer.get();
-        if (credential != null) request.header("Authorization", "Bearer " + visible(credential));
+        String credential = credential();
+        if (credential != null) request.header("Authorization", "Bearer " + credential);
         long sentAt = System.nanoTime();
+        long within = Math.min(call.within.toNanos(), until - sentAt);
+        if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left"), Duration.ZERO));
         CompletableFuture<HttpResponse<byte[]>> sent = http.sendAsync(request.build(), info -> new LimitedBody(answerBytesMax));
         try {
             return answer(sent.get(within, TimeUnit.NANOSECONDS), sentAt);
@@ -133,15 +152,27 @@ final class Transport {
         }
     }
 
+    /** Returns what the source of the credential gives. Its failure ends the call; the message has nothing of what it gave or threw, which may be secret. */
+    private String credential() throws Failed {
+        try {
+            String credential = bearer.get();
+            return credential == null ? null : visible(credential);
+        } catch (RuntimeException e) {
+            throw new Failed(new Failure(new FencegateException(null, "The source of the credential failed, or gave a text that cannot be sent.", e), false, Duration.ZERO, false));
+        }
+    }
+
     private static Failure failureOf(Throwable cause) {
         if (cause instanceof LimitedBody.TooLarge)
             return new Failure(new FencegateException(null, "The gateway's answer is too large: " + cause.getMessage(), cause), false, Duration.ZERO, true);
-        if (cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException) return notSent(cause);
+        if (Stream.iterate(cause, Objects::nonNull, Throwable::getCause).anyMatch(CertificateException.class::isInstance)) return notSent(cause, NEVER);
+        // The JDK throws SSLHandshakeException also if the gateway stops during the handshake, so a repeat may help.
+        if (cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException || cause instanceof SSLHandshakeException) return notSent(cause, Duration.ZERO);
         return noAnswer(cause);
     }
 
-    private static Failure notSent(Throwable cause) {
-        return new Failure(new UnavailableException(null, "No gateway can be reached: " + cause, cause), true, Duration.ZERO, false);
+    private static Failure notSent(Throwable cause, Duration pause) {
+        return new Failure(new UnavailableException(null, "No gateway can be reached: " + cause, cause), true, pause, false);
     }
 
     private static Failure noAnswer(Throwable cause) {

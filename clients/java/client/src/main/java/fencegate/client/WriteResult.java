@@ -14,9 +14,10 @@ import java.util.Optional;
  * @param sealed whether the token of the lease that the write released is sealed, so that nothing can be written under it any more. False if other
  *     holds remain, or if the seal had to follow the release and may have failed; empty if the write released no lease, or its answer is not known any more
  * @param replayed whether an earlier call with the same key was applied, and this is its outcome
+ * @param rowsLeftOut whether this outcome was too large to be kept with its rows and values, so that {@code results} has none
  */
 public record WriteResult(String writeId, Optional<Long> fencingToken, List<Result> results, Optional<Boolean> released,
-        Optional<Boolean> sealed, boolean replayed) {
+        Optional<Boolean> sealed, boolean replayed, boolean rowsLeftOut) {
 
     /**
      * What one operation led to.
@@ -35,6 +36,6 @@ public record WriteResult(String writeId, Optional<Long> fencingToken, List<Resu
         Optional<Boolean> released = members.optional("released", Boolean.class);
         boolean sealed = members.optional("sealed", Boolean.class).orElse(true);
         return new WriteResult(members.text("write_id"), ownToken, results, released,
-                released.isPresent() || ownToken.isPresent() ? Optional.of(sealed) : Optional.empty(), answer.replayed());
+                released.isPresent() || ownToken.isPresent() ? Optional.of(sealed) : Optional.empty(), answer.replayed(), members.isTrue("rows_left_out"));
     }
 }

@@ -24,7 +24,8 @@ import net.javacrumbs.shedlock.core.SimpleLock;
 public final class FencegateLockProvider implements LockProvider {
     /** The shortest ttl that a gateway gives. */
     private static final Duration TTL_MIN = Duration.ofMillis(100);
-    private static final ThreadLocal<Lease> CURRENT = new ThreadLocal<>();
+    /** The lock that the thread took last; {@link #current} removes those that are unlocked. */
+    private static final ThreadLocal<Taken> CURRENT = new ThreadLocal<>();
 
     private final FencegateClient client;
     private final String prefix;
@@ -56,7 +57,15 @@ public final class FencegateLockProvider implements LockProvider {
      * @return empty outside a task
      */
     public static Optional<Lease> currentLease() {
-        return Optional.ofNullable(CURRENT.get());
+        return Optional.ofNullable(current()).map(taken -> taken.lease);
+    }
+
+    private static Taken current() {
+        Taken taken = CURRENT.get();
+        while (taken != null && taken.unlocked) taken = taken.before;
+        if (taken == null) CURRENT.remove();
+        else CURRENT.set(taken);
+        return taken;
     }
 
     /**
@@ -72,9 +81,9 @@ public final class FencegateLockProvider implements LockProvider {
         Duration limited = atMost.compareTo(TTL_MIN) < 0 ? TTL_MIN : atMost; // the lease is released in time in any case
         LeaseOptions options = LeaseOptions.defaults().ttl(ttl.compareTo(limited) < 0 ? ttl : limited);
         try {
-            Optional<Lease> lease = client.tryAcquire(prefix + configuration.getName(), options);
-            lease.ifPresent(CURRENT::set);
-            return lease.map(held -> new Held(held, configuration.getLockAtMostUntil(), configuration.getLockAtLeastUntil()));
+            Optional<Taken> taken = client.tryAcquire(prefix + configuration.getName(), options).map(lease -> new Taken(lease, current()));
+            taken.ifPresent(CURRENT::set);
+            return taken.map(held -> new Held(held, configuration.getLockAtMostUntil(), configuration.getLockAtLeastUntil()));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return Optional.empty();
@@ -85,14 +94,28 @@ public final class FencegateLockProvider implements LockProvider {
         return Math.max(0, Duration.between(Instant.now(), time).toMillis());
     }
 
+    /** A lock that a thread has taken, and the one that it had taken before. */
+    private static final class Taken {
+        private final Lease lease;
+        private final Taken before;
+        private volatile boolean unlocked;
+
+        Taken(Lease lease, Taken before) {
+            this.lease = lease;
+            this.before = before;
+        }
+    }
+
     private final class Held implements SimpleLock {
+        private final Taken taken;
         private final Lease lease;
         private final Instant atLeastUntil;
         private final ScheduledFuture<?> limit;
         private boolean used;
 
-        Held(Lease lease, Instant atMostUntil, Instant atLeastUntil) {
-            this.lease = lease;
+        Held(Taken taken, Instant atMostUntil, Instant atLeastUntil) {
+            this.taken = taken;
+            this.lease = taken.lease;
             this.atLeastUntil = atLeastUntil;
             limit = timer.schedule(() -> end(lease), millisUntil(atMostUntil), TimeUnit.MILLISECONDS);
         }
@@ -100,7 +123,8 @@ public final class FencegateLockProvider implements LockProvider {
         @Override
         public synchronized void unlock() {
             use();
-            if (CURRENT.get() == lease) CURRENT.remove();
+            taken.unlocked = true;
+            current();
             long keptFor = millisUntil(atLeastUntil);
             if (keptFor == 0) end(lease);
             else timer.schedule(() -> end(lease), keptFor, TimeUnit.MILLISECONDS);
@@ -110,7 +134,7 @@ public final class FencegateLockProvider implements LockProvider {
         public synchronized Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
             use();
             Instant now = Instant.now();
-            return lease.isValid() ? Optional.of(new Held(lease, now.plus(lockAtMostFor), now.plus(lockAtLeastFor))) : Optional.empty();
+            return lease.isValid() ? Optional.of(new Held(taken, now.plus(lockAtMostFor), now.plus(lockAtLeastFor))) : Optional.empty();
         }
 
         private void use() {
@@ -120,7 +144,7 @@ public final class FencegateLockProvider implements LockProvider {
         }
     }
 
-    /** Releases the lease. A lease that is over needs no release; whether a newer holder wrote, the database decides by the token. */
+    /** Releases the lease, which logs if that fails. A lease that is over needs no release; whether a newer holder wrote, the database decides by the token. */
     private static void end(Lease lease) {
         try {
             lease.close();

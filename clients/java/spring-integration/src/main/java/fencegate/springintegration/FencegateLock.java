@@ -31,15 +31,18 @@ final class FencegateLock implements Lock {
     @Override
     public void lock() {
         boolean interrupted = false;
-        while (true) {
-            try {
-                lockInterruptibly();
-                break;
-            } catch (InterruptedException e) {
-                interrupted = true;
+        try {
+            while (true) {
+                try {
+                    lockInterruptibly();
+                    return;
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                }
             }
+        } finally {
+            if (interrupted) Thread.currentThread().interrupt();
         }
-        if (interrupted) Thread.currentThread().interrupt();
     }
 
     @Override
