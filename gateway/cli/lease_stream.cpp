@@ -46,13 +46,16 @@ std::string describe_holder(const json::object& refusal) {
     return out;
 }
 
-boot_clock::time_point compute_valid_until(const json::object& lease, boot_clock::time_point sent_at) {
-    // validity_ms counts from the moment when the gateway sent the response. That was no earlier than the request was
-    // sent, plus the served_ms that the gateway took; how long the response travelled is not known.
-    const milliseconds validity = get_duration(lease, "validity_ms").value_or(milliseconds{0});
+boot_clock::time_point compute_answered_at(const json::object& lease, boot_clock::time_point sent_at) {
+    // validity_ms and hold_left_ms count from the moment when the gateway sent the response. That was no earlier than
+    // the request was sent, plus the served_ms that the gateway took; how long the response travelled is not known.
     const milliseconds served = std::max(get_duration(lease, "served_ms").value_or(milliseconds{0}), milliseconds{0});
     const auto elapsed = boot_clock::now() - sent_at;
-    return sent_at + std::min<boot_clock::duration>(served, elapsed) + validity;
+    return sent_at + std::min<boot_clock::duration>(served, elapsed);
+}
+
+boot_clock::time_point compute_valid_until(const json::object& lease, boot_clock::time_point sent_at) {
+    return compute_answered_at(lease, sent_at) + get_duration(lease, "validity_ms").value_or(milliseconds{0});
 }
 
 http_request make_lease_request(const std::string& lease_id) {
@@ -184,6 +187,10 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
     }
 }
 
+boot_clock::time_point lease_stream::answered_at(const json::object& lease) const {
+    return compute_answered_at(lease, sent_at_);
+}
+
 boot_clock::time_point lease_stream::valid_until(const json::object& lease) const {
     return compute_valid_until(lease, sent_at_);
 }
@@ -229,6 +236,31 @@ lease_stream::confirmation lease_stream::confirm_now(const std::string& lease_id
     } catch (const gateway_unreachable&) {
         return {};
     }
+}
+
+void lease_stream::release(const std::string& lease_id) const {
+    http_request request = make_lease_request(lease_id);
+    request.method = "DELETE";
+    try {
+        gateway_.call(std::move(request));
+    } catch (const gateway_unreachable& e) {
+        print_message(options_, "the lease may stay until its ttl: " + std::string(e.what()));
+    }
+}
+
+int lease_stream::seal(const std::string& lease_id) const {
+    http_request request = make_lease_request(lease_id);
+    request.method = "DELETE";
+    request.target += "?seal=true";
+    try {
+        const http_response response = gateway_.call(std::move(request));
+        if (response.is_success()) return exit_ok;
+        print_message(options_, "not sealed: " + describe(response));
+        if (response.status == 410) return exit_lease_lost;
+    } catch (const gateway_unreachable& e) {
+        print_message(options_, "not sealed: " + std::string(e.what()));
+    }
+    return exit_unavailable;
 }
 
 }  // namespace fencegate::cli

@@ -14,7 +14,7 @@
 
 namespace fencegate::cli {
 
-/// Acquires a lease and reads its events; the gateway renews the lease for as long as the connection is open.
+/// Acquires a lease, reads its events and releases it; the gateway renews it for as long as the connection is open.
 class lease_stream {
   public:
     lease_stream(boost::asio::io_context& io, const client& gateway, const lock_options& options);
@@ -31,6 +31,9 @@ class lease_stream {
     /// Waits for the next event; empty when the stream ended or the connection broke.
     boost::asio::awaitable<std::optional<stream_event>> next_event() { return connection_->next_event(); }
 
+    /// Returns the time from which the durations in this stream's first event count, or an earlier one: that at which
+    /// the gateway sent the event, however long it travelled.
+    boot_clock::time_point answered_at(const boost::json::object& lease) const;
     /// Returns the time until which the lease of this stream's first event is certainly valid.
     boot_clock::time_point valid_until(const boost::json::object& lease) const;
 
@@ -53,6 +56,13 @@ class lease_stream {
 
     /// As confirm, but blocks the thread until the answer or the timeout.
     confirmation confirm_now(const std::string& lease_id) const;
+
+    /// Releases a hold of the lease. Blocks the thread until the gateway has answered, so that the next caller finds
+    /// the lease free when this process has ended. The end of the stream would say less: a load balancer ends it before
+    /// the gateway has released the lease.
+    void release(const std::string& lease_id) const;
+    /// As release, but also raises the fence above the token. Out: exit_ok, or the exit code of the failure.
+    int seal(const std::string& lease_id) const;
 
     /// Returns whether time is left to try again.
     bool may_wait() const { return time_left() > std::chrono::milliseconds{0}; }

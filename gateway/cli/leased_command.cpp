@@ -10,18 +10,35 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 namespace fencegate::cli {
 namespace {
 
+/// Opens the controlling terminal, which standard input and output may lack. Returns -1 if there is none.
+int open_terminal() {
+    return open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+}
+
+bool is_in_foreground() {
+    const int terminal = open_terminal();
+    if (terminal < 0) return false;
+    const bool out = tcgetpgrp(terminal) == getpgrp();
+    close(terminal);
+    return out;
+}
+
 /// Gives the terminal to a process group. Blocks SIGTTOU, which would stop a caller in the background.
 void give_terminal(pid_t group) {
+    const int terminal = open_terminal();
+    if (terminal < 0) return;
     sigset_t blocked, previous_mask;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTTOU);
     sigprocmask(SIG_BLOCK, &blocked, &previous_mask);
-    tcsetpgrp(STDIN_FILENO, group);
+    tcsetpgrp(terminal, group);
     sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
+    close(terminal);
 }
 
 std::set<int> open_files() {
@@ -52,14 +69,19 @@ std::set<int> open_files() {
 
 }  // namespace
 
-leased_command::leased_command() : inherited_files_(open_files()) {}
+leased_command::leased_command(std::function<void(const std::string&)> report)
+    : report_(std::move(report)), inherited_files_(open_files()) {}
 
 leased_command::~leased_command() {
     if (has_terminal_) give_terminal(getpgrp());
 }
 
 bool leased_command::owns_terminal() const {
-    return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+    return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && is_in_foreground();
+}
+
+void leased_command::ignore_sigpipe() {
+    sigpipe_replaced_ = std::signal(SIGPIPE, SIG_IGN) == SIG_DFL;
 }
 
 void leased_command::start(const std::vector<std::string>& argv,
@@ -77,6 +99,8 @@ void leased_command::start(const std::vector<std::string>& argv,
     for (const int file : open_files()) {
         if (!inherited_files_.contains(file)) fcntl(file, F_SETFD, FD_CLOEXEC);
     }
+    std::vector<int> reset_signals = handled_signals;
+    if (sigpipe_replaced_) reset_signals.push_back(SIGPIPE);
     has_terminal_ = owns_terminal();
     // A signal that reached the child before exec would run this process's handlers there.
     sigset_t all, previous_mask;
@@ -84,7 +108,7 @@ void leased_command::start(const std::vector<std::string>& argv,
     sigprocmask(SIG_SETMASK, &all, &previous_mask);
     const pid_t parent = getpid();
     process_ = fork();
-    if (process_ == 0) exec_program(words, handled_signals, previous_mask, has_terminal_, parent);
+    if (process_ == 0) exec_program(words, reset_signals, previous_mask, has_terminal_, parent);
     const int failed = errno;
     if (process_ > 0) setpgid(process_, process_);  // the child does the same: either may run first
     sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
@@ -93,8 +117,14 @@ void leased_command::start(const std::vector<std::string>& argv,
     watchdog_.guard(process_);
 }
 
+void leased_command::signal_group(int number) const {
+    if (kill(-process_, number) == 0 || errno != EPERM) return;
+    report_("signal " + std::to_string(number) + " to the command was refused (" + std::strerror(EPERM) +
+            "): its processes belong to another user and may still run");
+}
+
 void leased_command::send_signal(int number) const {
-    if (running_) kill(-process_, number);
+    if (running_) signal_group(number);
 }
 
 void leased_command::terminate() const {
@@ -105,25 +135,39 @@ void leased_command::terminate() const {
 }
 
 std::optional<int> leased_command::check_status() {
-    int status = 0;
-    while (running_ && waitpid(process_, &status, WNOHANG | WUNTRACED) == process_) {
+    std::optional<int> ended;
+    for (;;) {
+        int status = 0;
+        const pid_t child = waitpid(-1, &status, WNOHANG | WUNTRACED);
+        if (child <= 0) return ended;
+        const bool is_program = running_ && child == process_;
         if (WIFSTOPPED(status)) {
-            // A program in the background that used the terminal waits until the shell puts this job into the
-            // foreground.
-            const bool waits_for_terminal = WSTOPSIG(status) == SIGTTIN || WSTOPSIG(status) == SIGTTOU;
-            if (has_terminal_ || suspending_ || waits_for_terminal) {
-                if (has_terminal_) give_terminal(getpgrp());
-                has_terminal_ = false;
-                raise(SIGSTOP);
-            }
+            if (is_program) handle_stop(WSTOPSIG(status));
             continue;
         }
+        watchdog_.handle_child_exit(child);
+        if (!is_program) continue;
         running_ = false;
-        if (has_terminal_) give_terminal(getpgrp());
-        has_terminal_ = false;
-        return status;
+        if (std::exchange(has_terminal_, false)) give_terminal(getpgrp());
+        ended = status;
     }
-    return std::nullopt;
+}
+
+void leased_command::handle_stop(int number) {
+    const bool waits_for_terminal = number == SIGTTIN || number == SIGTTOU;
+    if (waits_for_terminal && !suspending_ && is_in_foreground()) {
+        give_terminal(process_);
+        has_terminal_ = true;
+        return send_signal(SIGCONT);
+    }
+    if (std::exchange(has_terminal_, false)) {
+        give_terminal(getpgrp());
+        // As Ctrl-Z does: the shell waits until all processes of the job, such as a pipeline, have stopped.
+        kill(0, SIGSTOP);
+    } else if (suspending_ || waits_for_terminal) {
+        // A program in the background waits until the shell puts this job into the foreground.
+        raise(SIGSTOP);
+    }
 }
 
 void leased_command::suspend() {
@@ -144,11 +188,12 @@ bool leased_command::has_remaining_processes() const {
     if (process_ <= 0 || running_) return false;
     while (waitpid(-process_, nullptr, WNOHANG) > 0) {
     }
-    return kill(-process_, 0) == 0;
+    return kill(-process_, 0) == 0 || errno == EPERM;
 }
 
-void leased_command::kill_remaining_processes() const {
-    if (process_ > 0 && !running_) kill(-process_, SIGKILL);
+void leased_command::kill_remaining_processes() {
+    if (process_ > 0 && !running_) signal_group(SIGKILL);
+    watchdog_.guard(0);
 }
 
 int to_exit_code(int wait_status) {

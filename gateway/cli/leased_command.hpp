@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,16 +14,23 @@
 namespace fencegate::cli {
 
 /// Runs a program in a process group of its own, with the standard input, output and error of this process. The program
-/// is killed when this process dies. If this process is in the foreground of a terminal and in no pipeline, the program
-/// gets the terminal, as from a shell.
+/// is killed when this process dies. If this process is in the foreground of a terminal, the program gets the terminal,
+/// as from a shell: at its start, or in a pipeline or with redirected input or output when it first uses the terminal.
 class leased_command {
   public:
-    /// To be called before any connection is opened. Throws std::system_error.
-    leased_command();
+    /// To be called before any connection is opened. `report` is called with a text for the user when the system
+    /// refuses to send a signal, because all processes of the program that remain belong to another user (sudo).
+    ///
+    /// Errors: throws std::system_error.
+    explicit leased_command(std::function<void(const std::string&)> report);
     /// Takes back the terminal.
     ~leased_command();
     leased_command(const leased_command&) = delete;
     leased_command& operator=(const leased_command&) = delete;
+
+    /// Ignores SIGPIPE in this process from now on, so that the end of the reader of its messages does not kill the
+    /// program. The program gets the action that this process was started with.
+    void ignore_sigpipe();
 
     /// Starts the program with `variables` added to its environment and the default action for `handled_signals`. It
     /// inherits only the files that were open when this object was made. Exits with 127 if the program is not found,
@@ -45,27 +53,35 @@ class leased_command {
     /// foreground of one.
     void resume();
 
-    /// Handles a SIGCHLD; to be called on each. If the terminal or suspend() stopped the program, stops this process
-    /// too, as a shell expects of a job; the caller calls resume() on SIGCONT.
+    /// Handles a SIGCHLD; to be called on each. Gives the terminal to a program that was stopped because it used the
+    /// terminal, if this process is in the foreground. If the terminal or suspend() stopped the program otherwise,
+    /// stops this process too, and its process group if the program had the terminal, as a shell expects of a job; the
+    /// caller calls resume() on SIGCONT. Also takes the status of the processes that terminate() made children of this
+    /// one.
     ///
     /// Out: the wait status of waitpid(2) once the program has ended, else empty.
     std::optional<int> check_status();
 
-    /// Returns whether the program has ended and other processes of its process group still run.
+    /// Returns whether the program has ended and other processes of its process group still run, also as another user.
     bool has_remaining_processes() const;
 
-    /// Kills the process group after the program has ended.
-    void kill_remaining_processes() const;
+    /// Kills the process group after the program has ended. From then on the death of this process kills no group,
+    /// because the system may give the id of this one to other processes.
+    void kill_remaining_processes();
 
   private:
     bool owns_terminal() const;
+    void signal_group(int number) const;
+    void handle_stop(int number);
 
+    std::function<void(const std::string&)> report_;
     orphan_watchdog watchdog_;
     std::set<int> inherited_files_;  ///< Descriptors that were open when this object was made.
     pid_t process_ = -1;
     bool running_ = false;
     bool has_terminal_ = false;
-    bool suspending_ = false;  ///< After suspend(), until resume().
+    bool suspending_ = false;        ///< After suspend(), until resume().
+    bool sigpipe_replaced_ = false;  ///< The program needs the default action for SIGPIPE, which this process ignores.
 };
 
 /// Returns the exit code that a shell reports: the program's own, or 128 plus the number of the signal that killed it.

@@ -8,7 +8,6 @@
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rethrow.hpp>
 #include <gateway/runtime/terminal.hpp>
 
@@ -64,6 +63,11 @@ class lock_run {
         watch_signals();
         asio::co_spawn(io_, run_lease(), runtime::rethrow);
         io_.run();
+        // The release blocks this thread: handles a signal that arrived meanwhile.
+        if (lost_) {
+            io_.restart();
+            io_.poll();
+        }
         return code_;
     }
 
@@ -119,8 +123,18 @@ class lock_run {
             code_ = exit_ok;
             release_lease();
         } else if (phase_ == phase::acquiring && ends_by_default(number)) {
-            finish(128 + number);  // closes the connection, which gives up the place in the queue
+            phase_ = phase::done;
+            code_ = 128 + number;
+            if (!keeping_) abandon_start();
+        } else if (phase_ == phase::done && is_end_request(number)) {
+            interrupted_ = true;
         }
+    }
+
+    /// Releases the hold of --at-least; the end of the connection gives up the lease, or the place in the queue.
+    void abandon_start() {
+        release_hold();
+        finish(code_);
     }
 
     bool has_command() const { return !options_.command.empty(); }
@@ -159,7 +173,7 @@ class lock_run {
         const json::object& lease = parsed.as_object();
         lease_id_ = get_text(lease, "lease_id");
         valid_until_ = ended ? boot_clock::time_point() : stream_.valid_until(lease);
-        const auto granted_at = boot_clock::now();
+        const auto granted_at = stream_.answered_at(lease);
         // The response took long, perhaps before the gateway granted the lease. A confirmation may prove a longer
         // validity.
         if (!ended && time_until(valid_until_) < get_duration(lease, "validity_ms").value_or(milliseconds{0}) / 2)
@@ -167,10 +181,13 @@ class lock_run {
         if (phase_ != phase::acquiring) co_return;
         if (!ended && (options_.every || options_.at_least)) {
             const auto refusal = co_await prepare_start(get_integer(lease, "fencing_token").value_or(0));
-            if (phase_ != phase::acquiring) co_return;
+            if (phase_ != phase::acquiring) {  // a signal arrived while the hold was requested
+                abandon_start();
+                co_return;
+            }
             if (refusal) {
                 note_refusal(*refusal);
-                release(lease_id_);
+                stream_.release(lease_id_);
                 finish(code_);
                 co_return;
             }
@@ -199,9 +216,15 @@ class lock_run {
             if (refusal) co_return refusal;
         }
         if (options_.at_least) {
-            hold_id_ = co_await stream_.keep(*options_.at_least, refusal);
+            keeping_ = true;
+            try {
+                hold_id_ = co_await stream_.keep(*options_.at_least, refusal);
+            } catch (const gateway_unreachable&) {
+                if (phase_ == phase::acquiring) throw;
+            }
+            keeping_ = false;
             kept_until_ = boot_clock::now() + *options_.at_least;
-            if (refusal) co_return refusal;
+            if (refusal || phase_ != phase::acquiring) co_return refusal;
         }
         // The calls took a part of the validity.
         co_await confirm(gateway_.timeout());
@@ -235,7 +258,7 @@ class lock_run {
         if (event.name == "renewed") {
             confirm_renewal();
         } else if (event.name == "released" && get_duration(lease, "hold_left_ms") == milliseconds{0}) {
-            end_command(exit_held_too_long, options_.kill_after, "the lease was held as long as allowed");
+            end_hold("the lease was held as long as allowed");
         } else if (event.name == "lost" || event.name == "released") {
             handle_lease_loss(get_text(lease, "reason"));
         }
@@ -296,20 +319,26 @@ class lock_run {
     }
 
     /// Ends the command before the end of the longest hold, when the gateway grants the lease to the next caller.
-    /// The time is counted from `granted_at`, when the lease arrived.
+    /// The time is counted from `granted_at`, when the gateway sent the lease.
     void arm_hold_end(const json::object& lease, boot_clock::time_point granted_at) {
         milliseconds longest = options_.max_hold.value_or(milliseconds::max());
         if (const auto left = get_duration(lease, "hold_left_ms")) longest = std::min(longest, *left);
         if (longest == milliseconds::max()) return;
         const milliseconds grace = std::min(options_.kill_after, longest / 10);
-        const auto end_time = granted_at + longest - grace;
-        hold_timer_.arm(end_time - std::min(warning_time_max, longest / 10), [this, end_time, longest, grace] {
+        hold_end_ = granted_at + longest;
+        const auto end_time = hold_end_ - grace;
+        hold_timer_.arm(end_time - std::min(warning_time_max, longest / 10), [this, end_time, longest] {
             print_message(options_, "the longest hold, " + format_duration(longest) + ", is over soon: it ends in " +
                                         format_duration(std::max(time_until(end_time), milliseconds{0})));
-            hold_timer_.arm(end_time, [this, longest, grace] {
-                end_command(exit_held_too_long, grace, "the longest hold, " + format_duration(longest) + ", is over");
-            });
+            hold_timer_.arm(
+                end_time, [this, longest] { end_hold("the longest hold, " + format_duration(longest) + ", is over"); });
         });
+    }
+
+    /// Ends the command, which is killed at the end of the longest hold: at once if that is over.
+    void end_hold(const std::string& reason) {
+        const milliseconds left = std::max(time_until(hold_end_), milliseconds{0});
+        end_command(exit_held_too_long, std::min(options_.kill_after, left), reason);
     }
 
     void handle_lease_loss(const std::string& reason) {
@@ -360,45 +389,17 @@ class lock_run {
         hold_timer_.cancel();
         if (kept_until_ <= boot_clock::now()) release_hold();
         if (options_.seal) {
-            seal();
+            const int seal_code = stream_.seal(lease_id_);
+            if (code_ == exit_ok) code_ = seal_code;
         } else {
-            release(lease_id_);
+            stream_.release(lease_id_);
         }
         finish(code_);
     }
 
     /// Releases the hold of --at-least; if that fails, it ends by itself.
     void release_hold() {
-        if (!hold_id_.empty()) release(std::exchange(hold_id_, {}));
-    }
-
-    /// Returns when the gateway has answered, so that the next caller finds the lease free when this process has ended.
-    /// The end of the stream would say less: a load balancer ends it before the gateway has released the lease.
-    void release(const std::string& lease_id) {
-        http_request request;
-        request.method = "DELETE";
-        request.target = "/v1/leases/" + runtime::percent_encode(lease_id);
-        try {
-            gateway_.call(std::move(request));
-        } catch (const gateway_unreachable& e) {
-            print_message(options_, "the lease may stay until its ttl: " + std::string(e.what()));
-        }
-    }
-
-    void seal() {
-        http_request request;
-        request.method = "DELETE";
-        request.target = "/v1/leases/" + runtime::percent_encode(lease_id_) + "?seal=true";
-        int failure_code = exit_unavailable;
-        try {
-            const http_response response = gateway_.call(std::move(request));
-            if (response.is_success()) return;
-            print_message(options_, "not sealed: " + describe(response));
-            if (response.status == 410) failure_code = exit_lease_lost;
-        } catch (const gateway_unreachable& e) {
-            print_message(options_, "not sealed: " + std::string(e.what()));
-        }
-        if (code_ == exit_ok) code_ = failure_code;
+        if (!hold_id_.empty()) stream_.release(std::exchange(hold_id_, {}));
     }
 
     void finish(int code) {
@@ -420,6 +421,8 @@ class lock_run {
     std::string hold_id_;  ///< The lease_id of the hold of --at-least; empty: none.
     boot_clock::time_point kept_until_{};
     boot_clock::time_point valid_until_;  ///< The lease is certainly valid until then.
+    boot_clock::time_point hold_end_ = boot_clock::time_point::max();
+    bool keeping_ = false;  ///< The hold of --at-least is being requested.
     bool confirming_ = false, confirm_again_ = false, lost_ = false, interrupted_ = false;
     phase phase_ = phase::acquiring;
     int code_ = exit_failed;
@@ -430,7 +433,8 @@ class lock_run {
 int run_locked(const gateway_options& gateway, const lock_options& options) {
     lock_options run_options = options;
     const client caller(gateway);
-    leased_command command;
+    leased_command command([&options](const std::string& text) { print_message(options, text); });
+    if (!options.command.empty()) command.ignore_sigpipe();
     for (;;) {
         // Only this run takes further holds of the lease; another term is another lease, with a higher token.
         if (options.elect || options.at_least) run_options.owner = make_holder_name();

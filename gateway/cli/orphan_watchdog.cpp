@@ -33,12 +33,16 @@ namespace {
 orphan_watchdog::orphan_watchdog() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::system_category(), "pipe");
+    sigset_t all, previous_mask;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &previous_mask);
     process_ = fork();
-    if (process_ == 0) {
+    if (process_ == 0) {  // keeps all signals blocked
         close(ends[1]);
         watch_parent(ends[0]);
     }
     const int failed = errno;
+    sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
     close(ends[0]);
     pipe_ = ends[1];
     if (process_ < 0) {
@@ -48,8 +52,8 @@ orphan_watchdog::orphan_watchdog() {
 }
 
 orphan_watchdog::~orphan_watchdog() {
-    kill(process_, SIGKILL);
-    while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    if (process_ > 0) kill(process_, SIGKILL);
+    while (process_ > 0 && waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
     }
     close(pipe_);
 }
@@ -57,6 +61,10 @@ orphan_watchdog::~orphan_watchdog() {
 void orphan_watchdog::guard(pid_t group) {
     while (write(pipe_, &group, sizeof group) < 0 && errno == EINTR) {
     }
+}
+
+void orphan_watchdog::handle_child_exit(pid_t process) {
+    if (process == process_) process_ = -1;
 }
 
 }  // namespace fencegate::cli

@@ -5,7 +5,8 @@
 namespace fencegate::cli {
 
 /// A child process that waits for the end of this one: if this process dies without cleaning up (kill -9), the child
-/// kills a process group. It closes the files that it inherits, so that they close when this process dies.
+/// kills a process group. It closes the files that it inherits, so that they close when this process dies, and only
+/// SIGKILL ends it: a signal to all processes of a name, or of a control group, must not.
 class orphan_watchdog {
   public:
     /// To be called before any connection is opened and any thread is started. Throws std::system_error.
@@ -15,12 +16,15 @@ class orphan_watchdog {
     orphan_watchdog(const orphan_watchdog&) = delete;
     orphan_watchdog& operator=(const orphan_watchdog&) = delete;
 
-    /// Sets the process group to kill.
+    /// Sets the process group to kill; 0: none. If the child process has been killed, does nothing but raise SIGPIPE.
     void guard(pid_t group);
+
+    /// To be called with each child of this process whose status waitpid has returned after its end.
+    void handle_child_exit(pid_t process);
 
   private:
     int pipe_ = -1;
-    pid_t process_ = -1;
+    pid_t process_ = -1;  ///< -1 after its end.
 };
 
 }  // namespace fencegate::cli

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import signal
+import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Callable
 
@@ -163,6 +165,39 @@ def test_at_least_above_longest_ttl_is_refused_before_start(cli: Cli, api_a: Api
     assert done.returncode == USAGE and "--at-least" in done.stderr and "60000" in done.stderr, done
     assert not mark.exists()
     eventually(lambda: lease_of(api_a, resource) is None, goal="the lease is released")
+
+
+@pytest.mark.parametrize("moment", ["requested", "confirmed"])
+def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, moment: str) -> None:
+    """The gateway has granted the lease, and the program requests its hold, or confirms its lease after it got the hold."""
+    lease = {"lease_id": "x", "fencing_token": 7, "validity_ms": 60_000}
+
+    def accept(beginning: str) -> socket.socket:
+        connection, _ = server.accept()
+        assert connection.recv(65536).startswith(beginning.encode())
+        return connection
+
+    def answer(connection: socket.socket, body: str) -> None:
+        connection.sendall(f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--at-least", "30s", resource, "--", "touch", str(mark))
+        with accept("POST /v1/leases ") as stream:
+            stream.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: granted\ndata: {json.dumps(lease)}\n\n".encode())
+            with accept("POST /v1/leases ") as keeping:
+                if moment == "requested":
+                    running.send_signal(signal.SIGINT)
+                    pause(0.3, "the signal is handled before the answer")
+                answer(keeping, json.dumps({**lease, "lease_id": "hold"}))
+            with ExitStack() as unanswered:
+                if moment == "confirmed":
+                    unanswered.enter_context(accept("GET /v1/leases/x "))
+                    running.send_signal(signal.SIGINT)
+                with accept("DELETE /v1/leases/hold ") as release:
+                    answer(release, "{}")
+        running.communicate(timeout=10)
+    assert running.returncode == 128 + signal.SIGINT and not mark.exists()
 
 
 @pytest.mark.parametrize("arguments", [("--at-least", "1s", "--owner", "a"), ("--at-least", "1s", "--seal"), ("--every", "1m", "--owner", "a"), ("--every", "10ms"), ("--every", "1m", "other"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from support import processes
 from support.api import Api
 from support.cli import Cli, first_line
 from support.cluster import Gateway
-from support.polling import eventually
+from support.polling import eventually, remains
 from support.stack import Stack
+from support.tcp_gate import open_gates
 
 
 @pytest.fixture
@@ -111,3 +113,92 @@ def test_elect_interrupted_while_command_ends_does_not_compete(cli: Cli, api_a: 
     Path(f"{mark}.stop").touch()
     _, errors = member.communicate(timeout=10)
     assert member.returncode == 65 and "competing again" not in errors
+
+
+def test_elect_interrupted_during_release_does_not_compete(guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path) -> None:
+    """The release takes long, because the gateway does not get its request."""
+    file = tmp_path / "terms"
+    with open_gates([api_a.port]) as gates:
+        [gate] = gates[:]
+        member = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("elect", "--max-hold", "2s", resource, "--", *leader_command(file))
+        [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
+        gate.requests.stalled = True
+        accepted = gate.accepted
+        eventually(lambda: not processes.is_alive(pid) and gate.accepted > accepted, goal="it releases the lease")
+        member.send_signal(signal.SIGTERM)
+        gate.requests.stalled = False
+        _, errors = member.communicate(timeout=10)
+    assert member.returncode == 124 and "competing again" not in errors
+    assert len(terms(file)) == 1
+
+
+def children(pid: int) -> set[int]:
+    return {child for child in processes.all_pids() if processes.parent_of(child) == pid}
+
+
+def test_elect_outlives_its_watchdog(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+    file = tmp_path / "terms"
+    member = cli.begin("elect", resource, "--", *leader_command(file))
+    [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
+    [watchdog] = children(member.pid) - {pid}
+    os.kill(watchdog, signal.SIGKILL)
+    revoke(api_a, resource)
+    eventually(lambda: len(terms(file)) == 2, 10, goal="it leads again")
+    remains(lambda: member.poll() is None and processes.is_alive(terms(file)[1][1]), 0.5)
+    member.terminate()
+    member.communicate(timeout=10)
+
+
+def test_elect_leaves_no_zombies_of_later_terms(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+    """From the second term on it is the parent of processes that a command leaves behind."""
+    file = tmp_path / "terms"
+    member = cli.begin("elect", resource, "--", "sh", "-c", f"(sleep 0.5 & echo $! > {file}.$FENCING_TOKEN); echo $FENCING_TOKEN $$ >> {file}; exec sleep 300")
+    eventually(lambda: terms(file), 10, goal="it leads")
+    revoke(api_a, resource)
+    [_, [term, pid]] = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")
+    left = int(first_line(Path(f"{file}.{term}")))
+    eventually(lambda: not Path(f"/proc/{left}").exists(), 5, goal="the status of the process is taken")
+    assert processes.is_alive(pid)
+    member.terminate()
+    member.communicate(timeout=10)
+
+
+GROUP_ID_IN_USE = """
+import os, signal, sys, time
+mark, group = sys.argv[1], os.getpid()
+def join():
+    process = os.fork()
+    if process == 0:
+        os.setpgid(0, group)
+        signal.pause()
+    return process
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    join()  # ends with the term; as a zombie it keeps the id of the group in use
+    open(mark, "w").write(f"{os.getpid()}\\n")
+    while not os.path.exists(f"{mark}.over"):
+        time.sleep(0.02)  # until the term is over
+    open(f"{mark}.late", "w").write(f"{join()}\\n")
+    signal.pause()
+signal.pause()
+"""
+
+
+def test_elect_killed_after_term_kills_no_later_group(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+    """The id of the command's process group is in use again when the process, which waits for its next term, is killed."""
+    mark = tmp_path / "mark"
+    member = cli.begin("elect", "--kill-after", "300ms", resource, "--", "/usr/bin/python3", "-c", GROUP_ID_IN_USE, str(mark))
+    keeper = int(first_line(mark))
+    successor = api_a.begin_wait(resource)
+    revoke(api_a, resource)
+    assert successor.answer().status == 201 and member.stderr is not None
+    eventually(lambda: "competing again" in (member.stderr.readline() if member.stderr else ""), goal="the term is over")
+    Path(f"{mark}.over").touch()
+    late = int(first_line(Path(f"{mark}.late")))
+    try:
+        eventually(lambda: os.getpgid(late) != os.getpgid(keeper), goal="it has joined the group")
+        member.kill()
+        member.wait()
+        remains(lambda: processes.is_alive(late), 0.5)
+    finally:
+        processes.signal_all([late, keeper], signal.SIGKILL)

@@ -72,6 +72,14 @@ def wait_for_exit(process: subprocess.Popen, timeout: float = 15.0) -> tuple[int
     return process.returncode, errors
 
 
+def answer_release(server: socket.socket, lease_id: str) -> None:
+    """Answers as a gateway to the release of the lease."""
+    connection, _ = server.accept()
+    with connection:
+        assert connection.recv(65536).startswith(f"DELETE /v1/leases/{lease_id} ".encode())
+        connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+
 # Expiry by the clock of the program
 
 
@@ -325,6 +333,46 @@ def test_lock_max_hold_kills_command_before_lease_ends(cli: Cli, api_a: Api, res
     eventually(lambda: is_free(api_a, resource) or running.poll() is not None, 6, interval=0.01, goal="the lease is over")
     eventually(lambda: not processes.is_alive(pid), 0.3, goal="the command is gone")
     assert wait_for_exit(running)[0] == HELD_TOO_LONG
+
+
+def test_lock_max_hold_counts_from_grant_not_from_arrival(resource: str, mark: Path) -> None:
+    """The grant travels for half of the hold, as through a proxy that buffers it, or to a machine that was suspended."""
+    granted = json.dumps({**json.loads(GRANTED), "served_ms": 0, "hold_left_ms": 4_000})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", resource, "--", "sh", "-c", f"echo $$ > {mark}; exec sleep 60")
+        connection, _ = server.accept()
+        with connection:
+            requested_at = time.monotonic()
+            connection.recv(65536)
+            pause(2.0, "the grant travels")
+            connection.sendall(f"{STREAM}event: granted\ndata: {granted}\n\n".encode())
+            pid = int(first_line(mark))
+            eventually(lambda: not processes.is_alive(pid), 10, goal="the command is ended")
+            assert 3.2 < time.monotonic() - requested_at < 4.8
+            answer_release(server, "x")
+        assert wait_for_exit(running)[0] == HELD_TOO_LONG
+
+
+def test_lock_resumed_after_hold_kills_command_at_once(resource: str, mark: Path) -> None:
+    """The process was stopped, and its command was not: SIGKILL is due, however long --kill-after is."""
+    granted = json.dumps({**json.loads(GRANTED), "served_ms": 0, "hold_left_ms": 1_500})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--kill-after", "20s", resource, "--", "bash", "-c", f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done")
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(f"{STREAM}event: granted\ndata: {granted}\n\n".encode())
+            pid = int(first_line(mark))
+            processes.signal_all([running.pid], signal.SIGSTOP)
+            pause(1.6, "the hold is over")
+            released = json.dumps({**json.loads(granted), "hold_left_ms": 0, "reason": "max_hold_ms is over"})
+            connection.sendall(f"event: released\ndata: {released}\n\n".encode())
+            running.send_signal(signal.SIGCONT)
+            eventually(lambda: not processes.is_alive(pid), 5, goal="the command is killed")
+            answer_release(server, "x")
+        assert wait_for_exit(running)[0] == HELD_TOO_LONG
 
 
 def test_lock_max_hold_above_limit_is_refused_before_start(cluster: Cluster, resource: str, mark: Path) -> None:
