@@ -200,6 +200,26 @@ def test_lease_is_lost_at_its_end_if_the_token_cannot_be_had(api: Api, kind: str
 
 
 @both
+def test_error_of_the_block_is_raised_if_the_release_fails(api: Api, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The function that returns the token fails; the lease ends with its ttl."""
+    def token() -> str:
+        if is_expired:
+            raise RuntimeError("no token")
+        return "first"
+
+    for block_error in (ZeroDivisionError, None):
+        is_expired = False
+        with clients(kind, api.url, token=token) as client, contextlib.ExitStack() as expectations:
+            if block_error:
+                expectations.enter_context(pytest.raises(block_error))
+            with client.lease("python/no-token", ttl=1.0, wait=5.0):
+                is_expired = True
+                if block_error:
+                    raise block_error
+    assert caplog.text.count("no token") == 2
+
+
+@both
 def test_lease_survives_a_killed_gateway(gateways: list[Gateway], kind: str) -> None:
     with clients(kind, [gateway.api.url for gateway in gateways]) as client:
         with client.lease("python/killed", ttl=5.0) as lease:
@@ -278,13 +298,15 @@ def test_write_under_lease_and_job_in_one_call(site: Site, api: Api, kind: str) 
 def test_write_under_overtaken_lease_is_refused_and_loses_it(site: Site, api: Api, kind: str) -> None:
     sku = site.add_article(f"p-stale-{kind}")
     with clients(kind, api.url) as client:
-        lease = client.lease(f"inventory/{sku}", ttl=2.5)
+        lease = client.lease(f"inventory/{sku}")
         token = lease.fencing_token
         site.stack.query("select fencing.enter(%s, %s)", (f"inventory/{sku}", token + 1))
         with pytest.raises(errors.StaleFencingToken) as stale:
             lease.write(sale_operation(sku))
         assert stale.value.document["last_fencing_token"] == token + 1
         assert lease.lost.wait(1) if kind == "sync" else eventually(lease.lost.is_set)
+        with client.lease(f"inventory/{sku}") as following:  # the lease was released
+            assert following.fencing_token > token
     assert site.stock(sku) == 10
 
 
@@ -408,3 +430,16 @@ def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:
             os._exit(0 if lease.remaining() == 0 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         lease.check()
+
+
+@both
+def test_block_that_ends_in_another_process_releases_nothing(api: Api, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forked process that ends by sys.exit leaves the block of its parent."""
+    with clients(kind, api.url) as client:
+        with client.lease("python/forked-exit", seal=True) as lease:
+            with monkeypatch.context() as patch:
+                patch.setattr("os.getpid", lambda: 1)
+                lease.__exit__(SystemExit, SystemExit(0), None)
+            lease.check()
+            assert api.read_lease({"lease_id": lease.lease_id}).status == 200
+        assert api.read_lease({"lease_id": lease.lease_id}).status == 410

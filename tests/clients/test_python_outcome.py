@@ -1,4 +1,4 @@
-"""The Python client where an answer does not tell the outcome: commits that take too long, look-ups through a proxy of cells, and releases with a seal that may have failed."""
+"""The Python client where an answer does not tell the outcome: commits that take too long, look-ups through a proxy of cells, releases and renewals that are not answered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import pytest
 from python_clients import ROOT, Site, clients, errors, recorded_answers
@@ -84,6 +84,21 @@ def test_write_with_unknown_outcome_is_resolved(site: Site, hasty: Api, slow_row
 
 
 @both
+def test_write_is_repeated_once_its_own_lease_has_ended(site: Site, hasty: Api, slow_row: int, kind: str) -> None:
+    """The transaction is rolled back after outcome_unknown, and the lease of the first attempt locks the second one out until its ttl is over."""
+    def roll_back() -> None:
+        if [content for _, _, content in answers if '"outcome_unknown":true' in content] == [answers[-1][2]]:
+            site.stack.query("select pg_terminate_backend(pid, 5000) from pg_stat_activity where wait_event = 'PgSleep'")
+
+    with clients(kind, hasty.url) as client:
+        answers = recorded_answers(client, roll_back)
+        written = client.write({"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}}, resources=[f"slow/{slow_row}"], ttl=5.0, wait=0.5)
+    first = next(number for number, (_, _, content) in enumerate(answers) if '"outcome_unknown":true' in content)
+    assert 423 in [status for _, status, _ in answers[first:]], answers
+    assert written.results == [{"rows_affected": 1}] and site.stack.query("select n from slow where n > 0") == [(1,)]
+
+
+@both
 def test_unknown_outcome_behind_proxy_is_found_by_cell(site: Site, proxy: str, slow_row: int, kind: str) -> None:
     """The write names a resource, by which the proxy leads it; the look-up by write_id does not, and without the cell it is answered 421."""
     def write(**options: Any) -> Any:
@@ -117,7 +132,151 @@ def test_cell_of_another_gateway_is_misdirected(hasty: Api, kind: str) -> None:
             assert refused.value.document["named_cell"] == 1
 
 
-LOST = json.dumps({"type": "/problems/lease-lost", "status": 410, "detail": "The lease is lost.", "request_id": "r"}).encode()
+# The steps of the protocol, without input and output
+
+
+def problem(slug: str, **members: Any) -> bytes:
+    return json.dumps({"type": f"/problems/{slug}", "detail": "It is refused.", "request_id": "r", **members}).encode()
+
+
+class Clock:
+    """The client's clock, which its pauses advance."""
+
+    def __init__(self) -> None:
+        self.time = 1_000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def run(self, call: Any, answer: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+        """Performs the steps of a call; returns them and its result or error. `answer` gives the response to each request."""
+        from fencegate._protocol import Pause
+
+        steps: list[Any] = []
+        try:
+            step = next(call)
+            while len(steps) < 1_000:
+                steps.append(step)
+                if isinstance(step, Pause):
+                    self.time += step.seconds
+                    step = call.send(None)
+                else:
+                    step = call.send(answer(step))
+        except StopIteration as done:
+            return steps, done.value
+        except errors.FencegateError as failure:
+            return steps, failure
+        raise AssertionError(f"it does not end: {steps[-10:]}")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in ("_protocol", "_lease"):
+        monkeypatch.setattr(f"fencegate.{module}.now", made.now)
+    return made
+
+
+def pauses(steps: list[Any]) -> list[float]:
+    return [step.seconds for step in steps if hasattr(step, "seconds")]
+
+
+UNKNOWN = problem("storage-unavailable", status=503, outcome_unknown=True, write_id="w1")
+KEPT = b'{"write_id": "w2", "fences": [], "results": [{"value": null}], "rows_left_out": true}'
+
+
+def test_own_lease_of_an_unknown_write_is_waited_for(clock: Clock) -> None:
+    """The lease of the first attempt is not released, and the call itself does not wait (wait=0)."""
+    from fencegate._protocol import Protocol, Response
+
+    answers = iter([Response(503, {}, UNKNOWN), Response(423, {"retry-after": "5"}, problem("resource-locked", status=423)), Response(200, {"idempotency-replayed": "true"}, KEPT)])
+    steps, written = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), lambda _: next(answers))
+    assert (written.write_id, written.replayed, written.rows_left_out) == ("w2", True, True) and pauses(steps)[1] >= 5.0
+
+
+def test_lease_of_another_is_not_waited_for(clock: Clock) -> None:
+    from fencegate._protocol import Protocol, Response
+
+    answers = iter([Response(503, {}, problem("no-quorum", status=503)), Response(423, {"retry-after": "1"}, problem("resource-locked", status=423))])
+    steps, refused = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), lambda _: next(answers))
+    assert isinstance(refused, errors.ResourceLocked) and len(steps) == 3
+
+
+@pytest.mark.parametrize("later, headers", [(problem("storage-unavailable", status=503, write_id="w2"), {"retry-after": "3"}), (problem("resource-locked", status=423), {"retry-after": "60"})])
+@pytest.mark.parametrize("events", [[], [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}]])
+def test_write_id_of_an_unknown_write_is_kept(clock: Clock, later: bytes, headers: dict[str, str], events: list[Any]) -> None:
+    """Later answers name no write, or one that has surely changed nothing; the history is searched for the first one when the time is over."""
+    from fencegate._protocol import Protocol, Request, Response
+
+    sent: list[Request] = []
+
+    def answer(request: Request) -> Response:
+        sent.append(request)
+        if request.path.startswith("/v1/history"):
+            return Response(200, {}, json.dumps({"items": events, "next_cursor": None}).encode())
+        return Response(503, {}, UNKNOWN) if len(sent) == 1 else Response(json.loads(later)["status"], headers, later)
+
+    _, outcome = clock.run(Protocol(10.0, 10.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), answer)
+    assert "write_id=w1" in sent[-1].path and outcome.write_id == "w1"
+    assert outcome.results is None if events else isinstance(outcome, errors.OutcomeUnknown)
+
+
+def lease_state(**members: Any) -> Any:
+    from fencegate import _lease
+
+    document = {"lease_id": "a", "resource": "a", "fencing_token": 1, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000, **members}
+    return _lease.LeaseState(document, _lease.now())
+
+
+def test_renewal_is_tried_again_before_the_lease_ends(clock: Clock) -> None:
+    """Retry-After is later than the end of the lease; the last attempts come in its last second, and are few."""
+    from fencegate._protocol import Protocol, Response
+
+    state = lease_state(ttl_ms=10_000, validity_ms=10_000)
+    clock.time += 6.0
+    times: list[float] = []
+
+    def answer(_: Any) -> Response:
+        times.append(state.valid_until - clock.time)
+        return Response(503, {"retry-after": "5"}, problem("overloaded", status=503))
+
+    _, failure = clock.run(Protocol(10.0, 30.0).renew(state), answer)
+    assert isinstance(failure, errors.Overloaded) and 2 <= len(times) <= 8 and 0.4 < times[1] < 0.6 and times[-1] < 0.15, times
+
+
+def test_release_that_comes_too_late_is_not_tried(clock: Clock) -> None:
+    """A block does not wait for the end of a lease that ends by itself."""
+    from fencegate._protocol import Protocol, Response
+
+    steps, failure = clock.run(Protocol(10.0, 30.0).release(lease_state(), seal=False), lambda _: Response(429, {"retry-after": "90"}, problem("too-many-requests", status=429)))
+    assert isinstance(failure, errors.TooManyRequests) and len(steps) == 1
+
+
+def test_renewal_at_another_gateway_ignores_retry_after(clock: Clock) -> None:
+    from fencegate._protocol import Protocol, Response
+
+    renewed = json.dumps({"served_ms": 0, "validity_ms": 9_000}).encode()
+    for next_gateway in (True, False):
+        state = lease_state(ttl_ms=10_000, validity_ms=10_000)
+        answers = iter([Response(503, {"retry-after": "2"}, problem("shutting-down", status=503), next_gateway), Response(200, {}, renewed)])
+        steps, _ = clock.run(Protocol(10.0, 30.0).renew(state), lambda _: next(answers))
+        assert (pauses(steps)[0] < 1.0) == next_gateway
+
+
+@pytest.mark.parametrize("answer", [204, 503, None])
+def test_hold_of_a_refused_token_is_released_once(clock: Clock, answer: Any) -> None:
+    from fencegate._protocol import NoAnswer, Protocol, Request, Response
+
+    state = lease_state()
+    call = Protocol(10.0, 30.0).write_under(state, [{"call": "f"}], False, False, None, True)
+    next(call)
+    release = call.send(Response(412, {}, problem("stale-fencing-token", status=412)))
+    assert isinstance(release, Request) and (release.method, release.path) == ("DELETE", "/v1/leases/a") and state.lost_because
+    with pytest.raises(errors.StaleFencingToken):
+        call.throw(NoAnswer("cut", sent=True)) if answer is None else call.send(Response(answer, {}, b""))
+
+
+LOST = problem("lease-lost", status=410)
 
 
 @pytest.mark.parametrize("seal, left_ms, status, content, raised", [
@@ -126,11 +285,10 @@ LOST = json.dumps({"type": "/problems/lease-lost", "status": 410, "detail": "The
     (False, 60_000, 200, b'{"hold_count": 0}', None)])
 def test_release_after_lost_answer_is_sealed_or_raises(seal: bool, left_ms: int, status: int, content: bytes, raised: Any) -> None:
     """The first attempt is not answered; the second is answered when the lease has been valid for `left_ms` less than its ttl."""
-    from fencegate._lease import LeaseState, now
+    from fencegate._lease import now
     from fencegate._protocol import NoAnswer, Pause, Protocol, Request, Response
 
-    document = {"lease_id": "a", "resource": "a", "fencing_token": 1, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 1_000}
-    state = LeaseState(document, now())
+    state = lease_state(validity_ms=1_000)
     call = Protocol(10.0, 30.0).release(state, seal)
     assert isinstance(next(call), Request) and isinstance(call.throw(NoAnswer("cut", sent=True)), Pause) and isinstance(call.send(None), Request)
     state.valid_until = now() + left_ms / 1000

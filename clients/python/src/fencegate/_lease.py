@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
-from .errors import FencegateError, LeaseLost
+from .errors import LeaseLost
 
 log = logging.getLogger("fencegate")
 
@@ -113,6 +114,7 @@ class LeaseHandle:
 
     def __init__(self, state: LeaseState) -> None:
         self._state = state
+        self._process_id = os.getpid()
 
     @property
     def lease_id(self) -> str:
@@ -152,11 +154,18 @@ class LeaseHandle:
             raise self._state.lost_because
         return True
 
-    def _has_to_raise(self, failure: FencegateError, error: Optional[BaseException], seal: bool) -> bool:
+    def _is_forked(self) -> bool:
+        """Whether this process is not the one that acquired the lease, and renews and releases it."""
+        return os.getpid() != self._process_id
+
+    def _has_to_raise(self, failure: Exception, error: Optional[BaseException], seal: bool) -> bool:
         """Whether the end of a block raises that the release failed: not in place of the block's own error, and not if the lease only lasts until its ttl."""
         if error is None and (seal or isinstance(failure, LeaseLost)):
             return True
-        log.warning("the lease on %s was not released, and ends with its ttl: %s", self._state.names, failure)
+        if isinstance(failure, LeaseLost):
+            log.warning("the lease on %s was lost before it was released: %s", self._state.names, failure)
+        else:
+            log.warning("the lease on %s was not released, and ends with its ttl: %s", self._state.names, failure)
         return False
 
     def __repr__(self) -> str:

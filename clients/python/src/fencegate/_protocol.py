@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import secrets
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,6 +32,7 @@ LATE_COMMIT_SECONDS = 2.0  # how long a write may stay invisible after PostgreSQ
 # A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if there are several.
 ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
 PAGE_SIZE = 1000
+IDEMPOTENCY_KEY = re.compile("[!-~]{1,64}")
 # With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome.
 CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, StaleFencingToken, Unprocessable)
 
@@ -52,6 +54,7 @@ class Response:
     status: int
     headers: Mapping[str, str]  # names in lower case
     content: bytes
+    next_gateway: bool = False  # whether the next request goes to another gateway
 
 
 @dataclass(frozen=True)
@@ -127,15 +130,18 @@ class Protocol:
         if not self.retry_for >= 0:
             raise ValueError("retry_for: has to be at least 0")
 
-    def call(self, request: Request, until: Optional[float] = None, repeatable: bool = True, also: Tuple[Type[ProblemError], ...] = ()) -> Call[Answer]:
+    def call(self, request: Request, until: Optional[float] = None, repeatable: bool = True, also: Tuple[Type[ProblemError], ...] = (),
+             also_if_maybe_executed: Tuple[Type[ProblemError], ...] = (), urgent: bool = False) -> Call[Answer]:
         """Sends a request until it is answered, or until a repeat is useless or would begin too late; then raises the failure.
 
         Repeats begin within `retry_for` seconds and what the request itself may wait; or before the time `until`, at which also the last attempt ends.
-        The pauses grow and are random ("full jitter"), after at least what Retry-After says. A call that is not `repeatable` is repeated only if no
-        attempt can have taken effect. Failures of the classes `also` count as temporary.
+        The pauses grow and are random ("full jitter"), after at least what Retry-After says. Those of an `urgent` call are shorter where no attempt would be possible
+        after them, and not delayed by the Retry-After of another gateway. A call that is not `repeatable` is repeated only if no attempt can have taken effect. Failures
+        of the classes `also` count as temporary, those of `also_if_maybe_executed` only if an attempt may have taken effect.
         """
         repeat_until = now() + request.timeout - self.timeout + self.retry_for if until is None else until
         maybe_executed, attempts = False, 0
+        write_id: Optional[str] = None
         while True:
             sent_at = now()
             retry_after = 0.0
@@ -148,12 +154,17 @@ class Protocol:
                 if 200 <= response.status < 300:
                     return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true")
                 error = read_problem(response)
-                if isinstance(error, ProblemError):
+                if isinstance(error, ProblemError) and not (urgent and response.next_gateway):
                     retry_after = error.retry_after or 0.0
             maybe_executed = error.maybe_executed = maybe_executed or error.maybe_executed
+            write_id = error.write_id = error.write_id or write_id
+            temporary = error.temporary or isinstance(error, also) or (maybe_executed and isinstance(error, also_if_maybe_executed))
             pause = retry_after + random.uniform(0, min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(attempts, 16)))
             attempts += 1
-            if not (error.temporary or isinstance(error, also)) or (maybe_executed and not repeatable) or now() + pause >= repeat_until:
+            left = repeat_until - now()
+            if urgent and left > BACKOFF_FIRST:
+                pause = min(pause, max(left - ATTEMPT_SECONDS_MIN, left / 2))
+            if not temporary or (maybe_executed and not repeatable) or pause >= left:
                 raise error
             yield Pause(pause)
 
@@ -191,7 +202,7 @@ class Protocol:
         timeout = min(self.timeout, max(ATTEMPT_SECONDS_MIN, state.ttl_ms / 1000 / ATTEMPTS_PER_TTL))
         request = Request("POST", f"{lease_path(state.lease_id)}/renew", timeout, {"ttl_ms": state.ttl_ms})
         try:
-            answer = yield from self.call(request, until=state.valid_until)
+            answer = yield from self.call(request, until=state.valid_until, urgent=True)
         except LeaseLost as lost:
             state.lose(lost)
             raise
@@ -226,12 +237,17 @@ class Protocol:
     # Writes
 
     def write_under(self, state: LeaseState, operations: Sequence[Json], rows: bool, require_live: bool, key: Optional[str], keep_outcome: bool) -> Call[WriteResult]:
-        """A guarded write under a lease, which counts as lost if the gateway says that it is."""
+        """A guarded write under a lease, which counts as lost if the gateway says that it is, or refuses its token; then its hold is released."""
         state.check()
         try:
             return (yield from self._write(operations, {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}, rows, key, keep_outcome))
         except (LeaseLost, StaleFencingToken) as refused:
             state.lose(LeaseLost(f"the lease on {state.names} is lost: {refused}"))
+            if isinstance(refused, StaleFencingToken):  # the nodes may still have the lease, which would block the next one until its ttl
+                try:
+                    yield Request("DELETE", lease_path(state.lease_id), self.timeout)
+                except Exception:  # then it ends with its ttl
+                    pass
             raise
 
     def write_once(self, operations: Sequence[Json], resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], rows: bool, key: Optional[str],
@@ -246,18 +262,20 @@ class Protocol:
             raise ValueError("operations: name at least one")
         if key is not None and not keep_outcome:
             raise ValueError("keep_outcome: a write with an idempotency_key has its outcome kept")
+        if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
+            raise ValueError("idempotency_key: has to be 1 to 64 visible ASCII characters")
         key = key or (f"write-{secrets.token_hex(16)}" if keep_outcome else None)
         body = {**members, "operations": list(operations), "return": "rows" if rows else "minimal"}
         request = Request("POST", "/v1/writes", self.timeout + wait, body, {} if key is None else {"Idempotency-Key": key})
         try:
-            answer = yield from self.call(request, repeatable=key is not None)
+            # A one-shot write whose outcome is unknown leaves its lease, which locks the repeat out until it ends.
+            answer = yield from self.call(request, repeatable=key is not None, also_if_maybe_executed=(ResourceLocked,))
         except FencegateError as failure:
             if not failure.maybe_executed or isinstance(failure, CONCLUSIVE):
                 raise
-            write_id = failure.document.get("write_id") if isinstance(failure, ProblemError) else None
-            applied = (yield from self.find_applied(write_id)) if write_id else None
+            applied = (yield from self.find_applied(failure.write_id)) if failure.write_id else None
             if applied is None:
-                raise OutcomeUnknown(write_id, key) from failure
+                raise OutcomeUnknown(failure.write_id, key) from failure
             return applied
         return WriteResult.from_answer(answer.document, answer.replayed)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
-from typing import Callable, Optional, Sequence, Union
+from typing import Any, Awaitable, Callable, NoReturn, Optional, Sequence, Union
 
 import httpx
 
@@ -14,6 +15,14 @@ Token = Union[str, Callable[[], str]]
 FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
 CELL_MAX = 65_535
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+CREDENTIAL = re.compile("[!-~](?:[ -~]*[!-~])?")
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)  # a renewal must not queue behind calls that wait for a lease
+# To connect may take this part of a request's time, so that httpx ends it and not the driver: httpcore 0.16 keeps a connection that is cancelled while it is opened.
+CONNECT_PART = 0.9
+
+
+def is_credential(value: Any) -> bool:
+    return isinstance(value, str) and CREDENTIAL.fullmatch(value) is not None
 
 
 class Transport:
@@ -30,6 +39,9 @@ class Transport:
                 raise ValueError("url: has to be http://HOST[:PORT] or https://HOST[:PORT]")
         if api_key is not None and token is not None:
             raise ValueError("give either api_key or token")
+        for name, credential in (("api_key", api_key), ("token", token)):
+            if not (credential is None or callable(credential) or is_credential(credential)):
+                raise ValueError(f"{name}: has to be printable ASCII text that neither begins nor ends with white space")
         if key is not None and cert is None:
             raise ValueError("key: there is no cert for it")
         if (cert or ca) and not all(each.startswith("https:") for each in self._urls):
@@ -43,8 +55,8 @@ class Transport:
         if cert:
             self.context.load_cert_chain(cert, key)
 
-    def begin(self, request: Request) -> httpx.Request:
-        """Returns a request to the current gateway.
+    def begin(self, request: Request, trace: Optional[Callable[[str, Any], Awaitable[None]]] = None) -> httpx.Request:
+        """Returns a request to the current gateway. `trace` is called with the name of each step of httpcore, such as connection.connect_tcp.started.
 
         The drivers pass it to a transport of httpx and not to its Client, which logs URLs (they have lease ids), reads credentials from .netrc and follows
         proxies of the environment.
@@ -59,21 +71,29 @@ class Transport:
         if self._api_key is not None:
             headers["X-Api-Key"] = self._api_key
         elif self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token if isinstance(self._token, str) else self._token()}"
-        timeout = httpx.Timeout(request.timeout).as_dict()
-        return httpx.Request(request.method, self._urls[self._current] + request.path, content=request.content(), headers=headers, extensions={"timeout": timeout})
+            token = self._token if isinstance(self._token, str) else self._token()
+            if not is_credential(token):
+                raise NoAnswer("the function that returns the token returned something else than printable ASCII text", sent=False, final=True)
+            headers["Authorization"] = f"Bearer {token}"
+        gateway = self._current
+        extensions = {"timeout": httpx.Timeout(request.timeout, connect=request.timeout * CONNECT_PART).as_dict(), "gateway": gateway, "trace": trace}
+        return httpx.Request(request.method, self._urls[gateway] + request.path, content=request.content(), headers=headers, extensions=extensions)
 
     def end(self, sent: httpx.Request, answer: httpx.Response) -> Response:
-        if answer.status_code in (502, 503, 504):
-            self._use_next(sent)
-        return Response(answer.status_code, answer.headers, answer.content)
+        next_gateway = answer.status_code in (502, 503, 504) and self._use_next(sent)
+        return Response(answer.status_code, answer.headers, answer.content, next_gateway)
 
-    def fail(self, sent: httpx.Request, error: Exception) -> NoAnswer:
-        """Reads a failure; the next request goes to the next gateway."""
+    def fail(self, sent: httpx.Request, error: Exception) -> NoReturn:
+        """Raises NoAnswer for a failure; the next request goes to the next gateway."""
+        if isinstance(error, httpx.LocalProtocolError):  # h11 refuses a header before anything is sent, and cites its value
+            raise NoAnswer("a header of the request cannot be sent", sent=False, final=True) from None
         self._use_next(sent)
         untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-        return NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT), final=untrusted)
+        raise NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT), final=untrusted) from error
 
-    def _use_next(self, failed: httpx.Request) -> None:
-        if str(failed.url).startswith(self._urls[self._current]):  # another thread may have done it
-            self._current = (self._current + 1) % len(self._urls)
+    def _use_next(self, failed: httpx.Request) -> bool:
+        """Returns whether the next request goes to another gateway than the failed one."""
+        gateway: int = failed.extensions["gateway"]
+        if gateway == self._current:  # another thread may have done it
+            self._current = (gateway + 1) % len(self._urls)
+        return gateway != self._current

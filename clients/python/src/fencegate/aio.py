@@ -11,8 +11,7 @@ import httpx
 
 from ._lease import LeaseHandle, LeaseState
 from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
-from ._transport import FAILURES, Token, Transport
-from .errors import FencegateError
+from ._transport import FAILURES, LIMITS, Token, Transport
 from .models import Event, WriteResult
 
 
@@ -23,7 +22,7 @@ class AsyncClient:
                  ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for)
-        self._http = httpx.AsyncHTTPTransport(verify=self._transport.context)
+        self._http = httpx.AsyncHTTPTransport(verify=self._transport.context, limits=LIMITS)
 
     async def close(self) -> None:
         """Closes the connections. Leases that were not released are no longer renewed."""
@@ -81,6 +80,12 @@ class AsyncClient:
             return done.value  # type: ignore[no-any-return]
 
     async def _send(self, request: Request) -> Response:
+        is_connecting = False
+
+        async def observe(event: str, _: Any) -> None:
+            nonlocal is_connecting
+            is_connecting = event.startswith("connection.")
+
         async def exchange() -> httpx.Response:
             answer = await self._http.handle_async_request(sent)
             try:
@@ -89,11 +94,11 @@ class AsyncClient:
                 await answer.aclose()
             return answer
 
-        sent = self._transport.begin(request)
+        sent = self._transport.begin(request, observe)
         try:
             return self._transport.end(sent, await asyncio.wait_for(exchange(), request.timeout))
         except FAILURES as error:
-            raise self._transport.fail(sent, error) from error
+            self._transport.fail(sent, httpx.ConnectTimeout("") if is_connecting and isinstance(error, asyncio.TimeoutError) else error)
 
 
 class Acquisition:
@@ -142,9 +147,11 @@ class AsyncLease(LeaseHandle):
         return self
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        """Releases the lease; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        if self._is_forked():
+            return
         try:
             await self.release()
-        except FencegateError as failure:
+        except Exception as failure:  # also that of the function that returns the token
             if self._has_to_raise(failure, error, self._seal):
                 raise

@@ -13,8 +13,7 @@ import httpx
 
 from ._lease import LeaseHandle, LeaseState
 from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
-from ._transport import FAILURES, Token, Transport
-from .errors import FencegateError
+from ._transport import FAILURES, LIMITS, Token, Transport
 from .models import Event, WriteResult
 
 
@@ -34,7 +33,7 @@ class Client:
                  ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for)
-        self._http = httpx.HTTPTransport(verify=self._transport.context)
+        self._http = httpx.HTTPTransport(verify=self._transport.context, limits=LIMITS)
 
     def close(self) -> None:
         """Closes the connections. Leases that were not released are no longer renewed."""
@@ -106,7 +105,7 @@ class Client:
             with closing(answer):
                 answer.read()
         except FAILURES as error:
-            raise self._transport.fail(sent, error) from error
+            self._transport.fail(sent, error)
         return self._transport.end(sent, answer)
 
 
@@ -139,10 +138,12 @@ class Lease(LeaseHandle):
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
-        """Releases the lease; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        if self._is_forked():
+            return
         try:
             self.release()
-        except FencegateError as failure:
+        except Exception as failure:  # also that of the function that returns the token
             if self._has_to_raise(failure, error, self._seal):
                 raise
 

@@ -10,6 +10,7 @@ class FencegateError(Exception):
 
     temporary: bool = False  # whether the same call can succeed later, and nothing was changed
     maybe_executed: bool = False  # whether this attempt of the call, or an earlier one, may have taken effect
+    write_id: Optional[str] = None  # of a write that may have taken effect: the latest one that a gateway named
 
 
 class ConnectionFailed(FencegateError):
@@ -31,7 +32,7 @@ class UnexpectedAnswer(FencegateError):
 class OutcomeUnknown(FencegateError):
     """A write may or may not have taken effect, and it could not be found out in time.
 
-    `write_id` is that of the gateway, None if no answer arrived. The write with the same `idempotency_key` and content can be repeated until it is
+    `write_id` is the latest one that a gateway named, None if no answer arrived. The write with the same `idempotency_key` and content can be repeated until it is
     answered: it takes effect once. The cause (`__cause__`) is the last failure.
     """
 
@@ -56,6 +57,7 @@ class ProblemError(FencegateError):
         self.document: Mapping[str, Any] = document or {}
         self.retry_after = retry_after  # seconds after which a repeat can succeed
         self.maybe_executed = self.document.get("outcome_unknown") is True
+        self.write_id = self.document.get("write_id") if self.maybe_executed else None
 
     def __init_subclass__(cls) -> None:
         cls.classes[cls.slug] = cls

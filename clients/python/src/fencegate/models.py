@@ -21,18 +21,20 @@ class WriteResult:
     """A write that has taken effect.
 
     `results` has one object for each operation: `rows_affected` and `rows`, or `value`. It is None if the answer was lost and the history shows that the
-    write has taken effect. `replayed`: it is the outcome of an earlier call with the same Idempotency-Key.
+    write has taken effect. `replayed`: it is the outcome of an earlier call with the same Idempotency-Key. `rows_left_out`: that outcome was kept without its rows
+    and values, because they were too large, so that each `value` is None.
     """
 
     write_id: str
     fences: Sequence[Fence]
     results: Optional[List[Mapping[str, Any]]]
     replayed: bool = False
+    rows_left_out: bool = False
 
     @staticmethod
     def from_answer(document: Mapping[str, Any], replayed: bool) -> WriteResult:
         fences = [Fence(item["resource"], item["fencing_token"], item["last_fencing_token"]) for item in document["fences"]]
-        return WriteResult(document["write_id"], fences, document["results"], replayed)
+        return WriteResult(document["write_id"], fences, document["results"], replayed, document.get("rows_left_out") is True)
 
 
 @dataclass(frozen=True)

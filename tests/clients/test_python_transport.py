@@ -1,0 +1,197 @@
+"""How the Python client connects: credentials that cannot be sent, several gateways, many calls at a time, and gateways that cannot be reached. The gateways are simple servers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Callable, Iterator
+
+import pytest
+from python_clients import clients, errors, fencegate
+from support import processes
+from support.faults import sale_operation
+from support.polling import eventually
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+SECRET = "secret-key"
+UNSENDABLE = [f"{SECRET}\n", f"{SECRET}\r", f" {SECRET}", f"{SECRET} ", f"{SECRET}\0", f"{SECRET}é", ""]
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 200
+    daemon_threads = True
+
+
+@contextmanager
+def serving(on_request: Callable[[str], None] = lambda path: None) -> Iterator[str]:
+    """Answers each GET with `{}` once `on_request` has returned."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            on_request(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def dropping_packets() -> Iterator[int]:
+    """Returns a port at which no connection can be established: the system drops the packets, because the queue of the listener is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        port = listener.getsockname()[1]
+        queued: list[socket.socket] = []
+
+        def is_full() -> bool:
+            connection = socket.socket()
+            connection.settimeout(0.3)
+            queued.append(connection)
+            try:
+                connection.connect(("127.0.0.1", port))
+            except TimeoutError:
+                return True
+            return False
+
+        try:
+            eventually(is_full, goal="the queue is full")
+            yield port
+        finally:
+            for connection in queued:
+                connection.close()
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """Returns a port at which connections are established, and nothing is read or answered."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+# Credentials
+
+
+@pytest.mark.parametrize("name", ["api_key", "token"])
+def test_credentials_that_cannot_be_sent_are_refused(name: str) -> None:
+    for kind in (fencegate.Client, fencegate.AsyncClient):
+        for credential in UNSENDABLE:
+            with pytest.raises(ValueError, match=f"{name}: ") as refused:
+                kind("http://127.0.0.1:9", **{name: credential})  # type: ignore[arg-type]
+            assert SECRET not in str(refused.value)
+
+
+@both
+def test_token_that_cannot_be_sent_is_never_shown(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    for value in [*UNSENDABLE, None, SECRET.encode()]:
+        with serving() as url, clients(kind, url, token=lambda: value) as client:
+            for call in (lambda: client.get("/"), lambda: client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])):
+                with pytest.raises(errors.ConnectionFailed, match="token") as failed:
+                    call()
+                assert not failed.value.maybe_executed
+                assert SECRET not in "".join(traceback.format_exception(failed.value)) + caplog.text
+
+
+@both
+def test_header_that_cannot_be_sent_is_never_shown(kind: str) -> None:
+    from fencegate._lease import LeaseHandle, LeaseState, now
+
+    lease = LeaseHandle(LeaseState({"lease_id": f"{SECRET}\n", "resource": "a", "fencing_token": 1, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000}, now()))
+    with serving() as url, clients(kind, url) as client, pytest.raises(errors.ConnectionFailed, match="header") as failed:
+        client.get("/", lease=lease)
+    assert not failed.value.maybe_executed and SECRET not in "".join(traceback.format_exception(failed.value))
+
+
+@both
+@pytest.mark.parametrize("key", ["job\n", "two words", "", "x" * 65, "é"])
+def test_idempotency_key_that_cannot_be_sent_is_refused(kind: str, key: str) -> None:
+    with clients(kind, "http://127.0.0.1:9") as client, pytest.raises(ValueError, match="idempotency_key"):
+        client.write(sale_operation("sku-1"), resources=["inventory/sku-1"], idempotency_key=key)
+
+
+# Connections
+
+
+@both
+@pytest.mark.parametrize("address", ["HTTP://LOCALHOST:{}", "http://localhost:{}/"])
+def test_next_gateway_is_used_whatever_the_form_of_the_url(kind: str, address: str) -> None:
+    with serving() as url, clients(kind, [address.format(processes.free_port()), url], retry_for=5) as client:
+        assert client.get("/") == {}
+
+
+def test_next_gateway_is_used_once_for_each_failure() -> None:
+    """Two failures of the same gateway lead to the next one, and not to the one after it."""
+    import httpx
+    from fencegate._protocol import NoAnswer, Request
+    from fencegate._transport import Transport
+
+    transport = Transport(["http://A.test:80", "https://b.test:443", "http://b.test"], None, None, None, None, None, None)
+    first, second = (transport.begin(Request("GET", "/", 1.0)) for _ in range(2))
+    for sent in (first, second):
+        with pytest.raises(NoAnswer):
+            transport.fail(sent, httpx.ConnectError("refused"))
+    third = transport.begin(Request("GET", "/", 1.0))
+    assert str(third.url) == "https://b.test/"
+    assert transport.end(third, httpx.Response(503)).next_gateway and not transport.end(third, httpx.Response(429)).next_gateway
+    assert str(transport.begin(Request("GET", "/", 1.0)).url) == "http://b.test/"
+
+
+@both
+def test_call_does_not_queue_behind_calls_that_wait(kind: str) -> None:
+    """A renewal must not wait until one of a hundred calls that wait for a lease has its answer."""
+    answered, waiting = threading.Event(), threading.Semaphore(0)
+
+    def on_request(path: str) -> None:
+        if path == "/waiting":
+            waiting.release()
+            answered.wait(30)
+
+    with serving(on_request) as url, clients(kind, url, timeout=8, retry_for=0) as client, ThreadPoolExecutor(100) as pool:
+        calls = [pool.submit(client.get, "/waiting") for _ in range(100)]
+        try:
+            assert all(waiting.acquire(timeout=20) for _ in calls)
+            assert client.get("/other") == {}
+        finally:
+            answered.set()
+        assert [call.result() for call in calls] == [{}] * 100
+
+
+def pool_of(client: Any) -> Any:
+    return getattr(client, "client", client)._http._pool
+
+
+@both
+@pytest.mark.parametrize("ended_by", ["httpx", "driver"])
+@pytest.mark.parametrize("layer", ["tcp", "tls"])
+def test_connection_that_is_not_established_sends_nothing(kind: str, ended_by: str, layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ended_by == "driver":
+        monkeypatch.setattr("fencegate._transport.CONNECT_PART", 2.0)
+    with dropping_packets() if layer == "tcp" else silent() as port:
+        with clients(kind, f"http{'s' if layer == 'tls' else ''}://127.0.0.1:{port}", timeout=0.25, retry_for=0) as client:
+            for _ in range(3):
+                with pytest.raises(errors.ConnectionFailed, match="Connect(Timeout|Error)") as failed:
+                    client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
+                assert not failed.value.maybe_executed
+            assert ended_by == "driver" or not pool_of(client).connections, "httpcore keeps no connection of them"
+
+
+@both
+def test_gateway_that_does_not_answer_may_have_executed(kind: str) -> None:
+    with silent() as port, clients(kind, f"http://127.0.0.1:{port}", timeout=0.4, retry_for=0) as client, pytest.raises(errors.OutcomeUnknown):
+        client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
