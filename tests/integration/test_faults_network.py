@@ -212,7 +212,7 @@ def test_silent_subscription_is_opened_again_and_others_stay(cluster: Cluster, g
         return {client["id"] for client in cluster.clients()[number].client_list(_type="pubsub")}
 
     before = eventually(lambda: all(found := [subscribers(number) for number in range(5)]) and found, goal="each node has a subscription")
-    gates[0].replies.stalled = True
+    gates.members[0].replies.stalled = True
     eventually(lambda: before[0] - subscribers(0), 15, goal="the silent subscription ends")
     assert [before[number] - subscribers(number) for number in range(1, 5)] == [set()] * 4
     gates.clear_faults()
