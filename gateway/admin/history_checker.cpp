@@ -172,7 +172,7 @@ void history_checker::check_refusal(const history_evidence& row) {
                 (row.last_token ? "the fence " + text(*row.last_token) + " is not higher" : "the row names no fence"));
     // The floor refuses tokens of every resource, and is the fence of none.
     if (const auto* change = find_change_before(row.id); change && *row.last_token == change->floor) return;
-    if (fence_ && *row.last_token < *fence_)
+    if (fence_ && *row.last_token < *fence_ && !row.recorded_later)
         return report('e', row.id,
                       "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
                           " had raised it to " + text(*fence_));

@@ -54,7 +54,8 @@ struct last_fence {
 ///   d  a write was refused as stale only with a token lower than the fence;
 ///   e  the fence fell only by an operator's repair with a reason.
 /// Writes, refusals and fences of a resource are recorded under the lock of its guard row, so that their ids have the
-/// order of their commits. The fence follows from writes, raised fences and refusals by the guard; the fence in a
+/// order of their commits; except refusals of fenced reads, which are recorded after the lock was released, so that the
+/// fence may have risen meanwhile. The fence follows from writes, raised fences and refusals by the guard; the fence in a
 /// refusal of direct SQL may not have been committed. Tokens of another issuer, and those of direct SQL, need no grant.
 /// Events of leases have only a time, by the clock of the gateway that recorded them.
 ///

@@ -21,6 +21,7 @@ struct history_evidence {
     bool bare = false;                       ///< Written with a token of another issuer (detail.bare_token).
     bool direct = false;                     ///< Written by a caller of enter() (detail.direct).
     bool refused_otherwise = false;          ///< Refused for another reason than a fence above its token.
+    bool recorded_later = false;             ///< A refusal recorded after the lock of the guard row was released.
     bool decided_by_guard = false;           ///< begin_write decided it under the guard's lock: the fence is committed.
 };
 

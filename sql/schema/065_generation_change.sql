@@ -53,12 +53,15 @@ begin
      set pending_id = gen_random_uuid(), pending_epoch = stored.pending_epoch, pending_system_identifier = live_system, pending_timeline = live_timeline
   returning s.pending_id into stored.pending_id;
   update fencing.cluster c set epoch = stored.pending_epoch;
+  -- The lost primary may have given ids to events that are not here. Those given from now on are above all of them, as the epoch is above all others, and below 2^53.
+  perform setval('fencing.history_id_seq', stored.pending_epoch << 32) from fencing.history_id_seq s where s.last_value < stored.pending_epoch << 32;
   return query select stored.pending_id, stored.pending_epoch;
 end
 $$;
 comment on function fencing.begin_generation_change(bigint) is
   'For gateways: begins the change to this server''s system identifier and timeline, or returns the one that is under way for them, if its epoch is not lower than seen_epoch. No row: the generation is current. '
   'seen_epoch: the highest epoch that the caller saw on any node; one more than e after a node''s BEHIND e. A new epoch is 1,024 higher than it and than every epoch drawn here, so that it is also higher than those drawn in what was lost. '
+  'The ids of the history go on above epoch * 2^32, so that no reader takes a new event for a lost one. '
   'The caller commits before it announces the epoch to the nodes. If the system identifier differs, everything is refused from the commit on. '
   'SQLSTATE 22023: seen_epoch is negative; FG500: 2^21 reached. Locks until the end of the transaction: the row of storage_generation, then the cluster row; none if the generation is current.';
 

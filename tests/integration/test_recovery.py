@@ -13,7 +13,8 @@ from typing import Callable, Iterator
 
 from support import processes
 from support.api import Answer, Api, Json, expect_problem, lease_path
-from support.polling import eventually
+from support.polling import eventually, remains
+from support.postgres import GATEWAY_ROLE, running_site
 from support.shop import create_sku
 from support.stack import Stack
 
@@ -195,3 +196,23 @@ def test_backend_terminated_is_replaced_for_next_write(own_stack: Stack, unique_
         began = time.monotonic()
         eventually(lambda: api.write(lease, goods.sell()).status == 200, 5, goal="it writes again")
         assert time.monotonic() - began < 5
+
+
+def test_work_goes_to_workers_that_are_connected() -> None:
+    """A worker that can't connect refuses its work at once, and so always has the smallest load."""
+    with running_site() as site:
+        gateway, query = site.gateway(), site.server.query
+
+        def is_ready() -> bool:
+            return gateway.api.get("/readyz/writes").status == 200
+
+        def find_first_worker() -> list[tuple[int]]:
+            return query("""select pid from pg_stat_activity where application_name = 'fencegate' and query like '%storage_generation_state()'
+                            and query_start > now() - interval '1 second' and backend_start < now() - interval '2 seconds'""")
+
+        (pid,) = eventually(find_first_worker, 15, goal="one worker of several without work is asked every second")[0]
+        query(f"alter role {GATEWAY_ROLE} connection limit 1")
+        assert query("select pg_terminate_backend(%s, 5000)", (pid,)) == [(True,)]
+        eventually(lambda: b'\nfencegate_postgres_workers{state="away"} 1\n' in gateway.api.get("/metrics").body, 10, goal="the worker finds that its connection is gone")
+        eventually(is_ready, 10, goal="another worker answers")
+        remains(is_ready, 2, goal="the worker without a connection gets no work")

@@ -84,6 +84,20 @@ def test_config_file_missing_is_named(cluster: Cluster) -> None:
     assert "there-is-none.yaml" in done.stderr
 
 
+def test_isolation_set_for_the_login_is_not_used(cluster: Cluster, stack: Stack, resource: str) -> None:
+    """The guard's functions rely on read committed."""
+    stack.query("create function isolation() returns text language sql stable as $$ select current_setting('transaction_isolation') $$; select fencing.expose_function('isolation()')",
+                dbname=cluster.database)
+    settings = cluster.settings()
+    settings["postgres"]["conninfo"] += " options='-c default_transaction_isolation=serializable'"
+    gateway = cluster.gateway(settings)
+    gateway.start()
+    lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
+    assert gateway.api.must_write(lease, {"call": "isolation"})["results"] == [{"value": "read committed"}]
+    assert gateway.stop() == 0
+    stack.query("select fencing.hide('isolation'); drop function isolation()", dbname=cluster.database)
+
+
 def test_stop_exits_0_and_frees_port(cluster: Cluster, gateway: Gateway, resource: str) -> None:
     gateway.api.must_acquire(resource, ttl_ms=1_000)
     began = time.monotonic()

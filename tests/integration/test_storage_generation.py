@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import psycopg2
@@ -12,9 +13,10 @@ import psycopg2.errors
 import pytest
 
 from support import processes
-from support.api import Api, Json, expect_problem
+from support.api import Answer, Api, Json, expect_problem
 from support.cluster import Cluster, Gateway
-from support.polling import eventually
+from support.events import EventStream
+from support.polling import eventually, pause
 from support.postgres import GATEWAY_ROLE, PostgresServer, Site
 from support.shop import Sku
 
@@ -201,6 +203,62 @@ def test_gateway_on_a_replaced_primary_lets_nothing_in(failover: Callable[..., F
     new.api.must_write(lease, sku.sell())
 
 
+def test_session_replaced_within_write_keeps_no_outcome(failover: Callable[..., Failover]) -> None:
+    """A gateway that sees a change of the generation renews its connections, also in the middle of a transaction of several round trips."""
+    made = failover(0)
+    server, sku = made.site.server, made.site.create_sku("a", 100)
+    server.query("""create function sell_slowly(sold text) returns void language plpgsql as $$ begin
+                      perform pg_sleep(1.5); update public.inventory set stock = stock - 1 where sku = sold; end $$;
+                    select fencing.expose_function('sell_slowly(text)')""")
+    gateway = made.gateway()
+    body = {"lease": {"resource": sku.resource, "wait_ms": 5_000}, "operations": [{"call": "sell_slowly", "args": {"sold": sku.name}}]}
+
+    def sell() -> Answer:
+        return gateway.api.call("POST", "/v1/writes", body, {"Idempotency-Key": "slow-sale"})
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(sell)
+        eventually(lambda: server.query("select pid from pg_stat_activity where wait_event = 'PgSleep'"), 15, interval=0.02, goal="the function runs")
+        server.query("update fencing.storage_generation set timeline = 1000")
+        answer = first.result()
+    assert answer.status == 503 and "outcome_unknown" not in answer.json(), answer
+    assert server.query("select key from fencing.kept_outcome") == [], "the write was rolled back"
+    again = eventually(lambda: (a := sell()).status != 503 and a, 20, goal="the gateway lets writes in again")
+    assert again.status == 200 and again.headers["Idempotency-Replayed"] is None, again
+    assert server.query("select stock from inventory where sku = %s", (sku.name,)) == [(99,)]
+
+
+def test_history_stream_goes_on_after_lost_events(failover: Callable[..., Failover]) -> None:
+    made = failover()
+    one, two = made.servers
+    gateway = made.gateway()
+    made.cut_off(two)
+    with EventStream(gateway.api, None, method="GET", path="/v1/history/stream?event=write_failed,storage_generation_changed") as stream:
+        eventually(lambda: stream.last_id, 5, goal="the stream begins")
+        one.query("insert into fencing.history (event, resource) select 'write_failed', 'a' from generate_series(1, 500)")
+        eventually(lambda: len(stream.events) == 500, 10, goal="the stream has the events that are going to be lost")
+        last = int(stream.events[-1].id)
+        one.stop(signal.SIGKILL)
+        made.promote(two)
+        change = stream.wait_for("storage_generation_changed", 20)
+        assert last < change.data["detail"]["floor"] < int(change.id) < 2**53, change
+        two.query("insert into fencing.history (event, resource) values ('write_failed', 'after')")
+        eventually(lambda: stream.events[-1].data.get("resource") == "after", 10, goal="the stream has the event that follows")
+
+
+def test_history_stream_goes_on_when_ids_go_back(failover: Callable[..., Failover]) -> None:
+    """Between a promotion and the change of the generation the ids are lower."""
+    made = failover(0)
+    server, gateway = made.site.server, made.gateway()
+    with EventStream(gateway.api, None, method="GET", path="/v1/history/stream?event=write_failed") as stream:
+        eventually(lambda: stream.last_id, 5, goal="the stream begins")
+        for last_id in (5000, 4000):
+            server.query(f"select setval('fencing.history_id_seq', {last_id})")
+            pause(0.5, "the gateway reads the last id every 100 ms")
+            server.query("insert into fencing.history (event, resource) values ('write_failed', %s)", (str(last_id),))
+            eventually(lambda: [event.data["resource"] for event in stream.events][-1:] == [str(last_id)], 10, goal="the stream has the event")
+
+
 def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None:
     made = failover(0)
     gateway = made.gateway()
@@ -267,7 +325,7 @@ def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> 
     sku = made.site.create_sku("a", 100)
     made.wait_for_replay(two)
     one.stop(signal.SIGKILL)
-    detail = eventually(lambda: (found := gateway.api.get("/readyz/writes").json()["detail"]) and "standby" in found and found, 10, goal="the gateway names the standby")
+    detail = eventually(lambda: (found := gateway.api.get("/readyz/writes").json().get("detail")) and "standby" in found and found, 10, goal="the gateway names the standby")
     assert "can't be reached" not in detail
     assert "FAULT storage generation: unknown: this server is a standby" in checked(made, gateway)
     made.promote(two)

@@ -299,6 +299,13 @@ def test_refusal_by_fence_below_earlier_one_breaks_e(history: History) -> None:
     assert findings_of(history.verify()) == [("e", row)]
 
 
+def test_refused_read_recorded_after_fence_rose_is_proved(history: History) -> None:
+    """A fenced read rolls its transaction back, and with it the lock of the guard row, before it records the refusal."""
+    history.query("""insert into fencing.history (event, resource, fencing_token, last_fencing_token, detail)
+                     values ('write_rejected', 'a/1', 10, 20, '{"error": "stale-fencing-token", "operations": ["read inventory"]}')""")
+    assert history.verify()["verdict"] == "proved"
+
+
 def test_direct_sql_with_token_of_no_gateway_is_counted(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")

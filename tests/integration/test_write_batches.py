@@ -32,6 +32,12 @@ select fencing.expose_table('batch_slow');
 create table if not exists batch_late (id text primary key, place integer, constraint batch_late_place unique (place) deferrable initially deferred);
 select fencing.protect('batch_late', $$'batch-late/' || id$$);
 select fencing.expose_table('batch_late');
+create table if not exists batch_linked (id text primary key, other text);
+create or replace function batch_link() returns trigger language plpgsql as $$ begin update public.batch_linked set other = new.id where id = new.other; return null; end $$;
+drop trigger if exists batch_link on batch_linked;
+create constraint trigger batch_link after insert on batch_linked deferrable initially deferred for each row execute function batch_link();
+select fencing.protect('batch_linked', $$'batch-linked/' || id$$);
+select fencing.expose_table('batch_linked');
 """
 
 
@@ -42,7 +48,8 @@ def slow_tables(stack: Stack) -> None:
     api = stack.api()
     lease = api.must_acquire("batch/none")
     for operation in ({"call": "batch_sleep", "args": {"seconds": 0}}, {"call": "batch_setting", "args": {"word": ""}},
-                      {"delete": "batch_slow", "where": {"id": "none"}}, {"delete": "batch_late", "where": {"id": "none"}}):
+                      {"delete": "batch_slow", "where": {"id": "none"}}, {"delete": "batch_late", "where": {"id": "none"}},
+                      {"delete": "batch_linked", "where": {"id": "none"}}):
         eventually(lambda: api.write(lease, operation).status == 200, 10, goal="the gateway knows the tables and functions")
     api.must_release(lease)
 
@@ -92,6 +99,10 @@ def locked_row(stack: Stack, sku: Sku) -> Iterator[None]:
 
 def expect_problem_of(status: int, slug: str) -> Callable[[Answer], None]:
     return lambda answer: (expect_problem(answer, status, slug), None)[1]
+
+
+def expect_success(answer: Answer) -> None:
+    assert answer.status == 200, str(answer)
 
 
 class MixedBatch:
@@ -273,6 +284,22 @@ def test_batch_deferred_constraint_refuses_only_its_write(stack: Stack, api: Api
         batch.callers.append(Caller("late", lease, {"insert": "batch_late", "values": {"id": name, "place": base + place}}, check))
     batch.check_all()
     assert stack.query("select count(*) from batch_late where place between %s and %s", (base, base + 99)) == [(30,)]
+
+
+def test_batch_deferred_trigger_changes_only_own_resource(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+    """Each write but the last has a deferred trigger that changes the row of the last, whose resource only that one has entered."""
+    for _ in range(5):
+        callers, name = list[Caller](), unique_name("linked")
+        last = f"{name}-z"
+        stack.query("begin; select fencing.enter(%s, 1); insert into batch_linked values (%s, null); commit", (f"batch-linked/{last}", last))
+        for number in range(12):
+            lease = api.must_acquire(f"batch-linked/{name}-{number}", ttl_ms=60_000)
+            insert = {"insert": "batch_linked", "values": {"id": f"{name}-{number}", "other": last}}
+            callers.append(Caller("linked", lease, insert, expect_problem_of(403, "resource-not-covered")))
+        lease = api.must_acquire(f"batch-linked/{last}", ttl_ms=60_000)
+        callers.append(Caller("last", lease, {"update": "batch_linked", "where": {"id": last}, "set": {"other": "own"}}, expect_success))
+        send_at_once(stack, callers)
+        assert stack.query("select id, other from batch_linked where id like %s", (f"{name}%",)) == [(last, "own")]
 
 
 def test_batch_transaction_setting_is_not_seen_by_others(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:

@@ -35,6 +35,7 @@ select current, timeline, live_timeline, system_identifier = live_system_identif
 select * from fencing.begin_generation_change(-1);
 select * from fencing.begin_generation_change(2096128);
 select change_id as first, epoch from fencing.begin_generation_change(9) \gset
+select last_id / 4294967296 as history_goes_on_at_epoch, last_id % 4294967296 as rest from fencing.history_tail();
 select :epoch as epoch, greatest((select k.epoch from fencing.cluster k), 0) as highest_epoch from fencing.storage_generation_state();
 select change_id = :'first' as same, epoch from fencing.begin_generation_change(0);
 select change_id = :'first' as same, epoch from fencing.begin_generation_change(1033);

@@ -48,7 +48,7 @@ server_error make_error(std::string sqlstate) {
 }
 
 std::string fake_session::prepare(const std::string& sql) {
-    if (std::ranges::find(prepared_, sql) != prepared_.end()) return sql;
+    if (is_prepared(sql)) return sql;
     require_connection();
     if (!unprepared_text.empty() && sql.find(unprepared_text) != std::string::npos) {
         failed_ = open;

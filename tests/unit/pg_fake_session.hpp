@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,10 @@ class fake_session final : public write_session, public catalog_source {
 
     std::string prepare(const std::string& sql) override;
 
+    bool is_prepared(const std::string& sql) const override {
+        return std::ranges::find(prepared_, sql) != prepared_.end();
+    }
+
     round_trip run(std::span<const prepared_call> calls, unusable_session unusable) override;
 
     void command(const std::string& sql) override;
@@ -111,6 +116,13 @@ class fake_session final : public write_session, public catalog_source {
     }
     std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>&) override {
         log.emplace_back("refresh");
+        if (newer && !just_read) known = newer;
+        return known;
+    }
+    std::shared_ptr<const catalog> refresh_since(const std::shared_ptr<const catalog>&,
+                                                 std::chrono::steady_clock::time_point) override {
+        log.emplace_back("refresh");
+        if (unreadable) throw std::runtime_error("unreadable");
         if (newer) known = newer;
         return known;
     }
@@ -118,6 +130,8 @@ class fake_session final : public write_session, public catalog_source {
     std::chrono::steady_clock::time_point since{};
     std::shared_ptr<const catalog> known = std::make_shared<catalog>();
     std::shared_ptr<const catalog> newer{};
+    bool just_read = false;   ///< refresh() returns `known`, because the interval has not passed.
+    bool unreadable = false;  ///< refresh_since() fails.
 
     bool logged(const std::string& text) const {
         return std::ranges::any_of(log, [&](const auto& line) { return line.find(text) != std::string::npos; });

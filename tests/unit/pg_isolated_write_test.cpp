@@ -95,6 +95,16 @@ TEST(run_isolated, each_message_refused_answer_stays_true) {
     }
 }
 
+TEST(run_isolated, lost_transaction_keeps_no_outcome) {
+    fake_session session;
+    session.answers["fencing.seal_writes"] = [&session](const compat::parameters&) {
+        session.drop();
+        return test::make_rows({{""}});
+    };
+    EXPECT_THROW(run_one(session, make_isolated()), session_lost);
+    EXPECT_TRUE(session.kept.empty() && session.committed.empty());
+}
+
 TEST(run_isolated, refused_operation_recorded_and_kept_together) {
     fake_session session;
     session.refused_text = "update shop";
@@ -236,6 +246,31 @@ TEST(run_isolated, changed_catalog_planned_again_once) {
     EXPECT_EQ(run_one(session, make_request("1", {"a"})).error().code, errc::unprocessable);
     EXPECT_EQ(std::ranges::count(session.log, "refresh"), 1);
     EXPECT_EQ(session.recorded.size(), 1U) << "of the second time alone";
+}
+
+TEST(run_isolated, value_of_former_type_planned_again) {
+    fake_session session;
+    session.known = make_catalog();
+    auto changed = make_catalog();
+    changed->source = "changed";
+    session.newer = changed;
+    session.just_read = true;
+    session.refused_text = "update shop";
+    session.fault_sqlstate = "22P02";
+    EXPECT_EQ(run_one(session, make_isolated()).error().code, errc::unprocessable);
+    EXPECT_EQ(std::ranges::count_if(session.log, [](const auto& line) { return line.starts_with("run begin"); }), 2);
+    EXPECT_EQ(session.kept.size(), 1U) << "of the second time alone, after which the catalog was the same";
+}
+
+TEST(run_isolated, refusal_not_kept_if_catalog_unread) {
+    fake_session session;
+    session.known = make_catalog();
+    session.unreadable = true;
+    session.refused_text = "update shop";
+    session.fault_sqlstate = "22P02";
+    EXPECT_EQ(run_one(session, make_isolated()).error().code, errc::unprocessable);
+    EXPECT_EQ(session.recorded.size(), 1U);
+    EXPECT_TRUE(session.kept.empty());
 }
 
 TEST(run_isolated, unknown_name_refused_unless_outcome_kept) {

@@ -91,7 +91,7 @@ class transaction_plan_test : public ::testing::Test {
 };
 
 TEST_F(transaction_plan_test, several_writes_one_round_trip) {
-    EXPECT_EQ(steps(), "begin limits guards select operation select operation |");
+    EXPECT_EQ(steps(), "begin limits guards select operation select operation select |");
 }
 
 TEST_F(transaction_plan_test, several_writes_limits_from_options) {
@@ -130,7 +130,7 @@ TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
     EXPECT_EQ(steps(),
               "begin limits guards select take operation constraints leave select defer take operation constraints |");
     requests[1].identity = identity_of("shop", R"({"sub":"a"})");
-    EXPECT_EQ(steps(), "begin limits guards select take operation select operation constraints |");
+    EXPECT_EQ(steps(), "begin limits guards select take operation select operation select constraints |");
     const auto writes = plan_statements(requests, *known);
     EXPECT_FALSE(plan_transaction(writes, options).steps.back().write) << "either of the two may be the cause";
     requests[1].identity = nullptr;
@@ -157,6 +157,25 @@ TEST_F(transaction_plan_test, isolated_write_keeps_its_outcome_in_the_gateways_r
     EXPECT_EQ(steps(), "begin limits claim | savepoint guard | take operation constraints | leave |");
 }
 
+TEST_F(transaction_plan_test, role_ended_before_several_are_entered) {
+    requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"})};
+    requests[0].identity = identity_of("shop", "{}");
+    EXPECT_EQ(steps(),
+              "begin limits guard take operation constraints leave guards select defer operation select operation "
+              "select |");
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    for (std::size_t i = 1; i < 3; ++i)
+        EXPECT_EQ(plan.steps[plan.writes[i].guard].kind, step_kind::guards);
+}
+
+TEST_F(transaction_plan_test, deferred_of_several_runs_for_none) {
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    ASSERT_EQ(plan.steps.back().kind, step_kind::select_write);
+    EXPECT_EQ(*plan.steps.back().parameters, compat::parameters{""});
+}
+
 TEST_F(transaction_plan_test, single_write_entered_by_begin_write) {
     requests.resize(1);
     EXPECT_EQ(steps(), "begin limits guard operation |");
@@ -164,25 +183,26 @@ TEST_F(transaction_plan_test, single_write_entered_by_begin_write) {
 
 TEST_F(transaction_plan_test, separate_guards_entered_one_by_one) {
     options.join_guards = false;
-    EXPECT_EQ(steps(), "begin limits guard operation guard operation |");
+    EXPECT_EQ(steps(), "begin limits guard operation guard operation select |");
 }
 
 TEST_F(transaction_plan_test, repeated_resource_entered_by_another_call) {
     requests.push_back(make_request("3", {"b"}));
     requests.push_back(make_request("4", {"c"}));
-    EXPECT_EQ(steps(),
-              "begin limits guards select operation select operation guards select operation select operation |");
+    EXPECT_EQ(
+        steps(),
+        "begin limits guards select operation select operation guards select operation select operation select |");
 }
 
 TEST_F(transaction_plan_test, several_resources_entered_by_begin_write) {
     requests.insert(requests.begin() + 1, make_request("3", {"a", "b"}));
-    EXPECT_EQ(steps(), "begin limits guard operation guard operation guard operation |");
+    EXPECT_EQ(steps(), "begin limits guard operation guard operation guard operation select |");
 }
 
 TEST_F(transaction_plan_test, keys_first_and_seals_last) {
     requests[1].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     requests[0].seal = true;
-    EXPECT_EQ(steps(), "begin limits claim guards select operation select operation seal |");
+    EXPECT_EQ(steps(), "begin limits claim guards select operation select operation select seal |");
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_FALSE(plan.writes[0].claim_row);
@@ -194,7 +214,7 @@ TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     known = make_catalog(true);
     options = options_of(*known, refused);
     requests = {make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})};
-    EXPECT_EQ(steps(), "begin limits guards select operation recheck |");
+    EXPECT_EQ(steps(), "begin limits guards select operation recheck select |");
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
     ASSERT_EQ(plan.groups.size(), 1U);
@@ -205,10 +225,12 @@ TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     EXPECT_EQ(test::elements(plan.steps[plan.groups[0].update].parameters->back()),
               (std::vector<std::string>{"a", "b", "c", "d"}));
     options.join_updates = false;
-    EXPECT_EQ(steps(), "begin limits guards select operation select operation select operation select operation |");
+    EXPECT_EQ(steps(),
+              "begin limits guards select operation select operation select operation select operation select |");
     options.join_updates = true;
     refused.add(plan.groups[0].shape);
-    EXPECT_EQ(steps(), "begin limits guards select operation select operation select operation select operation |");
+    EXPECT_EQ(steps(),
+              "begin limits guards select operation select operation select operation select operation select |");
 }
 
 TEST_F(transaction_plan_test, isolated_checks_each_answer) {

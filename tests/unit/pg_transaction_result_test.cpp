@@ -202,11 +202,24 @@ TEST_F(transaction_result_test, group_not_preparable_only_its_shape_refused) {
     plan_for({make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})},
              false, true);
     seen = {};
+    seen.unprepared = true;
     seen.error = make_error("42883");
     seen.failed = plan.groups[0].update;
     const auto verdict = evaluate();
     EXPECT_FALSE(verdict.separate_updates);
     EXPECT_EQ(verdict.refused_shapes, (std::vector{plan.groups[0].shape}));
+}
+
+TEST_F(transaction_result_test, group_that_waits_to_be_prepared_is_joined_again) {
+    plan_for({make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})},
+             false, true);
+    seen = {};
+    seen.unprepared = true;
+    seen.error = make_error("55P03");
+    seen.failed = plan.groups[0].update;
+    const auto verdict = evaluate();
+    EXPECT_TRUE(verdict.waited && verdict.separate_updates);
+    EXPECT_TRUE(verdict.refused_shapes.empty());
 }
 
 TEST_F(transaction_result_test, answer_too_short_throws) {

@@ -42,6 +42,11 @@ std::vector<batch_write> run(fake_session& session, const std::vector<write_requ
 TEST(run_batch, success_takes_two_round_trips) {
     fake_session session;
     const auto requests = make_batch();
+    run(session, requests);
+    session.log.clear();
+    session.committed.clear();
+    session.kept.clear();
+    session.sealed.clear();
     const auto writes = run(session, requests);
     for (const auto& write : writes) {
         ASSERT_EQ(write.status, batch_result::answered);
@@ -55,6 +60,38 @@ TEST(run_batch, success_takes_two_round_trips) {
         trips += line.starts_with("run") ? 1 : 0;
     EXPECT_EQ(trips, 2U) << "the outcome depends on the answers, so it has a trip of its own";
     EXPECT_EQ(session.log.back(), "commit");
+}
+
+TEST(run_batch, statements_prepared_under_own_limits) {
+    fake_session session;
+    auto requests = make_batch();
+    std::get<update_operation>(requests[1].operations[0]).set[0].name = "id";
+    session.fault_sqlstate = "55P03";
+    session.unprepared_text = "set \"id\"";
+    const auto writes = run(session, requests);
+    ASSERT_FALSE(session.log.empty());
+    EXPECT_EQ(session.log.front(), "run begin select");
+    EXPECT_EQ(writes[1].status, batch_result::exceeded_timeout);
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
+}
+
+/// Loses the session while the tokens are sealed, so that the next statement runs on another.
+void lose_transaction(fake_session& session) {
+    session.answers["fencing.seal_writes"] = [&session](const compat::parameters&) {
+        session.drop();
+        return make_rows({{""}});
+    };
+}
+
+TEST(run_batch, lost_transaction_keeps_no_outcome) {
+    fake_session session;
+    lose_transaction(session);
+    const auto requests = make_batch();
+    for (const auto& write : run(session, requests)) {
+        ASSERT_EQ(write.status, batch_result::answered);
+        EXPECT_FALSE(*write.answer);
+    }
+    EXPECT_TRUE(session.kept.empty() && session.committed.empty());
 }
 
 TEST(run_batch, flush_deferred_committed_and_not_answered) {

@@ -13,6 +13,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -61,11 +62,17 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
     if (!co_await out.send("retry: 1000\n" + render_id_only(state.position, cell))) co_return;
     auto last_sent = steady_clock::now();
     auto next_poll = poll_interval;
+    std::int64_t settled_before = 0;
     while (co_await pause(next_poll) && http::rights::time_point::clock::now() < state.rights_until) {
         next_poll = poll_interval;
         const auto now = steady_clock::now();
         std::string text;
         const auto settled = services.feed.settled();
+        if (settled) {
+            // PostgreSQL was replaced by an older state, which gives ids to new events that others had before.
+            if (*settled < settled_before) state.position = std::min(state.position, *settled);
+            settled_before = *settled;
+        }
         if (settled && *settled > state.position) {
             state.query.ids = {state.position, *settled};
             const auto page = co_await services.history.read(state.principal, read_cost::cheap, state.query,

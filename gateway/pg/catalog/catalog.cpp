@@ -48,9 +48,10 @@ std::shared_ptr<const catalog> catalog_store::current() const {
 }
 
 void catalog_store::load(session& session) {
+    const auto began = std::chrono::steady_clock::now();
     auto fresh = parse(session.exec(read_catalog, {}));
     const std::lock_guard lock(mutex_);
-    loaded_at_ = std::chrono::steady_clock::now();
+    loaded_at_ = began;
     if (current_ && current_->source == fresh->source) return;
     fresh->generation = current_ ? current_->generation + 1 : 1;
     current_ = std::move(fresh);
@@ -69,11 +70,16 @@ std::shared_ptr<const catalog> catalog_store::get(session& session) {
 }
 
 std::shared_ptr<const catalog> catalog_store::refresh(session& session, const std::shared_ptr<const catalog>& seen) {
+    return refresh_since(session, seen, std::chrono::steady_clock::now() - reload_interval);
+}
+
+std::shared_ptr<const catalog> catalog_store::refresh_since(session& session,
+                                                            const std::shared_ptr<const catalog>& seen,
+                                                            std::chrono::steady_clock::time_point moment) {
     const std::lock_guard lock(loading_);
     auto known = current();
     // loaded_at_ is written only under loading_.
-    const bool due = !known || std::chrono::steady_clock::now() - loaded_at_ >= reload_interval;
-    if (known == seen && due) {
+    if (known == seen && (!known || loaded_at_ <= moment)) {
         load(session);
         known = current();
     }

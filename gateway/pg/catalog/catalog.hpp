@@ -61,6 +61,11 @@ class catalog_store {
     /// interval has not passed. Throws as session::exec does.
     std::shared_ptr<const catalog> refresh(session& session, const std::shared_ptr<const catalog>& seen);
 
+    /// Returns the catalog after a statement that was built from `seen` was refused at `moment`. Reads it again, unless
+    /// another worker has begun to since then. Throws as session::exec does.
+    std::shared_ptr<const catalog> refresh_since(session& session, const std::shared_ptr<const catalog>& seen,
+                                                 std::chrono::steady_clock::time_point moment);
+
     /// Reads the catalog again. Throws as session::exec does.
     void reload(session& session);
 
@@ -71,7 +76,7 @@ class catalog_store {
     std::mutex loading_;  ///< Held while the catalog is read, so that only one worker reads it.
     mutable std::mutex mutex_;
     std::shared_ptr<const catalog> current_;
-    std::chrono::steady_clock::time_point loaded_at_;
+    std::chrono::steady_clock::time_point loaded_at_;  ///< When the last reading began.
 };
 
 }  // namespace fencegate::pg

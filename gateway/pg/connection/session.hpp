@@ -161,6 +161,8 @@ class session {
     /// prepared_max other statements were used. Throws as exec does.
     std::string prepare(const std::string& sql);
 
+    bool is_prepared(const std::string& sql) const { return by_sql_.contains(sql); }
+
     /// Drops the prepared statements that were used longest ago, until the texts of the rest have at most
     /// prepared_bytes_max. Throws as exec does.
     void drop_excess_statements();

@@ -15,7 +15,13 @@ constexpr const char* replaced_cause = "this PostgreSQL was replaced by another 
 }  // namespace
 
 session& session_slot::get() {
-    if (session_ && !session_->is_unusable() && !is_outdated()) return *session_;
+    if (session_ && !session_->is_unusable()) {
+        if (!is_outdated()) return *session_;
+        if (session_->has_open_transaction()) {
+            drop();
+            throw session_lost("PostgreSQL may have been replaced during a transaction, which is rolled back");
+        }
+    }
     if (!session_ && std::chrono::steady_clock::now() < retry_at_)
         throw session_lost("PostgreSQL was unreachable a moment ago", cause_);
     return connect();

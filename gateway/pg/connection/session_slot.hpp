@@ -41,7 +41,8 @@ class session_slot {
     static void renew_all();
 
     /// Returns the session, a new one if there is none or the old one is outdated. Throws session_lost where none can be
-    /// made; then no attempt to connect follows before retry_at().
+    /// made; then no attempt to connect follows before retry_at(). Throws it too where the old one is outdated and has a
+    /// transaction open, which ends: its later statements must not run outside it, on another session.
     session& get();
 
     /// Whether the session was made before the last renew_all() or the newest floor: its server may have been replaced.
@@ -62,6 +63,8 @@ class session_slot {
     void reset_between_jobs();
 
     bool connected() const { return session_ != nullptr; }
+    /// Whether the session has prepared the statement.
+    bool is_prepared(const std::string& sql) const { return session_ && session_->is_prepared(sql); }
     /// Returns when the session was ready. As long as the session answers, the server has not crashed since then.
     std::chrono::steady_clock::time_point connected_since() const { return connected_since_; }
     std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fencegate::pg {
@@ -51,6 +52,10 @@ class worker {
 
     /// Whether the last attempt to connect failed.
     bool is_disconnected() const;
+
+    /// Returns the order in which a pool chooses its workers for a job, the least first: one that is disconnected refuses
+    /// it at once, however small its load.
+    std::pair<bool, std::size_t> rank() const { return {is_disconnected(), load()}; }
 
     /// Refuses queued jobs whose deadline has passed; cuts the connection of work under way that is overdue, and
     /// answers its callers.

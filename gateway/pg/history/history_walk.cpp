@@ -16,6 +16,7 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.token = number_of(row[4]);
     out.last_token = number_of(row[5]);
     out.decided_by_guard = row[14].as<bool>();
+    out.recorded_later = row[15].as<bool>();
     if (!row[6].as<bool>()) return out;
     out.ttl_ms = number_of(row[7]);
     out.repair = row[8].as<bool>();
@@ -56,7 +57,9 @@ std::vector<history_evidence> history_walk::next_chunk() {
         "coalesce(detail ->> 'error' <> 'stale-fencing-token', false) or "
         "coalesce(detail ->> 'sqlstate' <> 'FG412', false) or "
         "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null), "
-        "write_id is not null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is null "
+        "write_id is not null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is null, "
+        // The guard's own rows have no error.
+        "coalesce(detail ->> 'error' = 'stale-fencing-token', false) "
         "from fencing.history where ";
     if (resource_.empty()) {
         wanted.sql += "resource >= " + wanted.bind(range_.resource_prefix.value_or(""));

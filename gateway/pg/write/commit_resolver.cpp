@@ -69,18 +69,18 @@ class commit_phase {
 commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
                            deadline until) {
     std::optional<commit_phase> phase;
+    bool open = false;
     try {
         phase.emplace(session);
+        open = session.in_transaction();
     } catch (const session_lost&) {
+    }
+    // On another session, or after an error, COMMIT would succeed and commit nothing.
+    if (!open) {
         session.drop();
         return commit_status::not_committed;
     }
     try {
-        // On another session, or after an error, COMMIT would succeed and commit nothing.
-        if (!session.in_transaction()) {
-            session.drop();
-            return commit_status::not_committed;
-        }
         session.command("commit");
         return commit_status::committed;
     } catch (const statement_failed&) {

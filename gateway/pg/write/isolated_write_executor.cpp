@@ -63,7 +63,7 @@ std::size_t isolated_write_executor::choose_worker(const std::vector<lockcore::r
     std::optional<std::size_t> out;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
         if (has_share && own_writes[i] == 0) continue;
-        if (!out || workers_[i]->load() < workers_[*out]->load()) out = i;
+        if (!out || workers_[i]->rank() < workers_[*out]->rank()) out = i;
     }
     return *out;
 }

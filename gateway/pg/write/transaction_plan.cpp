@@ -31,6 +31,7 @@ class planner {
         add(step_kind::begin, begin_sql, no_parameters);
         add(step_kind::limits, options_.defer_flush ? limits_deferred_sql : limits_sql,
             store({std::to_string(options_.statement_timeout.count()), std::to_string(options_.lock_timeout.count())}));
+        if (!options_.isolated) plan_.limited_from = plan_.steps.size();
         claim_keys();
         for (std::size_t i = 0; i < writes_.size();) {
             const auto end = find_joined_end(i);
@@ -88,12 +89,19 @@ class planner {
     /// Runs what the operations of this turn have deferred, while their role is taken: COMMIT would run it in another.
     void run_deferred() {
         if (turn_.empty()) return;
+        deselect_writes();
         auto& step = add(step_kind::constraints, constraints_sql, no_parameters);
         if (turn_.size() == 1) step.write = turn_.front();
         step.in_callers_role = taken_ != nullptr;
         step.ends_round_trip = options_.isolated;
         turn_.clear();
         deferred_again_ = false;
+    }
+
+    /// Selects none of several writes, so that the guard refuses changes by what they have deferred: it does not say for
+    /// which of them it makes a change.
+    void deselect_writes() {
+        if (turn_.size() > 1) add(step_kind::select_write, select_write_sql(), store({""}));
     }
 
     /// Lets the next operations defer again.
@@ -125,7 +133,8 @@ class planner {
         }
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
-        if (taken_) run_deferred();                    // so that a refusal is known to be that of the role
+        if (taken_) run_deferred();  // so that a refusal is known to be that of the role
+        deselect_writes();
         if (keeps || !requests.empty()) leave_role();  // otherwise COMMIT does
         if (!requests.empty()) add(step_kind::seal, seal_sql(), store(seal_parameters(requests)));
     }
@@ -171,6 +180,7 @@ class planner {
                       const std::vector<std::pair<group_statement, std::vector<std::size_t>>>& groups) {
         std::vector<const write_request*> requests;
         std::vector<std::string> open_for;
+        leave_role();
         for (auto i = begin; i < end; ++i) {
             auto& steps = plan_.writes[i];
             steps.guard = plan_.steps.size();
@@ -179,7 +189,6 @@ class planner {
             const auto selected = steps.group ? groups[*steps.group - plan_.groups.size()].second.front() : i;
             open_for.push_back(writes_[selected].request->write_id);
         }
-        leave_role();
         add(step_kind::guards, begin_writes_sql(), store(begin_writes_parameters(requests, open_for)));
     }
 

@@ -30,7 +30,7 @@ enum class step_kind {
     savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
-    select_write,  ///< Selects one of the writes entered by `guards`: the following steps change its resources.
+    select_write,  ///< Selects one of the writes that were entered, whose resources the following steps change; or none.
     take_role,     ///< Takes the role of a write's caller for its operations.
     operation,     ///< An operation of a write, or the update of a group.
     leave_role,    ///< Takes the gateway's own role again.
@@ -82,7 +82,8 @@ struct transaction_plan {
     std::vector<transaction_step> steps;
     std::vector<write_steps> writes;  ///< One for each write.
     std::vector<planned_group> groups;
-    std::size_t claim = 0;  ///< The step that claims the keys, if a write has a key.
+    std::size_t claim = 0;         ///< The step that claims the keys, if a write has a key.
+    std::size_t limited_from = 0;  ///< Statements from this step on are prepared under the transaction's own timeouts.
 
     std::deque<std::string> texts{};
     std::deque<compat::parameters> values{};

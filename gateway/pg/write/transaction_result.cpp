@@ -155,7 +155,7 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
         const auto& failed = plan.steps[seen.failed];
         out.separate_guards = failed.kind == step_kind::guards;
         out.separate_updates = failed.group.has_value();
-        if (failed.group && failed.kind == step_kind::operation && !seen.sent) {
+        if (failed.group && failed.kind == step_kind::operation && seen.unprepared && !out.waited) {
             out.refused_shapes.push_back(plan.groups[*failed.group].shape);
             out.separate_updates = false;  // updates of other shapes may still be joined
             return true;

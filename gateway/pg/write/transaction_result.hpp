@@ -23,6 +23,7 @@ struct transcript {
     std::map<std::size_t, text_receiver> texts{};  ///< By step: rows and values, which are not in `answers`.
     std::optional<server_error> error{};           ///< The error of the step `failed`.
     std::size_t failed = 0;                        ///< Meaningful only with `error`.
+    bool unprepared = false;                       ///< The step `failed` could not be prepared.
     bool sent = false;                             ///< At least one statement was sent: a transaction may be open.
     bool out_of_time = false;  ///< The step after the last answer was not sent because the deadline had passed.
 };

@@ -47,10 +47,11 @@ class transaction_run {
         session_.connect();
     }
 
-    /// Keeps the outcomes of writes that have a key.
+    /// Keeps the outcomes of writes that have a key, in the transaction of these writes alone.
     ///
     /// Out: empty, or the refusal of PostgreSQL.
     std::optional<write_refusal> keep(const std::vector<outcome_to_keep>& outcomes) {
+        if (!session_.in_transaction()) throw session_lost("the transaction of the writes is not open any more");
         const auto plan = plan_kept_outcomes(outcomes, options_.isolated);
         transcript seen;
         execute(session_, plan, {}, answers_, unusable_, until_, seen);
@@ -238,15 +239,18 @@ class isolated_run {
         return handling_.record ? std::string_view(refusal_->sqlstate) : std::string_view();
     }
 
-    /// Adds the history's row of a failed write, and keeps the refusal under the write's key: in the transaction that
-    /// has claimed the key, else in one of its own. The commit also proves that the data from which the refusal follows
-    /// are on disk; where it fails, `why` is marked durability_unproven.
-    void record(failure& why) {
+    /// Whether a repeat with the write's key is to get the refusal.
+    bool keeps_refusal() const { return handling_.end == refusal_end::rollback_to_savepoint; }
+
+    /// Adds the history's row of a failed write, and keeps the refusal under the write's key if `keeps`: in the
+    /// transaction that has claimed the key, else in one of its own. The commit also proves that the data from which the
+    /// refusal follows are on disk; where it fails, `why` is marked durability_unproven.
+    void record(failure& why, bool keeps) {
         if (!handling_.record) return;
-        const bool keyed = handling_.end == refusal_end::rollback_to_savepoint;
+        const bool keyed = keeps_refusal();
         try {
             std::vector<outcome_to_keep> kept;
-            if (keyed) kept.push_back({&request_, kept_text(request_, why)});
+            if (keyed && keeps && session_.in_transaction()) kept.push_back({&request_, kept_text(request_, why)});
             const auto plan = plan_failure_record(history_json({*handling_.record}), kept);
             transcript seen;
             execute(session_, plan, {}, answers_, unusable_session::throws, deadline::max(), seen);
@@ -325,18 +329,26 @@ std::optional<result<write_outcome>> find_earlier(write_session& session, const 
     return read_claim(rows.text(0, 0), rows.text(0, 1));
 }
 
-/// Whether the catalog has changed since `known` was read.
-bool is_outdated(catalog_source& catalogs, const std::shared_ptr<const catalog>& known) {
+/// Whether the catalog has changed between `known` and a refusal that just arrived; empty: unknown. `certain`: reads the
+/// catalog even if it was read a moment ago.
+std::optional<bool> is_outdated(catalog_source& catalogs, const std::shared_ptr<const catalog>& known, bool certain) {
     try {
-        return catalogs.refresh(known)->source != known->source;
+        const auto newest = certain ? catalogs.refresh_since(known, clock::now()) : catalogs.refresh(known);
+        return newest->source != known->source;
     } catch (const std::exception&) {
-        return false;
+        return std::nullopt;
     }
 }
 
 text_receiver* receiver_of(transcript& seen, std::size_t step) {
     const auto found = seen.texts.find(step);
     return found == seen.texts.end() ? nullptr : &found->second;
+}
+
+bool are_prepared(const write_session& session, const transaction_plan& plan, std::size_t begin, std::size_t end) {
+    return std::all_of(plan.steps.begin() + static_cast<std::ptrdiff_t>(begin),
+                       plan.steps.begin() + static_cast<std::ptrdiff_t>(end),
+                       [&session](const transaction_step& step) { return session.is_prepared(*step.sql); });
 }
 
 /// Prepares the statements of one round trip.
@@ -377,8 +389,10 @@ void execute(write_session& session, const transaction_plan& plan, std::span<con
             seen.out_of_time = true;
             return;
         }
+        if (begin < plan.limited_from && !are_prepared(session, plan, plan.limited_from, end)) end = plan.limited_from;
         if (const auto failed = prepare(session, plan, begin, end, calls, seen)) {
             seen.failed = *failed;
+            seen.unprepared = true;
             return;
         }
         if (user_code) session.mark_user_code_executed();
@@ -418,12 +432,16 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
         isolated_run run(session, answers, request, until);
         auto outcome = run.perform(std::move(statements));
         if (outcome) return outcome;
-        if (first && may_be_outdated(run.failed_sqlstate()) && is_outdated(catalogs, known)) {
+        std::optional<bool> outdated = false;
+        if (may_be_outdated(run.failed_sqlstate()) && (first || run.keeps_refusal()))
+            outdated = is_outdated(catalogs, known, run.keeps_refusal());
+        if (first && outdated.value_or(false)) {
             session.drop();  // prepared statements keep the types with which they were prepared
             continue;
         }
         failure why = outcome.error();
-        run.record(why);
+        // A repeat must not get the refusal of a statement that was built from a former type.
+        run.record(why, !outdated.value_or(true));
         return why;
     }
 }

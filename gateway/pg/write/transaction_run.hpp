@@ -40,7 +40,9 @@ struct batch_options {
     group_refusals* refused = nullptr;
 };
 
-/// Sends the steps of `plan` and reads their answers, round trip by round trip, as long as allows_next() holds.
+/// Sends the steps of `plan` and reads their answers, round trip by round trip, as long as allows_next() holds. PREPARE
+/// waits for locks on tables: where a statement of a shared transaction has to be prepared, the steps that set its
+/// timeouts are sent first, in a round trip of their own.
 ///
 /// In:      `answers`: the budget for texts, each reserved for the principal of its write in `writes`.
 /// Out:     `seen`: the answers so far, also where it throws.
@@ -76,7 +78,8 @@ void run_batch(write_session& session, memory_budget& answers, std::vector<batch
 ///          history: write_rejected where the guard refused, else write_failed. With a key whose refusal is_kept() it
 ///          is rolled back to the savepoint after claim_keys, and the row and the outcome are committed there.
 ///          Operations that do not fit the catalog are refused before anything is sent, and the history has no row.
-///          Statements that may have failed because the catalog changed are planned again, once.
+///          Statements that may have failed because the catalog changed are planned again, once; their refusal is kept
+///          only if the catalog, read after it, was still the same.
 ///          overloaded, where rows or a value do not fit into `answers`.
 /// Threads: the session's worker.
 result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,

@@ -150,7 +150,7 @@ worker& write_executor::worker_of(const std::vector<lockcore::resource_name>& re
 }
 
 worker& write_executor::least_loaded_worker() const {
-    return **std::ranges::min_element(plain_workers_, {}, [](const worker* candidate) { return candidate->load(); });
+    return **std::ranges::min_element(plain_workers_, {}, &worker::rank);
 }
 
 /// Passes writes that must not share a transaction to the isolated workers, and runs the others in batches.

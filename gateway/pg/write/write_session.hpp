@@ -28,11 +28,13 @@ class write_session {
 
     /// Prepares the statement and returns its name; see session::prepare.
     virtual std::string prepare(const std::string& sql) = 0;
+    /// Whether prepare() would send nothing.
+    virtual bool is_prepared(const std::string& sql) const = 0;
     /// Runs prepared statements in one round trip; see session::run.
     virtual round_trip run(std::span<const prepared_call> calls, unusable_session unusable) = 0;
     /// Runs one statement without parameters.
     virtual void command(const std::string& sql) = 0;
-    /// Whether a transaction is open in which no statement failed.
+    /// Whether a transaction is open in which no statement failed. Throws session_lost as the others do.
     virtual bool in_transaction() = 0;
     /// Records that a function of an application is about to run.
     virtual void mark_user_code_executed() = 0;
@@ -93,6 +95,7 @@ class slot_write_session final : public write_session {
     explicit slot_write_session(session_slot& slot) : slot_(slot) {}
 
     std::string prepare(const std::string& sql) override { return slot_.get().prepare(sql); }
+    bool is_prepared(const std::string& sql) const override { return slot_.is_prepared(sql); }
     round_trip run(std::span<const prepared_call> calls, unusable_session unusable) override {
         return slot_.get().run(
             calls, unusable == unusable_session::answers ? statement_errors::all : statement_errors::usable_session);
@@ -124,6 +127,9 @@ class catalog_source {
     virtual std::shared_ptr<const catalog> get() = 0;
     /// Returns the catalog after a name was not found in `seen`; see catalog_store::refresh.
     virtual std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>& seen) = 0;
+    /// Returns the catalog after a statement built from `seen` was refused; see catalog_store::refresh_since.
+    virtual std::shared_ptr<const catalog> refresh_since(const std::shared_ptr<const catalog>& seen,
+                                                         std::chrono::steady_clock::time_point moment) = 0;
 };
 
 /// The catalog that all workers share, read with a worker's session.
@@ -134,6 +140,10 @@ class slot_catalog final : public catalog_source {
     std::shared_ptr<const catalog> get() override { return catalogs_.get(slot_.get()); }
     std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>& seen) override {
         return catalogs_.refresh(slot_.get(), seen);
+    }
+    std::shared_ptr<const catalog> refresh_since(const std::shared_ptr<const catalog>& seen,
+                                                 std::chrono::steady_clock::time_point moment) override {
+        return catalogs_.refresh_since(slot_.get(), seen, moment);
     }
 
   private:
