@@ -197,6 +197,7 @@ int serve(const config& cfg, const config_source& source) {
     http_config http_settings = cfg.http;
     http_settings.connections_max = limit.connections;
 
+    api::running_keys keys;  // outlives the coroutines that the end of the threads destroys, which remove theirs
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
     audit::event_sink events(cfg.audit, database.history(), first);
@@ -217,7 +218,6 @@ int serve(const config& cfg, const config_source& source) {
     metrics::guard_watch guard(database.history(), first);
     metric_registry.add_readings(
         {locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION, cfg.locks.cell});
-    api::running_keys keys;
     std::atomic<bool> stopping = false;
     const api::gateway_services services{cfg,
                                          locks,

@@ -75,11 +75,14 @@ bool config_reload::apply() {
         if (made) tls = *made;
         if (!made) faults.push_back(made.error().detail);
     }
+    if (faults.empty()) {
+        const auto replaced = server_.reload(next.auth, next.http, tls);
+        if (!replaced) faults.push_back(replaced.error().detail);
+    }
     for (const auto& fault : faults)
         spdlog::error("configuration not reloaded, nothing has changed: {}", fault);
     if (!faults.empty()) return false;
 
-    server_.reload(next.auth, next.http, tls);
     limiter_.set_limits(next.limits, next.auth.is_keyless());
     lease_keys_.set_keys(next.lease.signing_key, next.lease.verification_keys);
     set_log_level(next.log.level);

@@ -4,6 +4,7 @@
 #include <gateway/config/pem.hpp>
 #include <gateway/config/tls_section.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/http/identity/key_set_fetch.hpp>
 #include <gateway/http/transport/tls_context.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
@@ -184,6 +185,18 @@ void check_tls(const tls_config& tls, check_report& report) {
     }
 }
 
+/// Requests the keys of tokens, without which a gateway refuses every token and a reload with another jwks_url.
+void check_token_keys(const jwt_config& jwt, check_report& report) {
+    if (jwt.keys) return;
+    std::string fault;
+    const auto text = http::fetch_key_set(jwt, std::stop_token(), fault);
+    std::vector<std::string> faults;
+    const auto keys = text ? token_key_set::parse(*text, faults) : std::nullopt;
+    if (text && !keys) fault = "the answer " + faults.back();
+    report.add(keys.has_value(), "keys of tokens",
+               jwt.jwks_url + (keys ? " has " + std::to_string(keys->keys().size()) : ": " + fault));
+}
+
 }  // namespace
 
 int check(const config& cfg) {
@@ -196,6 +209,7 @@ int check(const config& cfg) {
     for (const std::string& warning : cfg.warnings)
         report.add(true, "permissions", "WARNING: " + warning);
     if (cfg.tls) check_tls(*cfg.tls, report);
+    if (cfg.auth.jwt) check_token_keys(*cfg.auth.jwt, report);
     if (const auto exposed = find_exposure_fault(cfg)) report.add(true, "insecure", *exposed + ", or behind a proxy");
     const auto nodes = lockcore::probe_nodes(cfg.locks);
     for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -25,7 +25,8 @@ bool is_name_character(char c) {
 
 }  // namespace
 
-std::string canonical_address(const std::string& text) {
+std::string canonical_address(std::string text) {
+    text.resize(std::min(text.find('%'), text.size()));   // the zone, which a link-local address of a connection has
     if (text.find('\0') != std::string::npos) return {};  // inet_pton would read only what is before it
     char shortest[INET6_ADDRSTRLEN];
     in_addr v4{};
@@ -62,7 +63,7 @@ std::optional<authority> parse_authority(std::string_view text) {
     std::ranges::transform(host, out.host.begin(),
                            [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
     if (bracketed) {
-        if (out.host.find(':') == std::string::npos) return std::nullopt;
+        if (out.host.find(':') == std::string::npos || out.host.find('%') != std::string::npos) return std::nullopt;
         out.host = canonical_address(out.host);
     } else {
         if (out.host.ends_with('.')) out.host.pop_back();

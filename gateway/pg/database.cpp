@@ -3,6 +3,7 @@
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/shared_check.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/commit_flush.hpp>
 #include <gateway/pg/write/outcome_sweep.hpp>
@@ -24,6 +25,10 @@ constexpr std::chrono::milliseconds enforcement_interval{100};
 
 /// How often drain() checks whether the workers have ended.
 constexpr std::chrono::milliseconds end_poll_interval{5};
+
+/// For how long the result of a check of readiness answers further callers. Readiness needs no credential, so that the
+/// number of checks must not depend on the number of callers.
+constexpr std::chrono::milliseconds readiness_kept{200};
 
 void append(std::vector<worker*>& out, const std::vector<std::unique_ptr<worker>>& workers) {
     for (const auto& added : workers)
@@ -103,6 +108,7 @@ struct database::impl {
     fence_executor fences{writes};
     node_register nodes{writes};
     storage_register storage{writes};
+    shared_check readiness{readiness_kept};
     std::vector<std::vector<worker*>> groups;  ///< In the order in which they end.
     catalog_listener listener{cfg, catalogs};
     std::mutex mutex;
@@ -186,9 +192,13 @@ asio::awaitable<result<void>> database::ping(deadline until) {
         slot.drop();  // where the connection string names several servers, another one may accept writes now
         return unavailable_because(cause_of("25006"));
     };
-    auto& chosen = impl_->writes.least_loaded_worker();
-    return await_work<void>(work_kind::reads, until, std::move(work),
-                            [&chosen](std::unique_ptr<job> made) { chosen.submit(std::move(made)); });
+    auto check = [this, until, work = std::move(work)](shared_check::caller_ptr callers) {
+        impl_->writes.least_loaded_worker().submit(
+            std::make_unique<session_job<void>>(until, false, std::string(), work, std::move(callers)));
+    };
+    return await_reply<void>(effect::none, [this, check = std::move(check)](shared_check::caller_ptr caller) {
+        impl_->readiness.ask(std::move(caller), check);
+    });
 }
 
 executor_status database::status() const {

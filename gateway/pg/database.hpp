@@ -55,7 +55,8 @@ class database {
     node_register& nodes();
     storage_register& storage();
 
-    /// Makes a round trip to the server and checks that it accepts writes; for readiness.
+    /// Makes a round trip to the server over a connection for writes and checks that it accepts them; for readiness. One
+    /// round trip answers all who call it meanwhile or within 200 ms afterwards.
     boost::asio::awaitable<result<void>> ping(deadline until);
 
     executor_status status() const;

@@ -29,6 +29,24 @@ test('sign-in with a wrong key shows an error, stores nothing', async () => {
   await close();
 });
 
+test('sign-in stores no key that was not checked', async () => {
+  const {page, close} = await browser.open(stack, {key: '', expected: [...unauthorized, /503 \(Service Unavailable\)/]});
+  const answerWith = (status, slug, detail) => page.route('**/v1/leases?**', route => route.fulfill({status, contentType: 'application/problem+json',
+    body: JSON.stringify({type: `/problems/${slug}`, title: 'Title', status, detail, request_id: 'r-3'})}), {times: 1});
+  for (const [status, slug] of [[429, 'too-many-requests'], [503, 'overloaded']]) {
+    await answerWith(status, slug, `Refused with ${status}.`);
+    await page.getByLabel('API key').fill('not-a-key');
+    await page.keyboard.press('Enter');
+    await page.getByText(`The gateway could not check this key: Refused with ${status}.`).waitFor();
+    assert.equal(await page.evaluate(() => sessionStorage.length), 0);
+  }
+  await answerWith(503, 'no-quorum', 'Too few.');
+  await page.getByLabel('API key').fill(stack.key());
+  await page.keyboard.press('Enter');
+  await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
+  await close();
+});
+
 test('sign-in stores the key in the tab until signed out', async () => {
   const {page, observed, close} = await browser.open(stack, {key: '', expected: unauthorized});
   await page.getByLabel('API key').fill(stack.key());

@@ -19,6 +19,7 @@ from support import floods
 from support.api import Answer, Connection, Json, lease_path
 from support.cluster import Cluster, Gateway
 from support.polling import eventually, pause
+from support.processes import processor_seconds
 
 MIB = 1 << 20
 KEYS = {name: f"the key of {name}, which is long" for name in ("good", "flood", "holder")}
@@ -71,11 +72,6 @@ def peak_resident_bytes(pid: int) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found
     return int(found[1]) * 1024
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def use_gateway(connection: Connection, sku: str, turn: int) -> list[float]:

@@ -8,8 +8,10 @@ import hashlib
 import http.client
 import io
 import json
+import os
 import re
 import resource as limits
+import signal
 import socket
 import subprocess
 import time
@@ -22,16 +24,12 @@ from support.api import Api, expect_problem
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
 from support.polling import eventually, pause
+from support.processes import processor_seconds
 from support.shop import Sku
 from support.wire import RawAnswer, Wire
 
 MIB = 1 << 20
 HEAD = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 @pytest.fixture
@@ -151,6 +149,23 @@ def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], 
         taken = eventually(lambda: [answer] if (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.3")).status == 200 else [], 10,
                            goal="the stalled connections are closed for it")
         assert len(taken[0].body) > 8 * MIB
+
+
+def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway], large_rows: str) -> None:
+    """A caller that goes on sending after `Connection: close` keeps its connection for up to 30 s, but not its answer."""
+    gateway = make(answers_max_bytes=24 * MIB)
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    before = processes.resident_bytes(gateway.pid)
+    with contextlib.ExitStack() as stack:
+        wires: list[Wire] = []
+        for _ in range(10):
+            wires.append(stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)))
+            wires[-1].send(f"GET /v1/tables/{large_rows}?id=eq.1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nx".encode())
+            assert len(wires[-1].receive().body) > 8 * MIB
+            for wire in wires:
+                wire.send(b"x")  # the connection lingers on
+        grown = processes.resident_bytes(gateway.pid) - before
+        assert grown < 40 * MIB, f"{grown / MIB:.0f} MiB, 80 MiB of answers"
 
 
 def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster: Cluster) -> None:
@@ -288,6 +303,30 @@ def test_connections_with_endless_requests_are_closed(make: Callable[..., Gatewa
         eventually(lambda: gateway.api.get("/healthz").status == 200, 5, goal="a connection that has sent nothing for a second is closed")
 
 
+def test_idle_time_before_request_does_not_count(make: Callable[..., Gateway]) -> None:
+    gateway = make(idle_timeout_ms=2_000)
+    with Wire("127.0.0.1", gateway.api.port) as wire:
+        wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert wire.receive().status == 200
+        pause(1.5, "most of the idle timeout")
+        wire.send(b"GET /healthz HTTP/1.1\r\n")
+        pause(1.3, "beyond the idle timeout since the last answer")
+        wire.send(b"Host: localhost\r\n\r\n")
+        assert wire.receive().status == 200
+
+
+def test_request_that_has_just_begun_is_not_replaced(make: Callable[..., Gateway]) -> None:
+    gateway = make(connections_max=1)
+    with Wire("127.0.0.1", gateway.api.port) as wire:
+        pause(1.2, "longer than a request may take to arrive while all connections are in use")
+        wire.send(b"GET /healthz HTTP/1.1\r\n")
+        pause(0.2, "the gateway has read the first line")
+        with open_connections(gateway.api.port, 1) as refused:
+            assert refused[0].recv(4_096).startswith(b"HTTP/1.1 503 ")
+        wire.send(b"Host: localhost\r\n\r\n")
+        assert wire.receive().status == 200
+
+
 # End of a connection
 
 
@@ -328,6 +367,22 @@ def test_close_with_unread_input_sends_whole_answer(api: Api) -> None:
         wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
         answer = wire.receive()
         assert answer.status == 200 and json.loads(answer.body)["openapi"]
+
+
+def test_stop_while_answer_is_sent_takes_no_longer(make: Callable[..., Gateway], large_rows: str) -> None:
+    """A connection whose answer was being sent when the gateway began to stop closes after it."""
+    gateway = make(shutdown_grace_ms=0)
+    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    with Wire("127.0.0.1", gateway.api.port, 30) as wire:
+        wire.send(f"GET /v1/tables/{large_rows}?id=in.(1,2,3,4) HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        received = bytearray(wire.socket.recv(1))
+        os.kill(gateway.pid, signal.SIGTERM)
+        eventually(lambda: "stopping" in gateway.log.read_text(), goal="the gateway begins to stop")
+        began = time.monotonic()
+        while piece := wire.socket.recv(MIB):
+            received += piece
+        assert len(received) > 32 * MIB and gateway.process is not None and gateway.process.wait(20) == 0
+        assert time.monotonic() - began < 4, "callers have 5 s"
 
 
 # Headers and CSV

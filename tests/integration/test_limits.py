@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -125,6 +126,14 @@ def test_connection_of_refused_address_is_delayed(make: Callable[..., Gateway]) 
         statuses = [connection.call("GET", "/openapi.json").status for _ in range(2)]
         late = connection.call("GET", "/healthz")
     assert statuses == [200, 429] and late.status == 200 and late.seconds > 0.4
+
+
+def test_connection_of_refused_address_ends_at_stop(make: Callable[..., Gateway]) -> None:
+    gateway = make({"address": {"requests_per_second": 1, "requests_burst": 1}}, http={"shutdown_grace_ms": 0})
+    with SourceApi(gateway.api, "127.0.0.2").connection() as connection:
+        assert [connection.call("GET", "/openapi.json").status for _ in range(2)] == [200, 429]
+        began = time.monotonic()
+        assert gateway.stop() == 0 and time.monotonic() - began < 4, "callers have 5 s"
 
 
 @pytest.mark.parametrize("sent, status", [

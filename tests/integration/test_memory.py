@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator
 import pytest
 from support.api import Answer, Api, expect_problem
 from support.cluster import Cluster, Gateway
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.processes import resident_bytes
 from support.wire import Wire
 
@@ -246,3 +246,19 @@ def test_refused_callers_still_sending_use_little_memory(make: Callable[..., Gat
         eventually(lambda: unacknowledged_bytes(wires) == 0, 20, goal="the gateway has read what they sent")
         grown = resident_bytes(gateway.pid) - before
         assert grown < 14 * MIB, f"{grown / MIB:.1f} MiB"
+
+
+def test_bytes_behind_streaming_request_are_counted(make: Callable[..., Gateway], resource: str) -> None:
+    """The buffer of a body of 64 KiB does not stay for one byte, and what is sent behind a request counts while its answer lasts."""
+    gateway = make()
+    api = gateway.api
+    body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
+    head = f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    for behind, least, most in ((b"G", 1, 8_192), (b"x" * 50_000, 40_000, 65_536)):
+        with Wire(api.host, api.port, 30) as wire:
+            wire.send(head)
+            pause(0.2, "the head arrives first, so that what follows is read into the larger buffer")
+            wire.send(body + behind)
+            assert wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
+            eventually(lambda: least <= used_bytes(api, "bodies") <= most, 5, goal=f"{least} to {most} bytes are counted")
+        eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the stream has ended")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -10,8 +11,9 @@ import pytest
 from support import processes
 from support.api import Api, expect_problem
 from support.cluster import Cluster, Gateway
-from support.polling import eventually, remains
+from support.polling import eventually, pause, remains
 from support.stack import Stack
+from support.wire import Wire, request
 
 
 def readiness(api: Api) -> dict[str, int]:
@@ -32,6 +34,30 @@ def test_readiness_nodes_hanging_writes_stay_ready(stack: Stack, api: Api) -> No
         eventually(lambda: readiness(api) == {"": 503, "/leases": 503, "/writes": 200}, 15, goal="only writes are ready")
         assert len(expect_problem(api.get("/readyz/leases"), 503, "no-quorum")["nodes"]) == len(pids)
     eventually(lambda: set(readiness(api).values()) == {200}, 60, goal="everything is ready again")
+
+
+def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
+    """Anyone may ask whether a gateway is ready, so that callers share one check, and its result for 0.2 s."""
+    def count_checks() -> int:
+        pause(1.5, "PostgreSQL counts calls a second late")
+        return cluster.stack.query("select coalesce(sum(calls), 0)::int from pg_stat_user_functions where funcname = 'storage_generation_state'", dbname=cluster.database)[0][0]
+
+    cluster.stack.query(f"alter database {cluster.database} set track_functions = 'all'", dbname=cluster.database)
+    gateway = cluster.gateway()
+    gateway.start()
+    try:
+        before, began = count_checks(), time.monotonic()
+        with contextlib.ExitStack() as stack:
+            wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)) for _ in range(50)]
+            for _ in range(20):
+                for wire in wires:
+                    wire.send(request("GET", "/readyz/writes"))
+                assert {wire.receive().status for wire in wires} == {200}
+        made, seconds = count_checks() - before, time.monotonic() - began
+        assert 0 < made < 10 + 7 * seconds, f"{made} checks in {seconds:.1f} s; the gateway makes another one each second"
+    finally:
+        gateway.kill()
+        cluster.stack.query(f"alter database {cluster.database} reset track_functions", dbname=cluster.database)
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 import json
 import os
-import re
 import signal
-import socket
 import ssl
 import subprocess
 import threading
@@ -17,53 +13,14 @@ from typing import Any, Iterator
 
 import pytest
 from support.api import Api, expect_problem
-from support.certificates import Authority, Certificate
-from support.cluster import Cluster, Gateway
+from support.certificates import Authority
+from support.cluster import Cluster
 from support.events import EventStream, is_free, open_kept_lease
 from support.polling import eventually
 from support.processes import resident_bytes
+from support.reloads import KEYS, WITHDRAWN, Reloaded, Rotation, key_entry
 
-KEYS = {name: f"a long enough key of {name}" for name in ("old", "new", "admin")}
 MIB = 1 << 20
-
-
-def key_entry(name: str) -> dict[str, Any]:
-    return {"principal": name, "key_sha256": hashlib.sha256(KEYS[name].encode()).hexdigest(), "scopes": ["leases", "history", "operate"]}
-
-
-class Reloaded:
-    """A running gateway whose configuration the test changes. `settings` are those of its file."""
-
-    def __init__(self, cluster: Cluster, settings: dict[str, Any], tls: ssl.SSLContext | None = None, **environment: str) -> None:
-        self.settings = settings
-        self.gateway = cluster.gateway(settings, tls)
-        self.gateway.environment = environment
-        self.gateway.start()
-
-    def api(self, name: str) -> Api:
-        return self.gateway.api.with_key(KEYS[name])
-
-    def is_known(self, name: str) -> bool:
-        """Returns whether the gateway accepts the API key."""
-        return self.api(name).get("/v1/leases/none").status != 401
-
-    def count(self, result: str) -> int:
-        found = re.search(rf'^fencegate_config_reloads_total{{result="{result}"}} (\d+)$', self.gateway.api.get("/metrics").body.decode(), re.MULTILINE)
-        assert found
-        return int(found[1])
-
-    def reload(self, result: str = "applied") -> str:
-        """Writes the settings, sends SIGHUP, and returns what the log says about it."""
-        self.gateway.write_config(self.settings)
-        return self.signal(result)
-
-    def signal(self, result: str) -> str:
-        before, logged = self.count(result), len(self.gateway.log.read_text())
-        os.kill(self.gateway.pid, signal.SIGHUP)
-        eventually(lambda: self.count(result) == before + 1, goal=f"a reload is {result}")
-        assert self.gateway.process is not None and self.gateway.process.poll() is None
-        eventually(lambda: "configuration" in self.gateway.log.read_text()[logged:] or self.settings.get("log", {}).get("level") == "error", goal="the log says it")
-        return self.gateway.log.read_text()[logged:]
 
 
 @pytest.fixture
@@ -97,9 +54,6 @@ def test_reload_reads_key_file_again(keyed: Reloaded, tmp_path: Path) -> None:
     assert "changed: auth.api_keys" in keyed.signal("applied")
     expect_problem(keyed.api("old").get("/v1/leases"), 401, "unauthenticated")
     assert keyed.api("new").get("/v1/leases").status == 200
-
-
-WITHDRAWN = "The credential or client certificate of this call was withdrawn before it was answered."
 
 
 def test_reload_ends_kept_leases_and_waits_of_removed_keys(keyed: Reloaded, resource: str) -> None:
@@ -234,33 +188,6 @@ def test_reload_without_change_says_so(keyed: Reloaded) -> None:
 # Certificates
 
 
-class Rotation:
-    """Two authorities, and a gateway whose certificate is of the first one."""
-
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.first, self.second = Authority(folder, "first"), Authority(folder, "second")
-        self.certificate, self.key = folder / "in-use.pem", folder / "in-use.key"
-        self.install(self.first.issue("gateway-1"))
-        settings = cluster.settings()
-        settings["http"]["tls"] = {"certificate_file": str(self.certificate), "key_file": str(self.key)}
-        both = ssl.create_default_context(cafile=str(self.first.file))
-        both.load_verify_locations(str(self.second.file))
-        self.reloaded = Reloaded(cluster, settings, both)
-
-    def install(self, issued: Certificate) -> None:
-        self.certificate.write_bytes(issued.file.read_bytes())
-        self.key.write_bytes(issued.key.read_bytes())
-
-    def issuer(self) -> str:
-        """Returns the authority of the certificate that a new connection gets."""
-        with socket.create_connection(("127.0.0.1", self.reloaded.gateway.api.port), 10) as plain:
-            assert self.reloaded.gateway.api.tls is not None
-            with self.reloaded.gateway.api.tls.wrap_socket(plain, server_hostname="localhost") as connection:
-                peer = connection.getpeercert()
-                assert peer
-                return dict(pair[0] for pair in peer["issuer"])["commonName"]
-
-
 @pytest.fixture
 def rotation(cluster: Cluster, tmp_path: Path) -> Iterator[Rotation]:
     made = Rotation(cluster, tmp_path)
@@ -305,42 +232,6 @@ def test_reload_begins_to_require_client_certificates(rotation: Rotation) -> Non
         with pytest.raises(OSError):
             reloaded.gateway.api.get("/healthz")
         assert before.call("GET", "/healthz").status == 200  # an open connection keeps what it began with
-
-
-def test_reload_of_authorities_closes_their_connections(rotation: Rotation) -> None:
-    reloaded = rotation.reloaded
-    reloaded.settings["http"]["tls"]["client_ca_file"] = str(rotation.second.file)
-    reloaded.reload()
-    caller = rotation.second.issue("caller")
-    identified = ssl.create_default_context(cafile=str(rotation.first.file))
-    identified.load_cert_chain(caller.file, caller.key)
-    with Api(reloaded.gateway.api.url, tls=identified).connection() as with_certificate, reloaded.gateway.api.connection() as without:
-        assert with_certificate.call("GET", "/healthz").status == without.call("GET", "/healthz").status == 200
-        reloaded.settings["http"]["tls"]["client_ca_file"] = str(rotation.first.file)
-        reloaded.reload()
-        assert without.call("GET", "/healthz").status == 200
-        with pytest.raises((OSError, http.client.HTTPException)):
-            with_certificate.call("GET", "/healthz")
-
-
-def test_reload_of_authorities_ends_waits_of_their_callers(rotation: Rotation, resource: str) -> None:
-    reloaded, authority = rotation.reloaded, rotation.second
-    reloaded.settings["http"]["tls"]["client_ca_file"] = str(authority.file)
-    reloaded.settings["auth"] = {"api_keys": [key_entry("admin")],
-                                 "client_certificates": [{"principal": "shop", "subject": "CN=shop", "scopes": ["leases"]}]}
-    reloaded.reload()
-    issued = authority.issue("shop")
-    identified = ssl.create_default_context(cafile=str(rotation.first.file))
-    identified.load_cert_chain(issued.file, issued.key)
-    with open_kept_lease(reloaded.api("admin"), resource) as held, \
-            open_kept_lease(Api(reloaded.gateway.api.url, tls=identified), resource, wait_ms=20_000) as waiting:
-        held.wait_for_grant()
-        reloaded.api("admin").await_waiters(resource, 1)
-        reloaded.settings["http"]["tls"]["client_ca_file"] = str(rotation.first.file)
-        reloaded.reload()
-        waiting.wait_for_end()
-        assert waiting.refused is not None and expect_problem(waiting.refused, 401, "unauthenticated")["detail"] == WITHDRAWN
-        assert not held.ended
 
 
 # The address in use

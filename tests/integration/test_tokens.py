@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -14,6 +15,7 @@ from support.api import Answer, expect_problem
 from support.cluster import Cluster, Gateway
 from support.events import EventStream, open_kept_lease
 from support.polling import eventually
+from support.reloads import Reloaded, key_entry
 from support.tokens import AUDIENCE, ISSUER, KeyServer, SigningKey, base64url, key_set
 
 API_KEY = "an-api-key-of-somebody"
@@ -196,3 +198,59 @@ def test_faulty_key_set_is_named(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
     done = cluster.run("check", tmp_path / "gateway.yaml")
     assert done.returncode != 0 and "auth.jwt.jwks_file: " in done.stderr and "is not a JSON Web Key Set" in done.stderr
+
+
+# Another source of keys
+
+
+@pytest.fixture
+def reloaded(cluster: Cluster, keys: dict[str, SigningKey]) -> Iterator[Reloaded]:
+    """A gateway whose keys of tokens come from a server."""
+    with KeyServer(key_set(keys["EdDSA"])) as server:
+        made = Reloaded(cluster, {**cluster.settings(), "auth": {"api_keys": [key_entry("admin")], "jwt": {
+            "issuer": ISSUER, "audience": AUDIENCE, "jwks_url": server.url, "refresh_ms": 3_600_000}}})
+        yield made
+        made.gateway.kill()
+
+
+def test_reload_with_key_url_that_fails_is_refused(reloaded: Reloaded, keys: dict[str, SigningKey], resource: str) -> None:
+    api = reloaded.gateway.api.with_key(keys["EdDSA"].token())
+    with KeyServer(None) as server, open_kept_lease(api, resource) as kept:
+        kept.wait_for_grant()
+        reloaded.settings["auth"]["jwt"]["jwks_url"] = server.url
+        reloaded.settings["auth"]["api_keys"].append(key_entry("new"))
+        logged = reloaded.reload("refused")
+        assert "configuration not reloaded, nothing has changed: auth.jwt.jwks_url: the answer has the status 500" in logged
+        assert api.get("/v1/leases/x").status == 403 and not kept.ended and not reloaded.is_known("new")
+        server.answer = key_set(keys["ES256"])
+        reloaded.reload()
+        kept.wait_for_end()
+        expect_problem(api.get("/v1/leases/x"), 401, "unauthenticated")
+        assert reloaded.gateway.api.with_key(keys["ES256"].token()).get("/v1/leases/x").status == 403 and reloaded.is_known("new")
+        server.answer = key_set()
+        reloaded.settings["auth"]["jwt"]["jwks_url"] += "?empty"
+        reloaded.reload()
+        expect_problem(reloaded.gateway.api.with_key(keys["ES256"].token()).get("/v1/leases/x"), 401, "unauthenticated")
+
+
+def test_reload_ends_requests_of_replaced_key_url(reloaded: Reloaded, keys: dict[str, SigningKey]) -> None:
+    def count_threads() -> int:
+        return len(os.listdir(f"/proc/{reloaded.gateway.pid}/task"))
+
+    before = count_threads()
+    with KeyServer(key_set(keys["EdDSA"])) as server, reloaded.gateway.api.connection() as idle:
+        assert idle.call("GET", "/healthz").status == 200
+        reloaded.settings["auth"]["jwt"]["jwks_url"] = server.url
+        reloaded.reload()
+        assert count_threads() == before, "one thread requests keys"
+
+
+@pytest.mark.parametrize("answer, result", [(None, "FAULT keys of tokens: {url}: the answer has the status 500"), ('{"keys": 1}', "FAULT keys of tokens: {url}: the answer"),
+                                            ('{"keys": []}', "ok    keys of tokens: {url} has 0")], ids=["no-answer", "no-set", "set"])
+def test_check_requests_keys(cluster: Cluster, tmp_path: Path, answer: str | None, result: str) -> None:
+    settings = cluster.settings()
+    with KeyServer(answer) as server:
+        settings["auth"] = {"jwt": {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": server.url}}
+        (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
+        done = cluster.run("check", tmp_path / "gateway.yaml")
+    assert result.format(url=server.url) in done.stdout and (done.returncode == 0) == result.startswith("ok"), done

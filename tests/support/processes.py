@@ -74,6 +74,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def processor_seconds(pid: int) -> float:
+    """Returns the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes(pid: int) -> int:
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found

@@ -30,6 +30,19 @@ TEST(config_authority, no_host_then_empty) {
         EXPECT_FALSE(parse_authority(text)) << text;
 }
 
+TEST(config_authority, address_of_connection_then_shortest_without_zone) {
+    const std::pair<const char*, const char*> table[] = {
+        {"fe80::1%eth0", "fe80::1"},
+        {"fe80:0::2%7", "fe80::2"},
+        {"::ffff:10.0.0.1", "10.0.0.1"},
+        {"10.0.0.1", "10.0.0.1"},
+        {"%eth0", ""},
+        {"shop.example", ""},
+    };
+    for (const auto& [text, expected] : table)
+        EXPECT_EQ(canonical_address(text), expected) << text;
+}
+
 TEST(config_authority, loopback_then_known_by_name_and_address) {
     for (const char* host : {"localhost", "a.localhost", "127.0.0.1", "127.255.0.9", "::1"})
         EXPECT_TRUE(is_loopback_host(host)) << host;

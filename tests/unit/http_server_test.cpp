@@ -86,6 +86,11 @@ asio::awaitable<response> answer_after_hang_up(handler_signals* signals) {
     co_return out;
 }
 
+/// Answers with more than http.answers_max_bytes.
+asio::awaitable<response> answer_too_much(request) {
+    co_return json_response(std::string(2 << 20, 'x'));
+}
+
 class http_server : public testing::Test {
   protected:
     void start(unsigned threads = 1) {
@@ -93,6 +98,7 @@ class http_server : public testing::Test {
         routes.push_back({method::post, "/echo", std::nullopt, echo, false});
         routes.push_back({method::get, "/fail", std::nullopt, fail, false});
         routes.push_back({method::get, "/change", std::nullopt, change_cancellation, false});
+        routes.push_back({method::get, "/large", std::nullopt, answer_too_much, false});
         routes.push_back(
             {method::get, "/wait", std::nullopt, [this](request) { return wait_for_cancel(&signals_); }, true});
         routes.push_back(
@@ -327,6 +333,22 @@ TEST_F(http_server, answer_expired_before_it_is_sent_then_410_and_undone) {
     EXPECT_TRUE(within_seconds(signals_.undone));
     server_->stop(std::chrono::steady_clock::now() + 1s);
     EXPECT_EQ(observer_.lines(), (std::vector<std::string>{"GET /valid 201 ", "GET /stopped 410 lease-lost"}));
+}
+
+TEST_F(http_server, answer_replaced_then_rate_limit_fields_stay) {
+    limits_config limits;
+    limits.address.requests.per_second = 100;
+    limiter_.set_limits(limits, true);
+    start();
+    for (const std::string path : {"/change", "/large", "/stopped"}) {
+        auto s = connect();
+        send(s, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        const std::string answer = read_to_end(s);
+        EXPECT_EQ(count(answer, "\r\nRateLimit-Policy: "), 1U) << answer;
+        EXPECT_EQ(count(answer, "\r\nRateLimit: "), 1U) << answer;
+    }
+    EXPECT_EQ(observer_.lines(), (std::vector<std::string>{"GET /change 200 ", "GET /large 503 overloaded",
+                                                           "GET /stopped 410 lease-lost"}));
 }
 
 TEST_F(http_server, port_taken_then_listen_fails_also_with_shared_ports) {

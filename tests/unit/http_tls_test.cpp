@@ -233,7 +233,7 @@ TEST(tls_server, reload_replaces_keys_and_certificate_of_new_connections) {
     ASSERT_FALSE(ec) << ec.message();
     EXPECT_EQ(ask(*open, "first"), "HTTP/1.1 200 OK");
     EXPECT_EQ(ask(*open, "second"), "HTTP/1.1 401 Unauthorized");
-    served.reload(second, cfg, context_of(config_of(new_pair)));
+    ASSERT_TRUE(served.reload(second, cfg, context_of(config_of(new_pair))));
     const auto until = std::chrono::steady_clock::now() + 10s;
     std::string status;
     while (status != "HTTP/1.1 200 OK" && std::chrono::steady_clock::now() < until)

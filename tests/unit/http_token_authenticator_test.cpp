@@ -201,6 +201,31 @@ TEST(http_token_key_source, earlier_keys_are_used_until_an_answer) {
     ASSERT_TRUE(await_key(source, "b"));
 }
 
+TEST(http_token_key_source, fault_until_first_answer_of_new_url) {
+    key_server server;
+    const token_key_source source(from_url(1ms), 20s, server.fetch(), {1ms, 60s});
+    EXPECT_EQ(source.fault(), "no answer");
+    server.set("<html>");
+    ASSERT_TRUE(server.await(server.requests + 3));
+    EXPECT_TRUE(source.fault().starts_with("the answer ")) << source.fault();
+    server.set(set_of(""));
+    ASSERT_TRUE(server.await(server.requests + 3));
+    EXPECT_EQ(source.fault(), "") << "a set without keys is an answer";
+    server.set(std::nullopt);
+    ASSERT_TRUE(server.await(server.requests + 3));
+    EXPECT_EQ(source.fault(), "");
+    const token_key_source continued(from_url(1h), 20s, server.fetch(), {}, source.keys());
+    EXPECT_EQ(continued.fault(), "") << "it had no keys before either";
+    const token_key_source silent(from_url(1h), 1ms,
+                                  [](const auto&, const std::stop_token& stop, auto&) {
+                                      while (!stop.stop_requested())
+                                          std::this_thread::yield();
+                                      return std::optional<std::string>();
+                                  },
+                                  {});
+    EXPECT_EQ(silent.fault(), "there was no answer in time");
+}
+
 TEST(http_token_key_source, end_interrupts_a_request) {
     std::promise<void> started, stopped;
     const token_key_source::fetch_function hang = [&](const jwt_config&, const std::stop_token& stop,

@@ -31,6 +31,9 @@ class token_authenticator {
     /// Returns whether `caller` is that of a token, and the token's key is there and its rules are these.
     bool accepts(const identity& caller) const;
 
+    /// As token_key_source::fault.
+    std::string source_fault() const { return source_.fault(); }
+
     /// As token_key_source::keys.
     token_key_source::keys_ptr keys() const { return source_.keys(); }
 

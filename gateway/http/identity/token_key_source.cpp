@@ -20,7 +20,8 @@ token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds fir
     : cfg_(std::move(cfg)),
       fetch_(std::move(fetch)),
       pauses_(times),
-      keys_(std::make_shared<const token_key_set>(cfg_.keys.value_or(token_key_set{}))) {
+      keys_(std::make_shared<const token_key_set>(cfg_.keys.value_or(token_key_set{}))),
+      has_answer_(cfg_.keys || earlier) {
     if (cfg_.keys) return;
     const bool has_earlier = earlier && !earlier->keys().empty();
     if (has_earlier) keys_ = std::move(earlier);
@@ -31,6 +32,12 @@ token_key_source::token_key_source(jwt_config cfg, std::chrono::milliseconds fir
 }
 
 token_key_source::~token_key_source() = default;
+
+std::string token_key_source::fault() const {
+    const std::lock_guard lock(mutex_);
+    if (has_answer_) return {};
+    return first_fault_.empty() ? "there was no answer in time" : first_fault_;
+}
 
 token_key_source::keys_ptr token_key_source::keys() const {
     const std::lock_guard lock(mutex_);
@@ -53,6 +60,8 @@ void token_key_source::run(const std::stop_token& stop) {
         const auto pause = succeeded ? cfg_.refresh : std::min(cfg_.refresh, pauses_.after_failure);
         std::unique_lock lock(mutex_);
         asked_once_ = true;
+        has_answer_ = has_answer_ || succeeded;
+        if (!has_answer_) first_fault_ = last_fault_;
         changed_.notify_all();
         changed_.wait_for(lock, stop, pause, [this] { return requested_; });
         requested_ = false;

@@ -30,14 +30,17 @@ class token_key_source {
         std::chrono::milliseconds unknown_key{60'000};    ///< Between two requests because of unknown keys.
     };
 
-    /// With `jwks_url` it begins with `earlier`, the latest keys of that URL; if there are none, it waits for the first
-    /// answer, at most `first_timeout`.
+    /// With `jwks_url` it begins with `earlier`, the latest keys of that URL (null: it is another one); if there are none,
+    /// it waits for the first answer, at most `first_timeout`.
     token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, keys_ptr earlier);
     token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, fetch_function fetch, pauses times,
                      keys_ptr earlier = nullptr);
     ~token_key_source();
     token_key_source(const token_key_source&) = delete;
     token_key_source& operator=(const token_key_source&) = delete;
+
+    /// Returns why no request of `jwks_url` has succeeded yet; empty if one has, or if the URL is that of `earlier`.
+    std::string fault() const;
 
     /// Returns the present keys; never null. The pointer changes if and only if the keys change.
     keys_ptr keys() const;
@@ -57,6 +60,8 @@ class token_key_source {
     std::condition_variable_any changed_;
     keys_ptr keys_;
     bool asked_once_ = false;
+    bool has_answer_ = false;  ///< From the file, the earlier source, or jwks_url.
+    std::string first_fault_;  ///< Why the latest request without an answer before it failed.
     bool requested_ = false;
     std::optional<std::chrono::steady_clock::time_point> last_request_;
     std::string text_;        ///< The latest valid answer, used by the thread only, as is last_fault_.

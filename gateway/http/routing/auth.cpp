@@ -65,6 +65,7 @@ authenticator::authenticator(const auth_config& cfg, const authenticator* replac
     } else if (jwt_) {
         const auto* earlier = replaced == nullptr ? nullptr : replaced->tokens_.get();
         tokens_ = std::make_shared<token_authenticator>(*jwt_, token_rules_, earlier);
+        if (replaced != nullptr) token_source_fault_ = tokens_->source_fault();
     }
     for (const api_key& key : cfg.api_keys) {
         auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights, key.key_sha256));

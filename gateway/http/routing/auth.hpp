@@ -62,6 +62,10 @@ class authenticator {
     /// before (verify_alike()). That the credential may have ended is not checked.
     bool accepts(const identity& caller) const;
 
+    /// Returns why the keys of a `jwks_url` that `replaced` did not have could not be requested; empty if they could, or if
+    /// there was no `replaced`.
+    const std::string& token_source_fault() const { return token_source_fault_; }
+
     /// Returns the keys of tokens; null if none are accepted. The pointer changes if and only if the keys change.
     std::shared_ptr<const token_key_set> token_keys() const;
 
@@ -77,6 +81,7 @@ class authenticator {
     std::vector<entry> entries_;
     std::optional<jwt_config> jwt_;
     std::shared_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
+    std::string token_source_fault_;
     std::uint64_t token_rules_ = 0;  ///< Counts the changes of `auth.jwt` after which earlier tokens are not accepted.
     certificate_rules certificates_;
     std::shared_ptr<const identity> keyless_caller_;  ///< Null if there are credentials.

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace fencegate::http {
@@ -64,6 +65,8 @@ class dispatcher {
     const cors_rules& cors() const { return origin_rules_.cors(); }
     /// As authenticator::accepts.
     bool accepts(const identity& caller) const { return authenticator_.accepts(caller); }
+    /// As authenticator::token_source_fault.
+    const std::string& token_source_fault() const { return authenticator_.token_source_fault(); }
     /// As authenticator::token_keys.
     std::shared_ptr<const token_key_set> token_keys() const { return authenticator_.token_keys(); }
 

@@ -9,6 +9,7 @@
 #include <boost/system/system_error.hpp>
 
 #include <latch>
+#include <string>
 #include <utility>
 
 namespace fencegate::http {
@@ -30,7 +31,6 @@ struct server::impl {
     http_config cfg;
     std::shared_ptr<const router> routes;
     std::shared_ptr<const dispatcher> current;
-    std::vector<std::shared_ptr<const dispatcher>> replaced;  ///< Earlier ones that requests may still use.
     limits::limiter* limiter = nullptr;
     std::shared_ptr<connection_count> connections;
     std::vector<loop> loops;
@@ -110,12 +110,15 @@ std::size_t server::connections() const {
     return impl_->connections->value();
 }
 
-void server::reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls) {
+result<void> server::reload(const auth_config& auth, const http_config& cfg,
+                            const std::shared_ptr<const tls_context>& tls) {
     const auto replacement =
         std::make_shared<const dispatcher>(impl_->routes, auth, cfg, *impl_->limiter, impl_->current.get());
-    // A dispatcher may wait for a thread of its own when it is destroyed, which no thread that serves should do.
-    std::erase_if(impl_->replaced, [](const auto& earlier) { return earlier.use_count() == 1; });
-    impl_->replaced.push_back(std::exchange(impl_->current, replacement));
+    if (const std::string& fault = replacement->token_source_fault(); !fault.empty())
+        return make_failure(errc::invalid_request, "auth.jwt.jwks_url: " + fault);
+    // Destroyed at the end, when no other thread has it: it may wait for a thread of its own, which no thread that serves
+    // should do.
+    const auto earlier = std::exchange(impl_->current, replacement);
     const auto pending = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(impl_->loops.size()));
     for (const impl::loop& l : impl_->loops) {
         asio::post(*l.io, [sessions = l.sessions, replacement, tls, pending] {
@@ -124,6 +127,7 @@ void server::reload(const auth_config& auth, const http_config& cfg, const std::
         });
     }
     pending->wait();
+    return {};
 }
 
 void server::close_after_answers() {

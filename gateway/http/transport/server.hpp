@@ -46,12 +46,14 @@ class server {
     /// Replaces what can change without a restart: `auth` and the allowed hosts of `cfg` for requests that begin from now
     /// on, `tls` for new connections. Requests under way go on with the rights with which they began, but streamed
     /// answers whose credential is no longer accepted end, and so do connections with a client certificate if its
-    /// authorities have changed. Returns when every thread uses all of it.
+    /// authorities have changed. Returns when every thread uses all of it and the thread that requested the keys of a
+    /// replaced `jwks_url` has ended.
     ///
-    /// Errors:  std::invalid_argument (a key's hash is malformed); nothing has changed then.
+    /// Errors:  errc::invalid_request with the setting: the keys of another `jwks_url` could not be requested ·
+    ///          std::invalid_argument (a key's hash is malformed). Nothing has changed then.
     /// Timeout: that of authenticator's constructor.
     /// Threads: one at a time, none of those that serve; they have to run.
-    void reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls);
+    result<void> reload(const auth_config& auth, const http_config& cfg, const std::shared_ptr<const tls_context>& tls);
 
     /// From now on closes each connection after its next answer, which says so (`Connection: close`), so that callers
     /// connect anew. Returns at once.

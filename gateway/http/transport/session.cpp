@@ -62,6 +62,7 @@ asio::awaitable<response> return_response(response answer) {
 
 session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> group)
     : group_member(peer), stream_(std::move(socket), group->tls()), group_(std::move(group)) {
+    if (stream_.uses_tls()) phase_ = phase::handshaking;
     boost::system::error_code ignored;
     const auto local = stream_.socket().local_endpoint(ignored);
     if (!ignored) local_address_ = canonical_address(local.address().to_string());
@@ -122,6 +123,7 @@ asio::awaitable<bool> session::read_request() {
     continue_sent_ = false;
     counted_ = false;
     rate_ = {};
+    bool begun = buffer_.size() > 0;
     progress parsed = parse_buffered();
     bool head_admitted = false;
     while (parsed == progress::need_more) {
@@ -142,7 +144,7 @@ asio::awaitable<bool> session::read_request() {
             const bool sent = co_await stream_.write_all(asio::buffer(continue_line));
             if (!sent) co_return false;
         }
-        if (buffer_.size() == 0 && !parser_->got_some() && !stream_.has_buffered_input()) {
+        if (!begun && !stream_.has_buffered_input()) {
             // An idle connection keeps no buffer.
             co_await stream_.socket().async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
             if (ec) co_return false;
@@ -152,6 +154,8 @@ asio::awaitable<bool> session::read_request() {
         const std::size_t count = co_await stream_.read_some(space, ec);
         if (ec) co_return false;
         buffer_.commit(count);
+        if (!begun) enter_phase(phase::reading, steady_clock::now());  // how long it was idle does not count
+        begun = true;
         parsed = parse_buffered();
         if (head_admitted && parsed != progress::refused && !reserve_body()) parsed = progress::refused;
     }
@@ -159,7 +163,8 @@ asio::awaitable<bool> session::read_request() {
         co_await answer_refused_input();
         co_return false;
     }
-    if (buffer_.size() == 0) buffer_.shrink_to_fit();
+    // What was sent behind the request may stay for as long as its answer lasts.
+    if (buffer_.size() == 0 || buffer_.capacity() - buffer_.size() > read_size) buffer_.shrink_to_fit();
     co_return true;
 }
 
@@ -186,6 +191,7 @@ asio::awaitable<bool> session::answer_request() {
         co_await call_handler(*plan.target, std::move(handled), plan.answer);
         if (credential_withdrawn_) co_await refuse_withdrawn(plan.answer);
     }
+    parser_.reset();
     body_memory_.reset();
     add_rate_fields(plan.answer);
 
@@ -193,7 +199,7 @@ asio::awaitable<bool> session::answer_request() {
     const auto ended = steady_clock::now();
     // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
     if (answer.undo_undelivered) peer_gone_ = peer_gone_ || stream_.peer_has_hung_up();
-    keep_alive = keep_alive && group_->keeps_alive() && !closes_after_answer_;
+    keep_alive = keep_alive && may_continue();
     enter_phase(phase::writing, ended);
     count_answer(answer);
     if (prefers_gzip_) co_await compress_answer(answer);
@@ -213,10 +219,13 @@ asio::awaitable<bool> session::answer_request() {
     }
     if (answer.stream && !head_only_) {
         const bool ended_well = co_await stream(std::move(answer));
-        keep_alive = keep_alive && ended_well && group_->keeps_alive() && !closes_after_answer_;
+        keep_alive = keep_alive && ended_well;
     }
+    keep_alive = keep_alive && may_continue();  // a stop or a reload may have come while it was sent
     enter_phase(phase::reading, steady_clock::now());
     caller_.reset();
+    { const response sent = std::move(answer); }  // assigning to it would keep the memory of its body
+    under_way = {};
     if (!keep_alive) {
         if (has_unread_input()) co_await linger();
         close();
@@ -308,11 +317,10 @@ dispatcher::plan session::plan_answer(steady_clock::time_point now) {
                                     parser_->x_api_key,
                                     parser_->host,
                                     local_address_,
-                                    stream_.certificate(),
+                                    certificate_withdrawn_ ? nullptr : stream_.certificate(),
                                     peer(),
                                     counted_};
-    routes_ = group_->routes();
-    dispatcher::plan plan = routes_->prepare(parser_->message, sender, now);
+    dispatcher::plan plan = group_->routes()->prepare(parser_->message, sender, now);
     if (!std::exchange(counted_, true)) rate_ = std::move(plan.rate);
     request_id_ = parser_->message.request_id;
     trace_id_ = parser_->message.trace_id;

@@ -95,6 +95,8 @@ class session final : public group_member {
     void drop_request();
     std::chrono::milliseconds served() const;
     bool has_unread_input();
+    /// Returns whether the connection may serve another request.
+    bool may_continue() const { return group_->keeps_alive() && !certificate_withdrawn_; }
     boost::asio::awaitable<void> call_handler(const route& target, boost::asio::awaitable<response> handled,
                                               response& answer);
     boost::asio::awaitable<response> start_handler(const route& target);
@@ -111,8 +113,6 @@ class session final : public group_member {
 
     connection_stream stream_;
     std::shared_ptr<session_group> group_;
-    /// What answers the current request; a reload may have replaced the group's.
-    std::shared_ptr<const dispatcher> routes_;
     boost::asio::cancellation_signal cancel_handler_;
     boost::beast::flat_buffer buffer_;
     std::unique_ptr<request_parser> parser_;  ///< For the request that is being read.
@@ -124,7 +124,7 @@ class session final : public group_member {
     bool head_only_ = false;
     bool http_1_0_ = false;
     bool streaming_ = false;
-    bool closes_after_answer_ = false;
+    bool certificate_withdrawn_ = false;      ///< A reload has changed the authorities since the handshake.
     std::shared_ptr<const identity> caller_;  ///< Of the request under way; null: none, or not authenticated.
     bool credential_withdrawn_ = false;       ///< That of the request under way, since it began.
     bool waits_long_ = false;                 ///< The handler under way is that of a route marked long_waiting.

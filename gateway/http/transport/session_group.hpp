@@ -77,8 +77,8 @@ class group_member {
     /// Closes the connection if it is idle; ends a streamed answer.
     virtual void begin_shutdown() = 0;
     /// Ends the streamed answer or the wait of a caller whom `routes` no longer accepts; a request that waits is then
-    /// refused. If `authorities_changed`, the same for a connection with a client certificate, which is closed, after the
-    /// answer of a request under way.
+    /// refused. If `authorities_changed`, the same for a connection with a client certificate, which no longer counts; it
+    /// is closed, after the answer of a request under way. A connection in its handshake is closed at once.
     virtual void end_unaccepted(const dispatcher& routes, bool authorities_changed) = 0;
     /// Cancels the request under way, whose answer is still sent; closes the connection if there is none.
     virtual void cancel() = 0;

@@ -114,6 +114,7 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
         answer = problem_response(
             make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."),
             request_id_);
+        add_rate_fields(answer);
     }
     render_head_of(answer, keep_alive);
     const bool with_body = has_body(answer.status) && !head_only_;
@@ -131,6 +132,9 @@ asio::awaitable<bool> session::stream(response answer) {
     co_await asio::this_coro::throw_if_cancelled(false);
     group_->begin_waiting(*this);
     if (group_->closing() || credential_withdrawn_) cancel_handler_.emit(asio::cancellation_type::terminal);
+    // Requests that were sent behind this one stay in memory until it ends.
+    reserved_memory pipelined(group_->memory().bodies, principal_);
+    pipelined.grow(buffer_.capacity());
     chunk_writer out(*this);
     bool whole = true;
     try {
@@ -155,10 +159,11 @@ void session::count_answer(response& answer) {
     if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !has_safe_method_))
         return;
     answer = problem_response(answers_budget_failure(bytes), request_id_);
+    add_rate_fields(answer);
 }
 
 asio::awaitable<void> session::compress_answer(response& answer) {
-    if (!is_compressible(answer, group_->config().gzip_min_bytes)) co_return;
+    if (has_header(answer, "Content-Encoding") || !is_compressible(answer, group_->config().gzip_min_bytes)) co_return;
     // A caller for whose compressed copy there is no memory gets the answer as it is.
     const std::size_t needed = gzip_encoder::memory_bytes + gzip_encoder::bound(answer.body.size());
     if (!group_->memory().answers.fits(principal_, needed)) co_return;
@@ -279,8 +284,10 @@ void session::begin_shutdown() {
 }
 
 void session::end_unaccepted(const dispatcher& routes, bool authorities_changed) {
+    // Its certificate would still be verified with the earlier authorities.
+    if (authorities_changed && phase_ == phase::handshaking) return close();
     const bool connection_withdrawn = authorities_changed && stream_.certificate() != nullptr;
-    if (connection_withdrawn) closes_after_answer_ = true;
+    if (connection_withdrawn) certificate_withdrawn_ = true;
     if (caller_ && (connection_withdrawn || !routes.accepts(*caller_))) credential_withdrawn_ = true;
     if (caller_ && credential_withdrawn_ && waits_long_) return cancel_handler_.emit(asio::cancellation_type::terminal);
     if (connection_withdrawn || (streaming_ && credential_withdrawn_)) begin_shutdown();

@@ -95,7 +95,7 @@ bool tls_channel::send_unsent() {
     if (ec) return ec == boost::asio::error::would_block;
     sent_ += count;
     if (sent_ == unsent_.size()) {
-        unsent_ = {};
+        std::string().swap(unsent_);  // an assignment would keep its memory
         sent_ = 0;
     }
     return true;

@@ -1,0 +1,79 @@
+// gateway/pg/executor/shared_check: one check for many callers.
+#include <gateway/pg/executor/shared_check.hpp>
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace fencegate::pg {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A caller that keeps its answer.
+class waiting_test final : public caller_awaiting<void> {
+  public:
+    void answer(result<void> value) noexcept override { answers.push_back(std::move(value)); }
+    void give_up(bool unchanged) noexcept override { answer(unresponsive_failure(unchanged)); }
+    boost::asio::any_io_executor executor() const override { return {}; }
+    std::vector<result<void>> answers;
+};
+
+class shared_checks : public testing::Test {
+  protected:
+    std::shared_ptr<waiting_test> ask(shared_check& check) {
+        auto caller = std::make_shared<waiting_test>();
+        check.ask(caller, [this](shared_check::caller_ptr callers) { begun_.push_back(std::move(callers)); });
+        return caller;
+    }
+
+    std::vector<shared_check::caller_ptr> begun_;
+};
+
+TEST_F(shared_checks, callers_while_under_way_then_one_check) {
+    shared_check check(1h);
+    const auto first = ask(check), second = ask(check);
+    ASSERT_EQ(begun_.size(), 1U);
+    EXPECT_TRUE(first->answers.empty() && second->answers.empty());
+    begun_[0]->answer({});
+    EXPECT_EQ(first->answers.size(), 1U);
+    EXPECT_EQ(second->answers.size(), 1U);
+    EXPECT_TRUE(first->answers[0] && second->answers[0]);
+}
+
+TEST_F(shared_checks, caller_soon_after_then_same_result) {
+    shared_check check(1h);
+    ask(check);
+    begun_[0]->answer(make_failure(errc::storage_unavailable, "away"));
+    begun_[0]->answer({});  // the first answer counts
+    const auto later = ask(check);
+    EXPECT_EQ(begun_.size(), 1U);
+    ASSERT_EQ(later->answers.size(), 1U);
+    ASSERT_FALSE(later->answers[0]);
+    EXPECT_EQ(later->answers[0].error().detail, "away");
+}
+
+TEST_F(shared_checks, caller_after_result_is_old_then_another_check) {
+    shared_check check(-1ms);
+    const auto first = ask(check);
+    begun_[0]->answer({});
+    const auto second = ask(check);
+    ASSERT_EQ(begun_.size(), 2U);
+    EXPECT_TRUE(second->answers.empty());
+    begun_[0]->give_up(true);  // an earlier check says nothing to later callers
+    EXPECT_TRUE(second->answers.empty());
+    begun_[1]->give_up(false);
+    EXPECT_EQ(first->answers.size(), 1U);
+    ASSERT_EQ(second->answers.size(), 1U);
+    EXPECT_EQ(second->answers[0].error().code, errc::storage_unavailable);
+}
+
+TEST_F(shared_checks, begin_answers_at_once_then_caller_is_answered) {
+    shared_check check(1h);
+    const auto caller = std::make_shared<waiting_test>();
+    check.ask(caller, [](const shared_check::caller_ptr& callers) { callers->answer({}); });
+    EXPECT_EQ(caller->answers.size(), 1U);
+}
+
+}  // namespace
+}  // namespace fencegate::pg
