@@ -17,6 +17,9 @@ namespace {
 class node_client {
   public:
     node_client(const node_address& address, std::chrono::milliseconds timeout) : timeout_(timeout) {
+        boost::system::error_code error;
+        boost::asio::ip::make_address(address.host, error);
+        is_name_ = error.failed();
         redis::connection::event_handlers handlers;
         handlers.connected = [this] { done_ = true; };
         handlers.lost = [this](const std::string& reason) { error_ = reason; };
@@ -30,11 +33,18 @@ class node_client {
     node_client(const node_client&) = delete;
     node_client& operator=(const node_client&) = delete;
 
+    /// Tries as a gateway does: an attempt goes on with the lookup of the one before, and with the addresses that it has
+    /// not tried.
+    ///
     /// Out: false if it failed; see error().
     bool connect() {
-        done_ = false;
-        connection_->open();
-        return wait();
+        for (int attempt = 1;; ++attempt) {
+            done_ = false;
+            connection_->open();
+            if (wait() || error_ != too_late || !is_name_ || attempt == attempts_max) return done_;
+            connection_->drop(error_);
+            error_.clear();
+        }
     }
     /// Out: the reply, also if it is an error; empty if none came; see error().
     std::optional<redis::reply> ask(std::string_view command) {
@@ -60,11 +70,15 @@ class node_client {
         io_.restart();
         while (!done_ && error_.empty() && io_.run_one_until(deadline) != 0) {
         }
-        if (!done_ && error_.empty()) error_ = "no answer in time";
+        if (!done_ && error_.empty()) error_ = too_late;
         return done_;
     }
 
+    static constexpr const char* too_late = "no answer in time";
+    static constexpr int attempts_max = 3;
+
     const std::chrono::milliseconds timeout_;
+    bool is_name_ = false;
     boost::asio::io_context io_{1};
     std::shared_ptr<redis::connection> connection_;
     bool done_ = false;

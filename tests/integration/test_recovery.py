@@ -216,3 +216,17 @@ def test_work_goes_to_workers_that_are_connected() -> None:
         eventually(lambda: b'\nfencegate_postgres_workers{state="away"} 1\n' in gateway.api.get("/metrics").body, 10, goal="the worker finds that its connection is gone")
         eventually(is_ready, 10, goal="another worker answers")
         remains(is_ready, 2, goal="the worker without a connection gets no work")
+
+
+def test_reads_wait_for_a_connection_that_is_there() -> None:
+    """Connections that can't be made refuse reads at once: with one of three, two of three concurrent reads would fail."""
+    with running_site() as site:
+        gateway = site.gateway()
+
+        def read(_: int) -> int:
+            return gateway.api.get("/v1/history?limit=1").status
+
+        assert read(0) == 200
+        site.server.query(f"alter role {GATEWAY_ROLE} connection limit 1")
+        with ThreadPoolExecutor(3) as callers:
+            eventually(lambda: list(callers.map(read, range(30))) == [200] * 30, 15, goal="all reads go to the connection that is there")

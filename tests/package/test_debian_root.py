@@ -41,12 +41,14 @@ def root(folder: Path, package: Path) -> Iterator[Root]:
 
 @pytest.fixture(scope="module")
 def next_package(folder: Path, package: Path) -> Path:
-    """The package with a higher version and another configuration file."""
+    """The package with a higher version, another configuration file and another unit."""
     tree = folder / "next"
     run("dpkg-deb", "--raw-extract", package, tree)
     control = tree / "DEBIAN/control"
     control.write_text(re.sub(r"^Version: .*$", "Version: 99.1", control.read_text(), flags=re.MULTILINE))
     (tree / CONFIGURATION.lstrip("/")).write_text("# of the next version\n")
+    unit = tree / "lib/systemd/system/fencegate.service"
+    unit.write_text(unit.read_text() + "# of the next version\n")
     run("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, folder / "fencegate_99.1_amd64.deb")
     return folder / "fencegate_99.1_amd64.deb"
 
@@ -186,6 +188,7 @@ def test_upgrade_keeps_configuration_and_running_gateways(root: Root, ports: dic
     assert root.path(CONFIGURATION).read_text() == own and owner_and_mode(root, CONFIGURATION) == "root:fencegate 600"
     assert root.path(f"{CONFIGURATION}.dpkg-dist").read_text() == "# of the next version\n"
     assert {unit: root.property(unit, "MainPID") for unit in UNITS} == before
+    assert "# of the next version" in root.path("/lib/systemd/system/fencegate.service").read_text()
     assert root.property(UNITS[0], "NeedDaemonReload") == "no"
 
 

@@ -3,6 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/asio/execution/outstanding_work.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/require.hpp>
+
+#include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 namespace fencegate::pg {
@@ -15,8 +22,9 @@ class waiting_test final : public caller_awaiting<void> {
   public:
     void answer(result<void> value) noexcept override { answers.push_back(std::move(value)); }
     void give_up(bool unchanged) noexcept override { answer(unresponsive_failure(unchanged)); }
-    boost::asio::any_io_executor executor() const override { return {}; }
+    boost::asio::any_io_executor executor() const override { return own_executor; }
     std::vector<result<void>> answers;
+    boost::asio::any_io_executor own_executor;
 };
 
 class shared_checks : public testing::Test {
@@ -73,6 +81,25 @@ TEST_F(shared_checks, begin_answers_at_once_then_caller_is_answered) {
     const auto caller = std::make_shared<waiting_test>();
     check.ask(caller, [](const shared_check::caller_ptr& callers) { callers->answer({}); });
     EXPECT_EQ(caller->answers.size(), 1U);
+}
+
+TEST_F(shared_checks, begin_fails_then_callers_are_answered) {
+    shared_check check(1h);
+    const auto caller = std::make_shared<waiting_test>();
+    check.ask(caller, [](const shared_check::caller_ptr&) { throw std::bad_alloc(); });
+    ASSERT_EQ(caller->answers.size(), 1U);
+    EXPECT_EQ(caller->answers[0].error().code, errc::storage_unavailable);
+}
+
+// The result outlives the gateway's io_contexts.
+TEST_F(shared_checks, ended_check_keeps_nothing_of_the_callers_executor) {
+    shared_check check(1h);
+    boost::asio::io_context io;
+    auto caller = std::make_shared<waiting_test>();
+    caller->own_executor = boost::asio::require(io.get_executor(), boost::asio::execution::outstanding_work.tracked);
+    check.ask(std::exchange(caller, nullptr), [](const shared_check::caller_ptr& callers) { callers->answer({}); });
+    io.run_for(1s);
+    EXPECT_TRUE(io.stopped()) << "work is outstanding";
 }
 
 }  // namespace

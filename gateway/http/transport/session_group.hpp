@@ -65,8 +65,8 @@ class group_member {
     group_member(const group_member&) = delete;
     group_member& operator=(const group_member&) = delete;
 
-    /// Closes the connection if no complete request has arrived, or no byte of an answer was read, for
-    /// http.idle_timeout.
+    /// Closes the connection if for http.idle_timeout no request has begun, one has begun and not arrived completely, or no
+    /// byte of an answer was read.
     virtual void close_if_stale(std::chrono::steady_clock::time_point now) = 0;
     /// Returns whether it may be closed for a new connection, because no caller waits for an answer.
     virtual bool is_replaceable(std::chrono::steady_clock::time_point now) const = 0;

@@ -132,9 +132,10 @@ asio::awaitable<bool> session::stream(response answer) {
     co_await asio::this_coro::throw_if_cancelled(false);
     group_->begin_waiting(*this);
     if (group_->closing() || credential_withdrawn_) cancel_handler_.emit(asio::cancellation_type::terminal);
-    // Requests that were sent behind this one stay in memory until it ends.
+    // Requests that were sent behind this one stay in memory until it ends; without room for them the connection closes.
     reserved_memory pipelined(group_->memory().bodies, principal_);
-    pipelined.grow(buffer_.capacity());
+    const bool serves_pipelined = pipelined.try_grow(buffer_.capacity());
+    if (!serves_pipelined) buffer_ = {};
     chunk_writer out(*this);
     bool whole = true;
     try {
@@ -150,7 +151,7 @@ asio::awaitable<bool> session::stream(response answer) {
     streaming_ = false;
     whole = whole && !peer_gone_ && co_await out.finish();
     enter_phase(phase::reading, steady_clock::now());
-    co_return whole;
+    co_return whole&& serves_pipelined;
 }
 
 void session::count_answer(response& answer) {

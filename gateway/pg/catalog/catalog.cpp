@@ -80,6 +80,7 @@ std::shared_ptr<const catalog> catalog_store::refresh_since(session& session,
     auto known = current();
     // loaded_at_ is written only under loading_.
     if (known == seen && (!known || loaded_at_ <= moment)) {
+        if (known && std::chrono::steady_clock::now() - loaded_at_ < read_pause) return nullptr;
         load(session);
         known = current();
     }

@@ -49,10 +49,11 @@ struct catalog {
 /// the types with which they were prepared.
 ///
 /// Threads: safe.
-/// Limits:  refresh() reads the catalog at most once per `reload_interval`, however many unknown names callers send.
+/// Limits:  refresh() reads the catalog at most once per `reload_interval`, refresh_since() once per `read_pause`, however
+///          many unknown names and refused values callers send.
 class catalog_store {
   public:
-    static constexpr std::chrono::milliseconds reload_interval{1'000};
+    static constexpr std::chrono::milliseconds reload_interval{1'000}, read_pause{100};
 
     /// Returns the current catalog; reads it with `session` if none was read yet. Throws as session::exec does.
     std::shared_ptr<const catalog> get(session& session);
@@ -62,7 +63,8 @@ class catalog_store {
     std::shared_ptr<const catalog> refresh(session& session, const std::shared_ptr<const catalog>& seen);
 
     /// Returns the catalog after a statement that was built from `seen` was refused at `moment`. Reads it again, unless
-    /// another worker has begun to since then. Throws as session::exec does.
+    /// another worker has begun to since then. Null: unknown, because it was read too short a time before `moment`. Throws
+    /// as session::exec does.
     std::shared_ptr<const catalog> refresh_since(session& session, const std::shared_ptr<const catalog>& seen,
                                                  std::chrono::steady_clock::time_point moment);
 

@@ -1,5 +1,6 @@
 #include <gateway/pg/executor/shared_check.hpp>
 
+#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,7 +12,7 @@ using std::chrono::steady_clock;
 /// One check and its callers.
 class shared_check::round final : public caller_awaiting<void> {
   public:
-    explicit round(boost::asio::any_io_executor executor) : executor_(std::move(executor)) {}
+    explicit round(caller_ptr first) { callers_.push_back(std::move(first)); }
 
     /// Returns whether the check has ended before `then`.
     bool has_ended_before(steady_clock::time_point then) const {
@@ -38,10 +39,10 @@ class shared_check::round final : public caller_awaiting<void> {
             caller->answer(*result_);
     }
     void give_up(bool) noexcept override { answer(unresponsive_failure(true)); }
-    boost::asio::any_io_executor executor() const override { return executor_; }
+    /// None: a round outlives the callers, and may outlive their io_context.
+    boost::asio::any_io_executor executor() const override { return {}; }
 
   private:
-    const boost::asio::any_io_executor executor_;
     mutable std::mutex mutex_;
     std::vector<caller_ptr> callers_;
     std::optional<result<void>> result_;  ///< Does not change once it is there.
@@ -49,16 +50,22 @@ class shared_check::round final : public caller_awaiting<void> {
 };
 
 void shared_check::ask(caller_ptr caller, const std::function<void(caller_ptr)>& begin) {
-    std::shared_ptr<round> joined;
-    bool begins = false;
+    std::shared_ptr<round> begun, under_way;
     {
         const std::lock_guard lock(mutex_);
-        begins = !latest_ || latest_->has_ended_before(steady_clock::now() - kept_);
-        if (begins) latest_ = std::make_shared<round>(caller->executor());
-        joined = latest_;
+        if (latest_ && !latest_->has_ended_before(steady_clock::now() - kept_)) {
+            under_way = latest_;
+        } else {
+            begun = std::make_shared<round>(std::move(caller));
+            latest_ = begun;
+        }
     }
-    joined->add(std::move(caller));
-    if (begins) begin(std::move(joined));
+    if (under_way) return under_way->add(std::move(caller));
+    try {
+        begin(begun);
+    } catch (const std::exception&) {
+        begun->answer(unresponsive_failure(true));  // the callers who have joined wait for it
+    }
 }
 
 }  // namespace fencegate::pg

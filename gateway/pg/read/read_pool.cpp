@@ -108,15 +108,18 @@ void read_pool::submit(const std::string& principal, read_cost cost, std::unique
     dispatch();
 }
 
-/// Returns a worker without a read, if possible one that is not disconnected.
+/// Returns a worker without a read. One that is disconnected refuses reads, so it is returned only if all are.
 std::optional<std::size_t> read_pool::idle_worker() const {
-    std::optional<std::size_t> out;
+    std::optional<std::size_t> refusing;
+    bool is_connected = false;
     for (std::size_t i = 0; i < busy_.size(); ++i) {
+        const bool disconnected = workers_[i]->is_disconnected();
+        is_connected = is_connected || !disconnected;
         if (busy_[i]) continue;
-        if (!workers_[i]->is_disconnected()) return i;
-        if (!out) out = i;
+        if (!disconnected) return i;
+        refusing = i;
     }
-    return out;
+    return is_connected ? std::nullopt : refusing;
 }
 
 /// Takes the next read that may run, together with the worker that is to run it; null if no read may run.

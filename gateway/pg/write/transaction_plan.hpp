@@ -107,7 +107,7 @@ struct transaction_options {
 ///
 /// In:      `writes` in ascending order of their resources' names, so that guards are locked in the order of their
 ///          names; if isolated, exactly one write. Only an isolated write calls functions.
-/// Out:     one round trip; for an isolated write one up to the claim of its key, one up to its guard, one for each
+/// Out:     one round trip, or two where a statement has to be prepared (limited_from); for an isolated write one up to the claim of its key, one up to its guard, one for each
 ///          operation, and one for the seal. Keys are claimed before the first write; seals follow the last.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 

@@ -334,6 +334,7 @@ std::optional<result<write_outcome>> find_earlier(write_session& session, const 
 std::optional<bool> is_outdated(catalog_source& catalogs, const std::shared_ptr<const catalog>& known, bool certain) {
     try {
         const auto newest = certain ? catalogs.refresh_since(known, clock::now()) : catalogs.refresh(known);
+        if (!newest) return std::nullopt;
         return newest->source != known->source;
     } catch (const std::exception&) {
         return std::nullopt;

@@ -127,7 +127,7 @@ class catalog_source {
     virtual std::shared_ptr<const catalog> get() = 0;
     /// Returns the catalog after a name was not found in `seen`; see catalog_store::refresh.
     virtual std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>& seen) = 0;
-    /// Returns the catalog after a statement built from `seen` was refused; see catalog_store::refresh_since.
+    /// Returns the catalog after a statement built from `seen` was refused, or null; see catalog_store::refresh_since.
     virtual std::shared_ptr<const catalog> refresh_since(const std::shared_ptr<const catalog>& seen,
                                                          std::chrono::steady_clock::time_point moment) = 0;
 };
