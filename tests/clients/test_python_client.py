@@ -381,7 +381,9 @@ def test_credentials_are_key_token_and_certificate(site: Site, tmp_path_factory:
 
 @pytest.mark.parametrize("arguments, options, named", [
     (["ftp://a"], {}, "url"), (["http://"], {}, "url"), ([[]], {}, "url"), (["http://user:secret@a"], {}, "url"), (["http://a"], {"ca": "x.pem"}, "url"),
-    (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"), (["https://a"], {"key": "a"}, "key"), (["http://a"], {"timeout": 0}, "timeout"),
+    *(([url], {}, "url: has to be") for url in ("http://a:abc", "http://a:65536", "http://user:secret@a:abc", "http://[::1", "http://ü..b")),
+    (["http://a"], {"api_key": lambda: "a"}, "api_key: "), (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"),
+    (["https://a"], {"key": "a"}, "key"), (["http://a"], {"timeout": 0}, "timeout"),
     *((["http://a"], {"cell": cell}, "cell: has to be an integer from 0 to 65535") for cell in (-1, 65_536, 0.5, "1", True)),
     (["http://a"], {"retry_for": -1}, "retry_for")])
 def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options: dict[str, Any], named: str) -> None:
@@ -416,9 +418,10 @@ def test_unknown_problems_and_foreign_answers_are_errors() -> None:
     unknown = read_problem(Response(418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'))
     assert type(unknown) is errors.ProblemError and (unknown.status, unknown.retry_after, unknown.request_id, str(unknown)) == (418, 7.0, "r", "New.")
     blank = b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "The cell of this request is not available."}'
-    for status, content, temporary in ((502, b"<html>", True), (404, b"<html>", False), (503, blank, True), (421, blank, False)):
-        foreign = read_problem(Response(status, {}, content))
-        assert isinstance(foreign, errors.UnexpectedAnswer) and (foreign.status, foreign.temporary) == (status, temporary)
+    for status, content, temporary in ((502, b"<html>", True), (404, b"<html>", False), (503, blank, True), (421, blank, False), (429, b"<html>", True)):
+        foreign = read_problem(Response(status, {"retry-after": "7"}, content))
+        assert isinstance(foreign, errors.UnexpectedAnswer) and (foreign.status, foreign.temporary, foreign.retry_after) == (status, temporary, 7.0)
+        assert foreign.maybe_executed == (status in (502, 503))
 
 
 def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:

@@ -132,6 +132,22 @@ def test_cell_of_another_gateway_is_misdirected(hasty: Api, kind: str) -> None:
             assert refused.value.document["named_cell"] == 1
 
 
+@both
+def test_lease_survives_a_token_function_that_fails(hasty: Api, kind: str) -> None:
+    """The first renewal gets no token, and the second one a token that cannot be sent."""
+    tokens: list[str] = []
+
+    def token() -> str:
+        tokens.append("second\n" if len(tokens) == 2 else "first")
+        if len(tokens) == 2:
+            raise RuntimeError("no token")
+        return tokens[-1]
+
+    with clients(kind, hasty.url, token=token) as client, client.lease(f"python/token-{kind}", ttl=4.0) as lease:
+        eventually(lambda: len(tokens) > 3 and lease.remaining() > 2.0, interval=0.01, goal="it is renewed after both")
+        lease.check()
+
+
 # The steps of the protocol, without input and output
 
 
@@ -149,7 +165,7 @@ class Clock:
         return self.time
 
     def run(self, call: Any, answer: Callable[[Any], Any]) -> tuple[list[Any], Any]:
-        """Performs the steps of a call; returns them and its result or error. `answer` gives the response to each request."""
+        """Performs the steps of a call; returns them and its result or error. `answer` gives the response to each request, or raises."""
         from fencegate._protocol import Pause
 
         steps: list[Any] = []
@@ -160,8 +176,13 @@ class Clock:
                 if isinstance(step, Pause):
                     self.time += step.seconds
                     step = call.send(None)
+                    continue
+                try:
+                    response = answer(step)
+                except Exception as failure:
+                    step = call.throw(failure)
                 else:
-                    step = call.send(answer(step))
+                    step = call.send(response)
         except StopIteration as done:
             return steps, done.value
         except errors.FencegateError as failure:
@@ -221,6 +242,46 @@ def test_write_id_of_an_unknown_write_is_kept(clock: Clock, later: bytes, header
     assert outcome.results is None if events else isinstance(outcome, errors.OutcomeUnknown)
 
 
+@pytest.mark.parametrize("write_id", ["w1", None])
+@pytest.mark.parametrize("keep_outcome", [True, False])
+def test_failing_token_does_not_hide_an_unknown_outcome(clock: Clock, write_id: Any, keep_outcome: bool) -> None:
+    """The write is answered with outcome_unknown, or not at all; then the function that returns the token raises."""
+    from fencegate._protocol import NoAnswer, Protocol, Request, Response
+
+    sent: list[Request] = []
+    no_token = RuntimeError("no token")
+
+    def answer(request: Request) -> Response:
+        sent.append(request)
+        if len(sent) > 1:
+            raise no_token
+        if write_id:
+            return Response(503, {}, UNKNOWN)
+        raise NoAnswer("cut", sent=True)
+
+    _, outcome = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, keep_outcome), answer)
+    assert isinstance(outcome, errors.OutcomeUnknown) and (outcome.write_id, outcome.idempotency_key) == (write_id, sent[0].headers.get("Idempotency-Key"))
+    assert outcome.__cause__ is no_token if keep_outcome else isinstance(outcome.__cause__, errors.FencegateError)
+    assert len(sent) == bool(write_id) + 1 + keep_outcome, "the history was searched for the write_id"
+
+
+def test_write_is_found_after_a_token_function_that_failed(clock: Clock) -> None:
+    from fencegate._protocol import Protocol, Request, Response
+
+    answers = iter([Response(503, {}, UNKNOWN), None])
+
+    def answer(request: Request) -> Response:
+        if request.path.startswith("/v1/history"):
+            return Response(200, {}, b'{"items": [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}], "next_cursor": null}')
+        response = next(answers)
+        if response is None:
+            raise RuntimeError("no token")
+        return response
+
+    _, written = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), answer)
+    assert (written.write_id, written.results) == ("w1", None)
+
+
 def lease_state(**members: Any) -> Any:
     from fencegate import _lease
 
@@ -242,6 +303,79 @@ def test_renewal_is_tried_again_before_the_lease_ends(clock: Clock) -> None:
 
     _, failure = clock.run(Protocol(10.0, 30.0).renew(state), answer)
     assert isinstance(failure, errors.Overloaded) and 2 <= len(times) <= 8 and 0.4 < times[1] < 0.6 and times[-1] < 0.15, times
+
+
+def keep(clock: Clock, state: Any, answer: Callable[[int], Any]) -> list[float]:
+    """Renews a lease until it is lost; returns how long it was still valid at each request. `answer` is called with the number of the request."""
+    from fencegate._protocol import Protocol
+
+    left: list[float] = []
+
+    def reply(_: Any) -> Any:
+        left.append(state.valid_until - clock.time)
+        response = answer(len(left))
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    clock.run(Protocol(10.0, 30.0).keep(state), reply)
+    assert state.lost_because and clock.time - state.valid_until < 0.1
+    return left
+
+
+@pytest.mark.parametrize("failure", ["no_token", "unusable_token", "untrusted", "internal_error", "proxy"])
+def test_renewals_go_on_after_a_failure(clock: Clock, failure: str) -> None:
+    """It passes once; later it comes again and again until the lease ends."""
+    from fencegate._protocol import NoAnswer, Response
+
+    failures = {"no_token": RuntimeError("is refused"), "unusable_token": NoAnswer("is refused", sent=False, final=True), "untrusted": NoAnswer("is refused", sent=False, untrusted=0),
+                "internal_error": Response(500, {}, problem("internal-error", status=500)), "proxy": Response(404, {}, b"it is refused")}
+    state = lease_state()
+    left = keep(clock, state, lambda number: Response(200, {}, b'{"served_ms": 0, "validity_ms": 60000}') if number == 2 else failures[failure])
+    assert left[:4] == pytest.approx([40.0, 20.0, 40.0, 20.0]) and len(left) < 15, left
+    assert all(before - after > 0.09 for before, after in zip(left[2:], left[3:])) and left[-1] < 0.5, left
+    assert "could not be renewed" in str(state.lost_because) and "is refused" in str(state.lost_because)
+
+
+def test_failure_before_a_renewal_does_not_explain_a_loss(clock: Clock) -> None:
+    state = lease_state()
+    state.renewal_failure = RuntimeError("no token")
+    state.count_from({"served_ms": 0, "validity_ms": 1_000}, clock.time)
+    clock.time += 2.0
+    with pytest.raises(errors.LeaseLost, match="is over$"):
+        state.check()
+
+
+@pytest.mark.parametrize("slug, status, headers, repeated", [
+    ("renewals-exhausted", 409, {}, False), ("forbidden", 403, {}, False), ("lease-lost", 410, {}, False), ("forbidden", 403, {"retry-after": "1"}, True)])
+def test_renewals_end_after_a_refusal(clock: Clock, slug: str, status: int, headers: dict[str, str], repeated: bool) -> None:
+    from fencegate._protocol import Response
+
+    state = lease_state()
+    left = keep(clock, state, lambda _: Response(status, headers, problem(slug, status=status)))
+    assert (len(left) > 1) == repeated and "It is refused" in str(state.lost_because)
+
+
+@pytest.mark.parametrize("gateways, untrusted, requests", [(1, [0], 1), (2, [0, 0, 1], 3), (2, [1, None, 0], 3)])
+def test_call_ends_once_each_gateway_is_untrusted(clock: Clock, gateways: int, untrusted: list[Any], requests: int) -> None:
+    """Other calls change the current gateway, so that one of two may be asked twice; None: a failure that passes."""
+    from fencegate._protocol import NoAnswer, Protocol, Response
+
+    numbers = iter(untrusted)
+
+    def answer(_: Any) -> Response:
+        raise NoAnswer("no answer", sent=False, untrusted=next(numbers))
+
+    steps, failure = clock.run(Protocol(10.0, 30.0, gateways).get("/v1/nodes", {}), answer)
+    assert isinstance(failure, errors.ConnectionFailed) and not failure.temporary and len(steps) - len(pauses(steps)) == requests
+
+
+def test_call_is_repeated_after_the_429_of_a_proxy(clock: Clock) -> None:
+    from fencegate._protocol import Protocol, Response
+
+    answers = iter([Response(429, {"retry-after": "3"}, b"<html>"), Response(200, {}, b"{}")])
+    steps, document = clock.run(Protocol(10.0, 30.0).get("/v1/nodes", {}), lambda _: next(answers))
+    assert document == {} and 3.0 <= pauses(steps)[0] < 4.0
 
 
 def test_release_that_comes_too_late_is_not_tried(clock: Clock) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 from python_clients import clients, errors, fencegate
 from support import processes
+from support.certificates import Authority, Certificate
 from support.faults import sale_operation
 from support.polling import eventually
 
@@ -27,8 +31,8 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(on_request: Callable[[str], None] = lambda path: None) -> Iterator[str]:
-    """Answers each GET with `{}` once `on_request` has returned."""
+def serving(on_request: Callable[[str], None] = lambda path: None, certificate: Certificate | None = None, keys: list[str] | None = None) -> Iterator[str]:
+    """Answers each GET with `{}` once `on_request` has returned. Closes the connection in place of an answer to a POST, whose Idempotency-Key is added to `keys`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -40,14 +44,23 @@ def serving(on_request: Callable[[str], None] = lambda path: None) -> Iterator[s
             self.end_headers()
             self.wfile.write(b"{}")
 
+        def do_POST(self) -> None:
+            assert keys is not None
+            keys.append(self.headers["Idempotency-Key"])
+            self.close_connection = True
+
         def log_message(self, *_: Any) -> None:
             pass
 
     with Server(("127.0.0.1", 0), Handler) as server:
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate.file, certificate.key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
@@ -109,6 +122,36 @@ def test_token_that_cannot_be_sent_is_never_shown(kind: str, caplog: pytest.LogC
 
 
 @both
+def test_failing_token_does_not_hide_the_key_of_a_write(kind: str) -> None:
+    """The connection is cut after the write was sent, and the function raises for the repeat."""
+    keys: list[str] = []
+    no_token = RuntimeError("no token")
+
+    def token() -> str:
+        if keys:
+            raise no_token
+        return "first"
+
+    with serving(keys=keys) as url, clients(kind, url, token=token) as client, pytest.raises(errors.OutcomeUnknown) as unknown:
+        client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
+    assert [unknown.value.idempotency_key] == keys and unknown.value.__cause__ is no_token
+
+
+@both
+def test_failing_token_is_raised_if_nothing_was_sent(kind: str) -> None:
+    """At first no connection is established, and the function raises for the repeat."""
+    tokens = iter(["first"])
+
+    def token() -> str:
+        for value in tokens:
+            return value
+        raise LookupError("no token")
+
+    with clients(kind, f"http://127.0.0.1:{processes.free_port()}", token=token) as client, pytest.raises(LookupError, match="no token"):
+        client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
+
+
+@both
 def test_header_that_cannot_be_sent_is_never_shown(kind: str) -> None:
     from fencegate._lease import LeaseHandle, LeaseState, now
 
@@ -123,6 +166,20 @@ def test_header_that_cannot_be_sent_is_never_shown(kind: str) -> None:
 def test_idempotency_key_that_cannot_be_sent_is_refused(kind: str, key: str) -> None:
     with clients(kind, "http://127.0.0.1:9") as client, pytest.raises(ValueError, match="idempotency_key"):
         client.write(sale_operation("sku-1"), resources=["inventory/sku-1"], idempotency_key=key)
+
+
+def test_url_that_httpx_refuses_is_a_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later versions of httpx than that of Debian 12 raise InvalidURL for `http://a:abc`, which is no ValueError, and may cite the URL."""
+    import httpx
+
+    def refuse(url: str) -> None:
+        raise httpx.InvalidURL(f"Invalid port: {url}")
+
+    monkeypatch.setattr("httpx.URL", refuse)
+    for kind in (fencegate.Client, fencegate.AsyncClient):
+        with pytest.raises(ValueError, match="url: ") as refused:
+            kind(f"http://user:{SECRET}@a:abc")
+        assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
 # Connections
@@ -150,6 +207,29 @@ def test_next_gateway_is_used_once_for_each_failure() -> None:
     assert str(third.url) == "https://b.test/"
     assert transport.end(third, httpx.Response(503)).next_gateway and not transport.end(third, httpx.Response(429)).next_gateway
     assert str(transport.begin(Request("GET", "/", 1.0)).url) == "http://b.test/"
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Authority]:
+    folder = tmp_path_factory.mktemp("pki")
+    return {name: Authority(folder, name) for name in ("trusted", "foreign")}
+
+
+@both
+@pytest.mark.parametrize("second", ["trusted", "foreign"])
+def test_untrusted_gateway_leads_to_the_next_one(kind: str, second: str, authorities: dict[str, Authority]) -> None:
+    """A call ends early only if each gateway has an untrusted certificate."""
+    certificates = [authorities[name].issue(f"{kind}-{second}-{number}") for number, name in enumerate(("foreign", second))]
+    began = time.monotonic()
+    with serving(certificate=certificates[0]) as first, serving(certificate=certificates[1]) as other:
+        with clients(kind, [first, other], ca=str(authorities["trusted"].file)) as client:
+            if second == "trusted":
+                assert client.get("/") == {}
+            else:
+                with pytest.raises(errors.ConnectionFailed, match="(?i)certificate") as failed:
+                    client.get("/")
+                assert not failed.value.maybe_executed
+    assert time.monotonic() - began < 15, "it was not repeated for retry_for"
 
 
 @both

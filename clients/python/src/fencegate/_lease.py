@@ -37,7 +37,7 @@ class LeaseState:
         self.ttl_ms: int = document["ttl_ms"]
         self.released = False
         self.lost_because: Optional[LeaseLost] = None
-        self.renewals_ended_by: Optional[Exception] = None
+        self.renewal_failure: Optional[Exception] = None  # of the latest renewal
         self.valid_until = self.renew_at = 0.0
         self._lock = threading.Lock()
         self._listeners: List[Callable[[LeaseLost], None]] = []
@@ -45,6 +45,7 @@ class LeaseState:
 
     def count_from(self, document: Mapping[str, Any], sent_at: float) -> None:
         """Sets the validity to that of a grant or renewal."""
+        self.renewal_failure = None
         self.valid_until = sent_at + (document["served_ms"] + document["validity_ms"]) / 1000
         self.renew_at = sent_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
 
@@ -64,7 +65,7 @@ class LeaseState:
 
     def lose_if_over(self) -> None:
         if not self.released and self.remaining() == 0.0:
-            cause = self.renewals_ended_by
+            cause = self.renewal_failure
             self.lose(LeaseLost(f"the validity of the lease on {self.names} is over" + (f", which could not be renewed: {cause}" if cause else "")))
 
     def lose(self, reason: LeaseLost) -> None:

@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Generator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Generator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
 from urllib.parse import quote, urlencode
 
 from ._lease import LeaseHandle, LeaseState, now
@@ -29,6 +29,7 @@ BACKOFF_FIRST, BACKOFF_MAX = 0.05, 2.0
 RETRY_AFTER_MAX = 3600.0  # a larger value of the header is read as this
 EARLY_ANSWER_PAUSE = 0.5  # between two requests for a lease if the gateway lets no call wait
 LATE_COMMIT_SECONDS = 2.0  # how long a write may stay invisible after PostgreSQL answers again: its server process may still be committing
+RENEWAL_PAUSE_MIN = 0.1  # between two calls to renew a lease
 # A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if there are several.
 ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
 PAGE_SIZE = 1000
@@ -63,11 +64,25 @@ class Pause:
 
 
 class NoAnswer(Exception):
-    """The connection failed, or the time was over. `sent` is False if the gateway cannot have read the request, `final` says that a repeat is useless."""
+    """The connection failed, or the time was over.
 
-    def __init__(self, reason: str, sent: bool, final: bool = False) -> None:
+    `sent` is False if the gateway cannot have read the request, `final` says that a repeat is useless. `untrusted` is the number of the gateway if its certificate is not
+    trusted; another gateway may have one that is.
+    """
+
+    def __init__(self, reason: str, sent: bool, final: bool = False, untrusted: Optional[int] = None) -> None:
         super().__init__(reason)
-        self.sent, self.final = sent, final
+        self.sent, self.final, self.untrusted = sent, final, untrusted
+
+
+@dataclass
+class Attempts:
+    """What is known of the attempts of a call. A caller that passes its own has it also after an exception of the function that returns the token."""
+
+    count: int = 0
+    maybe_executed: bool = False
+    write_id: Optional[str] = None  # the latest one of an attempt that may have been executed
+    untrusted: Set[int] = field(default_factory=set)  # the gateways whose certificates are not trusted
 
 
 Call = Generator[Union[Request, Pause], Any, Result]
@@ -89,8 +104,12 @@ def milliseconds(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
-def read_problem(response: Response) -> FencegateError:
+def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
     """Returns the exception for an answer without success."""
+    try:
+        retry_after = min(max(0.0, float(response.headers["retry-after"])), RETRY_AFTER_MAX)
+    except (KeyError, ValueError):
+        retry_after = None
     try:
         document = json.loads(response.content)
         if not document["type"].startswith("/problems/"):
@@ -98,12 +117,13 @@ def read_problem(response: Response) -> FencegateError:
         slug = document["type"].rpartition("/")[2]
         detail = document["detail"]
     except (ValueError, TypeError, KeyError, AttributeError):
-        return UnexpectedAnswer(response.status, response.content[:200].decode(errors="replace"))
-    try:
-        retry_after = min(max(0.0, float(response.headers["retry-after"])), RETRY_AFTER_MAX)
-    except (KeyError, ValueError):
-        retry_after = None
+        return UnexpectedAnswer(response.status, response.content[:200].decode(errors="replace"), retry_after)
     return ProblemError.classes.get(slug, ProblemError)(detail, document, retry_after)
+
+
+def is_refusal(failure: Exception) -> bool:
+    """Whether a gateway has answered that the call cannot succeed later."""
+    return isinstance(failure, ProblemError) and failure.retry_after is None and (failure.status or 0) < 500
 
 
 def lease_path(lease_id: str) -> str:
@@ -119,10 +139,14 @@ def describe_lease(resources: Sequence[str], ttl: Optional[float], owner: Option
 
 @dataclass(frozen=True)
 class Protocol:
-    """`timeout`: the seconds for which one request may take beyond its wait. `retry_for`: how long a call is repeated while failures are temporary."""
+    """`timeout`: the seconds for which one request may take beyond its wait. `retry_for`: how long a call is repeated while failures are temporary.
+
+    `gateways`: how many gateways the client has.
+    """
 
     timeout: float
     retry_for: float
+    gateways: int = 1
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:
@@ -131,40 +155,45 @@ class Protocol:
             raise ValueError("retry_for: has to be at least 0")
 
     def call(self, request: Request, until: Optional[float] = None, repeatable: bool = True, also: Tuple[Type[ProblemError], ...] = (),
-             also_if_maybe_executed: Tuple[Type[ProblemError], ...] = (), urgent: bool = False) -> Call[Answer]:
+             also_if_maybe_executed: Tuple[Type[ProblemError], ...] = (), urgent: bool = False, attempts: Optional[Attempts] = None) -> Call[Answer]:
         """Sends a request until it is answered, or until a repeat is useless or would begin too late; then raises the failure.
 
         Repeats begin within `retry_for` seconds and what the request itself may wait; or before the time `until`, at which also the last attempt ends.
         The pauses grow and are random ("full jitter"), after at least what Retry-After says. Those of an `urgent` call are shorter where no attempt would be possible
         after them, and not delayed by the Retry-After of another gateway. A call that is not `repeatable` is repeated only if no attempt can have taken effect. Failures
-        of the classes `also` count as temporary, those of `also_if_maybe_executed` only if an attempt may have taken effect.
+        of the classes `also` count as temporary, those of `also_if_maybe_executed` only if an attempt may have taken effect. Untrusted certificates make a repeat useless
+        once each gateway has shown one. What the function that returns the token raises is passed on.
         """
         repeat_until = now() + request.timeout - self.timeout + self.retry_for if until is None else until
-        maybe_executed, attempts = False, 0
-        write_id: Optional[str] = None
+        attempts = Attempts() if attempts is None else attempts
         while True:
             sent_at = now()
             retry_after = 0.0
             try:
                 response: Response = yield request if until is None else replace(request, timeout=max(0.001, min(request.timeout, until - sent_at)))
             except NoAnswer as failure:
-                error: FencegateError = ConnectionFailed(str(failure))
-                error.maybe_executed, error.temporary = failure.sent, not failure.final
+                if failure.untrusted is not None:
+                    attempts.untrusted.add(failure.untrusted)
+                error: Union[ConnectionFailed, UnexpectedAnswer, ProblemError] = ConnectionFailed(str(failure))
+                error.maybe_executed, error.temporary = failure.sent, not failure.final and len(attempts.untrusted) < self.gateways
             else:
-                if 200 <= response.status < 300:
-                    return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true")
-                error = read_problem(response)
-                if isinstance(error, ProblemError) and not (urgent and response.next_gateway):
+                try:
+                    if 200 <= response.status < 300:
+                        return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true")
+                    error = read_problem(response)
+                except UnexpectedAnswer as unreadable:
+                    error = unreadable
+                if not (urgent and response.next_gateway):
                     retry_after = error.retry_after or 0.0
-            maybe_executed = error.maybe_executed = maybe_executed or error.maybe_executed
-            write_id = error.write_id = error.write_id or write_id
-            temporary = error.temporary or isinstance(error, also) or (maybe_executed and isinstance(error, also_if_maybe_executed))
-            pause = retry_after + random.uniform(0, min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(attempts, 16)))
-            attempts += 1
+            attempts.maybe_executed = error.maybe_executed = attempts.maybe_executed or error.maybe_executed
+            attempts.write_id = error.write_id = error.write_id or attempts.write_id
+            temporary = error.temporary or isinstance(error, also) or (attempts.maybe_executed and isinstance(error, also_if_maybe_executed))
+            pause = retry_after + random.uniform(0, min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(attempts.count, 16)))
+            attempts.count += 1
             left = repeat_until - now()
             if urgent and left > BACKOFF_FIRST:
                 pause = min(pause, max(left - ATTEMPT_SECONDS_MIN, left / 2))
-            if not temporary or (maybe_executed and not repeatable) or pause >= left:
+            if not temporary or (attempts.maybe_executed and not repeatable) or pause >= left:
                 raise error
             yield Pause(pause)
 
@@ -209,16 +238,21 @@ class Protocol:
         state.count_from(answer.document, answer.sent_at)
 
     def keep(self, state: LeaseState) -> Call[None]:
-        """Renews the lease until it is released or lost."""
+        """Renews the lease until it is released or lost.
+
+        A renewal that fails is tried again after half of the remaining validity, whatever the failure is: the function that returns the token, or the certificate of a
+        gateway, may be in order again. Not if a gateway has refused it for good.
+        """
         while not state.is_over:
             yield Pause(max(0.0, state.renew_at - now()))
             if state.is_over:
                 return
             try:
                 yield from self.renew(state)
-            except Exception as failure:  # no renewal helps, or none was answered in time, or the function that returns the token failed
-                state.renewals_ended_by = failure
-                yield Pause(state.remaining())
+            except Exception as failure:  # also one of the function that returns the token
+                state.renewal_failure = failure
+                left = state.remaining()
+                yield Pause(left if is_refusal(failure) else min(left, max(left / 2, RENEWAL_PAUSE_MIN)))
                 state.lose_if_over()
 
     def release(self, state: LeaseState, seal: bool) -> Call[None]:
@@ -267,15 +301,16 @@ class Protocol:
         key = key or (f"write-{secrets.token_hex(16)}" if keep_outcome else None)
         body = {**members, "operations": list(operations), "return": "rows" if rows else "minimal"}
         request = Request("POST", "/v1/writes", self.timeout + wait, body, {} if key is None else {"Idempotency-Key": key})
+        attempts = Attempts()
         try:
             # A one-shot write whose outcome is unknown leaves its lease, which locks the repeat out until it ends.
-            answer = yield from self.call(request, repeatable=key is not None, also_if_maybe_executed=(ResourceLocked,))
-        except FencegateError as failure:
-            if not failure.maybe_executed or isinstance(failure, CONCLUSIVE):
+            answer = yield from self.call(request, repeatable=key is not None, also_if_maybe_executed=(ResourceLocked,), attempts=attempts)
+        except Exception as failure:  # also one of the function that returns the token, before a repeat
+            if not attempts.maybe_executed or isinstance(failure, CONCLUSIVE):
                 raise
-            applied = (yield from self.find_applied(failure.write_id)) if failure.write_id else None
+            applied = (yield from self.find_applied(attempts.write_id)) if attempts.write_id else None
             if applied is None:
-                raise OutcomeUnknown(failure.write_id, key) from failure
+                raise OutcomeUnknown(attempts.write_id, key) from failure
             return applied
         return WriteResult.from_answer(answer.document, answer.replayed)
 
@@ -285,7 +320,7 @@ class Protocol:
         while until is None or now() < until:
             try:
                 events, _ = yield from self.history_page({"write_id": write_id}, None)
-            except FencegateError:
+            except Exception:  # also one of the function that returns the token
                 return None
             if any(event.event == "write_applied" for event in events):
                 return WriteResult(write_id, [], None)

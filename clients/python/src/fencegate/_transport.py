@@ -13,7 +13,7 @@ from ._protocol import NoAnswer, Request, Response
 
 Token = Union[str, Callable[[], str]]
 FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
-CELL_MAX = 65_535
+CELL_MAX = PORT_MAX = 65_535
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 CREDENTIAL = re.compile("[!-~](?:[ -~]*[!-~])?")
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)  # a renewal must not queue behind calls that wait for a lease
@@ -25,6 +25,14 @@ def is_credential(value: Any) -> bool:
     return isinstance(value, str) and CREDENTIAL.fullmatch(value) is not None
 
 
+def is_gateway_url(url: str) -> bool:
+    try:
+        parsed = httpx.URL(url)
+        return parsed.scheme in ("http", "https") and bool(parsed.host) and (parsed.port or 0) <= PORT_MAX and not (parsed.query or parsed.userinfo)
+    except (httpx.InvalidURL, ValueError):  # which of them, and at which member, depends on the version of httpx
+        return False
+
+
 class Transport:
     """The gateways, the credential and the cell of a client."""
 
@@ -34,13 +42,12 @@ class Transport:
         if not self._urls:
             raise ValueError("url: name at least one gateway")
         for each in self._urls:
-            parsed = httpx.URL(each)
-            if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.userinfo:
+            if not is_gateway_url(each):
                 raise ValueError("url: has to be http://HOST[:PORT] or https://HOST[:PORT]")
         if api_key is not None and token is not None:
             raise ValueError("give either api_key or token")
-        for name, credential in (("api_key", api_key), ("token", token)):
-            if not (credential is None or callable(credential) or is_credential(credential)):
+        for name, credential in (("api_key", api_key), ("token", None if callable(token) else token)):
+            if not (credential is None or is_credential(credential)):
                 raise ValueError(f"{name}: has to be printable ASCII text that neither begins nor ends with white space")
         if key is not None and cert is None:
             raise ValueError("key: there is no cert for it")
@@ -50,6 +57,7 @@ class Transport:
             raise ValueError(f"cell: has to be an integer from 0 to {CELL_MAX}")
         self._api_key, self._token, self._cell = api_key, token, cell
         self._current = 0
+        self.gateways = len(self._urls)
         self.closed = False
         self.context = ssl.create_default_context(cafile=ca)
         if cert:
@@ -89,11 +97,12 @@ class Transport:
             raise NoAnswer("a header of the request cannot be sent", sent=False, final=True) from None
         self._use_next(sent)
         untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-        raise NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT), final=untrusted) from error
+        raise NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT),
+                       untrusted=sent.extensions["gateway"] if untrusted else None) from error
 
     def _use_next(self, failed: httpx.Request) -> bool:
         """Returns whether the next request goes to another gateway than the failed one."""
         gateway: int = failed.extensions["gateway"]
         if gateway == self._current:  # another thread may have done it
-            self._current = (gateway + 1) % len(self._urls)
+            self._current = (gateway + 1) % self.gateways
         return gateway != self._current

@@ -21,7 +21,7 @@ class AsyncClient:
     def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
                  ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
-        self._protocol = Protocol(timeout, retry_for)
+        self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
         self._http = httpx.AsyncHTTPTransport(verify=self._transport.context, limits=LIMITS)
 
     async def close(self) -> None:

@@ -21,7 +21,8 @@ class Client:
     """Calls to one or several gateways of one cluster. Its methods may be called in any thread.
 
     url: http://HOST[:PORT] or https://HOST[:PORT]; of several the next one is used after a failure.
-    api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one.
+    api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one. Calls raise what the function raises; a write
+    that may have taken effect raises OutcomeUnknown from it.
     cert, key, ca: files in PEM form: the client's certificate and its key, and the authorities of the gateway's certificate in place of the system's.
     cell: the cell for which all requests are, 0 to 65535 (the header Fencing-Cell). A gateway of another cell refuses them (MisdirectedRequest); a proxy before several
     cells needs it for what names no resource, such as the look-up of a write_id.
@@ -32,7 +33,7 @@ class Client:
     def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
                  ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
-        self._protocol = Protocol(timeout, retry_for)
+        self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
         self._http = httpx.HTTPTransport(verify=self._transport.context, limits=LIMITS)
 
     def close(self) -> None:

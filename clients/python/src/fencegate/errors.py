@@ -22,18 +22,19 @@ class ConnectionFailed(FencegateError):
 class UnexpectedAnswer(FencegateError):
     """An answer that is not from a gateway but, for example, from a proxy. `status` is its HTTP status."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, retry_after: Optional[float] = None) -> None:
         super().__init__(f"HTTP status {status}: {detail}")
         self.status = status
-        self.temporary = status in (502, 503, 504)
-        self.maybe_executed = self.temporary or status < 300
+        self.retry_after = retry_after  # seconds after which a repeat can succeed
+        self.temporary = status in (429, 502, 503, 504)
+        self.maybe_executed = status in (502, 503, 504) or status < 300
 
 
 class OutcomeUnknown(FencegateError):
     """A write may or may not have taken effect, and it could not be found out in time.
 
     `write_id` is the latest one that a gateway named, None if no answer arrived. The write with the same `idempotency_key` and content can be repeated until it is
-    answered: it takes effect once. The cause (`__cause__`) is the last failure.
+    answered: it takes effect once. The cause (`__cause__`) is the last failure, such as the exception of the function that returns the token.
     """
 
     maybe_executed = True
