@@ -105,7 +105,7 @@ def test_one_shot_on_free_resource_writes_seals_and_releases(stack: Stack, api: 
 def test_one_shot_on_locked_resource_423_or_waits(api: Api, sku: Sku) -> None:
     lease = api.must_acquire(sku.resource)
     locked = expect_problem(send_one_shot(api, sku.resource, sku.sell()), 423, "resource-locked")
-    assert locked["remaining_ms"] > 0
+    assert locked["remaining_ms"] > 0 and locked["max_wait_ms"] == api.acquire(sku.resource).json()["max_wait_ms"]
     waiting = begin_one_shot(api, sku.resource, sku.sell(), wait_ms=10_000)
     api.await_waiters(sku.resource, 1)
     assert sku.stock() == 10

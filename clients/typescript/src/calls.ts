@@ -8,10 +8,16 @@ import {now, pause, withTimeout} from './time.js';
 
 const FIRST_PAUSE = 50;
 const LONGEST_PAUSE = 2000;
+export const TOO_MANY_REQUESTS = 429;
 /** Statuses that are repeated if the answer has Retry-After. 423 is not among them: how long to wait for a lease is the caller's choice. */
-const REPEATED = [409, 429, 503];
+const REPEATED = [409, TOO_MANY_REQUESTS, 503];
 /** Answers of a proxy without a gateway. */
 const PROXY_ERRORS = [502, 503, 504];
+/**
+ * Codes in Node.js of a TLS handshake that failed because one side refuses the other's certificate: the "X509 certificate error codes" of its documentation,
+ * ERR_TLS_CERT_ALTNAME_INVALID, and the alerts of the server.
+ */
+const CERTIFICATE_REFUSED = /CERT|CRL|ISSUER|LEAF_SIGNATURE|^(HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_EXCEEDED)$/;
 const CELL_MAX = 65_535;
 
 type Json = 'application/json' | 'application/problem+json';
@@ -20,7 +26,7 @@ export type Http = Client<paths, Json>;
 export interface ClientOptions {
   /** The URL of a gateway, or of several, any of which serves any call. */
   url: string | readonly string[];
-  /** An API key or a JSON Web Token, or a function that returns the current one. Without it requests carry no credential. */
+  /** An API key or a JSON Web Token, or a function that returns the current one, soon: no time limit of the client applies to it. Without it requests carry no credential. */
   credential?: string | (() => string | Promise<string>);
   /** The cell for which all requests are, 0 to 65535: the header Fencing-Cell. A gateway of another cell refuses them; a proxy before several cells needs it for what names no resource. */
   cell?: number;
@@ -36,6 +42,7 @@ export interface ClientOptions {
 export interface Attempt {
   readonly signal: AbortSignal;
   readonly baseUrl: string;
+  readonly fetch: (request: Request) => Promise<Response>;
 }
 
 export interface CallOptions {
@@ -46,6 +53,8 @@ export interface CallOptions {
   timeoutMs?: number;
   /** Time that a request may wait at the gateway, in addition to its time limit. */
   waitMs?: number;
+  /** Whether a pause that would end after `until` is shortened, so that a last attempt has its whole time limit before `until`. */
+  lastAttempt?: boolean;
   /** Called with each failure, also with those after which the call is repeated. */
   onFault?: (fault: unknown) => void;
 }
@@ -66,9 +75,20 @@ function urlsOf(given: string | readonly string[]): string[] {
   const urls = typeof given === 'string' ? [given] : [...given];
   if (!urls.length) throw new TypeError('url: has to be the URL of a gateway, or an array of at least one');
   for (const url of urls) {
-    if (!/^https?:\/\/[^?#]+$/.test(url)) throw new TypeError(`url: ${JSON.stringify(url)} is not an http or https URL without query`);
+    const parsed = parseUrl(url);
+    if (!parsed) throw new TypeError('url: has to be an http or https URL without query');
+    if (parsed.username || parsed.password) throw new TypeError('url: has a user or password, which is not sent; give a credential by the option credential');
   }
   return urls;
+}
+
+/** Returns undefined if the text is no URL of a gateway. The errors do not cite it, because it may have a secret. */
+function parseUrl(text: string): URL | undefined {
+  try {
+    return /^https?:\/\/[^?#]+$/.test(text) ? new URL(text) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function atLeastZero(name: string, value: number): number {
@@ -86,11 +106,11 @@ function headersOf(cell: number | undefined): Record<string, string> {
 /** Returns the error of an answer: an instance of the class of its slug. */
 function problemOf(error: unknown, response: Response): ProblemError {
   const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
-  const retryAfterMs = Number.isFinite(seconds) ? seconds * 1000 : undefined;
+  const retryAfterMs = seconds >= 0 && Number.isFinite(seconds) ? seconds * 1000 : undefined;
   const isProblem = typeof error === 'object' && error !== null && typeof (error as Problem).type === 'string';
   if (!isProblem) {
     const status = response.status;
-    return new ProblemError({type: '' as Problem['type'], title: `The answer was ${status}`, status, detail: 'It was no problem document of a gateway.', request_id: ''}, retryAfterMs);
+    return new ProblemError({type: '' as Problem['type'], title: `The answer was ${status || 'a redirect'}`, status, detail: 'It was no problem document of a gateway.', request_id: ''}, retryAfterMs);
   }
   const problem = error as Problem;
   const classes: Record<string, typeof ProblemError> = problemClasses;
@@ -109,6 +129,17 @@ function isWithoutConnection(cause: unknown): boolean {
   return syscall === 'connect' || syscall === 'getaddrinfo' || code === 'UND_ERR_CONNECT_TIMEOUT' || (Array.isArray(errors) && errors.length > 0 && errors.every(isWithoutConnection));
 }
 
+/** The code of a failure of Node's fetch that says that a certificate was refused, so that the request was not sent. */
+function codeOfRefusedCertificate(cause: unknown): string | undefined {
+  const {code} = (cause ?? {}) as {code?: unknown};
+  return typeof code === 'string' && CERTIFICATE_REFUSED.test(code) ? code : undefined;
+}
+
+/** Whether a certificate was refused, so that only another gateway can answer. */
+export function isCertificateRefused(fault: unknown): boolean {
+  return fault instanceof ConnectionError && fault.cause instanceof Error && codeOfRefusedCertificate(fault.cause.cause) !== undefined;
+}
+
 /**
  * Whether Node's fetch has failed because the answer was 421: as the Fetch standard says, it sends the request again, but without its body (nodejs/undici issue 2898). Bodies have no
  * wrong length otherwise.
@@ -121,7 +152,7 @@ function isMisdirected(cause: unknown): boolean {
 function canRepeat(fault: unknown): fault is ConnectionError | ProblemError {
   if (fault instanceof ConnectionError) return true;
   if (!(fault instanceof ProblemError) || fault.problem.outcome_unknown) return false;
-  return fault.slug === '' ? PROXY_ERRORS.includes(fault.status) : REPEATED.includes(fault.status) && fault.retryAfterMs !== undefined;
+  return fault.slug === '' ? PROXY_ERRORS.includes(fault.status) || fault.status === TOO_MANY_REQUESTS : REPEATED.includes(fault.status) && fault.retryAfterMs !== undefined;
 }
 
 /** The pause before attempt `number`: at least what Retry-After asks for, and a random part, so that callers that failed together do not repeat together. */
@@ -135,20 +166,22 @@ export class Calls {
   readonly retryMs: number;
   readonly requestTimeoutMs: number;
   readonly #urls: string[];
+  readonly #fetch: (request: Request) => Promise<Response>;
   #current = 0;
 
-  constructor({url, credential, cell, requestTimeoutMs = 10_000, retryMs = 30_000, fetch}: ClientOptions) {
+  constructor({url, credential, cell, requestTimeoutMs = 10_000, retryMs = 30_000, fetch = globalThis.fetch}: ClientOptions) {
     this.#urls = urlsOf(url);
+    this.#fetch = fetch;
     this.requestTimeoutMs = atLeastZero('requestTimeoutMs', requestTimeoutMs);
     this.retryMs = atLeastZero('retryMs', retryMs);
     this.http = createClient<paths, Json>({
       baseUrl: this.#urls[0] as string,
       cache: 'no-store',
       credentials: 'omit',
-      redirect: 'error',
+      redirect: 'manual', // not 'error', with which fetch of Node.js 20 and 22 ignores the signal once the answer has begun and garbage was collected
       headers: headersOf(cell),
       querySerializer: {array: {style: 'form', explode: false}, object: {style: 'form', explode: true}},
-      ...(fetch && {fetch}),
+      fetch,
     });
     if (credential !== undefined) {
       this.http.use({
@@ -164,7 +197,8 @@ export class Calls {
 
   /** Calls `send` until it succeeds, a repeat is useless, or the time is over. After a failure that may be that of one gateway the next one is asked. */
   async run<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, options: CallOptions = {}): Promise<Answer<T>> {
-    const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs, onFault} = options;
+    const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs, lastAttempt = false, onFault} = options;
+    const refused = new Set<number>(); // the gateways whose certificates were refused
     for (let number = 1; ; number += 1) {
       signal?.throwIfAborted();
       const asked = this.#current;
@@ -175,8 +209,11 @@ export class Calls {
         if (!canRepeat(fault)) throw fault;
         const isOfGateway = fault instanceof ConnectionError || fault.status >= 500;
         if (isOfGateway && this.#current === asked) this.#current = (asked + 1) % this.#urls.length; // else another call has changed it
-        const ms = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
-        if (now() + ms >= until) throw fault;
+        if (isCertificateRefused(fault) && refused.add(asked).size === this.#urls.length) throw fault;
+        let ms = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
+        const left = until - now();
+        if (ms >= left) ms = lastAttempt ? Math.floor(left - timeoutMs) : 0;
+        if (ms <= 0) throw fault;
         await pause(ms, signal);
       }
     }
@@ -184,17 +221,26 @@ export class Calls {
 
   async #send<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, baseUrl: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<Answer<T>> {
     const sentAt = now();
+    const fetch = this.#fetch;
+    let isSent = false;
+    const sendRequest = (request: Request) => {
+      isSent = true;
+      return fetch(request);
+    };
     let raw;
     try {
-      raw = await withTimeout(timeoutMs, signal, limited => send({signal: limited, baseUrl}));
+      raw = await withTimeout(timeoutMs, signal, limited => send({signal: limited, baseUrl, fetch: sendRequest}));
     } catch (fault) {
       signal?.throwIfAborted();
+      if (!isSent) throw fault; // of what the caller gave, such as a value that JSON cannot have
       if (fault instanceof TypeError && isMisdirected(fault.cause)) {
         const detail = 'The request is for another host or cell; nothing was executed. This version of Node.js does not pass the rest of the answer on.';
         throw new MisdirectedRequestError({type: '/problems/misdirected-request', title: 'The answer was 421', status: 421, detail, request_id: ''}, undefined, {cause: fault});
       }
       if (fault instanceof TypeError || fault instanceof DOMException || fault instanceof SyntaxError) {
-        throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${fault.message}`, !isWithoutConnection(fault.cause), {cause: fault});
+        const code = codeOfRefusedCertificate(fault.cause);
+        const reason = code ? `a certificate was refused (${code})` : fault.message;
+        throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${reason}`, !code && !isWithoutConnection(fault.cause), {cause: fault});
       }
       throw fault;
     }

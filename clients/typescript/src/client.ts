@@ -2,8 +2,10 @@
 
 import {Calls, type ClientOptions, type Http} from './calls.js';
 import {followHistory, type FollowFilters, type FollowOptions} from './follow.js';
+import {LeaseLostError} from './generated/problems.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
 import {Lease} from './lease.js';
+import {now} from './time.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
 
 export interface LeaseOptions {
@@ -55,7 +57,8 @@ export class Fencegate {
   async acquire(resource: string | readonly string[], options: LeaseOptions = {}): Promise<Lease> {
     const {waitMs = 0, fenceOnGrant, signal} = options;
     const params = {header: {'Idempotency-Key': newKey()}};
-    const {data, sentAt} = await waitForLease(checkWait(waitMs), signal, wait => {
+    const until = now() + checkWait(waitMs);
+    const {data, sentAt} = await waitForLease(() => until, signal, wait => {
       const body = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
       return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, waitMs: wait});
     });
@@ -66,8 +69,8 @@ export class Fencegate {
 
   /**
    * Runs work under a lease, which is renewed meanwhile and then released. The signal that work gets is aborted if the lease is lost; the call then rejects with the
-   * reason when work has ended. If the release fails, that is not reported, and the lease ends with its ttl; with `seal` the call rejects with the failure, unless work has
-   * thrown.
+   * reason when work has ended, also if only the release tells that the lease was lost. If the release fails otherwise, that is not reported, and the lease ends with its ttl;
+   * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that.
    */
   async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
     const {seal = false} = options;
@@ -75,12 +78,11 @@ export class Fencegate {
     let result;
     try {
       result = await work(lease);
-      lease.throwIfLost();
     } catch (fault) {
       await lease.release({seal}).catch(() => undefined);
       throw fault;
     }
-    await lease.release({seal}).catch(fault => { if (seal) throw fault; });
+    await lease.release({seal}).catch(fault => { if (seal || fault instanceof LeaseLostError) throw fault; });
     return result;
   }
 

@@ -1,7 +1,7 @@
 // New events of the history as an async iterator, over text/event-stream and across broken connections.
 
-import type {Calls} from './calls.js';
-import {ConnectionError} from './errors.js';
+import {isCertificateRefused, TOO_MANY_REQUESTS, type Calls} from './calls.js';
+import {ConnectionError, ProblemError} from './errors.js';
 import type {operations} from './generated/schema.js';
 import type {HistoryItem} from './history.js';
 import {pause} from './time.js';
@@ -23,29 +23,39 @@ interface Message {
   data?: string;
 }
 
+/** Whether the stream can be opened later. */
+function isTemporary(fault: unknown): boolean {
+  if (fault instanceof ConnectionError) return !isCertificateRefused(fault);
+  return fault instanceof ProblemError && (fault.status >= 500 || fault.status === TOO_MANY_REQUESTS);
+}
+
 /**
  * Yields every new event once, in the order of id, until the loop is left, the signal is aborted, or a gateway refuses the stream. A broken connection is opened again after
- * the last id, as long as it takes.
+ * the last id, as long as it takes, also while gateways or proxies answer that they are not available.
  */
 export async function* followHistory(calls: Calls, query: FollowFilters, {afterId, signal}: FollowOptions): AsyncGenerator<HistoryItem, void, undefined> {
-  for (let position = afterId?.toString(); ; await pause(RECONNECT_PAUSE * (0.5 + Math.random()), signal)) {
+  if (afterId !== undefined && !/^[\x21-\x7e]+$/.test(String(afterId))) throw new TypeError('afterId: has to be the id of an event of the stream');
+  let retryAfterMs = 0;
+  for (let position = afterId?.toString(); ; await pause(retryAfterMs + RECONNECT_PAUSE * (0.5 + Math.random()), signal)) {
     const opened: {connection?: AbortController} = {};
     const onAbort = () => opened.connection?.abort(signal?.reason);
     signal?.addEventListener('abort', onAbort, {once: true});
     try {
       const header = position === undefined ? {} : {'Last-Event-ID': position};
-      const {data} = await calls.run(({baseUrl, signal: limited}) => {
+      const {data} = await calls.run(({baseUrl, fetch, signal: limited}) => {
         const connection = opened.connection = new AbortController();
         limited.addEventListener('abort', () => connection.abort(limited.reason), {once: true}); // the time limit of a request is that of the beginning of its answer
-        return calls.http.GET('/v1/history/stream', {params: {query, header}, parseAs: 'stream', baseUrl, signal: connection.signal, headers: {Accept: 'text/event-stream'}});
+        return calls.http.GET('/v1/history/stream', {params: {query, header}, parseAs: 'stream', baseUrl, fetch, signal: connection.signal, headers: {Accept: 'text/event-stream'}});
       }, {signal});
+      retryAfterMs = 0;
       for await (const {id, data: item} of messagesOf(data as ReadableStream<Uint8Array>, opened.connection as AbortController)) {
         if (id) position = id;
         if (item) yield JSON.parse(item) as HistoryItem;
       }
     } catch (fault) {
       signal?.throwIfAborted();
-      if (!(fault instanceof ConnectionError)) throw fault;
+      if (!isTemporary(fault)) throw fault;
+      retryAfterMs = fault instanceof ProblemError ? fault.retryAfterMs ?? 0 : 0;
     } finally {
       signal?.removeEventListener('abort', onAbort);
       opened.connection?.abort();
@@ -56,6 +66,8 @@ export async function* followHistory(calls: Calls, query: FollowFilters, {afterI
 /** Yields the messages of a text/event-stream. */
 async function* messagesOf(body: ReadableStream<Uint8Array>, connection: AbortController): AsyncGenerator<Message> {
   const reader = body.getReader();
+  // In Node.js the signal of a request without references is not aborted (nodejs/undici issue 3644).
+  connection.signal.addEventListener('abort', () => { reader.cancel().catch(() => undefined); }, {once: true});
   const decoder = new TextDecoder();
   const onSilence = () => connection.abort(new DOMException(`No event within ${SILENCE_MAX} ms`, 'TimeoutError'));
   let text = '';

@@ -1,8 +1,8 @@
 // Keeps a lease: renews it until it is released or lost, and aborts its signal when it is lost.
 
-import {mayBeExecuted, type CallOptions, type Calls} from './calls.js';
+import {mayBeExecuted, type Calls} from './calls.js';
 import {FencegateError, ProblemError} from './errors.js';
-import {LeaseLostError} from './generated/problems.js';
+import {LeaseLostError, StaleFencingTokenError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
 import {sendWrite, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
@@ -33,7 +33,7 @@ export class Lease {
   #loss: Error | undefined;
   #renewalFault: unknown;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #released: Promise<void> | undefined;
+  #released: {seal: boolean; done: Promise<void>} | undefined;
 
   constructor(calls: Calls, granted: LeaseAnswer, sentAt: number, signal?: AbortSignal) {
     this.#calls = calls;
@@ -53,49 +53,59 @@ export class Lease {
   /** How long the lease is still held, by this client's own clock; 0 when it is lost or released. Code that may have been suspended checks this before it acts. */
   readonly remainingMs = (): number => (this.#loss || this.#released ? 0 : Math.max(0, this.#validUntil - now()));
 
-  /** Throws the reason if the lease is lost. */
+  /** Throws the reason if the lease is lost, and a LeaseLostError if it was released. */
   readonly throwIfLost = (): void => {
-    if (!this.#loss && !this.#released && now() >= this.#validUntil) this.#expire();
-    if (this.#loss) throw this.#loss;
+    const reason = this.#findLoss() ?? (this.#released && lossOf('It was released.'));
+    if (reason) throw reason;
   };
 
-  /** Writes under the lease: all operations in one transaction, or none. */
+  /** Writes under the lease: all operations in one transaction, or none. If the answer says that the lease or its token is over, the lease is lost. */
   readonly write = async (operations: readonly Operation[], options: WriteOptions = {}): Promise<WriteApplied> => {
-    this.throwIfLost();
-    return sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
+    const loss = this.#findLoss();
+    if (loss) throw loss;
+    try {
+      return await sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
+    } catch (fault) {
+      const isOver = fault instanceof LeaseLostError || fault instanceof StaleFencingTokenError;
+      if (isOver && !this.#released) this.#lose(fault instanceof LeaseLostError ? fault : lossOf('PostgreSQL refuses its token.', fault));
+      throw fault;
+    }
   };
 
   /**
-   * Ends the renewals and releases the lease; a further call has the result of the first. A lease that is over needs no release. With `seal` all later writes under its token
-   * are refused, also those of code that still runs; rejects if the token is not known to be sealed, so also if the lease was lost before.
+   * Ends the renewals and releases the lease; a further call has the result of the first. Rejects with the reason if the lease was lost before. With `seal` all later writes
+   * under its token are refused, also those of code that still runs; rejects if the token is not known to be sealed.
    */
-  readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => this.#released ??= seal ? this.#sealAndRelease() : this.#release();
+  readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => {
+    this.#released ??= {seal, done: this.#release(seal)};
+    if (seal && !this.#released.seal) return Promise.reject(new FencegateError('The lease was released before, and its token was not sealed'));
+    return this.#released.done;
+  };
 
-  async #release(): Promise<void> {
-    try {
-      await this.#delete({}, {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2});
-    } catch (fault) {
-      if (!(fault instanceof LeaseLostError)) throw fault;
-    }
-  }
-
-  async #sealAndRelease(): Promise<void> {
-    this.throwIfLost();
-    let maybeExecuted = false;
-    try {
-      const answer = await this.#delete({seal: true}, {onFault: fault => { maybeExecuted ||= mayBeExecuted(fault); }});
-      if (answer?.sealed === false && answer.hold_count === 0) throw new FencegateError('The lease was released, and its token was not sealed');
-    } catch (fault) {
-      // A lease that was not over was ended by the earlier request whose answer was lost, which sealed first.
-      if (!(fault instanceof LeaseLostError && maybeExecuted && now() < this.#validUntil)) throw fault;
-    }
-  }
-
-  async #delete(query: {seal?: true}, options: CallOptions): Promise<ReleaseAnswer> {
+  async #release(seal: boolean): Promise<void> {
+    const loss = this.#findLoss();
+    const limits = seal && !loss ? {} : {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2};
     this.#end();
     await this.#renewals;
-    const params = {path: {lease_id: this.leaseId}, query};
-    return (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), options)).data;
+    let maybeExecuted = false;
+    const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault); };
+    const params = {path: {lease_id: this.leaseId}, query: seal ? {seal} : {}};
+    let answer: ReleaseAnswer;
+    try {
+      answer = (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), {...limits, onFault})).data;
+    } catch (fault) {
+      if (!(fault instanceof LeaseLostError)) throw this.#loss ?? fault;
+      // An earlier request whose answer was lost has ended the lease, and sealed before; unless the lease has expired meanwhile, which matters for the seal.
+      if (!maybeExecuted || (seal && now() >= this.#validUntil)) this.#lose(fault);
+    }
+    if (this.#loss) throw this.#loss;
+    if (seal && answer?.sealed === false && answer.hold_count === 0) throw new FencegateError('The lease was released, and its token was not sealed');
+  }
+
+  /** Returns the reason if the lease is lost. */
+  #findLoss(): Error | undefined {
+    if (!this.#loss && !this.#released && now() >= this.#validUntil) this.#expire();
+    return this.#loss;
   }
 
   #end() {
@@ -104,7 +114,7 @@ export class Lease {
   }
 
   #lose(reason: Error) {
-    if (this.#ended.signal.aborted) return;
+    if (this.#loss) return;
     this.#end();
     this.#loss = reason;
     this.#aborting.abort(reason);
@@ -120,18 +130,19 @@ export class Lease {
 
   /**
    * Renews after each third of the validity. Failures of a gateway are repeated as long as the lease is valid, and a gateway that does not answer gets half a third, so that
-   * others can be asked in time. A refusal ends the renewals, and #watch awaits the end.
+   * others can be asked in time. If Retry-After is longer than the validity lasts, one attempt is made before its end. A refusal ends the renewals, and #watch awaits the end.
    */
   async #renew() {
     const params = {path: {lease_id: this.leaseId}};
     const ended = this.#ended.signal;
+    const onFault = (fault: unknown) => { this.#renewalFault = fault; };
     while (!ended.aborted) {
       const third = Math.max(SHORTEST_PAUSE, (this.#validUntil - now()) / 3);
       try {
         await pause(third, ended);
         const {data, sentAt} = await this.#calls.run(
           attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew', {params, body: {ttl_ms: this.#ttlMs}, ...attempt}),
-          {signal: ended, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), onFault: fault => { this.#renewalFault = fault; }},
+          {signal: ended, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), lastAttempt: true, onFault},
         );
         this.#validUntil = Math.max(this.#validUntil, endOfValidity(data, sentAt));
         this.#renewalFault = undefined;
@@ -144,9 +155,13 @@ export class Lease {
   }
 
   #expire() {
-    const problem = {type: '/problems/lease-lost', title: 'The lease is lost', status: 410, detail: 'It was not renewed in time.', request_id: ''} as const;
-    this.#lose(new LeaseLostError(problem, undefined, {cause: this.#renewalFault}));
+    this.#lose(lossOf('It was not renewed in time.', this.#renewalFault));
   }
+}
+
+/** Returns the error of a loss that no answer of a gateway has reported. */
+function lossOf(detail: string, cause?: unknown): LeaseLostError {
+  return new LeaseLostError({type: '/problems/lease-lost', title: 'The lease is lost', status: 410, detail, request_id: ''}, undefined, {cause});
 }
 
 /** The lease may be relied on for served_ms + validity_ms from when its request was sent, on the client's own clock: an answer may be late. */

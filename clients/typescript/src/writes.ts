@@ -2,7 +2,9 @@
 
 import {mayBeExecuted, type Calls} from './calls.js';
 import {OutcomeUnknownError, ProblemError} from './errors.js';
-import {ConstraintViolationError, ExpectationFailedError, ResourceLockedError, ResourceNotCoveredError, StaleFencingTokenError, UnprocessableError} from './generated/problems.js';
+import {
+  ConstraintViolationError, ExpectationFailedError, InvalidRequestError, ResourceLockedError, ResourceNotCoveredError, StaleFencingTokenError, UnprocessableError,
+} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
 
@@ -12,8 +14,6 @@ export type Operation = Schemas['operation'];
 /** The answer to a write that was applied. */
 export type WriteApplied = Schemas['write_applied'];
 
-/** The default of lease.default_ttl_ms. The lease of a one-shot write whose outcome is unknown is not released; a repeat waits until it expires. */
-const DEFAULT_TTL = 10_000;
 const LONGEST_POLL = 1000;
 /** With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome. */
 const CONCLUSIVE = [ConstraintViolationError, ExpectationFailedError, ResourceNotCoveredError, StaleFencingTokenError, UnprocessableError];
@@ -35,20 +35,28 @@ export function newKey(): string {
   return Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('');
 }
 
+/** Whether a gateway refuses to wait that long. */
+function isWaitRefused(fault: unknown): boolean {
+  return fault instanceof InvalidRequestError && (fault.problem.errors ?? []).some(({pointer}) => pointer.endsWith('/wait_ms'));
+}
+
 /**
- * Repeats a call that may wait for a lease until `waitMs` are over. The first request does not wait, because its answer tells how long one may wait; with the same
- * Idempotency-Key the following requests keep the place in the queue.
+ * Repeats a call that may wait for a lease until the time that `until` returns. The first request does not wait, because its answer tells how long one may wait; with the
+ * same Idempotency-Key the following requests for a lease keep the place in the queue.
  */
-export async function waitForLease<T>(waitMs: number, signal: AbortSignal | undefined, send: (waitMs: number) => Promise<T>): Promise<T> {
-  const until = now() + waitMs;
+export async function waitForLease<T>(until: () => number, signal: AbortSignal | undefined, send: (waitMs: number) => Promise<T>): Promise<T> {
   for (let wait = 0; ;) {
     try {
       return await send(wait);
     } catch (fault) {
-      const left = Math.ceil(until - now());
-      // Without Retry-After no wait helps: the key of the resource has a value that is no lease.
-      if (!(fault instanceof ResourceLockedError) || fault.retryAfterMs === undefined || left <= 0) throw fault;
-      wait = Math.min(left, fault.problem.max_wait_ms ?? 0);
+      const left = Math.max(0, Math.ceil(until() - now()));
+      if (wait && isWaitRefused(fault)) {
+        wait = 0; // this gateway has a lower limit, which its next answer tells
+      } else {
+        // Without Retry-After no wait helps: the key of the resource has a value that is no lease.
+        if (!(fault instanceof ResourceLockedError) || fault.retryAfterMs === undefined || !left) throw fault;
+        wait = Math.min(left, fault.problem.max_wait_ms ?? 0);
+      }
       if (!wait) await pause(Math.min(left, LONGEST_POLL) * (0.5 + Math.random() / 2), signal);
     }
   }
@@ -59,27 +67,34 @@ export type WriteTarget = {lease_id: string} | {lease: Schemas['write_lease']};
 
 /**
  * Sends a write, repeats it with the same key as long as that helps, and finds the outcome where an answer says that it is unknown. Once an attempt may have been executed,
- * only an answer that is conclusive for all attempts is passed on; any other failure is an OutcomeUnknownError with the key.
+ * only an answer that is conclusive for all attempts is passed on; any other failure is an OutcomeUnknownError with the key. Then the resource may be locked by the lease of
+ * that attempt of a one-shot write, which nobody releases: the repeats wait until it expires, for the client's retryMs beside `waitMs`.
  */
 export async function sendWrite(calls: Calls, target: WriteTarget, operations: readonly Operation[], options: WriteOptions, waitMs = 0): Promise<WriteApplied> {
   const {returnRows = false, requireLive = false, idempotencyKey = newKey(), signal} = options;
+  if (!/^[\x21-\x7e]{1,64}$/.test(idempotencyKey)) throw new TypeError('idempotencyKey: has to be 1 to 64 visible ASCII characters');
   const params = {header: {'Idempotency-Key': idempotencyKey}};
+  let until = now() + waitMs;
   let maybeExecuted = false;
-  const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault); };
+  const onFault = (fault: unknown) => {
+    if (maybeExecuted || !mayBeExecuted(fault)) return;
+    maybeExecuted = true;
+    until += calls.retryMs;
+  };
   const rest = {operations: [...operations], return: returnRows ? 'rows' as const : 'minimal' as const, ...(requireLive && {require_live: true})};
-  const send = (longest: number) => waitForLease(longest, signal, async wait => {
+  const send = () => waitForLease(() => until, signal, async wait => {
     const body = 'lease' in target ? {lease: {...target.lease, wait_ms: wait}, ...rest} : {...target, ...rest};
-    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}), {signal, waitMs: wait, onFault})).data;
+    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}), {signal, waitMs: wait, onFault, ...(maybeExecuted && {until})})).data;
   });
   try {
-    return await send(waitMs);
+    return await send();
   } catch (fault) {
     signal?.throwIfAborted();
     if (!maybeExecuted || isConclusive(fault)) throw fault;
     const writeId = fault instanceof ProblemError && fault.problem.outcome_unknown ? fault.problem.write_id : undefined;
     if (!writeId) throw new OutcomeUnknownError(undefined, idempotencyKey, undefined, {cause: fault});
-    const leaseLeft = 'lease' in target ? target.lease.ttl_ms ?? DEFAULT_TTL : 0;
-    return await findOutcome(calls, {writeId, idempotencyKey, cause: fault}, signal, () => send(Math.max(waitMs, leaseLeft)));
+    until = Math.max(until, now() + calls.retryMs);
+    return await findOutcome(calls, {writeId, idempotencyKey, cause: fault}, until, signal, send);
   }
 }
 
@@ -94,8 +109,7 @@ interface UnknownWrite {
  * Finds the outcome of a write by its write_id in the history, and its results by a repeat with the same key: if the write was applied, the repeat returns what was kept
  * with it; if it was not, the repeat is its first execution.
  */
-async function findOutcome(calls: Calls, unknown: UnknownWrite, signal: AbortSignal | undefined, repeat: () => Promise<WriteApplied>): Promise<WriteApplied> {
-  const until = now() + calls.retryMs;
+async function findOutcome(calls: Calls, unknown: UnknownWrite, until: number, signal: AbortSignal | undefined, repeat: () => Promise<WriteApplied>): Promise<WriteApplied> {
   let applied: true | undefined;
   let last = unknown.cause;
   for (let number = 0; now() < until; number += 1) {

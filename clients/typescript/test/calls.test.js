@@ -1,16 +1,36 @@
 // Calls: what is repeated and when, credentials, errors, and options.
 
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import {randomUUID} from 'node:crypto';
-import {readFileSync} from 'node:fs';
+import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
+import {createServer} from 'node:https';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
 import {test} from 'node:test';
 import {setTimeout as sleep} from 'node:timers/promises';
 import * as fencegate from '@fencegate/client';
 import {first, forward, problem, stream, withFront} from './support/front.js';
-import {clientOf, gateways, keys, newResource, urls} from './support/stack.js';
+import {clientOf, collectGarbage, gateways, insertOrder, keys, newResource, urls} from './support/stack.js';
 
 const {Fencegate, ConnectionError, ProblemError} = fencegate;
 const gaps = requests => requests.slice(1).map((asked, index) => asked.at - requests[index].at);
+
+/** Runs work with the URL of a server whose certificate nobody trusts. */
+async function withUntrustedServer(work) {
+  const folder = mkdtempSync(join(tmpdir(), 'fg-'));
+  const [keyFile, file] = [join(folder, 'key.pem'), join(folder, 'certificate.pem')];
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', keyFile];
+  execFileSync('openssl', ['req', '-x509', ...key, '-out', file, '-subj', '/CN=localhost', '-days', '2'], {stdio: 'ignore'});
+  const server = createServer({key: readFileSync(keyFile), cert: readFileSync(file)}, () => assert.fail('it got a request'));
+  await new Promise(resolve => { server.listen(0, '127.0.0.1', resolve); });
+  try {
+    return await work(`https://127.0.0.1:${server.address().port}`);
+  } finally {
+    server.close();
+    rmSync(folder, {recursive: true});
+  }
+}
 
 test('calls_503_and_429_then_repeated_after_retry_after', async () => {
   const faults = [problem(503, 'overloaded', {'retry-after': '1'}), problem(429, 'too-many-requests', {'retry-after': '1'})];
@@ -84,9 +104,60 @@ test('calls_at_once_to_unreachable_gateway_then_all_use_the_next', async () => {
   });
 });
 
+test('calls_certificate_refused_then_never_sent_and_final', () => withUntrustedServer(async url => {
+  const began = performance.now();
+  const refused = fault => fault instanceof ConnectionError && !fault.maybeExecuted && /a certificate was refused \(DEPTH_ZERO_SELF_SIGNED_CERT\)/.test(fault.message);
+  const client = clientOf({url});
+  await assert.rejects(client.oneShotWrite(newResource(), [insertOrder(1)]), refused);
+  await assert.rejects(client.follow().next(), refused);
+  assert.ok(performance.now() - began < 5000, 'without repeats');
+  await (await clientOf({url: [url, urls[1]]}).acquire(newResource())).release();
+}));
+
+test('calls_error_codes_of_certificates_then_never_sent', async () => {
+  const maybeExecuted = async code => {
+    const fetch = async () => { throw new TypeError('fetch failed', {cause: Object.assign(new Error('of the test'), {code})}); };
+    return (await clientOf({fetch, retryMs: 100}).history().next().catch(fault => fault)).maybeExecuted;
+  };
+  const ofCertificates = ['CERT_HAS_EXPIRED', 'CERT_REVOKED', 'CRL_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT', 'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'ERR_TLS_CERT_ALTNAME_INVALID',
+    'HOSTNAME_MISMATCH', 'INVALID_CA', 'INVALID_PURPOSE', 'PATH_LENGTH_EXCEEDED', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+    'UNABLE_TO_VERIFY_LEAF_SIGNATURE'];
+  for (const code of ofCertificates) assert.equal(await maybeExecuted(code), false, code);
+  for (const code of ['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT', undefined]) assert.equal(await maybeExecuted(code), true, code);
+});
+
+test('calls_answer_stops_and_garbage_collected_then_time_limit', async () => {
+  const begin = async (asked, ask, response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).write('{"items": [');
+    setTimeout(collectGarbage, 200);
+  };
+  await withFront(urls[0], () => begin, async front => {
+    const reading = clientOf({url: front.url, requestTimeoutMs: 1000, retryMs: 0}).history().next();
+    await assert.rejects(Promise.race([reading, sleep(5000)]), fault => fault instanceof ConnectionError && /No answer within 1000 ms/.test(fault.message));
+  });
+});
+
+test('calls_redirect_then_not_followed_and_error_at_once', async () => {
+  const redirect = async (asked, ask, response) => response.writeHead(308, {location: urls[0] + asked.path}).end();
+  await withFront(urls[0], () => redirect, async front => {
+    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1)]), fault => fault instanceof ProblemError && fault.status === 308);
+    assert.equal(front.requests.length, 1);
+  });
+});
+
+test('calls_value_that_cannot_be_sent_then_its_error_at_once', async () => {
+  await withFront(urls[0], undefined, async front => {
+    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1n)]), /^TypeError: .*BigInt/);
+    const fault = new TypeError('of the function');
+    await assert.rejects(clientOf({url: front.url, credential: () => { throw fault; }}).oneShotWrite(newResource(), [insertOrder(1)]), error => error === fault);
+    assert.equal(front.requests.length, 0);
+  });
+});
+
 test('calls_answer_of_a_proxy_then_repeated_and_no_slug', async () => {
   const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'}).end('<h1>Bad gateway</h1>');
-  await withFront(urls[0], first(bad), async front => (await clientOf({url: front.url}).acquire(newResource())).release());
+  const limited = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html'}).end('<h1>Too many requests</h1>');
+  await withFront(urls[0], first(bad, limited), async front => (await clientOf({url: front.url}).acquire(newResource())).release());
   await withFront(urls[0], () => bad, async front => {
     await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource()), fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
   });
@@ -106,7 +177,9 @@ test('credential_of_function_then_present_one_sent', async () => {
     await (await client.acquire(newResource())).release();
     assert.deepEqual(sent, [`Bearer ${keys.admin}`, `Bearer ${keys.admin}`]);
   });
-  await assert.rejects(new Fencegate({url: urls[0], credential: 'a\nb'}).acquire(newResource()), /^FencegateError: credential: /);
+  for (const credential of ['secret\nb', 'secretü', 'secret€', '']) {
+    await assert.rejects(new Fencegate({url: urls[0], credential}).acquire(newResource()), fault => /^FencegateError: credential: /.test(fault) && !/secret/.test(fault.stack));
+  }
 });
 
 test('request_invalid_then_error_names_the_field', async () => {
@@ -157,11 +230,18 @@ test('cell_of_another_gateway_then_misdirected', async () => {
 });
 
 test('options_invalid_then_error_names_the_option', async () => {
-  for (const url of ['', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b']) assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
+  for (const url of ['', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b', 'http://a:99999']) assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
+  for (const url of ['http://user:secret@a', 'https://secret@a', ['http://b', 'http:///:secret@a/c'], 'http://user:secret@a?b', 'ftp://user:secret@a', 'http://a?key=secret']) {
+    assert.throws(() => new Fencegate({url}), fault => /^TypeError: url: has /.test(fault) && !/secret/.test(fault.stack));
+  }
   for (const cell of [-1, 65_536, 0.5, '1', null]) assert.throws(() => new Fencegate({url: urls, cell}), /^TypeError: cell: has to be an integer from 0 to 65535$/);
   assert.throws(() => new Fencegate({url: urls, retryMs: -1}), /^TypeError: retryMs: /);
   assert.throws(() => new Fencegate({url: urls, requestTimeoutMs: Number.NaN}), /^TypeError: requestTimeoutMs: /);
   await assert.rejects(clientOf().acquire(newResource(), {waitMs: -1}), /^TypeError: waitMs: /);
+  for (const idempotencyKey of ['', 'a b', 'a\nb', 'ü', 'a'.repeat(65)]) {
+    await assert.rejects(clientOf().oneShotWrite(newResource(), [insertOrder(1)], {idempotencyKey}), /^TypeError: idempotencyKey: /);
+  }
+  await assert.rejects(clientOf().follow({}, {afterId: '1\n'}).next(), /^TypeError: afterId: /);
 });
 
 test('error_classes_are_those_of_the_slugs', async () => {

@@ -60,7 +60,7 @@ test('enter_of_older_holder_then_refused_by_postgresql', async () => {
   await inTransaction(() => enter(connection, newer));
   await assert.rejects(inTransaction(() => enter(connection, older)), fault => fault.code === 'FG412');
   await newer.release();
-  await older.release();
+  await assert.rejects(older.release(), LeaseLostError);
 });
 
 test('enter_with_lost_lease_then_nothing_sent', async () => {

@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {InvalidRequestError} from '@fencegate/client';
+import {setTimeout as sleep} from 'node:timers/promises';
+import {InvalidRequestError, UnauthenticatedError} from '@fencegate/client';
 import {first, problem, stream, withFront} from './support/front.js';
-import {clientOf, eventually, newResource, urls} from './support/stack.js';
+import {clientOf, collectGarbage, eventually, newResource, urls} from './support/stack.js';
 
 const client = clientOf();
 
@@ -73,6 +74,37 @@ test('follow_over_broken_connections_then_each_item_once', async () => {
     assert.ok(Number(front.requests[1].headers['last-event-id']) > 0);
     stop.abort(new Error('enough'));
     await assert.rejects(following, /enough/);
+  });
+});
+
+test('follow_unavailable_longer_than_retry_then_goes_on', async () => {
+  const resource = newResource();
+  const tokens = await makeEvents(resource);
+  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'}).end('<h1>Bad gateway</h1>');
+  const faults = [bad, problem(503, 'storage-unavailable'), problem(429, 'too-many-requests', {'retry-after': '2'}), problem(500, 'internal-error')];
+  await withFront(urls[0], asked => faults[asked.number - 1] ?? stream(urls[0], () => undefined), async front => {
+    for await (const item of clientOf({url: front.url, retryMs: 0}).follow({resource, event: 'lease_granted'}, {afterId: 0})) {
+      assert.equal(item.fencing_token, tokens.shift());
+      if (!tokens.length) break;
+    }
+    const [, , limited, next] = front.requests;
+    assert.ok(next.at - limited.at >= 2000, `a pause of ${next.at - limited.at} ms after Retry-After: 2`);
+  });
+  await withFront(urls[0], first(bad, problem(401, 'unauthenticated')), async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 0}).follow().next(), UnauthenticatedError);
+  });
+});
+
+test('follow_aborted_after_garbage_collection_then_ends', async () => {
+  let opened = 0;
+  await withFront(urls[0], () => stream(urls[0], () => { opened += 1; }), async front => {
+    const stop = new AbortController();
+    const following = clientOf({url: front.url}).follow({resource: newResource()}, {signal: stop.signal}).next();
+    await eventually(() => opened === 1, 'the stream is open');
+    await sleep(200); // until the client reads it
+    collectGarbage();
+    stop.abort(new Error('enough'));
+    await assert.rejects(Promise.race([following, sleep(5000)]), /enough/);
   });
 });
 

@@ -11,6 +11,7 @@ after(bothReady);
 
 const client = clientOf();
 const leasesOn = async resource => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.items;
+const renewals = asked => asked.path.endsWith('/renew');
 const renewalsOf = async resource => (await leasesOn(resource))[0]?.renewals ?? 0;
 
 test('with_lease_runs_longer_than_ttl_then_renewed_and_released', async () => {
@@ -57,6 +58,23 @@ test('acquire_waits_longer_than_one_request_may', async () => {
     const requests = front.requests.filter(asked => asked.path === '/v1/leases');
     assert.deepEqual(requests.map(asked => asked.json.wait_ms).slice(0, 3), [0, 100, 100]);
     assert.equal(new Set(requests.map(asked => asked.headers['idempotency-key'])).size, 1, 'one key, which keeps the place in the queue');
+  });
+});
+
+test('acquire_wait_refused_by_next_gateway_then_its_limit', async () => {
+  const resource = newResource();
+  const held = await client.acquire(resource);
+  const limits = asked => {
+    if (asked.json?.wait_ms > 100) return problem(400, 'invalid-request', {}, {errors: [{pointer: '/wait_ms', detail: 'has to be an integer from 0 to 100'}]});
+    return changeAnswer((body, status) => ({status, body: status === 423 ? {...body, max_wait_ms: asked.number === 1 ? 5000 : 100} : body}));
+  };
+  await withFront(urls[0], limits, async front => {
+    const waiting = clientOf({url: front.url}).acquire(resource, {waitMs: 10_000});
+    await eventually(() => front.requests.length >= 4, 'it waits as long as it may');
+    await held.release();
+    await (await waiting).release();
+    const [asked, tooLong, ...rest] = front.requests.filter(each => each.path === '/v1/leases').map(each => each.json.wait_ms);
+    assert.deepEqual([asked, tooLong, ...rest.slice(0, 2)], [0, 5000, 0, 100]);
   });
 });
 
@@ -118,6 +136,74 @@ test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
   await assert.rejects(working, LeaseLostError);
 });
 
+test('with_lease_revoked_after_last_renewal_then_rejects', async () => {
+  for (const seal of [false, true]) {
+    const resource = newResource();
+    let held;
+    const working = client.withLease(resource, {seal}, async lease => {
+      held = lease;
+      await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
+      lease.throwIfLost(); // no answer has reported it
+      return 'a result that must not count';
+    });
+    await assert.rejects(working, fault => fault instanceof LeaseLostError && fault.problem.request_id !== '' && fault === held.signal.reason);
+  }
+});
+
+test('with_lease_release_answer_lost_then_result', async () => {
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined, async front => {
+    assert.equal(await clientOf({url: front.url}).withLease(newResource(), {}, () => 'a result'), 'a result');
+    assert.deepEqual(front.requests.map(asked => asked.method), ['POST', 'DELETE', 'DELETE']);
+  });
+});
+
+test('lease_released_then_check_of_code_left_running_throws', async () => {
+  let left;
+  await client.withLease(newResource(), {}, lease => { left = lease; });
+  assert.equal(left.remainingMs(), 0);
+  assert.throws(() => left.throwIfLost(), fault => fault instanceof LeaseLostError && /released/.test(fault.message));
+});
+
+test('lease_released_by_work_then_result_unless_not_sealed', async () => {
+  for (const seal of [false, true]) assert.equal(await client.withLease(newResource(), {seal}, ({release}) => release({seal}).then(() => 'a result')), 'a result');
+  await assert.rejects(client.withLease(newResource(), {seal: true}, ({release}) => release()), fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
+});
+
+test('lease_write_refused_by_newer_token_then_lost', async () => {
+  const order = newOrder();
+  const older = await client.acquire(`orders/${order}`);
+  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
+  const newer = await client.acquire(`orders/${order}`, {fenceOnGrant: true});
+  await assert.rejects(older.write([insertOrder(order)]), StaleFencingTokenError);
+  assert.ok(older.signal.reason instanceof LeaseLostError && older.signal.reason.cause instanceof StaleFencingTokenError);
+  assert.throws(() => older.throwIfLost(), fault => fault === older.signal.reason);
+  await newer.release();
+});
+
+test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {
+  const proxy = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html', 'retry-after': '60'}).end('<h1>Too many requests</h1>');
+  for (const refusal of [problem(429, 'too-many-requests', {'retry-after': '60'}), proxy]) {
+    let refusals = 1;
+    await withFront(urls[0], asked => (renewals(asked) && refusals-- > 0 ? refusal : undefined), async front => {
+      const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
+      await eventually(() => front.requests.filter(renewals).length >= 3, 'it is renewed again');
+      assert.equal(lease.signal.aborted, false);
+      const [refused, last] = front.requests.filter(renewals);
+      assert.ok(last.at - refused.at > 500, `an attempt after ${last.at - refused.at} ms`);
+      await lease.release();
+    });
+  }
+});
+
+test('lease_renewals_always_refused_then_few_attempts', async () => {
+  await withFront(urls[0], asked => (renewals(asked) ? problem(429, 'too-many-requests', {'retry-after': '60'}) : undefined), async front => {
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
+    const reason = await aborted(lease.signal);
+    assert.equal(reason.cause.status, 429);
+    assert.equal(front.requests.filter(renewals).length, 2);
+  });
+});
+
 test('lease_answer_late_then_validity_counts_from_sending', async () => {
   await withFront(urls[0], first(delayAnswer(700)), async front => {
     const began = performance.now();
@@ -173,6 +259,17 @@ test('lease_program_blocked_then_remaining_time_tells', async () => {
   assert.equal(lease.remainingMs(), 0);
   assert.throws(() => lease.throwIfLost(), LeaseLostError);
   assert.equal(lease.signal.aborted, true);
+});
+
+test('with_lease_program_blocked_beyond_validity_then_rejects', async () => {
+  const done = async (asked, ask, response) => response.writeHead(204).end();
+  await withFront(urls[0], asked => (asked.method === 'DELETE' ? done : undefined), async front => {
+    const working = clientOf({url: front.url}).withLease(newResource(), {ttlMs: 1000}, () => {
+      for (const until = performance.now() + 1100; performance.now() < until;); // no timer runs meanwhile
+      return 'a result that must not count';
+    });
+    await assert.rejects(working, LeaseLostError);
+  });
 });
 
 test('release_with_seal_then_own_token_refused', async () => {

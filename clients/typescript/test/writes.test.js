@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {randomUUID} from 'node:crypto';
 import {after, before, test} from 'node:test';
 import pg from 'pg';
-import {ConnectionError, ConstraintViolationError, ExpectationFailedError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+import {ConnectionError, ConstraintViolationError, ExpectationFailedError, LeaseLostError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
 import {changeAnswer, loseAnswer, problem, withFront} from './support/front.js';
 import {bothReady, clientOf, eventually, insertOrder, keys, newOrder, newResource, readStack, urls} from './support/stack.js';
 
@@ -20,6 +20,7 @@ before(async () => { database = await connect(); });
 after(() => database.end());
 
 const countOf = async order => Number((await database.query('select count(*) from orders where id = $1', [order])).rows[0].count);
+const waitersOf = async (resource, url) => (await clientOf({url}).http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters;
 const writesTo = front => front.requests.filter(asked => asked.path === '/v1/writes');
 const onWrite = (...faults) => {
   let number = 0;
@@ -52,7 +53,7 @@ test('write_of_older_holder_then_stale_token', async () => {
     fault => fault instanceof StaleFencingTokenError && fault.problem.fencing_token === older.fencingToken && fault.problem.last_fencing_token === newer.fencingToken);
   assert.equal(await countOf(order), 0);
   await newer.release();
-  await older.release();
+  await assert.rejects(older.release(), LeaseLostError);
 });
 
 test('one_shot_write_answer_lost_then_applied_once', async () => {
@@ -75,6 +76,93 @@ test('one_shot_write_of_held_resource_waits_or_refused', async () => {
   const writing = client.oneShotWrite(resources, [insertOrder(order)], {waitMs: 10_000});
   await held.release();
   assert.equal((await writing).applied, true);
+  assert.equal(await countOf(order), 1);
+});
+
+const withLimit = max => changeAnswer((body, status) => ({status, body: status === 423 ? {...body, max_wait_ms: max} : body}));
+
+test('one_shot_write_of_held_resource_waits_in_the_queue', async () => {
+  for (const [max, longest, requests] of [[undefined, 10_000, 2], [100, 100, 4]]) {
+    const order = newOrder();
+    const held = await client.acquire(`orders/${order}`);
+    await withFront(urls[0], max === undefined ? undefined : onWrite(...Array(50).fill(withLimit(max))), async front => {
+      const writing = clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {waitMs: 10_000});
+      await eventually(async () => await waitersOf(`orders/${order}`, urls[0]) === 1, 'it waits in the queue of the gateway');
+      await eventually(() => writesTo(front).length >= requests, 'as many requests wait, one after another');
+      await held.release();
+      assert.equal((await writing).applied, true);
+      const [first, ...waits] = writesTo(front).map(asked => asked.json.lease.wait_ms);
+      assert.equal(first, 0);
+      assert.ok(waits.every(wait => wait <= longest && wait > longest - 1000), `waits ${waits}`);
+    });
+    assert.equal(await countOf(order), 1);
+  }
+});
+
+test('one_shot_write_whose_wait_is_refused_then_asks_again', async () => {
+  const order = newOrder();
+  const held = await client.acquire(`orders/${order}`);
+  const refused = problem(400, 'invalid-request', {}, {errors: [{pointer: '/lease/wait_ms', detail: 'has to be an integer from 0 to 0'}]});
+  await withFront(urls[0], onWrite(withLimit(10_000), refused, ...Array(50).fill(withLimit(0))), async front => {
+    const writing = clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {waitMs: 10_000});
+    await eventually(() => writesTo(front).length >= 4, 'it asks again');
+    await held.release();
+    assert.equal((await writing).applied, true);
+    const [first, second, ...rest] = writesTo(front).map(asked => asked.json.lease.wait_ms);
+    assert.deepEqual([first, second > 9000, new Set(rest)], [0, true, new Set([0])]);
+  });
+  assert.equal(await countOf(order), 1);
+});
+
+/** The gateway is killed once it has the lease: the caller gets no answer, and nobody releases the lease. */
+const leaveLease = (resource, ttl, answer = async (asked, ask, response) => response.destroy()) => async (asked, ask, response) => {
+  await client.http.POST('/v1/leases', {body: {resource, ttl_ms: ttl}});
+  await answer(asked, ask, response);
+};
+
+test('one_shot_write_lease_of_lost_attempt_then_waits_for_its_end', async () => {
+  for (const answer of [undefined, unknown(randomUUID())]) {
+    const order = newOrder();
+    await withFront(urls[0], onWrite(leaveLease(`orders/${order}`, 2000, answer)), async front => {
+      const done = await clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)]);
+      assert.equal(done.applied, true);
+      assert.equal(new Set(writesTo(front).map(asked => asked.headers['idempotency-key'])).size, 1);
+    });
+    assert.equal(await countOf(order), 1);
+  }
+});
+
+test('one_shot_write_lease_of_lost_attempt_too_long_then_unknown', async () => {
+  const writeId = randomUUID();
+  for (const answer of [undefined, unknown(writeId)]) {
+    const resource = newResource();
+    const began = performance.now();
+    await withFront(urls[0], onWrite(leaveLease(resource, 20_000, answer)), async front => {
+      await assert.rejects(clientOf({url: front.url, retryMs: 1000}).oneShotWrite(resource, [insertOrder(1)]),
+        fault => fault instanceof OutcomeUnknownError && fault.cause instanceof ResourceLockedError && fault.writeId === (answer && writeId));
+    });
+    const after = performance.now() - began;
+    assert.ok(after > 900 && after < 5000, `unknown after ${after} ms`);
+  }
+});
+
+test('one_shot_write_gateway_killed_then_applied_once', async () => {
+  const order = newOrder();
+  const other = await connect();
+  try {
+    await other.query('begin; lock table orders in share mode');
+    const writing = client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 3000});
+    writing.catch(() => undefined); // until it is awaited below
+    const blocked = "select count(*) from pg_locks where relation = 'orders'::regclass and not granted";
+    await eventually(async () => Number((await database.query(blocked)).rows[0].count) > 0, 'PostgreSQL executes the write');
+    process.kill(readStack().gateways[0].pid, 'SIGKILL');
+    await Promise.race([writing, eventually(async () => await waitersOf(`orders/${order}`, urls[1]) === 1, 'it waits for the end of its lease')]);
+    await other.query('rollback');
+    assert.equal((await writing).applied, true);
+  } finally {
+    await other.end();
+    await bothReady();
+  }
   assert.equal(await countOf(order), 1);
 });
 

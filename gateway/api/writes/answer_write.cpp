@@ -51,8 +51,10 @@ class service_ports final : public write_ports {
         const auto admitted = admit_acquisition(services_, caller_, request);
         if (!admitted) co_return admitted.error();
         auto granted = co_await services_.locks.acquire(std::move(request));
-        if (!granted) co_return to_failure(granted.error());
-        co_return std::move(*granted);
+        if (granted) co_return std::move(*granted);
+        failure why = to_failure(granted.error());
+        if (why.code == errc::resource_locked) why.facts["max_wait_ms"] = services_.settings.locks.max_wait.count();
+        co_return why;
     }
     awaitable<result<void>> require_live(lockcore::lease_claims claims) override {
         const auto seen = co_await services_.locks.inspect(std::move(claims));

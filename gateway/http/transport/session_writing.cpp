@@ -132,7 +132,7 @@ asio::awaitable<bool> session::stream(response answer) {
     co_await asio::this_coro::throw_if_cancelled(false);
     group_->begin_waiting(*this);
     if (group_->closing() || credential_withdrawn_) cancel_handler_.emit(asio::cancellation_type::terminal);
-    // Requests that were sent behind this one stay in memory until it ends; without room for them the connection closes.
+    // Requests that were sent behind this one stay in memory until it ends; if they do not fit, the connection closes.
     reserved_memory pipelined(group_->memory().bodies, principal_);
     const bool serves_pipelined = pipelined.try_grow(buffer_.capacity());
     if (!serves_pipelined) buffer_ = {};

@@ -3,6 +3,8 @@
 import {randomUUID} from 'node:crypto';
 import {readFileSync} from 'node:fs';
 import {setTimeout as sleep} from 'node:timers/promises';
+import {setFlagsFromString} from 'node:v8';
+import {runInNewContext} from 'node:vm';
 import {Fencegate} from '@fencegate/client';
 
 export const readStack = () => JSON.parse(readFileSync(process.env.FENCEGATE_STACK, 'utf8'));
@@ -36,6 +38,11 @@ export const aborted = signal => new Promise(resolve => {
   if (signal.aborted) return resolve(signal.reason);
   signal.addEventListener('abort', () => resolve(signal.reason), {once: true});
 });
+
+export function collectGarbage() {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+}
 
 /** Suspends the processes of the gateways while work runs, so that their connections stay open without answers. */
 export async function withPaused(numbers, work) {
