@@ -2,6 +2,7 @@
 
 #include <gateway/cli/duration.hpp>
 #include <gateway/cli/fields.hpp>
+#include <gateway/cli/job_control.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
@@ -74,6 +75,8 @@ lease_stream::confirmation read_confirmation(const http_response& response, boot
 }  // namespace
 
 void print_message(const lock_options& options, const std::string& message) {
+    // With `stty tostop` the terminal would stop this process while the command has the terminal.
+    const signal_block block(SIGTTOU);
     runtime::print_error(options.elect ? "elect" : "lock", message);
 }
 

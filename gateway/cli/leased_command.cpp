@@ -1,5 +1,8 @@
 #include <gateway/cli/leased_command.hpp>
 
+#include <gateway/cli/job_control.hpp>
+#include <gateway/cli/lock_signals.hpp>
+
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -14,32 +17,6 @@
 
 namespace fencegate::cli {
 namespace {
-
-/// Opens the controlling terminal, which standard input and output may lack. Returns -1 if there is none.
-int open_terminal() {
-    return open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-}
-
-bool is_in_foreground() {
-    const int terminal = open_terminal();
-    if (terminal < 0) return false;
-    const bool out = tcgetpgrp(terminal) == getpgrp();
-    close(terminal);
-    return out;
-}
-
-/// Gives the terminal to a process group. Blocks SIGTTOU, which would stop a caller in the background.
-void give_terminal(pid_t group) {
-    const int terminal = open_terminal();
-    if (terminal < 0) return;
-    sigset_t blocked, previous_mask;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGTTOU);
-    sigprocmask(SIG_BLOCK, &blocked, &previous_mask);
-    tcsetpgrp(terminal, group);
-    sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
-    close(terminal);
-}
 
 std::set<int> open_files() {
     std::set<int> out;
@@ -73,7 +50,7 @@ leased_command::leased_command(std::function<void(const std::string&)> report)
     : report_(std::move(report)), inherited_files_(open_files()) {}
 
 leased_command::~leased_command() {
-    if (has_terminal_) give_terminal(getpgrp());
+    if (has_terminal_) take_back_terminal();
 }
 
 bool leased_command::owns_terminal() const {
@@ -119,6 +96,7 @@ void leased_command::start(const std::vector<std::string>& argv,
 
 void leased_command::signal_group(int number) const {
     if (kill(-process_, number) == 0 || errno != EPERM) return;
+    if (!ends_by_default(number) && number != SIGTSTP) return;  // such as SIGWINCH, on each resize of the window
     report_("signal " + std::to_string(number) + " to the command was refused (" + std::strerror(EPERM) +
             "): its processes belong to another user and may still run");
 }
@@ -148,26 +126,37 @@ std::optional<int> leased_command::check_status() {
         watchdog_.handle_child_exit(child);
         if (!is_program) continue;
         running_ = false;
-        if (std::exchange(has_terminal_, false)) give_terminal(getpgrp());
+        if (has_terminal_) take_back_terminal();
         ended = status;
     }
 }
 
 void leased_command::handle_stop(int number) {
-    const bool waits_for_terminal = number == SIGTTIN || number == SIGTTOU;
-    if (waits_for_terminal && !suspending_ && is_in_foreground()) {
+    if ((number == SIGTTIN || number == SIGTTOU) && !suspending_) {
+        has_terminal_ = lent_ = is_in_foreground();  // another group may have taken the terminal from the program
+        // A program in the background waits until the shell, or another command of the group, returns the terminal.
+        if (!has_terminal_) return stop_in_background();
         give_terminal(process_);
-        has_terminal_ = true;
-        return send_signal(SIGCONT);
-    }
-    if (std::exchange(has_terminal_, false)) {
+        send_signal(SIGCONT);
+    } else if (std::exchange(has_terminal_, false)) {
         give_terminal(getpgrp());
         // As Ctrl-Z does: the shell waits until all processes of the job, such as a pipeline, have stopped.
         kill(0, SIGSTOP);
-    } else if (suspending_ || waits_for_terminal) {
-        // A program in the background waits until the shell puts this job into the foreground.
+    } else if (suspending_) {
         raise(SIGSTOP);
     }
+}
+
+void leased_command::take_back_terminal() {
+    has_terminal_ = lent_ = false;
+    give_terminal(getpgrp());
+    // Processes of the group that used the terminal meanwhile were stopped, and the shell does not continue them.
+    kill(0, SIGCONT);
+}
+
+void leased_command::handle_terminal_request() {
+    if (running_ && lent_ && foreground_group() == process_) return take_back_terminal();
+    stop_in_background();
 }
 
 void leased_command::suspend() {

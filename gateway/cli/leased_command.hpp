@@ -15,7 +15,7 @@ namespace fencegate::cli {
 
 /// Runs a program in a process group of its own, with the standard input, output and error of this process. The program
 /// is killed when this process dies. If this process is in the foreground of a terminal, the program gets the terminal,
-/// as from a shell: at its start, or in a pipeline or with redirected input or output when it first uses the terminal.
+/// as from a shell: at its start, or in a pipeline or with redirected input or output when it uses the terminal.
 class leased_command {
   public:
     /// To be called before any connection is opened. `report` is called with a text for the user when the system
@@ -56,11 +56,16 @@ class leased_command {
     /// Handles a SIGCHLD; to be called on each. Gives the terminal to a program that was stopped because it used the
     /// terminal, if this process is in the foreground. If the terminal or suspend() stopped the program otherwise,
     /// stops this process too, and its process group if the program had the terminal, as a shell expects of a job; the
-    /// caller calls resume() on SIGCONT. Also takes the status of the processes that terminate() made children of this
-    /// one.
+    /// caller calls resume() on SIGCONT. At the end of a program that had the terminal, takes it back and continues the
+    /// process group. Also takes the status of the processes that terminate() made children of this one.
     ///
     /// Out: the wait status of waitpid(2) once the program has ended, else empty.
     std::optional<int> check_status();
+
+    /// Handles a SIGTTIN or SIGTTOU: another process of the own process group, such as the pager of a pipeline, has used
+    /// the terminal, and the system has signalled the group. Takes back a terminal that the program got when it used
+    /// it, and continues the group; the program gets it again by its next use. Otherwise stops this process.
+    void handle_terminal_request();
 
     /// Returns whether the program has ended and other processes of its process group still run, also as another user.
     bool has_remaining_processes() const;
@@ -73,6 +78,7 @@ class leased_command {
     bool owns_terminal() const;
     void signal_group(int number) const;
     void handle_stop(int number);
+    void take_back_terminal();
 
     std::function<void(const std::string&)> report_;
     orphan_watchdog watchdog_;
@@ -80,6 +86,7 @@ class leased_command {
     pid_t process_ = -1;
     bool running_ = false;
     bool has_terminal_ = false;
+    bool lent_ = false;              ///< The program has the terminal because it used it.
     bool suspending_ = false;        ///< After suspend(), until resume().
     bool sigpipe_replaced_ = false;  ///< The program needs the default action for SIGPIPE, which this process ignores.
 };

@@ -82,18 +82,10 @@ class lock_run {
         done
     };
 
-    /// Handles the signals, except those that this process was started to ignore (nohup): the command ignores those
-    /// too.
     void watch_signals() {
-        auto numbers = forwarded_signals();
-        numbers.insert(numbers.end(), {SIGCHLD, SIGCONT, SIGTSTP});
-        for (const int number : numbers) {
-            struct sigaction current {};
-            sigaction(number, nullptr, &current);
-            if (current.sa_handler == SIG_IGN && number != SIGCHLD) continue;
+        handled_signals_ = handled_signals(has_command());
+        for (const int number : handled_signals_)
             signals_.add(number);
-            handled_signals_.push_back(number);
-        }
         await_signal();
     }
 
@@ -115,6 +107,8 @@ class lock_run {
         } else if (number == SIGTSTP) {
             if (has_started && has_command()) return command_.suspend();
             raise(SIGSTOP);
+        } else if (number == SIGTTIN || number == SIGTTOU) {
+            command_.handle_terminal_request();
         } else if (has_started && has_command()) {
             // SIGHUP asks many programs to read their configuration again.
             if (is_end_request(number) && (number != SIGHUP || phase_ == phase::ending)) interrupted_ = true;
@@ -354,10 +348,8 @@ class lock_run {
         if (!has_command()) return code == exit_lease_lost ? finish(code) : release_lease();
         phase_ = phase::ending;
         command_.terminate();
-        kill_timer_.expires_after(grace);
-        kill_timer_.async_wait([this](const error_code& ec) {
-            if (!ec) command_.send_signal(SIGKILL);
-        });
+        kill_time_ = boot_clock::now() + grace;
+        kill_timer_.arm(kill_time_, [this] { command_.send_signal(SIGKILL); });
     }
 
     void handle_command_exit(int status) {
@@ -370,7 +362,7 @@ class lock_run {
 
     /// Waits until the processes that the command started have exited; kills them at the end of the command's own time.
     void await_remaining_processes() {
-        if (command_.has_remaining_processes() && kill_timer_.expiry() > std::chrono::steady_clock::now()) {
+        if (command_.has_remaining_processes() && kill_time_ > boot_clock::now()) {
             exit_poll_timer_.expires_after(exit_poll_interval);
             exit_poll_timer_.async_wait([this](const error_code& ec) {
                 if (!ec) await_remaining_processes();
@@ -414,15 +406,16 @@ class lock_run {
     asio::io_context io_{1};
     lease_stream stream_;
     asio::signal_set signals_;
-    boot_timer lease_timer_, hold_timer_;
-    asio::steady_timer kill_timer_, exit_poll_timer_;
+    boot_timer lease_timer_, hold_timer_, kill_timer_;
+    asio::steady_timer exit_poll_timer_;
     std::vector<int> handled_signals_;
     std::string lease_id_;
     std::string hold_id_;  ///< The lease_id of the hold of --at-least; empty: none.
     boot_clock::time_point kept_until_{};
     boot_clock::time_point valid_until_;  ///< The lease is certainly valid until then.
     boot_clock::time_point hold_end_ = boot_clock::time_point::max();
-    bool keeping_ = false;  ///< The hold of --at-least is being requested.
+    boot_clock::time_point kill_time_;  ///< When the command that is being ended gets SIGKILL.
+    bool keeping_ = false;              ///< The hold of --at-least is being requested.
     bool confirming_ = false, confirm_again_ = false, lost_ = false, interrupted_ = false;
     phase phase_ = phase::acquiring;
     int code_ = exit_failed;

@@ -18,6 +18,18 @@ std::vector<int> forwarded_signals() {
     return out;
 }
 
+std::vector<int> handled_signals(bool has_command) {
+    auto out = forwarded_signals();
+    out.insert(out.end(), {SIGCHLD, SIGCONT, SIGTSTP});
+    if (has_command) out.insert(out.end(), {SIGTTIN, SIGTTOU});
+    std::erase_if(out, [](int number) {
+        struct sigaction current {};
+        sigaction(number, nullptr, &current);
+        return current.sa_handler == SIG_IGN && number != SIGCHLD;
+    });
+    return out;
+}
+
 bool ends_by_default(int signal) {
     return signal != SIGURG && signal != SIGWINCH && signal != SIGCONT && signal != SIGCHLD;
 }

@@ -182,6 +182,9 @@ namespace fencegate::cli {
 std::vector<int> forwarded_signals() {
     return {};
 }
+std::vector<int> handled_signals(bool) {
+    return {};
+}
 bool ends_by_default(int) {
     return false;
 }
@@ -194,6 +197,7 @@ bool is_end_request(int) {
 orphan_watchdog::orphan_watchdog() = default;
 orphan_watchdog::~orphan_watchdog() = default;
 void orphan_watchdog::guard(pid_t) {}
+void orphan_watchdog::handle_child_exit(pid_t) {}
 
 // In place of the product's exchange and its transfer, which uses libcurl.
 

@@ -87,6 +87,7 @@ public final class ShedLockTest {
         Rig.revoke("jobs/" + name);
         Rig.eventually("the loss is noticed", () -> !lease.isValid());
         assertEquals(Optional.empty(), lock.extend(Duration.ofSeconds(1), Duration.ZERO));
+        assertEquals("the thread no longer has it", Optional.empty(), FencegateLockProvider.currentLease());
     }
 
     @Test

@@ -133,8 +133,13 @@ public final class FencegateLockProvider implements LockProvider {
         @Override
         public synchronized Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
             use();
+            if (!lease.isValid()) { // unlock() can no longer be called
+                taken.unlocked = true;
+                current();
+                return Optional.empty();
+            }
             Instant now = Instant.now();
-            return lease.isValid() ? Optional.of(new Held(taken, now.plus(lockAtMostFor), now.plus(lockAtLeastFor))) : Optional.empty();
+            return Optional.of(new Held(taken, now.plus(lockAtMostFor), now.plus(lockAtLeastFor)));
         }
 
         private void use() {
