@@ -198,6 +198,7 @@ def test_upgrade_leaves_a_stopped_gateway_stopped(root: Root, ports: dict[str, i
     root.install(next_package)
     assert root.property(UNITS[0], "ActiveState") == "inactive"
     assert root.property(UNITS[1], "ActiveState") == "active"
+    root.run("chmod", "0640", CONFIGURATION)  # the test before has set a mode with which no gateway starts
     root.run("systemctl", "start", UNITS[0])
 
 
