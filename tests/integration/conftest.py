@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.api import Api  # noqa: E402
+from support.cli import Cli  # noqa: E402
 from support.cluster import Cluster, Gateway  # noqa: E402
 from support.cluster import running as running_cluster  # noqa: E402
 from support.polling import eventually  # noqa: E402
@@ -135,3 +136,15 @@ def sample(stack: Stack, api: Api, samples_table: None, unique_name: Callable[[s
     api.must_write(lease, made.insert())
     api.must_release(lease)
     return made
+
+
+@pytest.fixture
+def cli(guarded_pair: Stack, api_a: Api) -> Cli:
+    """The commands, with a key that may do everything."""
+    return Cli(api_a.url, guarded_pair.key("admin"))
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """A file that a command makes, to show that it has run."""
+    return tmp_path / "mark"

@@ -25,11 +25,6 @@ from support.tcp_gate import open_gates
 GREEN = "\x1b[32m"
 
 
-@pytest.fixture
-def cli(guarded_pair: Stack, api_a: Api) -> Cli:
-    return Cli(api_a.url, guarded_pair.key("admin"))
-
-
 def lines(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 

@@ -21,16 +21,6 @@ from support.stack import Stack
 NOT_GRANTED, NOT_ALLOWED, USAGE = 75, 77, 64
 
 
-@pytest.fixture
-def cli(guarded_pair: Stack, api_a: Api) -> Cli:
-    return Cli(api_a.url, guarded_pair.key("admin"))
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> Path:
-    return tmp_path / "mark"
-
-
 def lease_of(api: Api, resource: str) -> dict | None:
     items = api.get("/v1/leases", resource_prefix=resource).json()["items"]
     return next((item for item in items if item["resource"] == resource), None)

@@ -6,7 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 from support import processes
 from support.api import Api
 from support.cli import Cli, first_line
@@ -14,11 +13,6 @@ from support.cluster import Gateway
 from support.polling import eventually, remains
 from support.stack import Stack
 from support.tcp_gate import open_gates
-
-
-@pytest.fixture
-def cli(guarded_pair: Stack, api_a: Api) -> Cli:
-    return Cli(api_a.url, guarded_pair.key("admin"))
 
 
 def leader_command(file: Path) -> list[str]:

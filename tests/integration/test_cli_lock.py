@@ -24,16 +24,6 @@ from support.stack import Stack, lease_keys
 LOST, NOT_GRANTED, UNAVAILABLE, NOT_ALLOWED, USAGE = 65, 75, 69, 77, 64
 
 
-@pytest.fixture
-def cli(guarded_pair: Stack, api_a: Api) -> Cli:
-    return Cli(api_a.url, guarded_pair.key("admin"))
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> Path:
-    return tmp_path / "mark"
-
-
 def is_held(api: Api, resource: str) -> bool:
     return bool(api.get("/v1/leases", resource_prefix=resource).json()["items"])
 

@@ -12,19 +12,8 @@ from support import processes
 from support.api import Api
 from support.cli import Cli, environment, first_line
 from support.polling import eventually, pause, remains
-from support.stack import Stack
 
 LOST = 65
-
-
-@pytest.fixture
-def cli(guarded_pair: Stack, api_a: Api) -> Cli:
-    return Cli(api_a.url, guarded_pair.key("admin"))
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> Path:
-    return tmp_path / "mark"
 
 
 def revoke(api: Api, resource: str) -> None:

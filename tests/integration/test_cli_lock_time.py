@@ -24,16 +24,6 @@ LOST, NOT_GRANTED, USAGE, HELD_TOO_LONG = 65, 75, 64, 124
 
 
 @pytest.fixture
-def cli(guarded_pair: Stack, api_a: Api) -> Cli:
-    return Cli(api_a.url, guarded_pair.key("admin"))
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> Path:
-    return tmp_path / "mark"
-
-
-@pytest.fixture
 def gate(api_a: Api) -> Iterator[Gate]:
     """A gate between the program and the gateway."""
     with open_gates([api_a.port]) as gates:

@@ -1,5 +1,6 @@
 // The connection to a node whose host name has several addresses, or a slow lookup. getaddrinfo() of this program answers
 // the name nodes.test itself.
+#include <lockcore/probe.hpp>
 #include <redis/connection.hpp>
 
 #include <gtest/gtest.h>
@@ -190,6 +191,21 @@ TEST_F(lockcore_connection, name_is_resolved_anew_after_an_address_has_answered)
     ASSERT_TRUE(run_until(1s, [this] { return !lost_.empty(); }));
     EXPECT_TRUE(attempt(1s));
     EXPECT_EQ(lookups, 2);
+}
+
+TEST_F(lockcore_connection, probe_reaches_address_behind_one_that_swallows_packets) {
+    const silent_address silent(io_, "127.0.0.2", server_.port());
+    run_until(50ms, [] { return false; });
+    found_addresses = {"127.0.0.2", "127.0.0.1"};
+    lockcore::config settings;
+    settings.nodes = {address_};
+    settings.node_dead_after = 200ms;
+    io_.restart();
+    std::jthread server([this] { io_.run(); });
+    const auto reports = lockcore::probe_nodes(settings);
+    io_.stop();
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_EQ(reports[0].detail.find("can't be reached"), std::string::npos) << reports[0].detail;
 }
 
 TEST_F(lockcore_connection, name_without_addresses_is_lost_with_the_reason) {

@@ -61,7 +61,7 @@ void catalog_listener::listen() {
         expect_soon();
         catalogs_.reload(session);
         slot_.expect_nothing();
-        next_reload = std::chrono::steady_clock::now() + catalog_reload_pause;
+        next_reload = std::chrono::steady_clock::now() + catalog_store::read_pause;
         const auto until = std::chrono::steady_clock::now() + catalog_recheck;
         for (auto left = catalog_recheck; left.count() > 0 && !ending_;
              left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())) {

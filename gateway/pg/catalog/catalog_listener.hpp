@@ -12,13 +12,11 @@ namespace fencegate::pg {
 /// How long a change without a notification (alter table, create or replace function) may stay unnoticed. Unknown names
 /// are looked up sooner, see catalog_store::refresh.
 inline constexpr std::chrono::milliseconds catalog_recheck{2'000};
-/// The pause after a reading of the catalog: anyone who can connect can send notifications without end.
-inline constexpr std::chrono::milliseconds catalog_reload_pause{100};
 
 /// Keeps the catalog up to date: a thread with a connection that listens to `fencing_catalog`.
 ///
 /// expose_table, expose_function and hide send a notification when their transaction commits. The catalog is read then,
-/// at the earliest catalog_reload_pause after the last time. It is also read every catalog_recheck, and after each
+/// at the earliest catalog_store::read_pause after the last time: anyone who can connect can send notifications without end. It is also read every catalog_recheck, and after each
 /// reconnect, because notifications may have been missed.
 class catalog_listener {
   public:
