@@ -124,11 +124,11 @@ public final class RenewalTest {
         assertEquals(1, gateway.count(FakeGateway.RENEWAL));
     }
 
-    @Test
-    public void releasing_write_whose_answer_is_lost_is_no_loss() throws Exception {
+    /** Acquires a lease whose renewal is refused while a write is under way; {@code write} answers the writes, the first one after that. */
+    private Lease leaseLostDuringWrite(FakeGateway.Handler write) throws Exception {
         CountDownLatch written = new CountDownLatch(1);
         CountDownLatch renewed = new CountDownLatch(1);
-        Lease lease = lease((call, before) -> {
+        return lease((call, before) -> {
             if (call.equals(FakeGateway.ACQUISITION)) return FakeGateway.lease(1_500, 1_500);
             if (call.equals(FakeGateway.RENEWAL)) {
                 written.await();
@@ -139,8 +139,15 @@ public final class RenewalTest {
                 written.countDown();
                 renewed.await();
                 Thread.sleep(500); // so that the client has read the answer to its renewal
-                return FakeGateway.NO_ANSWER;
             }
+            return write.answer(call, before);
+        });
+    }
+
+    @Test
+    public void releasing_write_whose_answer_is_lost_is_no_loss() throws Exception {
+        Lease lease = leaseLostDuringWrite((call, before) -> {
+            if (before == 0) return FakeGateway.NO_ANSWER;
             Thread.sleep(1_500); // longer than the validity
             return new FakeGateway.Reply(200, APPLIED, 0);
         });
@@ -152,20 +159,7 @@ public final class RenewalTest {
 
     @Test
     public void releasing_write_that_fails_does_not_hide_loss() throws Exception {
-        CountDownLatch renewed = new CountDownLatch(1);
-        CountDownLatch written = new CountDownLatch(1);
-        Lease lease = lease((call, before) -> {
-            if (call.equals(FakeGateway.ACQUISITION)) return FakeGateway.lease(1_500, 1_500);
-            if (call.equals(FakeGateway.RENEWAL)) {
-                written.await();
-                renewed.countDown();
-                return FakeGateway.problem(410, "lease-lost");
-            }
-            written.countDown();
-            renewed.await();
-            Thread.sleep(500); // so that the client has read the answer to its renewal
-            return FakeGateway.problem(409, "expectation-failed");
-        });
+        Lease lease = leaseLostDuringWrite((call, before) -> FakeGateway.problem(409, "expectation-failed"));
         FencegateException refused = assertThrows(FencegateException.class, () -> gateway.client().write(write(lease)));
         assertEquals(Optional.of(Slug.EXPECTATION_FAILED), refused.slug());
         assertTrue(lost.await(0, TimeUnit.SECONDS));
