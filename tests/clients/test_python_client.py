@@ -418,10 +418,10 @@ def test_unknown_problems_and_foreign_answers_are_errors() -> None:
     unknown = read_problem(Response(418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'))
     assert type(unknown) is errors.ProblemError and (unknown.status, unknown.retry_after, unknown.request_id, str(unknown)) == (418, 7.0, "r", "New.")
     blank = b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "The cell of this request is not available."}'
-    for status, content, temporary in ((502, b"<html>", True), (404, b"<html>", False), (503, blank, True), (421, blank, False), (429, b"<html>", True)):
+    for status, content, temporary in ((502, b"<html>", True), (500, b"<html>", True), (520, b"", True), (404, b"<html>", False), (503, blank, True), (421, blank, False), (429, b"<html>", True)):
         foreign = read_problem(Response(status, {"retry-after": "7"}, content))
         assert isinstance(foreign, errors.UnexpectedAnswer) and (foreign.status, foreign.temporary, foreign.retry_after) == (status, temporary, 7.0)
-        assert foreign.maybe_executed == (status in (502, 503))
+        assert foreign.maybe_executed == (status >= 500)
 
 
 def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:

@@ -11,8 +11,6 @@ const LONGEST_PAUSE = 2000;
 export const TOO_MANY_REQUESTS = 429;
 /** Statuses that are repeated if the answer has Retry-After. 423 is not among them: how long to wait for a lease is the caller's choice. */
 const REPEATED = [409, TOO_MANY_REQUESTS, 503];
-/** Answers of a proxy without a gateway. */
-const PROXY_ERRORS = [502, 503, 504];
 /**
  * Codes in Node.js of a TLS handshake that failed because one side refuses the other's certificate: the "X509 certificate error codes" of its documentation,
  * ERR_TLS_CERT_ALTNAME_INVALID, and the alerts of the server.
@@ -117,10 +115,15 @@ function problemOf(error: unknown, response: Response): ProblemError {
   return new (classes[problem.type.replace('/problems/', '')] ?? ProblemError)(problem, retryAfterMs);
 }
 
+/** Whether a proxy has failed, which does not say whether a gateway has the call. */
+function isErrorOfProxy(fault: ProblemError): boolean {
+  return fault.slug === '' && fault.status >= 500;
+}
+
 /** Whether a request that ended so may have been executed. */
 export function mayBeExecuted(fault: unknown): boolean {
   if (fault instanceof ConnectionError) return fault.maybeExecuted;
-  return fault instanceof ProblemError && (fault.problem.outcome_unknown === true || fault.slug === '' && PROXY_ERRORS.includes(fault.status));
+  return fault instanceof ProblemError && (fault.problem.outcome_unknown === true || isErrorOfProxy(fault));
 }
 
 /** Whether a failure of Node's fetch says that there was no connection on which the request could be sent. */
@@ -152,7 +155,7 @@ function isMisdirected(cause: unknown): boolean {
 function canRepeat(fault: unknown): fault is ConnectionError | ProblemError {
   if (fault instanceof ConnectionError) return true;
   if (!(fault instanceof ProblemError) || fault.problem.outcome_unknown) return false;
-  return fault.slug === '' ? PROXY_ERRORS.includes(fault.status) || fault.status === TOO_MANY_REQUESTS : REPEATED.includes(fault.status) && fault.retryAfterMs !== undefined;
+  return fault.slug === '' ? isErrorOfProxy(fault) || fault.status === TOO_MANY_REQUESTS : REPEATED.includes(fault.status) && fault.retryAfterMs !== undefined;
 }
 
 /** The pause before attempt `number`: at least what Retry-After asks for, and a random part, so that callers that failed together do not repeat together. */

@@ -156,8 +156,9 @@ test('calls_value_that_cannot_be_sent_then_its_error_at_once', async () => {
 
 test('calls_answer_of_a_proxy_then_repeated_and_no_slug', async () => {
   const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'}).end('<h1>Bad gateway</h1>');
+  const failing = async (asked, ask, response) => response.writeHead(500, {'content-type': 'text/html'}).end('<h1>Internal server error</h1>');
   const limited = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html'}).end('<h1>Too many requests</h1>');
-  await withFront(urls[0], first(bad, limited), async front => (await clientOf({url: front.url}).acquire(newResource())).release());
+  await withFront(urls[0], first(bad, failing, limited), async front => (await clientOf({url: front.url}).acquire(newResource())).release());
   await withFront(urls[0], () => bad, async front => {
     await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource()), fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
   });

@@ -244,10 +244,12 @@ test('write_refused_after_lost_answer_then_unknown_unless_conclusive', async () 
 });
 
 test('write_answered_by_a_proxy_then_unknown', async () => {
-  const bad = async (asked, ask, response) => response.writeHead(504, {'content-type': 'text/html'}).end('<h1>Gateway time-out</h1>');
-  await withFront(urls[0], onWrite(...Array(50).fill(bad)), async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]), OutcomeUnknownError);
-  });
+  for (const status of [500, 503, 504, 520]) {
+    const bad = async (asked, ask, response) => response.writeHead(status, {'content-type': 'text/html'}).end('<h1>Error</h1>');
+    await withFront(urls[0], onWrite(...Array(50).fill(bad)), async front => {
+      await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]), OutcomeUnknownError);
+    });
+  }
 });
 
 test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {

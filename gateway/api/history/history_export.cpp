@@ -52,7 +52,7 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
         if (more) state.query.after = position_of(state.page.items.back());
         state.page = {};
         if (!co_await out.send(text)) co_return;
-        text = {};
+        std::string().swap(text);  // An assignment of {} would keep the memory.
         if (!more) co_return;
         if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
             throw std::runtime_error("the export is incomplete: the caller hung up or the gateway stops");

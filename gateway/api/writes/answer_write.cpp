@@ -135,7 +135,8 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
     }
     out.call = std::move(call);
     out.request = std::move(r);
-    out.request.body = {};
+    // What is parsed is not held twice while the write waits. An assignment of {} would keep the memory.
+    std::string().swap(out.request.body);
     out.request.headers = {};
     return out;
 }

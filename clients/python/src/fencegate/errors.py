@@ -26,8 +26,8 @@ class UnexpectedAnswer(FencegateError):
         super().__init__(f"HTTP status {status}: {detail}")
         self.status = status
         self.retry_after = retry_after  # seconds after which a repeat can succeed
-        self.temporary = status in (429, 502, 503, 504)
-        self.maybe_executed = status in (502, 503, 504) or status < 300
+        self.temporary = status == 429 or status >= 500
+        self.maybe_executed = status < 300 or status >= 500  # a proxy's error does not say whether a gateway has the call
 
 
 class OutcomeUnknown(FencegateError):

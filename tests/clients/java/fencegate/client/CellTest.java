@@ -28,6 +28,7 @@ public final class CellTest {
     private static final String REQUEST_FIELDS = ", \"title\": \"t\", \"detail\": \"d\", \"request_id\": \"r\"}";
     private static final String UNKNOWN = "{\"type\": \"/problems/storage-unavailable\", \"outcome_unknown\": true, \"write_id\": \"00000000-0000-4000-8000-000000000000\"" + REQUEST_FIELDS;
     private static final String NO_CELL = "{\"type\": \"about:blank\", \"title\": \"Misdirected Request\", \"status\": 421, \"detail\": \"No cell has what this request names.\"}";
+    private static final String PROXY_FAILED = "{\"type\": \"about:blank\"}";
     private static final String APPLIED = "{\"applied\": true, \"write_id\": \"w\", \"results\": []}";
 
     /** What the server answers to writes, one after another, the last one to all further ones; other calls are answered 421. A status of 0 closes the connection. */
@@ -97,6 +98,17 @@ public final class CellTest {
         assertEquals(Optional.of("k"), unknown.idempotencyKey());
         FencegateException refused = assertThrows(FencegateException.class, () -> client.wasApplied("x"));
         assertEquals(Optional.of(Slug.MISDIRECTED_REQUEST), refused.slug());
+    }
+
+    @Test
+    public void write_answered_with_error_of_a_proxy_is_repeated() throws Exception {
+        assertEquals("w", clientOf(new Reply(500, PROXY_FAILED), new Reply(503, PROXY_FAILED), new Reply(200, APPLIED)).write(write()).writeId());
+    }
+
+    @Test
+    public void write_answered_only_by_a_proxy_is_outcome_unknown() throws Exception {
+        FencegateClient client = clientOf(new Reply(500, PROXY_FAILED), new Reply(503, PROXY_FAILED), new Reply(401, "{\"type\": \"/problems/unauthenticated\"" + REQUEST_FIELDS));
+        assertThrows(OutcomeUnknownException.class, () -> client.write(write()));
     }
 
     @Test

@@ -193,12 +193,12 @@ final class Transport {
         throw new Failed(new Failure(FencegateException.of(problem), isRepeatable(problem), retryAfter.orElse(Duration.ZERO), false));
     }
 
-    /** The answer of something between the client and the gateway. A proxy answers 421 if it does not know the cell of the call. 502 and 504 do not say whether the gateway has the call. */
+    /** The answer of something between the client and the gateway. A proxy answers 421 if it does not know the cell of the call. Its own errors, from 500 on, do not say whether a gateway has the call. */
     private static Failure ofProxy(int status, Optional<Duration> retryAfter) {
         String message = "The answer " + status + " is not from a gateway.";
         FencegateException exception = status == MISDIRECTED ? new FencegateException(Slug.MISDIRECTED_REQUEST, message, null) : new UnavailableException(null, message, null);
-        boolean repeatable = status == 502 || status == 503 || status == 504 || status == 429;
-        return new Failure(exception, repeatable, retryAfter.orElse(Duration.ZERO), status == 502 || status == 504);
+        boolean isServerError = status >= 500;
+        return new Failure(exception, isServerError || status == 429, retryAfter.orElse(Duration.ZERO), isServerError);
     }
 
     private static boolean isRepeatable(Problem problem) {
