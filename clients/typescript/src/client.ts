@@ -5,8 +5,10 @@ import {followHistory, type FollowFilters, type FollowOptions} from './follow.js
 import {LeaseLostError} from './generated/problems.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
 import {Lease} from './lease.js';
-import {now} from './time.js';
+import {now, pause} from './time.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
+
+const LATE_GRANT_PAUSE = 50;
 
 export interface LeaseOptions {
   /** How long the lease lasts without a renewal. The gateway's lease.default_ttl_ms if absent. */
@@ -53,18 +55,25 @@ export class Fencegate {
     return this.#calls.http;
   }
 
-  /** Acquires a lease on a resource, or on several, all of them or none. It is renewed until it is released. */
+  /** Acquires a lease on a resource, or on several, all of them or none. It is renewed until it is released. LeaseLostError if each grant came only after the end of its validity. */
   async acquire(resource: string | readonly string[], options: LeaseOptions = {}): Promise<Lease> {
     const {waitMs = 0, fenceOnGrant, signal} = options;
     const params = {header: {'Idempotency-Key': newKey()}};
     const until = now() + checkWait(waitMs);
-    const {data, sentAt} = await waitForLease(() => until, signal, wait => {
-      const body = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
-      return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, waitMs: wait});
-    });
-    const lease = new Lease(this.#calls, data, sentAt, signal);
-    lease.throwIfLost(); // its answer may have been too late
-    return lease;
+    for (;;) {
+      try {
+        const {data, sentAt} = await waitForLease(() => until, signal, wait => {
+          const body = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
+          return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, waitMs: wait});
+        });
+        const lease = new Lease(this.#calls, data, sentAt, signal);
+        lease.throwIfLost();
+        return lease;
+      } catch (fault) { // a grant that came too late; with the key, a repeat gets the same lease, or a new one
+        if (!(fault instanceof LeaseLostError) || now() >= until + this.#calls.retryMs) throw fault;
+        await pause(LATE_GRANT_PAUSE * (0.5 + Math.random() / 2), signal);
+      }
+    }
   }
 
   /**

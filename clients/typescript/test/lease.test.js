@@ -215,9 +215,18 @@ test('lease_answer_late_then_validity_counts_from_sending', async () => {
   });
 });
 
-test('lease_answer_after_validity_then_lost', async () => {
+test('lease_answer_after_validity_then_acquired_again', async () => {
   await withFront(urls[0], first(delayAnswer(500)), async front => {
-    await assert.rejects(clientOf({url: front.url}).acquire(newResource(), {ttlMs: 300}), LeaseLostError);
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 300});
+    assert.ok(lease.remainingMs() > 0);
+    await lease.release();
+    assert.equal(new Set(front.requests.filter(({path}) => path === '/v1/leases').map(({headers}) => headers['idempotency-key'])).size, 1);
+  });
+});
+
+test('lease_answers_always_after_validity_then_lost', async () => {
+  await withFront(urls[0], () => delayAnswer(500), async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource(), {ttlMs: 300}), LeaseLostError);
   });
 });
 
