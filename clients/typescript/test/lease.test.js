@@ -216,8 +216,8 @@ test('lease_answer_late_then_validity_counts_from_sending', async () => {
 });
 
 test('lease_answer_after_validity_then_acquired_again', async () => {
-  await withFront(urls[0], first(delayAnswer(500)), async front => {
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 300});
+  await withFront(urls[0], first(delayAnswer(1600)), async front => {
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
     assert.ok(lease.remainingMs() > 0);
     await lease.release();
     assert.equal(new Set(front.requests.filter(({path}) => path === '/v1/leases').map(({headers}) => headers['idempotency-key'])).size, 1);

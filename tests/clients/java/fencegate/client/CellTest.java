@@ -57,7 +57,7 @@ public final class CellTest {
             exchange.close();
         });
         server.start();
-        return FencegateClient.builder(URI.create("http://127.0.0.1:" + server.getAddress().getPort())).cell(7).retryFor(Duration.ofMillis(800)).build();
+        return FencegateClient.builder(URI.create("http://127.0.0.1:" + server.getAddress().getPort())).cell(7).retryFor(Duration.ofSeconds(2)).build();
     }
 
     private static Write write() {
