@@ -9,7 +9,7 @@ import {eventually, sleep} from './support/stack.js';
 const rows = page => page.locator('#history tbody tr');
 
 test('history filters are in the URL and survive reload and Back', async () => {
-  const {page, observed, close} = await browser.open(stack);
+  const {page, observed} = await browser.open(stack);
   await rows(page).first().waitFor();
   await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
   await page.locator('#history-resource_prefix').fill('inventory/sku-1');
@@ -28,11 +28,10 @@ test('history filters are in the URL and survive reload and Back', async () => {
   await eventually(async () => await rows(page).count() > 1, 'all events again');
   assert.equal(await page.getByLabel('Event', {exact: true}).inputValue(), '');
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('history is shown although events come faster than it loads', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   await rows(page).first().waitFor();
   await page.route('**/v1/history?**', async route => {
     await sleep(1500);
@@ -51,11 +50,10 @@ test('history is shown although events come faster than it loads', async () => {
     running = false;
     await writer;
   }
-  await close();
 });
 
 test('history times are local in inputs and UTC in the URL', async () => {
-  const {page, close} = await browser.open(stack, {query: '?from=2026-01-01T10:00:00.000Z&order=asc'});
+  const {page} = await browser.open(stack, {query: '?from=2026-01-01T10:00:00.000Z&order=asc'});
   await rows(page).first().waitFor();
   assert.equal(await page.getByLabel('From', {exact: true}).inputValue(), '2026-01-01T11:00');
   assert.equal(await page.getByLabel('Order').inputValue(), 'asc');
@@ -66,14 +64,12 @@ test('history times are local in inputs and UTC in the URL', async () => {
   await page.getByRole('button', {name: 'Clear'}).click();
   await rows(page).first().waitFor();
   assert.equal(new URL(page.url()).search, '');
-  await close();
 });
 
 test('history shows why the gateway refused a filter', async () => {
-  const {page, close} = await browser.open(stack, {query: '?write_id=no-uuid', expected: [/400 \(Bad Request\)/]});
+  const {page} = await browser.open(stack, {query: '?write_id=no-uuid', expected: [/400 \(Bad Request\)/]});
   await page.locator('#history').getByText('write_id has to be a UUID').waitFor();
   assert.ok(await page.getByLabel('Write id').isVisible());
-  await close();
 });
 
 test('history pages are appended without duplicates', async () => {
@@ -81,18 +77,17 @@ test('history pages are appended without duplicates', async () => {
   for (let number = 0; number < 55; ++number) await stack.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`, {ttl_ms: 60_000});
   await stack.release(lease);
   await eventually(async () => (await stack.history({resource: 'pages/many', limit: 1000})).length === 57, 'all events are in the history');
-  const {page, close} = await browser.open(stack, {query: '?resource=pages/many'});
+  const {page} = await browser.open(stack, {query: '?resource=pages/many'});
   await eventually(async () => await rows(page).count() === 50, 'a first page');
   await page.getByRole('button', {name: 'Load more'}).click();
   await eventually(async () => await rows(page).count() === 57, 'the rest');
   const ids = await rows(page).evaluateAll(all => all.map(line => line.dataset.event));
   assert.equal(new Set(ids).size, 57);
   assert.ok(!await page.getByRole('button', {name: 'Load more'}).isVisible());
-  await close();
 });
 
 test('history download contains the filtered events', async () => {
-  const {page, observed, close} = await browser.open(stack, {query: `?resource=${STALE_RESOURCE}&event=write_rejected`});
+  const {page, observed} = await browser.open(stack, {query: `?resource=${STALE_RESOURCE}&event=write_rejected`});
   await rows(page).first().waitFor();
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'CSV'}).click()]);
   assert.equal(download.suggestedFilename(), 'history.csv');
@@ -100,11 +95,10 @@ test('history download contains the filtered events', async () => {
   assert.equal(lines.length, 2);
   assert.match(lines[1], /write_rejected,inventory\/sku-1/);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('history search during Load more shows only its own events', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   await rows(page).first().waitFor();
   const more = page.getByRole('button', {name: 'Load more'});
   await more.waitFor();
@@ -125,11 +119,10 @@ test('history search during Load more shows only its own events', async () => {
   await sleep(300); // an answer to the cancelled request would arrive now
   assert.equal(await rows(page).count(), expected);
   assert.equal(await page.locator('#history button', {hasText: 'Load more'}).isDisabled(), false);
-  await close();
 });
 
 test('history Load more during a search continues the new list', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   await rows(page).first().waitFor();
   let release;
   const held = new Promise(resolve => { release = resolve; });
@@ -144,11 +137,10 @@ test('history Load more during a search continues the new list', async () => {
   release();
   await eventually(async () => await rows(page).count() === 57, 'both pages of the new list');
   assert.ok((await rows(page).allInnerTexts()).every(text => text.includes('pages/many')));
-  await close();
 });
 
 test('history Load more during a search with one page adds nothing', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   await rows(page).first().waitFor();
   const more = page.locator('#history button', {hasText: 'Load more'});
   let release;
@@ -165,11 +157,10 @@ test('history Load more during a search with one page adds nothing', async () =>
   release();
   await eventually(async () => await rows(page).count() === 1 && !await more.isDisabled(), 'the refusal, and the button is enabled again');
   assert.equal(await page.locator('#history').getByText('shown; search again').count(), 0, 'no further page was appended');
-  await close();
 });
 
 test('history Load more after a failed search continues the list shown', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
+  const {page} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
   await rows(page).first().waitFor();
   await page.route(/history\?(?!.*cursor=).*event=write_rejected/, route => route.fulfill({status: 503, contentType: 'application/problem+json', body: '{"title": "Not now"}'}));
   await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
@@ -178,5 +169,4 @@ test('history Load more after a failed search continues the list shown', async (
   const [request] = await Promise.all([page.waitForRequest(/cursor=/), page.getByRole('button', {name: 'Load more'}).click()]);
   assert.equal(new URL(request.url()).searchParams.get('event'), null);
   await eventually(async () => await rows(page).count() > 50, 'the next page of the list that is shown');
-  await close();
 });

@@ -42,12 +42,11 @@ async function makeEvents() {
 await Promise.all([stack.start(), browser.start()]);
 try {
   await makeEvents();
-  const {page, close} = await browser.open(stack, {width: 920, scale: 2, query: `?timeline=${RESOURCE}`});
+  const {page} = await browser.open(stack, {width: 920, scale: 2, query: `?timeline=${RESOURCE}`});
   await page.locator('#timeline .stale-write').click();
   await page.locator('#timeline .inspector', {hasText: 'Stale write refused'}).waitFor();
   mkdirSync(join(ROOT, 'docs/images'), {recursive: true});
   await page.locator('#timeline').screenshot({path: FILE});
-  await close();
 } finally {
   await browser.stop();
   await stack.stop();

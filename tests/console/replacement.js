@@ -14,7 +14,7 @@ test('PostgreSQL replaced is shown with the lost writes of every gateway', async
   const query = text => execFileSync('psql', ['-X', '-q', '-v', 'ON_ERROR_STOP=1', '-c', text, stack.stackFile.postgres.conninfo]);
   await stack.start();
   try {
-    const {page, observed, close} = await browser.open(stack, {width: 390});
+    const {page, observed} = await browser.open(stack, {width: 390});
     const notice = page.locator('#replacement');
     await page.locator('#live', {hasText: 'Live'}).waitFor();
     assert.equal(await notice.isVisible(), false);
@@ -32,7 +32,6 @@ test('PostgreSQL replaced is shown with the lost writes of every gateway', async
     await eventually(async () => await page.locator('#history tbody tr').count() === 2, 'the history shows both events and no others');
     assert.match(page.url(), new RegExp(`event=${EVENT}`));
     assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-    await close();
   } finally {
     await stack.stop();
   }

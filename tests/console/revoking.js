@@ -11,7 +11,7 @@ const focused = page => page.evaluate(() => document.activeElement.getAttribute(
 test('lease revoked with a reason blocks its holder', async () => {
   const resource = 'inventory/sku-2';
   const lease = await stack.acquire(resource, {owner: 'stuck', as: 'orders'});
-  const {page, observed, close} = await browser.open(stack, {width: 390, scheme: 'dark'});
+  const {page, observed} = await browser.open(stack, {width: 390, scheme: 'dark'});
   const button = page.getByRole('button', {name: `Revoke the lease on ${resource}`});
   await button.focus();
   await page.keyboard.press('Enter');
@@ -39,12 +39,11 @@ test('lease revoked with a reason blocks its holder', async () => {
   assert.equal(revoked.principal, 'admin');
   assert.match(JSON.stringify(revoked.detail), /the holder hängt/);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('revoke dialog names the other resources of the lease', async () => {
   const {body: lease} = await stack.call('POST', '/v1/leases', {resources: ['set/a', 'set/b', 'set/c'], ttl_ms: 60_000});
-  const {page, observed, close} = await browser.open(stack);
+  const {page, observed} = await browser.open(stack);
   await page.getByRole('button', {name: 'Revoke the lease on set/b'}).click();
   await page.getByRole('dialog').getByText('set/a, set/c').waitFor();
   await page.getByRole('button', {name: 'Cancel'}).click();
@@ -52,13 +51,12 @@ test('revoke dialog names the other resources of the lease', async () => {
   assert.doesNotMatch(await page.getByRole('dialog').innerText(), /Also revoked/);
   await stack.release(lease);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('revoke dialog keeps the lease of a newer holder', async () => {
   const resource = 'inventory/sku-3';
   const first = await stack.acquire(resource);
-  const {page, close} = await browser.open(stack, {expected: [/409 \(Conflict\)/]});
+  const {page} = await browser.open(stack, {expected: [/409 \(Conflict\)/]});
   await page.getByRole('button', {name: `Revoke the lease on ${resource}`}).click();
   await stack.release(first);
   const second = await stack.acquire(resource);
@@ -67,16 +65,14 @@ test('revoke dialog keeps the lease of a newer holder', async () => {
   await page.getByText('it was not revoked').waitFor();
   assert.equal((await stack.call('GET', `/v1/leases/${encodeURIComponent(second.lease_id)}`)).status, 200);
   await page.getByRole('button', {name: 'Cancel'}).click();
-  await close();
 });
 
 test('revoke dialog names the missing scope', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/403 \(Forbidden\)/]});
+  const {page} = await browser.open(stack, {expected: [/403 \(Forbidden\)/]});
   await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
   await page.evaluate(key => sessionStorage.setItem('fencegate.api_key', key), stack.key('auditor'));
   await page.getByLabel('Reason, for the history').fill('may I?');
   await page.getByRole('button', {name: 'Revoke lease'}).click();
   await page.locator('dialog').getByText("lacks the scope 'operate'").waitFor();
   assert.ok((await stack.call('GET', '/v1/resources/jobs%2Fawaited')).body.lease);
-  await close();
 });

@@ -8,7 +8,7 @@ import {browser, stack, STALE_RESOURCE} from './support/scene.js';
 const unauthorized = [/401 \(Unauthorized\)/];
 
 test('sign-in with a wrong key shows an error, stores nothing', async () => {
-  const {page, observed, close} = await browser.open(stack, {width: 390, key: '', expected: unauthorized});
+  const {page, observed} = await browser.open(stack, {width: 390, key: '', expected: unauthorized});
   await page.getByRole('heading', {name: 'Sign in'}).waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.id), 'api-key');
   assert.ok(!await page.locator('#panels').isVisible());
@@ -26,11 +26,10 @@ test('sign-in with a wrong key shows an error, stores nothing', async () => {
   assert.equal(await horizontalOverflow(page), 0);
   await screenshot(page, 'sign-in-390-light');
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('sign-in stores no key that was not checked', async () => {
-  const {page, close} = await browser.open(stack, {key: '', expected: [...unauthorized, /503 \(Service Unavailable\)/]});
+  const {page} = await browser.open(stack, {key: '', expected: [...unauthorized, /503 \(Service Unavailable\)/]});
   const answerWith = (status, slug, detail) => page.route('**/v1/leases?**', route => route.fulfill({status, contentType: 'application/problem+json',
     body: JSON.stringify({type: `/problems/${slug}`, title: 'Title', status, detail, request_id: 'r-3'})}), {times: 1});
   for (const [status, slug] of [[429, 'too-many-requests'], [503, 'overloaded']]) {
@@ -44,11 +43,10 @@ test('sign-in stores no key that was not checked', async () => {
   await page.getByLabel('API key').fill(stack.key());
   await page.keyboard.press('Enter');
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
-  await close();
 });
 
 test('sign-in stores the key in the tab until signed out', async () => {
-  const {page, observed, close} = await browser.open(stack, {key: '', expected: unauthorized});
+  const {page, observed} = await browser.open(stack, {key: '', expected: unauthorized});
   await page.getByLabel('API key').fill(stack.key());
   await page.keyboard.press('Enter');
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
@@ -61,11 +59,10 @@ test('sign-in stores the key in the tab until signed out', async () => {
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
   assert.ok(!await page.locator('#panels').isVisible());
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('sign-out removes all data of the first key', async () => {
-  const {page, close} = await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STALE_RESOURCE}`});
+  const {page} = await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#history tbody tr').first().waitFor();
   await page.locator('#timeline .lane').first().waitFor();
   await page.getByRole('button', {name: 'Sign out'}).click();
@@ -76,15 +73,13 @@ test('sign-out removes all data of the first key', async () => {
   await page.locator('#history').getByText('This API key may not see this').waitFor();
   await page.locator('#timeline').getByText('This API key may not see this').waitFor();
   assert.doesNotMatch(await page.evaluate(() => document.documentElement.textContent), /client-b/);
-  await close();
 });
 
 test('key without scopes sees why panels are empty', async () => {
-  const {page, observed, close} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
+  const {page, observed} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
   await page.locator('#nodes').getByText('This API key may not see this').waitFor();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.locator('#history tbody tr').first().waitFor();
   assert.equal(await page.getByRole('button', {name: /^Revoke/}).count(), 0);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });

@@ -9,7 +9,7 @@ const UPDATE_MAX = 2000;
 
 test('lease grant and release are shown within two seconds', async () => {
   const resource = 'live/1';
-  const {page, observed, close} = await browser.open(stack, {query: `?timeline=${resource}`});
+  const {page, observed} = await browser.open(stack, {query: `?timeline=${resource}`});
   await page.locator('#live', {hasText: 'Live'}).waitFor();
   await page.getByText(`The history has no events of ${resource}`).waitFor();
   const listed = page.locator(`#leases [data-resource="${resource}"]`);
@@ -26,22 +26,20 @@ test('lease grant and release are shown within two seconds', async () => {
   }
   assert.ok(Math.min(...times) < UPDATE_MAX, times.join());
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('history keeps the focus when events arrive', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   const link = page.locator('#history tbody button.link').first();
   await link.focus();
   const before = await page.evaluate(() => document.activeElement.closest('tr').dataset.event);
   await stack.release(await stack.acquire('live/3', {owner: 'passing'}));
   await page.locator('#history tbody tr', {hasText: 'passing'}).first().waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.closest('tr')?.dataset.event), before);
-  await close();
 });
 
 test('stream failure falls back to polling, then reconnects', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/ERR_FAILED/]});
+  const {page} = await browser.open(stack, {expected: [/ERR_FAILED/]});
   await page.locator('#live', {hasText: 'Live'}).waitFor();
   await page.route('**/v1/history/stream', route => route.abort());
   await page.reload();
@@ -51,11 +49,10 @@ test('stream failure falls back to polling, then reconnects', async () => {
   await stack.release(lease);
   await page.unroute('**/v1/history/stream');
   await page.locator('#live', {hasText: 'Live'}).waitFor({timeout: 20_000});
-  await close();
 });
 
 test('unreachable gateway is reported and old data stays', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/ERR_INTERNET_DISCONNECTED/], width: 390});
+  const {page} = await browser.open(stack, {expected: [/ERR_INTERNET_DISCONNECTED/], width: 390});
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.context().setOffline(true);
   await page.getByText(/The gateway has been unreachable since \d\d:\d\d:\d\d\. The data shown is old/).waitFor();
@@ -64,11 +61,10 @@ test('unreachable gateway is reported and old data stays', async () => {
   await page.context().setOffline(false);
   await page.locator('#outage').waitFor({state: 'hidden'});
   await page.locator('#leases .state.failed').waitFor({state: 'hidden'});
-  await close();
 });
 
 test('hanging gateway is reported until it answers', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/.*/]});
+  const {page} = await browser.open(stack, {expected: [/.*/]});
   await page.locator('#live', {hasText: 'Live'}).waitFor();
   const {pid} = stack.readStackFile().gateways[0];
   process.kill(pid, 'SIGSTOP');
@@ -78,22 +74,20 @@ test('hanging gateway is reported until it answers', async () => {
     process.kill(pid, 'SIGCONT');
   }
   await page.locator('#outage').waitFor({state: 'hidden', timeout: 20_000});
-  await close();
 });
 
 test('leases that fail to load leave their tiles empty', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
+  const {page} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
   const tile = page.locator('[data-tile=leases] dd');
   await page.locator('[data-tile=waiting] dd', {hasText: '3'}).waitFor();
   await page.route('**/v1/leases?**', route => route.fulfill({status: 503, contentType: 'application/problem+json',
     body: JSON.stringify({type: '/problems/no-quorum', title: 'Too few lock nodes answered', status: 503, detail: 'Too few.', request_id: 'r-2'})}));
   await tile.getByText('–').waitFor();
   assert.equal(await page.locator('[data-tile=waiting] dd').innerText(), '–');
-  await close();
 });
 
 test('panel shows the cause of a 503 and a retry button', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
+  const {page} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
   await page.route('**/v1/history?**', route => route.fulfill({status: 503, contentType: 'application/problem+json',
     body: JSON.stringify({type: '/problems/storage-unavailable', title: 'PostgreSQL cannot be reached', status: 503, detail: 'Nothing was read.', request_id: 'r-1'})}));
   await page.reload();
@@ -103,14 +97,12 @@ test('panel shows the cause of a 503 and a retry button', async () => {
   await page.unroute('**/v1/history?**');
   await panel.getByRole('button', {name: 'Try again'}).click();
   await panel.locator('tbody tr').first().waitFor();
-  await close();
 });
 
 test('key that is withdrawn signs out with a reason', async () => {
-  const {page, close} = await browser.open(stack, {expected: [/401 \(Unauthorized\)/]});
+  const {page} = await browser.open(stack, {expected: [/401 \(Unauthorized\)/]});
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.evaluate(() => sessionStorage.setItem('fencegate.api_key', 'withdrawn'));
   await page.getByText('The gateway no longer accepts this key.').waitFor();
   assert.ok(!await page.locator('#panels').isVisible());
-  await close();
 });

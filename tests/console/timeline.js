@@ -7,7 +7,7 @@ import {browser, scene, stack, STALE_RESOURCE} from './support/scene.js';
 import {eventually, sleep} from './support/stack.js';
 
 test('stale write is a cross after its lease, linked to the newer', async () => {
-  const {page, observed, close} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
+  const {page, observed} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#timeline .stale-write').waitFor();
   const lanes = page.locator('#timeline .lane');
   const labels = await lanes.locator('.lane-label').allTextContents();
@@ -30,11 +30,10 @@ test('stale write is a cross after its lease, linked to the newer', async () => 
   assert.equal(await page.locator('#timeline .lease_refused').count(), 1);
   assert.match(await page.locator('#timeline .summary').innerText(), /1 stale write refused/);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('timeline keys step through the events of the table', async () => {
-  const {page, close} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
+  const {page} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#timeline .stale-write').waitFor();
   await page.getByRole('group', {name: 'Events of the resource'}).focus();
   const inspector = page.locator('#timeline .inspector');
@@ -53,11 +52,10 @@ test('timeline keys step through the events of the table', async () => {
   await page.keyboard.press('Escape');
   await page.locator('#timeline .stale-write').click();
   assert.match(await inspector.innerText(), /Stale write refused/);
-  await close();
 });
 
 test('timeline resource is in the URL', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   await page.getByText('Choose a resource from the live leases').waitFor();
   await page.locator('#leases').getByRole('button', {name: STALE_RESOURCE, exact: true}).click();
   await page.locator('#timeline .stale-write').waitFor();
@@ -70,16 +68,14 @@ test('timeline resource is in the URL', async () => {
   await page.locator('#timeline .stale-write').waitFor();
   await page.locator('#timeline-window').selectOption('60');
   await page.waitForURL(/window=60/);
-  await close();
 });
 
 test('timeline shows twelve lanes, the rest on request', async () => {
   for (let number = 0; number < 15; ++number) await stack.release(await stack.acquire('many/lanes'));
   await eventually(async () => (await stack.history({resource: 'many/lanes', event: 'lease_released'})).length === 15, 'all events are in the history');
-  const {page, close} = await browser.open(stack, {query: '?timeline=many/lanes'});
+  const {page} = await browser.open(stack, {query: '?timeline=many/lanes'});
   await page.getByRole('button', {name: 'Show 3 older leases'}).click();
   await eventually(async () => await page.locator('#timeline .lane').count() === 15, 'all lanes');
-  await close();
 });
 
 test('stale write stays visible after hundreds of events', async () => {
@@ -93,7 +89,7 @@ test('stale write stays visible after hundreds of events', async () => {
   for (let number = 0; number < 13; ++number) await stack.release(await stack.acquire(resource));
   await eventually(async () => (await stack.history({resource, event: 'lease_released'})).length === 14, 'all events are in the history');
   for (const width of [1440, 390]) {
-    const {page, close} = await browser.open(stack, {width, query: `?timeline=${resource}`});
+    const {page} = await browser.open(stack, {width, query: `?timeline=${resource}`});
     await page.locator('#timeline .summary').getByText('1 stale write refused').waitFor();
     assert.equal(await page.locator('#timeline .stale-write').count(), 1);
     const labels = await page.locator('#timeline .lane-label').allTextContents();
@@ -106,12 +102,11 @@ test('stale write stays visible after hundreds of events', async () => {
     });
     assert.equal(covered, 0, 'no break covers a name');
     await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-many-events-${width}.png`});
-    await close();
   }
 });
 
 test('timeline events are in the order of time, not of ids', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   const ids = await page.evaluate(async () => {
     const {mergeEvents} = await import('/console/timeline_model.js');
     const at = ms => new Date(1_800_000_000_000 + ms).toISOString();
@@ -120,11 +115,10 @@ test('timeline events are in the order of time, not of ids', async () => {
     return mergeEvents([newest, [{id: 5, at: at(5)}, {id: 3, at: at(1)}, {id: 4, at: at(0)}]]).map(event => event.id);
   });
   assert.deepEqual(ids, [4, 3, 7, 5, 2]);
-  await close();
 });
 
 test('timeline is not replaced by an older answer', async () => {
-  const {page, observed, close} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
+  const {page, observed} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#timeline .stale-write').waitFor();
   const holds = [];
   await page.route(/\/v1\/history\?resource=inventory(?!.*from=)/, async route => {
@@ -145,11 +139,10 @@ test('timeline is not replaced by an older answer', async () => {
   await sleep(300); // the older answer would be shown now
   assert.ok(!await page.evaluate(() => globalThis.replaced), 'the older answer was shown');
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
-  await close();
 });
 
 test('timeline leaves out long idle time between leases', async () => {
-  const {page, close} = await browser.open(stack);
+  const {page} = await browser.open(stack);
   const {periods, widths} = await page.evaluate(async () => {
     const {buildLanes, findActivePeriods, makeTimeScale} = await import('/console/timeline_model.js');
     const at = seconds => new Date(1_800_000_000_000 + seconds * 1000).toISOString();
@@ -162,5 +155,4 @@ test('timeline leaves out long idle time between leases', async () => {
   });
   assert.equal(periods.length, 2);
   assert.ok(Math.max(...widths) - Math.min(...widths) < 60 && Math.min(...widths) > 200, widths.join());
-  await close();
 });

@@ -20,6 +20,8 @@ export class Browser {
 
   stop() { return this.chromium.close(); }
 
+  closePages() { return Promise.all(this.chromium.contexts().map(context => context.close())); }
+
   /** Opens the console in a new page, signed in unless `key` is empty. `expected`: patterns of console messages that are no errors. */
   async open(stack, {width = 1440, scale = 1, scheme = 'light', query = '', key = stack.key(), expected = []} = {}) {
     const context = await this.chromium.newContext({viewport: {width, height: 900}, deviceScaleFactor: scale, colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
@@ -29,7 +31,7 @@ export class Browser {
     if (key) await page.addInitScript(value => { if (!sessionStorage.getItem('test_key_set')) { sessionStorage.setItem('fencegate.api_key', value); sessionStorage.setItem('test_key_set', 'yes'); } }, key);
     await page.goto(`${stack.url}/console${query}`);
     if (key) await page.locator('#leases:not([data-state=loading])').waitFor();
-    return {page, observed, close: () => context.close()};
+    return {page, observed};
   }
 }
 
