@@ -170,6 +170,8 @@ void checkers::lease_reported_alive(resource_set set, sim_nonce nonce, std::uint
 
 void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t number_on_node,
                        std::uint64_t token) {
+    if (const auto c = closed_.find(nonce); c != closed_.end() && c->second.deleted_on[node])
+        c->second.was_put_back = true;
     stamp& last = stamps_[node][resource];
     const bool rises = last.nonce == nonce ? number_on_node >= last.number : number_on_node > last.number;
     if (!rises) {
@@ -224,12 +226,16 @@ void checkers::hold_released(sim_nonce nonce, const lockcore::hold_id& id) {
         h.released = h.released || h.id == id;
 }
 
+void checkers::lease_deleted(std::uint32_t node, sim_nonce nonce) {
+    if (const auto found = closed_.find(nonce); found != closed_.end()) found->second.deleted_on.set(node);
+}
+
 void checkers::further_hold_answered(std::uint32_t client, sim_nonce nonce, const lockcore::hold_id& id) {
     const auto found = closed_.find(nonce);
     // A late answer may say of the hold that is released what was true before.
     if (found == closed_.end() || id == found->second.own || may_have_forgotten(found->second.since)) return;
     // The RELEASE is under way, so copies for a node that forgets now may lack the mark (docs/protocol.md, Not promised).
-    if (last_node_fault_ >= found->second.since) return;
+    if (last_node_fault_ >= found->second.since || found->second.was_put_back) return;
     fail(checker::seal, "client " + number(client) + " was granted a hold of the lease of attempt " + number(nonce) +
                             ", which was closed to new holds");
 }

@@ -89,11 +89,14 @@ class checkers {
 
     // C10: when close_to_new_holds was answered with `closed` to a client that goes on to release its hold, there is no
     // other hold, and nobody is answered another one, unless a node has a fault afterwards (or, where exclusion is not
-    // promised, had one before).
+    // promised, had one before), or a late renewal puts the lease back on a node that released it (docs/protocol.md,
+    // "Not promised").
     void closed(sim_nonce nonce, const lockcore::hold_id& own);
     /// A client was answered that it has this hold, a further one or not, and may use it until then.
     void hold_answered(sim_nonce nonce, const lockcore::hold_id& id, sim_time until);
     void hold_released(sim_nonce nonce, const lockcore::hold_id& id);
+    /// A script deleted the lease on this node.
+    void lease_deleted(std::uint32_t node, sim_nonce nonce);
     /// A client was answered that it has a further hold, or again that it has one.
     void further_hold_answered(std::uint32_t client, sim_nonce nonce, const lockcore::hold_id& id);
 
@@ -138,7 +141,9 @@ class checkers {
     std::unordered_map<sim_nonce, attempt> attempts_;
     struct closed_lease {
         sim_time since;
-        lockcore::hold_id own;  ///< The hold that is released.
+        lockcore::hold_id own;                    ///< The hold that is released.
+        std::bitset<sim_nodes_max> deleted_on{};  ///< The nodes that deleted the lease afterwards.
+        bool was_put_back = false;                ///< On one of these nodes.
     };
     std::map<sim_nonce, closed_lease> closed_;
     struct answered_hold {

@@ -219,6 +219,7 @@ bool sim_node::outlives(std::uint32_t resource, milliseconds longest) {
 void sim_node::report_stamps() {
     for (const auto& [key, before] : touched_) {
         const lease_head after = head_of(key);
+        if (before.nonce != 0 && after.nonce == 0) check_.lease_deleted(index_, before.nonce);
         // A lease that was installed has the stamp 0, which is none.
         if (after.nonce == 0 || after.stamp == 0 || (after.nonce == before.nonce && after.stamp == before.stamp))
             continue;
