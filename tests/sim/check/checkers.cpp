@@ -25,6 +25,7 @@ void checkers::attempt_begun(resource_set set, sim_nonce nonce) {
     const auto [known, is_new] = attempts_.try_emplace(nonce);
     if (!is_new) return;
     known->second.resources = set;
+    known->second.begun = ctx_.now();
     known->second.before = highest_complete_;
 }
 
@@ -187,7 +188,7 @@ void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce non
     if (const auto requested = hold_request_tokens_.find(nonce); requested != hold_request_tokens_.end())
         requested->second = std::max(requested->second, token);
     const auto found = attempts_.find(nonce);
-    if (found == attempts_.end()) return;
+    if (found == attempts_.end() || ctx_.now() > found->second.begun + 2 * ctx_.config.answer_bound) return;
     const bool was_complete = is_complete(found->second, token);
     found->second.stamped[token].set(node);
     if (!was_complete && is_complete(found->second, token)) complete(found->second, nonce, token);

@@ -33,7 +33,8 @@ class checkers {
     void report_only(checker c) { only_ = c; }
 
     // C1: tokens of a resource are unique, and a grant that was requested after another was complete
-    // has the higher one. A token is complete when a majority of the nodes was stamped with it.
+    // has the higher one. A token is complete when a majority of the nodes was stamped with it within 2 D of the first
+    // request: a gateway counts no reply that it reads later than D.
     token_floors highest_complete() const { return highest_complete_; }
     /// A gateway sent the first ACQUIRE of an attempt.
     void attempt_begun(resource_set set, sim_nonce nonce);
@@ -125,6 +126,7 @@ class checkers {
     };
     struct attempt {
         resource_set resources = 0;
+        sim_time begun{};
         token_floors before{};                                        ///< When it began.
         std::map<std::uint64_t, std::bitset<sim_nodes_max>> stamped;  ///< By token: the nodes that were stamped.
     };
