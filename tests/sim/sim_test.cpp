@@ -53,6 +53,14 @@ TEST(sim, many_seeds_break_no_promise_and_reach_every_probe) {
         EXPECT_TRUE(count > 0 || path == rare) << path << " was never reached, so the seeds do not test it";
 }
 
+/// Schedules that are promised nothing, or that a checker took for a fault (README.md, "Findings" and "Figures").
+TEST(sim, accepted_schedules_break_no_promise) {
+    for (const std::uint64_t seed : {508'392, 534'139}) {
+        const outcome o = run_seed(seed);
+        EXPECT_FALSE(o.broken_promise) << describe_failure(o);
+    }
+}
+
 TEST(sim, same_seed_gives_the_same_trace) {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         const outcome first = run_seed(seed), second = run_seed(seed);
