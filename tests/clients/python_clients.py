@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Callable, Coroutine, Iterator
 
@@ -21,7 +24,7 @@ sys.path.insert(0, str(PACKAGE / "src"))
 import fencegate  # noqa: E402
 from fencegate import errors  # noqa: E402
 
-__all__ = ["PACKAGE", "ROOT", "Site", "clients", "cut_first_answer", "errors", "fencegate", "recorded_answers", "url_of"]
+__all__ = ["PACKAGE", "ROOT", "Reply", "Site", "answering", "clients", "cut_first_answer", "errors", "fencegate", "problem", "recorded_answers", "url_of"]
 NO_LIMIT = 10**9
 
 
@@ -144,3 +147,51 @@ def cut_first_answer(gate: Gate) -> None:
     """Resets the next connection when its answer comes; later ones work."""
     limits = iter([0])
     gate.replies.cut_after = lambda: next(limits, NO_LIMIT)
+
+
+def problem(slug: str, status: int) -> dict[str, Any]:
+    return {"type": f"/problems/{slug}", "title": slug, "status": status, "detail": "It is refused.", "request_id": "r"}
+
+
+@dataclass
+class Reply:
+    """An answer of a server in place of a gateway; `document` is sent as JSON."""
+
+    status: int
+    document: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def answering(on_request: Callable[[str, str, int], Reply]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Runs a server that answers what `on_request` returns for the method, the path and the port of the connection. Returns its URL, and a list to which the requests are added."""
+    requests: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            requests.append((self.command, self.path))
+            reply = on_request(self.command, self.path, self.client_address[1])
+            content = b"" if reply.document is None else json.dumps(reply.document).encode()
+            self.send_response(reply.status)
+            for name, value in {"Content-Length": str(len(content)), **reply.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", requests
+        finally:
+            server.shutdown()
+            thread.join()

@@ -203,6 +203,7 @@ def pauses(steps: list[Any]) -> list[float]:
 
 
 UNKNOWN = problem("storage-unavailable", status=503, outcome_unknown=True, write_id="w1")
+RENEWED = b'{"resource": "a", "fencing_token": 1, "served_ms": 0, "validity_ms": %d}'
 KEPT = b'{"write_id": "w2", "fences": [], "results": [{"value": null}], "rows_left_out": true}'
 
 
@@ -331,7 +332,7 @@ def test_renewals_go_on_after_a_failure(clock: Clock, failure: str) -> None:
     failures = {"no_token": RuntimeError("is refused"), "unusable_token": NoAnswer("is refused", sent=False, final=True), "untrusted": NoAnswer("is refused", sent=False, untrusted=0),
                 "internal_error": Response(500, {}, problem("internal-error", status=500)), "proxy": Response(404, {}, b"it is refused")}
     state = lease_state()
-    left = keep(clock, state, lambda number: Response(200, {}, b'{"served_ms": 0, "validity_ms": 60000}') if number == 2 else failures[failure])
+    left = keep(clock, state, lambda number: Response(200, {}, RENEWED % 60_000) if number == 2 else failures[failure])
     assert left[:4] == pytest.approx([40.0, 20.0, 40.0, 20.0]) and len(left) < 15, left
     assert all(before - after > 0.09 for before, after in zip(left[2:], left[3:])) and left[-1] < 0.5, left
     assert "could not be renewed" in str(state.lost_because) and "is refused" in str(state.lost_because)
@@ -389,10 +390,9 @@ def test_release_that_comes_too_late_is_not_tried(clock: Clock) -> None:
 def test_renewal_at_another_gateway_ignores_retry_after(clock: Clock) -> None:
     from fencegate._protocol import Protocol, Response
 
-    renewed = json.dumps({"served_ms": 0, "validity_ms": 9_000}).encode()
     for next_gateway in (True, False):
         state = lease_state(ttl_ms=10_000, validity_ms=10_000)
-        answers = iter([Response(503, {"retry-after": "2"}, problem("shutting-down", status=503), next_gateway), Response(200, {}, renewed)])
+        answers = iter([Response(503, {"retry-after": "2"}, problem("shutting-down", status=503), next_gateway), Response(200, {}, RENEWED % 9_000)])
         steps, _ = clock.run(Protocol(10.0, 30.0).renew(state), lambda _: next(answers))
         assert (pauses(steps)[0] < 1.0) == next_gateway
 

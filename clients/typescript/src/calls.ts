@@ -53,6 +53,8 @@ export interface CallOptions {
   waitMs?: number;
   /** Whether a pause that would end after `until` is shortened, so that a last attempt has its whole time limit before `until`. */
   lastAttempt?: boolean;
+  /** Whether the data of an answer with success is what a gateway answers to this request. A proxy may answer any request with success; that counts as no answer. */
+  isExpected?: (data: unknown, status: number) => boolean;
   /** Called with each failure, also with those after which the call is repeated. */
   onFault?: (fault: unknown) => void;
 }
@@ -200,13 +202,13 @@ export class Calls {
 
   /** Calls `send` until it succeeds, a repeat is useless, or the time is over. After a failure that may be that of one gateway the next one is asked. */
   async run<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, options: CallOptions = {}): Promise<Answer<T>> {
-    const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs, lastAttempt = false, onFault} = options;
+    const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs, lastAttempt = false, isExpected = () => true, onFault} = options;
     const refused = new Set<number>(); // the gateways whose certificates were refused
     for (let number = 1; ; number += 1) {
       signal?.throwIfAborted();
       const asked = this.#current;
       try {
-        return await this.#send(send, this.#urls[asked] as string, timeoutMs + waitMs, signal);
+        return await this.#send(send, this.#urls[asked] as string, timeoutMs + waitMs, signal, isExpected);
       } catch (fault) {
         onFault?.(fault);
         if (!canRepeat(fault)) throw fault;
@@ -222,7 +224,9 @@ export class Calls {
     }
   }
 
-  async #send<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, baseUrl: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<Answer<T>> {
+  async #send<T>(
+    send: (attempt: Attempt) => Promise<RawAnswer<T>>, baseUrl: string, timeoutMs: number, signal: AbortSignal | undefined, isExpected: (data: unknown, status: number) => boolean,
+  ): Promise<Answer<T>> {
     const sentAt = now();
     const fetch = this.#fetch;
     let isSent = false;
@@ -248,6 +252,7 @@ export class Calls {
       throw fault;
     }
     if (!raw.response.ok) throw problemOf(raw.error, raw.response);
+    if (!isExpected(raw.data, raw.response.status)) throw new ConnectionError(`The answer ${raw.response.status} of ${new URL(baseUrl).host} is not that of a gateway`, true);
     return {data: raw.data as T, sentAt};
   }
 }

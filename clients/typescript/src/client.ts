@@ -4,7 +4,7 @@ import {Calls, type ClientOptions, type Http} from './calls.js';
 import {followHistory, type FollowFilters, type FollowOptions} from './follow.js';
 import {LeaseLostError} from './generated/problems.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
-import {Lease} from './lease.js';
+import {isLease, Lease} from './lease.js';
 import {now, pause} from './time.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
 
@@ -64,7 +64,7 @@ export class Fencegate {
       try {
         const {data, sentAt} = await waitForLease(() => until, signal, wait => {
           const body = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
-          return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, waitMs: wait});
+          return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, isExpected: isLease, waitMs: wait});
         });
         const lease = new Lease(this.#calls, data, sentAt, signal);
         lease.throwIfLost();

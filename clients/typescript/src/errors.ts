@@ -36,7 +36,7 @@ export class ProblemError extends FencegateError {
   }
 }
 
-/** No answer arrived: the connection failed or broke, or the answer took too long. */
+/** No answer of a gateway arrived: the connection failed or broke, the answer took too long, or it was that of a proxy, which answers any request with success. */
 export class ConnectionError extends FencegateError {
   constructor(
     message: string,

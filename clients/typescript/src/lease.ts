@@ -1,7 +1,7 @@
 // Keeps a lease: renews it until it is released or lost, and aborts its signal when it is lost.
 
 import {mayBeExecuted, type Calls} from './calls.js';
-import {FencegateError, ProblemError} from './errors.js';
+import {FencegateError, OutcomeUnknownError, ProblemError} from './errors.js';
 import {LeaseLostError, StaleFencingTokenError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
@@ -59,15 +59,15 @@ export class Lease {
     if (reason) throw reason;
   };
 
-  /** Writes under the lease: all operations in one transaction, or none. If the answer says that the lease or its token is over, the lease is lost. */
+  /** Writes under the lease, unless it was lost or released: all operations in one transaction, or none. If the answer says that the lease or its token is over, the lease is lost. */
   readonly write = async (operations: readonly Operation[], options: WriteOptions = {}): Promise<WriteApplied> => {
-    const loss = this.#findLoss();
-    if (loss) throw loss;
+    this.throwIfLost();
     try {
       return await sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
     } catch (fault) {
-      const isOver = fault instanceof LeaseLostError || fault instanceof StaleFencingTokenError;
-      if (isOver && !this.#released) this.#lose(fault instanceof LeaseLostError ? fault : lossOf('PostgreSQL refuses its token.', fault));
+      const refusal = fault instanceof OutcomeUnknownError ? fault.cause : fault;
+      if (refusal instanceof LeaseLostError && !this.#released) this.#lose(refusal);
+      if (refusal instanceof StaleFencingTokenError && !this.#released) this.#lose(lossOf('PostgreSQL refuses its token.', refusal));
       throw fault;
     }
   };
@@ -92,7 +92,7 @@ export class Lease {
     const params = {path: {lease_id: this.leaseId}, query: seal ? {seal} : {}};
     let answer: ReleaseAnswer;
     try {
-      answer = (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), {...limits, onFault})).data;
+      answer = (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), {...limits, isExpected: isReleaseAnswer, onFault})).data;
     } catch (fault) {
       if (!(fault instanceof LeaseLostError)) throw this.#loss ?? fault;
       // An earlier request whose answer was lost has ended the lease, and sealed before; unless the lease has expired meanwhile, which matters for the seal.
@@ -142,7 +142,7 @@ export class Lease {
         await pause(third, ended);
         const {data, sentAt} = await this.#calls.run(
           attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew', {params, body: {ttl_ms: this.#ttlMs}, ...attempt}),
-          {signal: ended, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), lastAttempt: true, onFault},
+          {signal: ended, isExpected: isLease, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), lastAttempt: true, onFault},
         );
         this.#validUntil = Math.max(this.#validUntil, endOfValidity(data, sentAt));
         this.#renewalFault = undefined;
@@ -157,6 +157,16 @@ export class Lease {
   #expire() {
     this.#lose(lossOf('It was not renewed in time.', this.#renewalFault));
   }
+}
+
+/** Whether an answer has the validity of a lease. */
+export function isLease(data: unknown): boolean {
+  const {served_ms, validity_ms} = (data ?? {}) as Partial<LeaseAnswer>;
+  return Number.isFinite(served_ms) && Number.isFinite(validity_ms);
+}
+
+function isReleaseAnswer(data: unknown, status: number): boolean {
+  return status === 204 || Number.isInteger((data as ReleaseAnswer | null)?.hold_count);
 }
 
 /** Returns the error of a loss that no answer of a gateway has reported. */

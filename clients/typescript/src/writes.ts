@@ -6,6 +6,7 @@ import {
   ConstraintViolationError, ExpectationFailedError, InvalidRequestError, ResourceLockedError, ResourceNotCoveredError, StaleFencingTokenError, UnprocessableError,
 } from './generated/problems.js';
 import type {components} from './generated/schema.js';
+import {isHistoryPage} from './history.js';
 import {now, pause} from './time.js';
 
 type Schemas = components['schemas'];
@@ -53,13 +54,24 @@ export async function waitForLease<T>(until: () => number, signal: AbortSignal |
       if (wait && isWaitRefused(fault)) {
         wait = 0; // this gateway has a lower limit, which its next answer tells
       } else {
-        // Without Retry-After no wait helps: the key of the resource has a value that is no lease.
+        // Retry-After is absent if no end of what locks the resource is known; for a value that is no lease it is the gateway's longest ttl.
         if (!(fault instanceof ResourceLockedError) || fault.retryAfterMs === undefined || !left) throw fault;
         wait = Math.min(left, fault.problem.max_wait_ms ?? 0);
       }
       if (!wait) await pause(Math.min(left, LONGEST_POLL) * (0.5 + Math.random() / 2), signal);
     }
   }
+}
+
+/** Requires that JSON has a form for a value: JSON.stringify would leave out a member, such as a condition, or replace it by null. */
+function requireSendable(value: unknown, path: string): void {
+  const {toJSON} = (value ?? {}) as {toJSON?: unknown};
+  const sent: unknown = typeof toJSON === 'function' ? toJSON.call(value) : value;
+  const isNull = sent === null && value !== null; // as of an invalid Date
+  if (sent === undefined || typeof sent === 'function' || typeof sent === 'symbol' || (typeof sent === 'number' && !Number.isFinite(sent)) || isNull) {
+    throw new TypeError(`${path}: ${String(value)} cannot be sent`);
+  }
+  if (typeof sent === 'object' && sent !== null) for (const [name, member] of Object.entries(sent)) requireSendable(member, `${path}/${name}`);
 }
 
 /** The lease of a write: one that is held, or one of its own. */
@@ -73,6 +85,7 @@ export type WriteTarget = {lease_id: string} | {lease: Schemas['write_lease']};
 export async function sendWrite(calls: Calls, target: WriteTarget, operations: readonly Operation[], options: WriteOptions, waitMs = 0): Promise<WriteApplied> {
   const {returnRows = false, requireLive = false, idempotencyKey = newKey(), signal} = options;
   if (!/^[\x21-\x7e]{1,64}$/.test(idempotencyKey)) throw new TypeError('idempotencyKey: has to be 1 to 64 visible ASCII characters');
+  requireSendable(operations, '/operations');
   const params = {header: {'Idempotency-Key': idempotencyKey}};
   let until = now() + waitMs;
   let maybeExecuted = false;
@@ -84,7 +97,7 @@ export async function sendWrite(calls: Calls, target: WriteTarget, operations: r
   const rest = {operations: [...operations], return: returnRows ? 'rows' as const : 'minimal' as const, ...(requireLive && {require_live: true})};
   const send = () => waitForLease(() => until, signal, async wait => {
     const body = 'lease' in target ? {lease: {...target.lease, wait_ms: wait}, ...rest} : {...target, ...rest};
-    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}), {signal, waitMs: wait, onFault, ...(maybeExecuted && {until})})).data;
+    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}), {signal, isExpected: isApplied, waitMs: wait, onFault, ...(maybeExecuted && {until})})).data;
   });
   try {
     return await send();
@@ -96,6 +109,10 @@ export async function sendWrite(calls: Calls, target: WriteTarget, operations: r
     until = Math.max(until, now() + calls.retryMs);
     return await findOutcome(calls, {writeId, idempotencyKey, cause: fault}, until, signal, send);
   }
+}
+
+function isApplied(data: unknown): boolean {
+  return (data as Partial<WriteApplied> | null | undefined)?.applied === true;
 }
 
 /** A write whose outcome an answer has called unknown. */
@@ -134,7 +151,7 @@ async function findOutcome(calls: Calls, unknown: UnknownWrite, until: number, s
 async function isInHistory(calls: Calls, writeId: string, until: number, signal: AbortSignal | undefined): Promise<true | undefined> {
   const params = {query: {write_id: writeId}};
   try {
-    const {data} = await calls.run(attempt => calls.http.GET('/v1/history', {params, ...attempt}), {signal, until});
+    const {data} = await calls.run(attempt => calls.http.GET('/v1/history', {params, ...attempt}), {signal, isExpected: isHistoryPage, until});
     return data.items.some(item => item.event === 'write_applied') || undefined;
   } catch (fault) {
     if (fault instanceof ProblemError && fault.status < 500) return undefined;

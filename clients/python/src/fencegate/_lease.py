@@ -6,9 +6,10 @@ import logging
 import os
 import threading
 import time
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
 
-from .errors import LeaseLost
+from .errors import FencegateError, LeaseLost
 
 log = logging.getLogger("fencegate")
 
@@ -22,6 +23,10 @@ def now() -> float:
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
+def resources_of(document: Mapping[str, Any]) -> Tuple[str, ...]:
+    return tuple(document.get("resources") or [document["resource"]])
+
+
 class LeaseState:
     """One hold of a lease. Its methods may be called in any thread.
 
@@ -31,7 +36,7 @@ class LeaseState:
 
     def __init__(self, document: Mapping[str, Any], sent_at: float) -> None:
         self.lease_id: str = document["lease_id"]
-        self.resources: Tuple[str, ...] = tuple(document.get("resources") or [document["resource"]])
+        self.resources: Tuple[str, ...] = resources_of(document)
         self.fencing_token: int = document["fencing_token"]
         self.owner: Optional[str] = document.get("owner")
         self.ttl_ms: int = document["ttl_ms"]
@@ -45,8 +50,8 @@ class LeaseState:
 
     def count_from(self, document: Mapping[str, Any], sent_at: float) -> None:
         """Sets the validity to that of a grant or renewal."""
-        self.renewal_failure = None
         self.valid_until = sent_at + (document["served_ms"] + document["validity_ms"]) / 1000
+        self.renewal_failure = None
         self.renew_at = sent_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
 
     def remaining(self) -> float:
@@ -116,6 +121,8 @@ class LeaseHandle:
     def __init__(self, state: LeaseState) -> None:
         self._state = state
         self._process_id = os.getpid()
+        self._is_sealing = False
+        self._release_failure: Optional[Exception] = None
 
     @property
     def lease_id(self) -> str:
@@ -146,14 +153,34 @@ class LeaseHandle:
         """Calls `callback` with the reason when the lease is lost; at once if it is lost already. It must not block: it delays the renewals of the lease."""
         self._state.listen(callback)
 
-    def _begin_release(self) -> bool:
-        """Returns whether a gateway has to be asked to release the lease; False if it was released before. Raises LeaseLost if it was lost."""
+    def _begin_release(self, seal: bool) -> bool:
+        """Returns whether a gateway has to be asked to release the lease; False if it was released before.
+
+        Raises LeaseLost if the lease was lost; otherwise the failure of an earlier release, and an exception if that one did not seal the token as this one should.
+        """
         self._state.lose_if_over()
-        if not self._state.end():
-            return False
-        if self._state.lost_because:
-            raise self._state.lost_because
-        return True
+        if self._state.end():
+            self._is_sealing = seal
+            self._release_failure = self._state.lost_because
+            if self._release_failure is None:
+                if seal:  # what a further call raises until the outcome is known
+                    self._release_failure = FencegateError(f"it is not known whether the token of the lease on {self._state.names} is sealed")
+                return True
+        if self._release_failure:
+            raise self._release_failure
+        if seal and not self._is_sealing:
+            raise FencegateError(f"the lease on {self._state.names} was released before, and its token was not sealed")
+        return False
+
+    @contextmanager
+    def _recorded_outcome(self) -> Iterator[None]:
+        """Keeps the outcome of the release that the block performs, for further calls."""
+        try:
+            yield
+        except Exception as failure:
+            self._release_failure = failure
+            raise
+        self._release_failure = None
 
     def _is_forked(self) -> bool:
         """Whether this process is not the one that acquired the lease, and renews and releases it."""
@@ -163,11 +190,14 @@ class LeaseHandle:
         """Whether the end of a block raises that the release failed: not in place of the block's own error, and not if the lease only lasts until its ttl."""
         if error is None and (seal or isinstance(failure, LeaseLost)):
             return True
+        self._log_release_failure(failure)
+        return False
+
+    def _log_release_failure(self, failure: BaseException) -> None:
         if isinstance(failure, LeaseLost):
             log.warning("the lease on %s was lost before it was released: %s", self._state.names, failure)
         else:
             log.warning("the lease on %s was not released, and ends with its ttl: %s", self._state.names, failure)
-        return False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._state.names} token {self.fencing_token}, valid for {self.remaining():.1f} s>"

@@ -11,13 +11,15 @@ import math
 import random
 import re
 import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Generator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
+from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
 from urllib.parse import quote, urlencode
+from uuid import UUID
 
-from ._lease import LeaseHandle, LeaseState, now
+from ._lease import LeaseHandle, LeaseState, now, resources_of
 from .errors import (ConnectionFailed, ConstraintViolation, ExpectationFailed, FencegateError, LeaseLost, OutcomeUnknown, ProblemError, ResourceLocked,
                      ResourceNotCovered, StaleFencingToken, UnexpectedAnswer, Unprocessable)
 from .models import Event, WriteResult
@@ -47,7 +49,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def content(self) -> Optional[bytes]:
-        return None if self.body is None else json.dumps(self.body, default=encode).encode()
+        return None if self.body is None else json.dumps(self.body, default=encode, allow_nan=False).encode()
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,21 @@ class Answer:
     document: Json
     sent_at: float
     replayed: bool
+    status: int
 
 
 def encode(value: Any) -> str:
-    """Encodes a value that JSON has no type for: dates, UUIDs and Decimals as text, which PostgreSQL reads."""
-    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+    """Encodes a value that JSON has no type for: dates, times, UUIDs and Decimals as text, which PostgreSQL reads. Raises TypeError for any other."""
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
+    raise TypeError(f"a value of the type {type(value).__name__} cannot be sent; convert it to a text or a number")
+
+
+def encode_parameter(value: Any) -> str:
+    """Encodes the value of a query parameter."""
+    return str(value) if isinstance(value, (str, int, float)) else encode(value)
 
 
 def milliseconds(seconds: float) -> int:
@@ -124,6 +136,15 @@ def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
 def is_refusal(failure: Exception) -> bool:
     """Whether a gateway has answered that the call cannot succeed later."""
     return isinstance(failure, ProblemError) and failure.retry_after is None and (failure.status or 0) < 500
+
+
+@contextmanager
+def reading(answer: Answer) -> Iterator[None]:
+    """Raises UnexpectedAnswer if the block does not find in the answer what a gateway answers. A proxy may answer any request with success."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as fault:
+        raise UnexpectedAnswer(answer.status, "it is not what a gateway answers") from fault
 
 
 def lease_path(lease_id: str) -> str:
@@ -179,7 +200,7 @@ class Protocol:
             else:
                 try:
                     if 200 <= response.status < 300:
-                        return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true")
+                        return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true", response.status)
                     error = read_problem(response)
                 except UnexpectedAnswer as unreadable:
                     error = unreadable
@@ -220,7 +241,10 @@ class Protocol:
                 if answered_early or wait_now == 0:
                     yield Pause(min(left, random.uniform(0, EARLY_ANSWER_PAUSE)))
                 continue
-            state = LeaseState(answer.document, answer.sent_at)
+            with reading(answer):
+                state = LeaseState(answer.document, answer.sent_at)
+                if set(state.resources) != set(resources):
+                    raise ValueError("a lease on other resources")
             if state.remaining() > 0:
                 return state
             # The answer arrived after the end of the lease.
@@ -235,7 +259,11 @@ class Protocol:
         except LeaseLost as lost:
             state.lose(lost)
             raise
-        state.count_from(answer.document, answer.sent_at)
+        with reading(answer):
+            # The lease_id may differ, because a gateway may sign it with another key.
+            if (answer.document["fencing_token"], resources_of(answer.document)) != (state.fencing_token, state.resources):
+                raise ValueError("another lease")
+            state.count_from(answer.document, answer.sent_at)
 
     def keep(self, state: LeaseState) -> Call[None]:
         """Renews the lease until it is released or lost.
@@ -265,18 +293,29 @@ class Protocol:
             if not lost.maybe_executed or (seal and now() >= state.valid_until):
                 raise
             return
-        if seal and answer.document.get("sealed") is False and answer.document.get("hold_count") == 0:
+        if answer.status == 204:
+            return
+        with reading(answer):
+            is_unsealed = answer.document["hold_count"] == 0 and answer.document.get("sealed") is False
+        if seal and is_unsealed:
             raise FencegateError(f"the lease on {state.names} was released, and its token was not sealed")
 
     # Writes
 
     def write_under(self, state: LeaseState, operations: Sequence[Json], rows: bool, require_live: bool, key: Optional[str], keep_outcome: bool) -> Call[WriteResult]:
-        """A guarded write under a lease, which counts as lost if the gateway says that it is, or refuses its token; then its hold is released."""
+        """A guarded write under a lease."""
+        members: Json = {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}
+        return (yield from self._under(state, self._write(operations, members, rows, key, keep_outcome)))
+
+    def _under(self, state: LeaseState, call: Call[Result]) -> Call[Result]:
+        """Performs a call under a lease, which counts as lost if the gateway says that it is, or refuses its token; then its hold is released."""
         state.check()
         try:
-            return (yield from self._write(operations, {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}, rows, key, keep_outcome))
-        except (LeaseLost, StaleFencingToken) as refused:
-            state.lose(LeaseLost(f"the lease on {state.names} is lost: {refused}"))
+            return (yield from call)
+        except (LeaseLost, OutcomeUnknown, StaleFencingToken) as failure:
+            refused = failure.__cause__ if isinstance(failure, OutcomeUnknown) else failure
+            if isinstance(refused, (LeaseLost, StaleFencingToken)):
+                state.lose(LeaseLost(f"the lease on {state.names} is lost: {refused}"))
             if isinstance(refused, StaleFencingToken):  # the nodes may still have the lease, which would block the next one until its ttl
                 try:
                     yield Request("DELETE", lease_path(state.lease_id), self.timeout)
@@ -305,6 +344,9 @@ class Protocol:
         try:
             # A one-shot write whose outcome is unknown leaves its lease, which locks the repeat out until it ends.
             answer = yield from self.call(request, repeatable=key is not None, also_if_maybe_executed=(ResourceLocked,), attempts=attempts)
+            attempts.maybe_executed = True  # also if the answer cannot be read
+            with reading(answer):
+                return WriteResult.from_answer(answer.document, answer.replayed)
         except Exception as failure:  # also one of the function that returns the token, before a repeat
             if not attempts.maybe_executed or isinstance(failure, CONCLUSIVE):
                 raise
@@ -312,7 +354,6 @@ class Protocol:
             if applied is None:
                 raise OutcomeUnknown(attempts.write_id, key) from failure
             return applied
-        return WriteResult.from_answer(answer.document, answer.replayed)
 
     def find_applied(self, write_id: str) -> Call[Optional[WriteResult]]:
         """Searches the history for a write; None if it cannot be read, or has no sign of the write."""
@@ -332,17 +373,19 @@ class Protocol:
 
     def get(self, path: str, query: Mapping[str, Any], lease: Optional[LeaseHandle] = None) -> Call[Any]:
         """Reads anything of the contract that is JSON; with a lease a fenced read."""
-        if lease is not None:
-            lease.check()
-        text = urlencode({name: encode(value) for name, value in query.items() if value is not None})
-        headers = {} if lease is None else {"Fencing-Lease": lease.lease_id}
-        answer = yield from self.call(Request("GET", f"{path}?{text}" if text else path, self.timeout, headers=headers))
+        call = self._read(path, query, {} if lease is None else {"Fencing-Lease": lease.lease_id})
+        answer = yield from (call if lease is None else self._under(lease._state, call))
         return answer.document
+
+    def _read(self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]) -> Call[Answer]:
+        text = urlencode({name: encode_parameter(value) for name, value in query.items() if value is not None})
+        return self.call(Request("GET", f"{path}?{text}" if text else path, self.timeout, headers=headers))
 
     def history_page(self, filters: Mapping[str, Any], cursor: Optional[str]) -> Call[Tuple[List[Event], Optional[str]]]:
         """Returns the events of a page and the cursor of the next one."""
-        page = yield from self.get("/v1/history", {**filters, "limit": PAGE_SIZE, "cursor": cursor})
-        return [Event.from_item(item) for item in page["items"]], page["next_cursor"]
+        answer = yield from self._read("/v1/history", {**filters, "limit": PAGE_SIZE, "cursor": cursor}, {})
+        with reading(answer):
+            return [Event.from_item(item) for item in answer.document["items"]], answer.document["next_cursor"]
 
 
 def history_filters(resource: Optional[str], resource_prefix: Optional[str], event: Optional[str], owner: Optional[str], principal: Optional[str], write_id: Optional[str],

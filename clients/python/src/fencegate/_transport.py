@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from typing import Any, Awaitable, Callable, NoReturn, Optional, Sequence, Union
@@ -19,6 +20,17 @@ CREDENTIAL = re.compile("[!-~](?:[ -~]*[!-~])?")
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)  # a renewal must not queue behind calls that wait for a lease
 # To connect may take this part of a request's time, so that httpx ends it and not the driver: httpcore 0.16 keeps a connection that is cancelled while it is opened.
 CONNECT_PART = 0.9
+
+
+def remove_lease_ids(record: logging.LogRecord) -> bool:
+    """Filters the log of httpcore, which has the headers of each answer at DEBUG, such as the Location of a lease."""
+    message = record.getMessage()
+    if "/v1/leases/" in message:
+        record.msg, record.args = re.sub(r"(/v1/leases/)[\w.~%-]+", r"\1…", message), None
+    return True
+
+
+logging.getLogger("httpcore.http11").addFilter(remove_lease_ids)
 
 
 def is_credential(value: Any) -> bool:

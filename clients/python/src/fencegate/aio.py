@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import datetime
 from types import TracebackType
-from typing import Any, AsyncIterator, Generator, Optional, Sequence, Type, Union
+from typing import Any, AsyncIterator, Coroutine, Generator, List, Optional, Sequence, Set, Type, Union
 
 import httpx
 
@@ -22,12 +23,33 @@ class AsyncClient:
                  ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
+        self._inherited: List[httpx.AsyncHTTPTransport] = []
+        self._open_http()
+
+    def _open_http(self) -> None:
         self._http = httpx.AsyncHTTPTransport(verify=self._transport.context, limits=LIMITS)
+        self._process_id = os.getpid()
+        self._tasks: Set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Closes the connections. Leases that were not released are no longer renewed."""
+        """Closes the connections when the releases that have begun are over; a forked process closes its own alone. Leases that were not released are no longer renewed."""
+        if self._process_id != os.getpid():
+            self._transport.closed = True
+            return
+        await asyncio.shield(self._start(self._close(set(self._tasks))))
+
+    async def _close(self, releases: Set[asyncio.Task[None]]) -> None:
+        if releases:
+            await asyncio.wait(releases)
         self._transport.closed = True
         await self._http.aclose()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts a task that a cancellation of its caller does not end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # the event loop itself keeps no reference
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -80,6 +102,9 @@ class AsyncClient:
             return done.value  # type: ignore[no-any-return]
 
     async def _send(self, request: Request) -> Response:
+        if self._process_id != os.getpid():  # as in Client
+            self._inherited.append(self._http)
+            self._open_http()
         is_connecting = False
 
         async def observe(event: str, _: Any) -> None:
@@ -138,10 +163,25 @@ class AsyncLease(LeaseHandle):
         return await self._client._run(self._client._protocol.write_under(self._state, operations, rows, require_live, idempotency_key, keep_outcome))
 
     async def release(self, seal: Optional[bool] = None) -> None:
-        """As `Lease.release`."""
+        """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end, and a failure is a warning in the log."""
         self._keeper.cancel()
-        if self._begin_release():
-            await self._client._run(self._client._protocol.release(self._state, self._seal if seal is None else seal))
+        seal = self._seal if seal is None else seal
+        if self._begin_release(seal):
+            release = self._client._start(self._release(seal))
+            try:
+                await asyncio.shield(release)
+            except asyncio.CancelledError:
+                release.add_done_callback(self._log_outcome)
+                raise
+
+    async def _release(self, seal: bool) -> None:
+        with self._recorded_outcome():
+            await self._client._run(self._client._protocol.release(self._state, seal))
+
+    def _log_outcome(self, release: asyncio.Task[None]) -> None:
+        failure = asyncio.CancelledError("the release was cancelled") if release.cancelled() else release.exception()
+        if failure:
+            self._log_release_failure(failure)
 
     async def __aenter__(self) -> AsyncLease:
         return self

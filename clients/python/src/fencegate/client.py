@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from contextlib import closing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Callable, Iterator, Optional, Sequence, Type, Union
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Type, Union
 
 import httpx
 
-from ._lease import LeaseHandle, LeaseState
+from ._lease import LeaseHandle, LeaseState, now
 from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
 from ._transport import FAILURES, LIMITS, Token, Transport
 from .models import Event, WriteResult
 
 
 class Client:
-    """Calls to one or several gateways of one cluster. Its methods may be called in any thread.
+    """Calls to one or several gateways of one cluster. Its methods may be called in any thread, and in a forked process, which has connections of its own.
 
     url: http://HOST[:PORT] or https://HOST[:PORT]; of several the next one is used after a failure.
     api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one. Calls raise what the function raises; a write
@@ -34,12 +35,18 @@ class Client:
                  ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
+        self._inherited: List[httpx.HTTPTransport] = []
+        self._open_http()
+
+    def _open_http(self) -> None:
         self._http = httpx.HTTPTransport(verify=self._transport.context, limits=LIMITS)
+        self._process_id = os.getpid()
 
     def close(self) -> None:
-        """Closes the connections. Leases that were not released are no longer renewed."""
+        """Closes the connections; a forked process closes its own alone. Leases that were not released are no longer renewed."""
         self._transport.closed = True
-        self._http.close()
+        if self._process_id == os.getpid():
+            self._http.close()
 
     def __enter__(self) -> Client:
         return self
@@ -100,14 +107,36 @@ class Client:
             return done.value  # type: ignore[no-any-return]
 
     def _send(self, request: Request) -> Response:
+        if self._process_id != os.getpid():  # a forked process: on the connections that it shares with its parent it would read answers to its parent
+            self._inherited.append(self._http)  # neither used nor closed, because a TLS connection would then tell the gateway its end
+            self._open_http()
         sent = self._transport.begin(request)
+        until = now() + request.timeout
         try:
             answer = self._http.handle_request(sent)
             with closing(answer):
+                assert isinstance(answer.stream, httpx.SyncByteStream)
+                answer.stream = TimedStream(answer.stream, until)
                 answer.read()
         except FAILURES as error:
             self._transport.fail(sent, error)
         return self._transport.end(sent, answer)
+
+
+class TimedStream(httpx.SyncByteStream):
+    """A body that has to arrive until a point in time. The time-outs of httpx are those of single reads: they do not limit a body that arrives byte by byte, nor such a header."""
+
+    def __init__(self, stream: httpx.SyncByteStream, until: float) -> None:
+        self._stream, self._until = stream, until
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._stream:
+            if now() > self._until:
+                raise httpx.ReadTimeout("the answer takes too long")
+            yield part
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 class Stopped(BaseException):
@@ -130,10 +159,15 @@ class Lease(LeaseHandle):
         return self._client._run(self._client._protocol.write_under(self._state, operations, rows, require_live, idempotency_key, keep_outcome))
 
     def release(self, seal: Optional[bool] = None) -> None:
-        """Ends the lease; a second call does nothing. Errors: LeaseLost if it was lost before; those of the call."""
+        """Ends the lease. A further call has the outcome of the first one, and raises if it should seal the token and the first one did not.
+
+        Errors: LeaseLost if the lease was lost before; those of the call.
+        """
         self._stop.set()
-        if self._begin_release():
-            self._client._run(self._client._protocol.release(self._state, self._seal if seal is None else seal))
+        seal = self._seal if seal is None else seal
+        if self._begin_release(seal):
+            with self._recorded_outcome():
+                self._client._run(self._client._protocol.release(self._state, seal))
 
     def __enter__(self) -> Lease:
         return self

@@ -40,10 +40,15 @@ public final class JsonTest {
     @Test
     public void json_malformed_text_is_refused() {
         for (String text : List.of("", " ", "{", "[1,]", "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "01", "1.", ".5", "-", "+1", "1e", "tru", "nul", "NaN", "\"", "\"\\x\"", "\"\\u12g4\"",
-                "\"\t\"", "1 2", "[1}", "{\"a\":1,\"a\":2}", "'a'", "[1", "\u00a01", "1e99999999999")) {
+                "\"\t\"", "1 2", "[1}", "{\"a\":1,\"a\" 2}", "'a'", "[1", "\u00a01", "1e99999999999")) {
             assertThrows(text, Json.SyntaxException.class, () -> Json.read(text));
         }
         assertThrows(Json.SyntaxException.class, () -> Json.read(new byte[] {'"', (byte) 0xff, '"'}));
+    }
+
+    @Test
+    public void json_last_of_members_with_same_name_counts() throws Exception {
+        assertEquals("{\"a\":2,\"b\":3}", written(Json.read("{\"a\":1,\"b\":3,\"a\":2}")));
     }
 
     @Test

@@ -29,6 +29,7 @@ public final class FencegateClient {
     private static final int RENEWAL_ATTEMPTS_PER_TTL = 6;
     private static final String WAIT_POINTER = "/wait_ms";
     private static final int CELL_MAX = 65_535;
+    private static final int NO_CONTENT = 204;
     private static final Set<Slug> REFUSALS_OF_LOOK_UPS = Set.of(Slug.FORBIDDEN, Slug.MISDIRECTED_REQUEST);
     private static final Set<Slug> CONCLUSIVE =
             Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED, Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
@@ -294,7 +295,8 @@ public final class FencegateClient {
 
     void release(String leaseId, long until) throws InterruptedException {
         try {
-            transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
+            Transport.Answer answer = transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
+            if (answer.status() != NO_CONTENT) answer.members().number("hold_count"); // else the answer is that of a proxy
         } catch (LeaseLostException e) {
             if (!e.isRepeated()) throw e; // else the earlier attempt has released it
         }
@@ -325,6 +327,9 @@ public final class FencegateClient {
             return result;
         } catch (LeaseLostException | StaleFencingTokenException e) {
             lease.loseAfter(e);
+            throw e;
+        } catch (OutcomeUnknownException e) {
+            e.leaseLost().ifPresent(lease::loseAfter);
             throw e;
         } finally {
             if (write.releasesHold()) lease.endReleasingWrite(applied); // also if other holds remain: releasing it again would end one of those
@@ -368,7 +373,7 @@ public final class FencegateClient {
 
     private boolean wasApplied(String writeId, long until) throws InterruptedException {
         String path = "/v1/history" + query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
-        return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until).members().list("items").isEmpty();
+        return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until).members().requiredList("items").isEmpty();
     }
 
     /** Returns whether a gateway gives this answer to a write that was tried before only if no attempt took effect: it comes after the search for a kept outcome. */
@@ -412,7 +417,7 @@ public final class FencegateClient {
             Map<String, String> next = new LinkedHashMap<>(filters);
             next.put("cursor", cursor);
             return page(next);
-        }).orElse(null)).flatMap(page -> page.list("items").stream()).map(HistoryEvent::of);
+        }).orElse(null)).flatMap(page -> page.requiredList("items").stream()).map(HistoryEvent::of);
     }
 
     private Members page(Map<String, String> filters) {

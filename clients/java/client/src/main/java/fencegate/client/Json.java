@@ -17,7 +17,8 @@ import java.util.Map;
 /**
  * Reads and writes JSON (RFC 8259) strictly. The JDK has no JSON, and this client depends on nothing else.
  *
- * <p>Values are Map, List, String, Boolean, null, Long for integers of 64 bits, so that no digit of a token is lost, and BigDecimal for other numbers.
+ * <p>Values are Map, List, String, Boolean, null, Long for integers of 64 bits, so that no digit of a token is lost, and BigDecimal for other numbers. Of members with the
+ * same name, which a column of the type json may have, the last one counts.
  */
 final class Json {
     /** The gateway accepts 32 levels; its answers have values of {@code jsonb} columns below some of their own. */
@@ -81,7 +82,6 @@ final class Json {
             if (peek() != '"') throw fault("no name");
             String name = string();
             if (!takes(':')) throw fault("no colon");
-            if (members.containsKey(name)) throw fault("a name twice");
             members.put(name, value(depth + 1));
         } while (takes(','));
         if (!takes('}')) throw fault("an object without end");

@@ -30,6 +30,12 @@ record Members(Map<String, Object> values) {
         return array(name).stream().map(Members::of).toList();
     }
 
+    /** Returns the objects of an array that has to be there. */
+    List<Members> requiredList(String name) {
+        required(name, List.class);
+        return list(name);
+    }
+
     List<String> texts(String name) {
         return array(name).stream().map(String.class::cast).toList();
     }

@@ -1,8 +1,10 @@
 package fencegate.client;
 
+import java.util.Arrays;
 import java.util.Optional;
+import java.util.stream.Stream;
 
-/** The call may have taken effect: it was sent and no answer arrived in time, or PostgreSQL became unavailable during the commit. */
+/** The call may have taken effect: it was sent and no answer of a gateway arrived in time, or PostgreSQL became unavailable during the commit. */
 public final class OutcomeUnknownException extends UnavailableException {
     private static final long serialVersionUID = 1L;
 
@@ -24,6 +26,12 @@ public final class OutcomeUnknownException extends UnavailableException {
     OutcomeUnknownException withKey(String key) {
         idempotencyKey = key;
         return this;
+    }
+
+    /** Returns the answer to a repeat of the write that says that its lease is over; empty if there was none. */
+    Optional<LeaseLostException> leaseLost() {
+        return Stream.concat(Stream.ofNullable(getCause()), Arrays.stream(getSuppressed()))
+                .filter(LeaseLostException.class::isInstance).map(LeaseLostException.class::cast).findFirst();
     }
 
     /**

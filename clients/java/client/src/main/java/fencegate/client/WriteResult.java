@@ -28,14 +28,22 @@ public record WriteResult(String writeId, Optional<Long> fencingToken, List<Resu
      */
     public record Result(Optional<Long> rowsAffected, List<Map<String, Object>> rows, Object value) {}
 
+    /** Throws OutcomeUnknownException if the answer is not that of a gateway: a proxy may answer any call with success. */
     static WriteResult of(Transport.Answer answer) {
-        Members members = answer.members();
+        try {
+            return of(answer.members(), answer.replayed());
+        } catch (FencegateException e) {
+            throw new OutcomeUnknownException("The answer to the write is not that of a gateway: " + e.getMessage(), e);
+        }
+    }
+
+    private static WriteResult of(Members members, boolean replayed) {
         List<Result> results = members.list("results").stream().map(result -> new Result(result.optional("rows_affected", Long.class),
                 result.list("rows").stream().map(Members::values).toList(), result.values().get("value"))).toList();
         Optional<Long> ownToken = members.optional("fencing_token", Long.class);
         Optional<Boolean> released = members.optional("released", Boolean.class);
         boolean sealed = members.optional("sealed", Boolean.class).orElse(true);
         return new WriteResult(members.text("write_id"), ownToken, results, released,
-                released.isPresent() || ownToken.isPresent() ? Optional.of(sealed) : Optional.empty(), answer.replayed(), members.isTrue("rows_left_out"));
+                released.isPresent() || ownToken.isPresent() ? Optional.of(sealed) : Optional.empty(), replayed, members.isTrue("rows_left_out"));
     }
 }

@@ -1,0 +1,107 @@
+// Answers with success that are not those of a gateway, values that JSON cannot have, and leases that are over.
+
+import assert from 'node:assert/strict';
+import {test} from 'node:test';
+import {ConnectionError, LeaseLostError, OutcomeUnknownError} from '@fencegate/client';
+import {loseAnswer, problem, withFront} from './support/front.js';
+import {clientOf, insertOrder, newOrder, newResource, urls} from './support/stack.js';
+
+/** What a proxy answers to any request while it is in maintenance. */
+const maintenance = async (asked, ask, response) => response.writeHead(200, {'content-type': 'application/json'}).end('{"status": "maintenance"}');
+const empty = async (asked, ask, response) => response.writeHead(200, {'content-length': '0'}).end();
+const ofProxy = [maintenance, empty];
+const isNoAnswer = fault => fault instanceof ConnectionError && fault.maybeExecuted && /200 of .* is not that of a gateway/.test(fault.message);
+
+test('acquire_answered_by_a_proxy_then_repeated_or_error', async () => {
+  for (const answer of ofProxy) {
+    await withFront(urls[0], asked => (asked.number === 1 ? answer : undefined), async front => {
+      const lease = await clientOf({url: front.url}).acquire(newResource());
+      assert.ok(lease.remainingMs() > 0 && lease.fencingToken > 0);
+      await lease.release();
+    });
+    await withFront(urls[0], () => answer, async front => {
+      await assert.rejects(clientOf({url: front.url, retryMs: 100}).acquire(newResource()), isNoAnswer);
+    });
+  }
+});
+
+test('renewal_answered_by_a_proxy_then_lost_at_end_of_validity', async () => {
+  for (const answer of ofProxy) {
+    await withFront(urls[0], asked => (asked.path.endsWith('/renew') ? answer : undefined), async front => {
+      const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 700});
+      const reason = await new Promise(resolve => { lease.signal.addEventListener('abort', () => resolve(lease.signal.reason)); });
+      assert.ok(reason instanceof LeaseLostError && isNoAnswer(reason.cause));
+      assert.ok(front.requests.length < 50, `${front.requests.length} requests`);
+    });
+  }
+});
+
+test('write_answered_by_a_proxy_with_success_then_unknown', async () => {
+  for (const answer of ofProxy) {
+    await withFront(urls[0], asked => (asked.path === '/v1/writes' ? answer : undefined), async front => {
+      const other = clientOf({url: front.url, retryMs: 100});
+      for (const write of [() => other.oneShotWrite(newResource(), [insertOrder(1)]), () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
+        await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && isNoAnswer(fault.cause)
+          && fault.idempotencyKey === front.requests.findLast(asked => asked.path === '/v1/writes').headers['idempotency-key']);
+      }
+    });
+  }
+});
+
+test('release_and_history_answered_by_a_proxy_then_error', async () => {
+  for (const answer of ofProxy) {
+    await withFront(urls[0], asked => (asked.path === '/v1/leases' ? undefined : answer), async front => {
+      const other = clientOf({url: front.url, retryMs: 100});
+      const lease = await other.acquire(newResource(), {ttlMs: 1000});
+      await assert.rejects(lease.release({seal: true}), isNoAnswer);
+      await assert.rejects(other.history().next(), isNoAnswer);
+    });
+  }
+});
+
+test('write_value_that_json_cannot_have_then_type_error_naming_it', async () => {
+  await withFront(urls[0], undefined, async front => {
+    const write = operation => clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1), operation]);
+    const where = {sku: 'sku-1'};
+    const refused = [
+      [{update: 'orders', where: {id: undefined}, set: {quantity: 1}}, '/operations/1/where/id: undefined'],
+      [{update: 'orders', where: {...where, id: {in: [1, undefined]}}, set: {quantity: 1}}, '/operations/1/where/id/in/1: undefined'],
+      [{update: 'orders', where, set: {quantity: Number.NaN}}, '/operations/1/set/quantity: NaN'],
+      [{update: 'orders', where, add: {quantity: Number.NEGATIVE_INFINITY}}, '/operations/1/add/quantity: -Infinity'],
+      [{insert: 'orders', values: {at: new Date(Number.NaN)}}, '/operations/1/values/at: Invalid Date'],
+      [{call: 'f', args: {a: () => 1}}, '/operations/1/args/a: '],
+    ];
+    for (const [operation, named] of refused) await assert.rejects(write(operation), fault => fault instanceof TypeError && fault.message.startsWith(named));
+    assert.equal(front.requests.length, 0);
+  });
+});
+
+test('write_value_with_a_form_of_its_own_then_sent', async () => {
+  const decimal = {constructor: Number, digits: undefined, toJSON: () => '1.50'}; // as those of libraries for numbers
+  await withFront(urls[0], asked => (asked.path === '/v1/writes' ? problem(422, 'unprocessable') : undefined), async front => {
+    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [{insert: 'orders', values: {price: decimal, at: new Date(0), note: null}}]));
+    assert.deepEqual(front.requests[0].json.operations[0].values, {price: '1.50', at: '1970-01-01T00:00:00.000Z', note: null});
+  });
+});
+
+test('lease_released_then_write_of_code_left_running_throws', async () => {
+  await withFront(urls[0], undefined, async front => {
+    let left;
+    await clientOf({url: front.url}).withLease(newResource(), {}, lease => { left = lease; });
+    const before = front.requests.length;
+    await assert.rejects(left.write([insertOrder(newOrder())]), fault => fault instanceof LeaseLostError && /released/.test(fault.message));
+    assert.equal(front.requests.length, before);
+  });
+});
+
+test('write_unknown_because_lease_is_lost_then_lost', async () => {
+  let writes = 0;
+  const rule = asked => (asked.path === '/v1/writes' ? [loseAnswer, problem(410, 'lease-lost')][writes++] : undefined);
+  await withFront(urls[0], rule, async front => {
+    const order = newOrder();
+    const lease = await clientOf({url: front.url}).acquire(`orders/${order}`);
+    const unknown = await lease.write([insertOrder(order)], {requireLive: true}).catch(fault => fault);
+    assert.ok(unknown instanceof OutcomeUnknownError && unknown.cause instanceof LeaseLostError);
+    assert.ok(lease.signal.reason === unknown.cause && lease.remainingMs() === 0);
+  });
+});

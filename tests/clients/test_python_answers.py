@@ -1,0 +1,250 @@
+"""The Python client where an answer is not what a gateway answers to the request, where a lease is over or its release fails, and which values it sends."""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import math
+import socket
+import threading
+import time
+import uuid
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from python_clients import Reply, answering, clients, errors, problem
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+LEASE = {"lease_id": "secret-id", "resource": "a", "fencing_token": 7, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000}
+WRITTEN = {"applied": True, "write_id": "w", "fences": [], "results": [{"rows_affected": 1}]}
+MAINTENANCE = {"status": "maintenance"}
+
+
+def finish(call: Any, *answers: Any) -> Any:
+    """Gives answers to the requests of a call, without its pauses; returns its result. An answer is a Response or an exception."""
+    from fencegate._protocol import Pause
+
+    left = list(answers)
+    try:
+        step = next(call)
+        while True:
+            if isinstance(step, Pause):
+                step = call.send(None)
+            else:
+                answer = left.pop(0)
+                step = call.throw(answer) if isinstance(answer, Exception) else call.send(answer)
+    except StopIteration as done:
+        assert not left
+        return done.value
+
+
+def protocol() -> Any:
+    from fencegate._protocol import Protocol
+
+    return Protocol(10.0, 0.0)
+
+
+def response(status: int, content: Any) -> Any:
+    from fencegate._protocol import Response
+
+    return Response(status, {}, content if isinstance(content, bytes) else json.dumps(content).encode())
+
+
+def lease_state(**members: Any) -> Any:
+    from fencegate._lease import LeaseState, now
+
+    return LeaseState({**LEASE, **members}, now())
+
+
+# Answers that are not those of a gateway
+
+
+@pytest.mark.parametrize("content", [MAINTENANCE, b"", [], "text", {**LEASE, "validity_ms": None}, {**LEASE, "validity_ms": "60000"}, {**LEASE, "resource": "b"}])
+def test_grant_that_is_no_lease_is_unexpected(content: Any) -> None:
+    with pytest.raises(errors.UnexpectedAnswer, match="not what a gateway answers") as unexpected:
+        finish(protocol().acquire(["a"], 0.0, None, None, False), response(200, content))
+    assert unexpected.value.maybe_executed
+
+
+@pytest.mark.parametrize("content", [MAINTENANCE, b"", {**LEASE, "fencing_token": 8}, {**LEASE, "resource": "b"}, {**LEASE, "served_ms": None}])
+def test_renewal_of_another_lease_does_not_count(content: Any) -> None:
+    state = lease_state()
+    before = state.valid_until
+    with pytest.raises(errors.UnexpectedAnswer):
+        finish(protocol().renew(state), response(200, content))
+    assert state.valid_until == before and state.lost_because is None
+    finish(protocol().renew(state), response(200, {**LEASE, "lease_id": "signed with another key", "validity_ms": 90_000}))
+    assert state.valid_until > before
+
+
+@pytest.mark.parametrize("content", [MAINTENANCE, b"", [], {**WRITTEN, "fences": None}])
+def test_write_whose_answer_is_no_result_is_unknown(content: Any) -> None:
+    for call in (protocol().write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), protocol().write_under(lease_state(), [{"call": "f"}], False, False, "key", True)):
+        with pytest.raises(errors.OutcomeUnknown) as unknown:
+            finish(call, response(200, content))
+        assert unknown.value.idempotency_key == "key" and isinstance(unknown.value.__cause__, errors.UnexpectedAnswer)
+
+
+@pytest.mark.parametrize("content", [MAINTENANCE, b"", []])
+@pytest.mark.parametrize("seal", [True, False])
+def test_release_whose_answer_is_none_raises(content: Any, seal: bool) -> None:
+    with pytest.raises(errors.UnexpectedAnswer):
+        finish(protocol().release(lease_state(), seal), response(200, content))
+
+
+def test_history_of_a_proxy_is_unexpected() -> None:
+    with pytest.raises(errors.UnexpectedAnswer):
+        finish(protocol().history_page({}, None), response(200, MAINTENANCE))
+
+
+@both
+def test_body_that_drips_ends_with_the_timeout(kind: str) -> None:
+    """Each byte arrives within the time-outs of httpx."""
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+            while not over.wait(0.1):
+                try:
+                    connection.sendall(b" ")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, clients(kind, f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, retry_for=0) as client:
+        threading.Thread(target=drip, args=(listener,), daemon=True).start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(errors.ConnectionFailed) as failed:
+                client.get("/")
+            assert failed.value.maybe_executed and time.monotonic() - began < 3
+        finally:
+            over.set()
+
+
+# Values
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def body_of(value: Any) -> Any:
+    from fencegate._protocol import Request
+
+    content = Request("POST", "/v1/writes", 1.0, {"value": value}).content()
+    assert content is not None
+    return json.loads(content)["value"]
+
+
+@pytest.mark.parametrize("value, sent", [
+    (Decimal("0.10"), "0.10"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"), (date(2026, 11, 21), "2026-11-21"),
+    (datetime(2026, 11, 21, 10, tzinfo=timezone.utc), "2026-11-21T10:00:00+00:00"), (datetime(2026, 11, 21, 10).time(), "10:00:00"), ([1, None, True], [1, None, True])])
+def test_value_is_sent_as_text_that_postgresql_reads(value: Any, sent: Any) -> None:
+    assert body_of(value) == sent
+
+
+@pytest.mark.parametrize("value, named", [(b"hello", "bytes"), ({1}, "set"), (Colour.RED, "Colour"), (object(), "object"), (timedelta(days=1), "timedelta"), ([{"a": b"x"}], "bytes")])
+@both
+def test_value_without_form_in_json_is_refused(kind: str, value: Any, named: str) -> None:
+    with answering(lambda *_: Reply(200, WRITTEN)) as (url, requests), clients(kind, url) as client:
+        with pytest.raises(TypeError, match=f"type {named} "):
+            client.write({"insert": "t", "values": {"id": value}}, resources=["a"])
+        if not isinstance(value, list):
+            with pytest.raises(TypeError, match=f"type {named} "):
+                client.get("/v1/tables/t", id=value)
+        for number in (math.nan, math.inf, -math.inf):
+            with pytest.raises(ValueError, match="JSON"):
+                client.write({"insert": "t", "values": {"id": number}}, resources=["a"])
+        assert not requests
+        client.get("/v1/tables/t", id="eq.1", limit=5, day=date(2026, 11, 21), no=None)
+        assert [path for _, path in requests] == ["/v1/tables/t?id=eq.1&limit=5&day=2026-11-21"]
+
+
+# Leases that are over
+
+
+def test_lease_is_lost_if_unknown_write_finds_it_lost() -> None:
+    """With require_live the repeat of a write that was cut off is refused, whatever the first attempt did."""
+    from fencegate._protocol import NoAnswer, Protocol
+
+    state = lease_state()
+    with pytest.raises(errors.OutcomeUnknown) as unknown:
+        finish(Protocol(10.0, 5.0).write_under(state, [{"call": "f"}], False, True, None, True), NoAnswer("cut", sent=True), response(410, problem("lease-lost", 410)))
+    assert isinstance(unknown.value.__cause__, errors.LeaseLost) and state.lost_because and not state.remaining()
+
+
+@pytest.mark.parametrize("status, slug", [(410, "lease-lost"), (412, "stale-fencing-token")])
+@both
+def test_lease_is_lost_if_fenced_read_is_refused(kind: str, status: int, slug: str) -> None:
+    def on_request(method: str, path: str, _: Any) -> Reply:
+        return Reply(status, problem(slug, status)) if method == "GET" else Reply(201, LEASE) if path == "/v1/leases" else Reply(204)
+
+    with answering(on_request) as (url, requests), clients(kind, url) as client:
+        lease = client.lease("a")
+        with pytest.raises(errors.ProblemError.classes[slug]):
+            client.get("/v1/tables/t", lease=lease)
+        with pytest.raises(errors.LeaseLost):
+            lease.check()
+        assert [method for method, _ in requests].count("DELETE") == (status == 412), "a hold of a refused token is released"
+
+
+# Releases
+
+
+def releasing(*releases: Reply) -> Any:
+    left = list(releases)
+    return answering(lambda method, *_: left.pop(0) if method == "DELETE" else Reply(201, LEASE))
+
+
+REFUSED = Reply(403, problem("forbidden", 403))
+UNSEALED = Reply(200, {"hold_count": 0, "sealed": False})
+
+
+@both
+@pytest.mark.parametrize("answer", [REFUSED, UNSEALED], ids=["refused", "unsealed"])
+def test_failed_release_with_seal_is_raised_again(kind: str, answer: Reply) -> None:
+    with releasing(answer) as (url, _), clients(kind, url) as client:
+        with pytest.raises(errors.FencegateError) as outcome:
+            with client.lease("a", seal=True) as lease:
+                for arguments in ({"seal": True}, {}, {"seal": False}):
+                    with pytest.raises(errors.FencegateError) as failed:
+                        lease.release(**arguments)
+        assert outcome.value is failed.value
+
+
+@both
+def test_release_with_seal_after_one_without_raises(kind: str) -> None:
+    with releasing(Reply(204)) as (url, requests), clients(kind, url) as client:
+        lease = client.lease("a")
+        lease.release()
+        lease.release()
+        with pytest.raises(errors.FencegateError, match="not sealed"):
+            lease.release(seal=True)
+        assert len(requests) == 2
+
+
+@both
+def test_release_with_seal_is_sent_once(kind: str) -> None:
+    with releasing(Reply(204)) as (url, requests), clients(kind, url) as client:
+        with client.lease("a", seal=True) as lease:
+            lease.release()
+            lease.release(seal=True)
+        assert [path for _, path in requests] == ["/v1/leases", "/v1/leases/secret-id?seal=true"]
+
+
+# The log
+
+
+@both
+def test_lease_ids_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Later versions of httpcore than that of Debian 12 log each step at DEBUG; the message is one of theirs."""
+    with caplog.at_level(logging.DEBUG), releasing(Reply(204)) as (url, _), clients(kind, url, api_key="secret-key") as client, client.lease("a"):
+        logging.getLogger("httpcore.http11").debug(
+            "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', b'/v1/leases/secret-id~.x'), (b'Content-Length', b'5')])")
+    assert "secret" not in caplog.text and "b'/v1/leases/…'), (b'Content-Length', b'5')" in caplog.text
