@@ -20,6 +20,31 @@ comment on table fencing.schema_version is 'The versions of this schema that wer
 comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
 comment on column fencing.schema_version.applied_at is 'When it was applied.';
 lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
+
+create or replace function fencing.server_fault(server_version integer) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('PostgreSQL %s.%s %s; upgrade it to %s.%s or later', server_version / 10000, server_version % 10000,
+                case when f.first < 150000 then 'can''t enable a trigger of a partitioned table that its partitions lack'
+                     else 'does not pass every row that a MERGE changes to the triggers that check it (PostgreSQL''s bug #19380)' end, f.fixed_in / 10000, f.fixed_in % 10000)
+    from (values (0, 130008), (140000, 140005), (150000, 150016), (160000, 160012), (170000, 170008), (180000, 180002)) f (first, fixed_in)
+   where server_version >= f.first and server_version < f.fixed_in;
+$$;
+comment on function fencing.server_fault(integer) is
+  'Why the guard can''t be installed on a server of this version (its server_version_num) or would not check every change there, and the version to upgrade to; null if there is no such reason. Locks: none.';
+
+-- Before anything is changed. guard_faults() compares it too, because the server may be replaced by an older one.
+do $$
+declare
+  fault constant text := fencing.server_fault(pg_catalog.current_setting('server_version_num')::pg_catalog.int4);
+begin
+  if fault is not null then
+    raise exception using errcode = '0A000', message = 'the guard needs another version of PostgreSQL: ' || fault;
+  end if;
+end
+$$;
+
 insert into fencing.schema_version (version) values (1), (2), (3), (4), (5), (6), (7) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer

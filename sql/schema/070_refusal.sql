@@ -93,13 +93,17 @@ $$;
 comment on function fencing.is_gateway_session() is
   'Whether the session logged in as a member of fencing_gateway: gateways record their refusals themselves. False for superusers. Locks: none.';
 
-create or replace function fencing.append_refusal(database name, refusal jsonb) returns void
+drop function if exists fencing.append_refusal(name, jsonb);  -- with two arguments until version 7
+
+create or replace function fencing.append_refusal(database name, server_started timestamptz, refusal jsonb) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   if database is distinct from current_database() then
     raise exception using errcode = '22023', message = format('the recorder of %s leads to the database %s', coalesce(database, 'null'), current_database());
+  elsif server_started is distinct from pg_postmaster_start_time() then
+    raise exception using errcode = '22023', message = format('the recorder of %s leads to another server, on port %s', database, current_setting('port'));
   end if;
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
   select 'write_rejected', fencing.bound_text(r.resource, 250), fencing.bound_token(r.fencing_token), fencing.bound_token(r.last_fencing_token), fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
@@ -107,9 +111,9 @@ begin
    where refusal <> '{}';  -- an empty refusal only tests the connection
 end
 $$;
-comment on function fencing.append_refusal(name, jsonb) is
-  'For the recorder, which may do nothing else: adds one refusal to the history. database: the database of the refused transaction, so that a copy of a database records nothing in the original. '
-  'SQLSTATE 22023: the recorder leads to another database. Locks: none that others wait for.';
+comment on function fencing.append_refusal(name, timestamptz, jsonb) is
+  'For the recorder, which may do nothing else: adds one refusal to the history. database: the database of the refused transaction, so that a copy of a database records nothing in the original; '
+  'server_started: when its server was started (pg_postmaster_start_time), so that a copy of a server does not either. SQLSTATE 22023: the recorder leads to another database or server. Locks: none that others wait for.';
 
 create or replace function fencing.recorder_schema() returns name
 language sql stable
@@ -138,7 +142,7 @@ begin
     execute format('select %I.dblink_disconnect(''fencing_recorder'')', dblink_schema) into done;
   end if;
   execute format('select r.done from %I.dblink(''fencing_recorder'', $1) as r (done text)', dblink_schema)
-    into done using format('select fencing.append_refusal(%L, %L)::text', current_database(), refusal);
+    into done using format('select fencing.append_refusal(%L, %L, %L)::text', current_database(), to_char(pg_postmaster_start_time() at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS.US"+00"'), refusal);
 end
 $$;
 comment on function fencing.call_recorder(name, jsonb) is

@@ -223,6 +223,13 @@ begin
     if found then
       raise exception using message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner);
     end if;
+    select a.attname into other  -- of the probe each column is an ordinary one
+      from pg_rewrite w join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid and d.refclassid = 'pg_class'::regclass
+           join pg_attribute p on p.attrelid = d.refobjid and p.attnum = d.refobjsubid join pg_attribute a on a.attrelid = relation and a.attname = p.attname and a.attgenerated = 'v'
+     where w.ev_class = result limit 1;
+    if found then
+      raise exception using message = format('the column %s is virtual, and triggers do not have its value', other.attname);
+    end if;
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
       detail = resource_expression, hint = hint;
@@ -238,7 +245,7 @@ begin
 end
 $$;
 comment on function fencing.require_resource_expression(regclass, text) is
-  'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns and is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
+  'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns, none of them virtual, and is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
   'Returns those objects, and the expression over a row called fencing_row. Locks: the table, access share.';
 
 create or replace function fencing.changed_relations(relations oid[]) returns setof oid
@@ -284,7 +291,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   reached constant oid[] := array(select r.oid from fencing.changed_relations(array[relation::oid]) r (oid) join pg_class c on c.oid = r.oid join pg_class root on root.oid = relation and root.relowner = c.relowner);
-  found constant jsonb := (select coalesce(jsonb_agg(r), '[]') from fencing.code_rights(reached) r);
+  granted constant jsonb := (select coalesce(jsonb_agg(r order by r.target::text, r.privilege, r.grantee), '[]') from fencing.code_rights(reached) r);
   item record;
 begin
   for item in select * from fencing.code_rights(reached) loop
@@ -293,7 +300,7 @@ begin
   -- Only now, for one revocation may end the grants of another role with it.
   for item in
     select f.*, exists (select from fencing.code_rights(array[f.target::oid]) r where (r.privilege, r.grantee) = (f.privilege, f.grantee)) as is_left
-      from jsonb_to_recordset(found) as f (target regclass, privilege text, grantee text)
+      from jsonb_to_recordset(granted) as f (target regclass, privilege text, grantee text)
   loop
     if item.is_left then
       raise warning 'fencing: % keeps the privilege % on %, which another role than the owner has granted and has to revoke', item.grantee, item.privilege, item.target;
@@ -357,8 +364,8 @@ begin
   perform fencing.require_protectable(relation);
   execute format('lock table %s in access exclusive mode', relation);
   perform fencing.require_protectable(relation);  -- what was committed while this call waited for the lock
-  select format('%s of %s', b.name, t.oid::regclass) into between
-    from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) cross join lateral fencing.triggers_between(t.oid) b (name)
+  select format('%s of %s', b.name, b.relation::regclass) into between
+    from fencing.triggers_between(array(select relation::oid union select p.relid from pg_partition_tree(relation) p)) b
    where b.name !~ '^fencing_(check|verify)_' limit 1;  -- those are dropped below
   if found then
     raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';

@@ -84,10 +84,11 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$  -- in the form of pg_proc.proconfig
   values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex', 'quote_all_identifiers=off', 'standard_conforming_strings=on', 'transform_null_equals=off', 'DateStyle=iso, mdy',
-                'IntervalStyle=postgres', 'TimeZone=utc', 'xmlbinary=base64'])
+                'IntervalStyle=postgres', 'TimeZone=utc', 'xmlbinary=base64', 'plpgsql.extra_errors=none'])
 $$;
 comment on function fencing.check_settings() is
-  'The settings with which a resource expression is evaluated: all settings that change the text of an immutable expression, so that no caller''s setting makes one resource look like another. Locks: none.';
+  'The settings with which a resource expression is evaluated: all settings that change the text of an immutable expression, so that no caller''s setting makes one resource look like another, and '
+  'plpgsql.extra_errors, by which a caller''s setting would refuse changes of several rows. Locks: none.';
 
 create or replace function fencing.check_setting_clauses() returns text
 language sql immutable
@@ -180,16 +181,16 @@ as $$  -- kind as in pg_trigger.tgtype: 1 a row, 2 before, 4 insert, 8 delete, 1
 $$;
 comment on function fencing.expected_triggers(boolean, text, name) is 'The triggers that a protected table must have; row triggers also on each partition. Locks: none.';
 
-create or replace function fencing.triggers_between(relation regclass) returns setof name
+create or replace function fencing.triggers_between(relations oid[]) returns table (relation oid, name name)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select t.tgname from pg_trigger t
-   where t.tgrelid = relation and t.tgname > 'fencing_check' and t.tgname < 'fencing_verify~'
+  select t.tgrelid, t.tgname from pg_trigger t
+   where t.tgrelid = any ($1) and t.tgname > 'fencing_check' and t.tgname < 'fencing_verify~'
      and t.tgname not in (select x.name from fencing.expected_triggers(false, '', '') x union all select x.name from fencing.expected_triggers(true, '', '') x);
 $$;
-comment on function fencing.triggers_between(regclass) is
-  'Other triggers that would run between the two of protect() (triggers fire in the order of their names) and so could change what the first passes to the second. Locks: none.';
+comment on function fencing.triggers_between(oid[]) is
+  'Other triggers of these tables that would run between the two of protect() (triggers fire in the order of their names) and so could change what the first passes to the second. Locks: none.';
 
 create or replace function fencing.create_checks(relation regclass, by_row boolean, mode text, check_function name) returns void
 language plpgsql

@@ -12,7 +12,8 @@ as $$
            cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
   ), expected as materialized (
     select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || '\x00', '') as argument, 'protect()' as remedy, 'table' as about
-      from tables g cross join lateral fencing.expected_triggers(g.by_row, g.mode, g.check_function) x
+      from (select distinct k.root, k.by_row, k.mode, k.check_function from tables k) r cross join lateral fencing.expected_triggers(r.by_row, r.mode, r.check_function) x  -- once for all partitions
+           join tables g on g.root = r.root
            left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
     union all
     select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '', 'alter table … enable always trigger', 'history'
@@ -31,7 +32,7 @@ as $$
    where (f.prosrc = fencing.check_body(p.row_expression, c.relkind = 'p') and not f.prosecdef and f.proconfig = fencing.check_settings()) is not true
   union all
   select g.oid, g.root, 'trigger between', format('%s: the trigger %s runs between the checks and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
-    from tables g cross join lateral fencing.triggers_between(g.oid) b (name)
+    from fencing.triggers_between(array(select t.oid from tables t)) b join tables g on g.oid = b.relation
   union all
   select p.relation, i.inhparent, 'parent', format('%s: changes through %s, which is not protected, are not checked; detach it, or protect that', p.relation, i.inhparent::regclass)
     from fencing.protected p join pg_inherits i on i.inhrelid = p.relation
@@ -52,6 +53,8 @@ $$;
 comment on function fencing.table_faults() is
   'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
+drop function if exists fencing.triggers_between(regclass);  -- only now, because until here the event triggers of an earlier installation call it
+
 create or replace function fencing.event_triggers() returns table (name name, event text, tags text[])
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -63,6 +66,23 @@ as $$
          ('fencing_refuse_drops', 'sql_drop', null);
 $$;
 comment on function fencing.event_triggers() is 'The event triggers that call refuse_openings(), and for which commands; null: for all. Locks: none.';
+
+create or replace function fencing.can_have_faults(relations oid[]) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$  -- plpgsql, because it caches the plans
+begin
+  return exists (with recursive above (oid) as (select r.oid from unnest(relations) as r (oid) union select i.inhparent from above a join pg_inherits i on i.inhrelid = a.oid)
+                 select from above a join fencing.protected p on p.relation = a.oid)
+      or exists (select from pg_inherits i join fencing.protected p on p.relation = i.inhrelid where i.inhparent = any (relations))
+      or exists (select from fencing.protected p where to_regclass(p.relation_name) = any (relations))
+      or exists (select from fencing.former_name f where to_regclass(f.name) = any (relations))
+      or exists (select from fencing.known_fault k join unnest(relations) as r (oid) on k.relation = r.oid::regclass::text);
+end
+$$;
+comment on function fencing.can_have_faults(oid[]) is
+  'Whether table_faults() could name one of these relations, or has named it in known_fault: a protected table, what is below one by partitions or inheritance, what is directly above one, and what has the name under which one is or was protected. '
+  'Much cheaper than table_faults(), for the event triggers run after every command that creates or alters a relation, a temporary one too. Locks: none.';
 
 create or replace function fencing.refuse_openings() returns event_trigger
 language plpgsql security definer
@@ -90,10 +110,12 @@ begin
                                  else d.objid end
                        from pg_event_trigger_ddl_commands() d where d.classid in ('pg_trigger'::regclass, 'pg_class'::regclass));
   end if;
-  if touched = '{}' and not moves_schema then
+  if not moves_schema and not fencing.can_have_faults(touched) then
     return;
   end if;
-  faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name');
+  faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
+              where f.relation = any (touched) or f.other = any (touched)
+                 or moves_schema and f.about = 'name' and f.fault not in (select k.fault from fencing.known_fault k));  -- those were there before
   -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)

@@ -13,7 +13,7 @@ as $$
     ('function', 'fencing.enter(text[],bigint,text)', 'fencing_writer', 'execute'),
     ('function', 'fencing.fence(text)', 'fencing_writer', 'execute'),
     ('function', 'fencing.refuse_answer(bigint)', 'fencing_writer', 'execute'),
-    ('function', 'fencing.append_refusal(name,jsonb)', 'fencing_recorder', 'execute'),
+    ('function', 'fencing.append_refusal(name,timestamp with time zone,jsonb)', 'fencing_recorder', 'execute'),
     ('function', 'fencing.fence(text)', 'fencing_auditor', 'execute'),
     ('function', 'fencing.guard_faults()', 'fencing_auditor', 'execute'),
     ('function', 'fencing.recorder_fault()', 'fencing_auditor', 'execute'),

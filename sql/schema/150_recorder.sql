@@ -1,7 +1,15 @@
 -- The recorder: a separate connection for each refusal of direct SQL, so that the history's row stays although the refused transaction rolls back. It needs the extension dblink.
 --
 -- The connection is defined by a foreign server and a user mapping of the owner. Only the owner and superusers can read the password in the mapping, and no statement contains it. The login role
--- is used for this database alone, is a member of fencing_recorder, and can add refusals and do nothing else.
+-- is used for this database alone, is a member of fencing_recorder, and can add refusals and do nothing else. It commits without waiting for standbys: the refused transaction waits for it and holds its locks.
+
+create or replace function fencing.recorder_port() returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select o.option_value from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o where s.srvname = 'fencing_recorder' and o.option_name = 'port';
+$$;
+comment on function fencing.recorder_port() is 'The port to which the recorder connects; null where the foreign server names none, or is missing. Locks: none.';
 
 create or replace function fencing.set_up_recorder() returns text
 language plpgsql
@@ -11,12 +19,19 @@ declare
   login constant name := 'fencing_recorder_' || (select d.oid from pg_database d where d.datname = current_database());
   password constant text := replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '');
   hosts text;
+  session_options text;
 begin
   if fencing.recorder_schema() is not null and exists (
        select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mappings m on m.srvid = s.oid
                    cross join pg_options_to_table(m.umoptions) u join pg_roles r on r.rolname = u.option_value
-        where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user') then
-    return null;  -- it exists; the operator may have changed it, so it stays as it is
+        where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user')
+     and fencing.recorder_port() = current_setting('port') then
+    -- It exists; the operator may have changed it, so it stays as it is. Only those of earlier versions waited for synchronous standbys.
+    select o.option_value into session_options from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o where s.srvname = 'fencing_recorder' and o.option_name = 'options';
+    if strpos(session_options, 'synchronous_commit') = 0 then
+      execute format('alter server fencing_recorder options (set options %L)', session_options || ' -c synchronous_commit=local');
+    end if;
+    return null;
   end if;
   if not exists (select from pg_extension e where e.extname = 'dblink') then
     if not exists (select from pg_available_extensions e where e.name = 'dblink') then
@@ -35,7 +50,7 @@ begin
     case when exists (select from unnest(string_to_array(replace(current_setting('listen_addresses'), ' ', ''), ',')) as t (address) where t.address in ('*', '0.0.0.0', 'localhost', '127.0.0.1')) then '127.0.0.1' end,
     case when pg_has_role('pg_read_all_settings', 'usage') then nullif(btrim(split_part(current_setting('unix_socket_directories'), ',', 1)), '') end);
   execute format('create server fencing_recorder foreign data wrapper dblink_fdw options (%s port %L, dbname %L, connect_timeout ''2'', '
-                 'application_name ''fencing_recorder'', options ''-c statement_timeout=2000 -c lock_timeout=1000'')', 'host ' || quote_literal(nullif(hosts, '')) || ',', current_setting('port'), current_database());
+                 'application_name ''fencing_recorder'', options ''-c statement_timeout=2000 -c lock_timeout=1000 -c synchronous_commit=local'')', 'host ' || quote_literal(nullif(hosts, '')) || ',', current_setting('port'), current_database());
   if not exists (select from pg_roles r where r.rolname = login) then
     execute format('create role %I login', login);
     execute format('comment on role %I is %L', login, 'records refusals of direct SQL in the database ' || current_database());
@@ -53,7 +68,7 @@ end
 $$;
 comment on function fencing.set_up_recorder() is
   'For the role that installed the schema, and called by the installation: creates the missing parts of the recorder: the extension dblink (as a superuser), the foreign server fencing_recorder, a login '
-  'role and the user mapping. A foreign server for this database that has a mapping stays as it is. Null, or the error; then nothing was created. Locks: none that writers wait for.';
+  'role and the user mapping. A foreign server for this database and the port of this server that has a mapping stays as it is. Null, or the error; then nothing was created. Locks: none that writers wait for.';
 
 create or replace function fencing.recorder_fault() returns text
 language plpgsql security definer
@@ -69,6 +84,9 @@ begin
                 else 'the foreign server fencing_recorder or its user mapping for ' || current_user || ' is missing' end
            || case when (select r.rolsuper from pg_roles r where r.rolname = current_user) then format(': run `fencegate migrate` as %s', current_user)
                    else format(': a superuser runs the statement of "The recorder" in sql/README.md, then %s runs `fencegate migrate`', current_user) end;
+  end if;
+  if fencing.recorder_port() is distinct from current_setting('port') then
+    return format('the foreign server fencing_recorder leads to port %s, and this server listens on port %s: run `fencegate migrate` as %s', coalesce(fencing.recorder_port(), '5432'), current_setting('port'), current_user);
   end if;
   perform fencing.call_recorder(dblink_schema, '{}');
   return null;

@@ -21,9 +21,15 @@ as $$
   )
   select f.fault from fencing.table_faults() f
   union
+  select s.fault from fencing.server_fault(current_setting('server_version_num')::integer) s (fault) where s.fault is not null
+  union
   select format('%s: its resource expression uses %s, which belongs to %s, who could run code with the rights of the writing role', p.relation, o.object, fencing.foreign_owner(o.object, p.relation))
     from fencing.protected p join pg_class c on c.oid = p.relation cross join unnest(p.expression_objects) as o (object)
    where fencing.foreign_owner(o.object, p.relation) is not null
+  union
+  select format('%s: its resource expression uses the virtual column %s, whose value triggers do not have; protect() it by another expression', p.relation, a.attname)
+    from fencing.protected p join pg_attribute a on a.attrelid = p.relation and a.attgenerated = 'v'
+   where p.row_expression ~ ('fencing_row\.' || regexp_replace(quote_ident(a.attname), '\W', '\\\&', 'g') || '(?!\w)')
   union
   select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, o.owner)
     from fencing.code_of_others(array(select oid from changed union select other from linked)) o

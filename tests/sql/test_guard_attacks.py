@@ -96,10 +96,11 @@ def test_recorder_password_is_unreadable_for_other_logins(logins, owner, recorde
 
 def test_recorder_login_can_only_add_refusals(server, logins, owner, recorder, database):
     login = logins(recorder[0], password=recorder[1])
-    login.run("select fencing.append_refusal(%s, %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
+    login.run("select fencing.append_refusal(%s, pg_postmaster_start_time(), %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
     (event, resource, principal, detail), = owner.run("select event, resource, principal, detail from fencing.history")
     assert (event, resource, principal) == ("write_rejected", "x" * 250 + "... (13000 bytes)", "p" * 200 + "... (5000 bytes)") and list(detail) == ["left_out_bytes"]
-    assert login.sqlstate("select fencing.append_refusal('another', '{\"resource\": \"a/b\"}')") == "22023"
+    for arguments in ("'another', pg_postmaster_start_time()", f"'{database}', pg_postmaster_start_time() - interval '1 us'", f"'{database}', null"):
+        assert login.sqlstate(f"select fencing.append_refusal({arguments}, '{{\"resource\": \"a/b\"}}')") == "22023"
     for call in ("fencing.repair_fence('a/b', 0, 'p', null, 'r')", "fencing.enter('a/b', 1)", "fencing.record_events('[]')", "fencing.keep_history(7)", "fencing.fence('a/b')", "fencing.guard_faults()"):
         assert login.sqlstate(f"select {call}") == "42501", call
     for table in ("fencing.guard", "fencing.history", "fencing.proof_key", "public.inventory"):

@@ -99,3 +99,73 @@ def test_protected_table_takes_the_name_of_another(owner):  # noqa: F811
     for name in ("before", "live"):
         owner.run(f"select fencing.protect('{name}', $$'live/' || id$$)")
     assert owner.run("select fencing.guard_faults()") == []
+
+
+COUNTED = """begin; set local track_functions = 'all'; {}; select f.funcname, f.calls from pg_stat_xact_user_functions f where f.schemaname = 'fencing'"""
+
+
+def calls_of(owner, statement):  # noqa: F811
+    """Returns how often each function of the schema was called."""
+    calls = dict(owner.run(COUNTED.format(statement)))
+    owner.run("rollback")
+    return calls
+
+
+def make_partitions(owner, table, count):  # noqa: F811
+    owner.run(f"create table public.{table} (id integer, place integer) partition by range (place)")
+    owner.run(f"do $$ begin for n in 1..{count} loop execute format('create table public.{table}_%1$s partition of public.{table} for values from (%1$s) to (%2$s)', n, n + 1); end loop; end $$")
+
+
+@pytest.mark.parametrize("change", ["create temporary table scratch (id integer)", "create table public.plain (id integer)", "alter table public.other add note text",
+                                    "select fencing.protect('public.parts', $$'parts/' || id$$)"], ids=["temporary", "create", "alter", "protect"])
+def test_other_tables_are_changed_without_a_search_for_faults(owner, change):  # noqa: F811
+    owner.run("create table public.other (id integer)")
+    make_partitions(owner, "parts", 3)
+    calls = calls_of(owner, change)
+    assert calls["refuse_openings"] > 0 and "table_faults" not in calls, calls
+
+
+def test_calls_of_table_faults_do_not_grow_with_partitions(owner):  # noqa: F811
+    make_partitions(owner, "parts", 30)
+    owner.run("select fencing.protect('public.parts', $$'parts/' || id$$)")
+    roots = 4  # the example has three
+    calls = calls_of(owner, "select * from fencing.table_faults()")
+    assert calls["triggers_between"] == 1 and calls["expected_triggers"] <= roots + 2, calls
+
+
+def test_temporary_child_of_a_protected_table_is_refused(logins, owner):  # noqa: F811
+    owner.run("create table public.kept (id integer); alter table kept owner to test_app; select fencing.protect('public.kept', $$'kept/' || id$$)")
+    error = logins().fails("create temporary table child () inherits (public.kept)")
+    assert error.pgcode == "55000" and "inherits from it" in str(error), error
+
+
+def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
+    """The event triggers search for faults only if can_have_faults() is true of what a command has changed."""
+    for table in ("child_of", "below", "renamed", "twice", "dropped", "open"):
+        owner.run(f"create table public.{table} (id integer); select fencing.protect('{table}', $$'{table}/' || id$$)")
+    owner.run("create table public.parts (id integer, place integer) partition by range (place); create table parts_1 partition of parts for values from (1) to (9) partition by range (place)")
+    owner.run("create table parts_1_1 partition of parts_1 for values from (1) to (2); select fencing.protect('parts', $$'parts/' || id$$); create table public.parent (id integer)")
+    owner.run("create function public.own() returns trigger language plpgsql as 'begin return null; end'; create table public.near (id integer)")
+    assert owner.run("select fencing.guard_faults()") == []
+    owner.run("alter event trigger fencing_refuse_openings disable; alter event trigger fencing_refuse_drops disable")
+    owner.run("create temporary table child () inherits (child_of); alter table below inherit parent; alter table renamed rename to renamed_since; create table public.renamed (id integer)")
+    owner.run("alter table twice rename to twice_since; select fencing.protect('twice_since', $$'twice/' || id$$); create view public.twice as select 1 as id; drop table dropped; create table public.dropped (id integer)")
+    owner.run("create table parts_1_2 partition of parts_1 for values from (2) to (3); alter table parts_1_1 set unlogged; drop trigger fencing_check_insert on open; alter table open disable trigger fencing_verify_update")
+    owner.run("create trigger fencing_d after insert on parts_1_2 for each row execute function own()")
+    found = owner.run("select distinct about from fencing.table_faults()")
+    assert len(found) == 6, found
+    named = owner.run("select o.id::regclass::text, fencing.can_have_faults(array[o.id]) from fencing.table_faults() f cross join unnest(array[f.relation, f.other]) as o (id) join pg_class c on c.oid = o.id")
+    assert named and all(possible for _, possible in named), named
+    assert owner.run("select fencing.can_have_faults(array['public.near'::regclass::oid, null]), fencing.can_have_faults('{}')") == [(False, False)]
+    owner.run("select fencing.watch_guard(); alter table open rename to opened_since; alter table parts_1 detach partition parts_1_2")
+    assert owner.run("select fencing.can_have_faults(array['public.parts_1_2'::regclass::oid])") == [(True,)], "so that the end of its faults is recorded"
+
+
+def test_fault_that_is_known_refuses_no_change_of_a_schema(logins, owner):  # noqa: F811
+    owner.run("create schema other; create schema moved; create table moved.kept (id integer); create table public.kept (id integer); select fencing.protect('public.kept', $$'kept/' || id$$)")
+    owner.run("alter event trigger fencing_refuse_openings disable; alter table public.kept rename to kept_since; create table public.kept (id integer); alter event trigger fencing_refuse_openings enable always")
+    assert len(owner.run("select fencing.watch_guard()")) == 1
+    owner.run("alter schema other rename to other_since; create extension citext schema public; alter extension citext set schema other_since")
+    owner.run("create table moved.late (id integer); select fencing.protect('moved.late', $$'late/' || id$$); alter schema moved rename to moved_since; create schema next; create table next.late (id integer)")
+    error = owner.fails("alter schema next rename to moved")
+    assert error.pgcode == "55000" and "moved.late: a table of this name was protected" in str(error), error

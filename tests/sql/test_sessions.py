@@ -338,3 +338,31 @@ def test_append_events_repeated_adds_only_missing_events(sessions, known, ending
     again.commit()
     assert fetch_value(sessions.observer, "select array_agg(event::text order by id) from fencing.history where event <> 'lease_renewed'") == [
         "lease_granted", "lease_released", "lease_refused"]
+
+
+def test_changed_column_type_is_written_after_protect_again(server, database, sessions):
+    """PL/pgSQL keeps the types of a row in its plans: sessions that wrote before fail, and never write unchecked, until protect() makes another check function."""
+    owner = server.connect(database)
+    owner.cursor().execute("create table parts (id integer, place integer) partition by range (place); create table parts_1 partition of parts default; select fencing.protect('parts', $$'parts/' || id$$)")
+    owner.cursor().execute("grant select, insert, update on parts to test_app")
+    writer = sessions()
+
+    def write(place):
+        writer.enter("parts/1", 5)
+        writer.run("insert into parts values (1, %s); update parts set place = place + 1", place)
+        writer.commit()
+
+    write(1)
+    owner.cursor().execute("alter table parts alter id type bigint")
+    assert sqlstate_of(lambda: write(2)) == "42804"
+    writer.rollback()
+    new = sessions()
+    new.enter("parts/1", 5)
+    new.run("update parts set place = 0")
+    new.rollback()
+    owner.cursor().execute("select fencing.protect('parts', $$'parts/' || id$$)")
+    write(3)
+    owner.cursor().execute("alter table parts alter id type numeric; select fencing.protect('parts', $$'parts/' || id$$)")
+    write(4)
+    assert sqlstate_of(lambda: writer.run("update parts set place = 0")) == REQUIRED
+    owner.close()

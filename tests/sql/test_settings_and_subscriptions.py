@@ -4,6 +4,7 @@ import time
 
 import psycopg2
 import pytest
+from test_catalogue import PLAIN_FILES
 
 CHANGE = "update public.inventory set stock = 0 where sku = 'sku-1'"
 WAIT_SECONDS_MAX = 30
@@ -75,6 +76,36 @@ def test_change_is_refused_under_granted_replication_role(server, database):
         owner.cursor().execute("revoke set on parameter session_replication_role from test_app")
         caller.close()
         owner.close()
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["as_it_is", "without_the_setting"])
+def test_plpgsql_extra_errors_refuses_no_covered_change(server, database, installed):
+    """plpgsql.extra_errors = all raises errors of its own where a query for one row returns more. An installation sets it for checks that exist."""
+    owner, caller = server.connect(database), server.connect(database, "test_app", autocommit=False, options="-c plpgsql.extra_errors=all")
+    if not installed:
+        (name,) = [fetch_value(owner, "select check_function from fencing.protected where relation = 'public.inventory'::regclass")]
+        owner.cursor().execute(f"alter function fencing.{name}() reset plpgsql.extra_errors")
+        assert fetch_value(owner, "select fencing.guard_faults()") == f"public.inventory: the function fencing.{name}() is not what this version of protect() makes; call it again"
+        for file in PLAIN_FILES:
+            owner.cursor().execute(file.read_text())
+    with caller.cursor() as cursor:
+        cursor.execute("select fencing.enter('{inventory/sku-1,inventory/sku-2,inventory/sku-n,inventory/sku-o}'::text[], 5)")
+        cursor.execute("update inventory set stock = stock - 1 where sku in ('sku-1', 'sku-2')")
+        cursor.execute("insert into inventory (sku, stock, initial_stock) values ('sku-n', 1, 1), ('sku-o', 1, 1)")
+        cursor.execute("delete from inventory where sku in ('sku-n', 'sku-o')")
+        assert cursor.rowcount == 2
+    caller.close()
+    owner.close()
+
+
+def test_install_under_plpgsql_extra_errors_works(server):
+    fresh = server.create("template0")
+    connection = server.connect(fresh, options="-c plpgsql.extra_errors=all")
+    for file in PLAIN_FILES:
+        connection.cursor().execute(file.read_text())
+    assert fetch_value(connection, "select count(*) from fencing.guard_faults()") == 0
+    connection.close()
+    server.drop(fresh)
 
 
 @pytest.fixture
