@@ -280,7 +280,7 @@ def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway],
 
 
 def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
-    """Without a majority of the nodes, writes and reads go on; what no gateway is ready for is answered by a problem document."""
+    """Without a majority of the nodes, writes and reads go on, and calls for leases get the cause from a gateway."""
     for node in shop.nodes[:3]:
         node.kill()
     wanted = {"leases": False, "state": True, "writes": True}
@@ -290,7 +290,22 @@ def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gatew
         assert Counter(node["state"] for node in proxy.api.get("/v1/nodes").json()["nodes"])["voting"] == 2
         connection.wire.request("POST", "/v1/leases", json.dumps({"resource": resource}), {"Content-Type": "application/json"})
         answer = connection.wire.getresponse()
-        assert (answer.status, answer.headers["Content-Type"], json.load(answer)["status"]) == (503, "application/problem+json", 503)
+        problem = json.load(answer)
+        assert (answer.status, answer.headers["Content-Type"], problem["type"].rpartition("/")[2]) == (503, "application/problem+json", "no-quorum"), problem
     for node in shop.nodes[:3]:
         node.start()
     proxy.await_ready()
+
+
+def test_no_gateway_that_runs_is_answered_by_a_problem_document(tmp_path: Path) -> None:
+    proxy = Proxy(tmp_path, [processes.free_port(), processes.free_port()])
+    try:
+        proxy.await_ready(0)
+        for path in ("/v1/leases", "/v1/nodes", "/v1/writes"):
+            with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=30)) as connection:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                assert (answer.status, answer.headers["Content-Type"]) == (503, "application/problem+json"), path
+                assert json.load(answer)["detail"] == "No gateway is ready for this call.", path
+    finally:
+        processes.stop(proxy.process)
