@@ -125,7 +125,7 @@ void describe_verify(CLI::App& command, arguments& given) {
     command.add_flag("--json", wanted.json,
                      "Print one JSON object, with up to 1,000 rows for each promise; the text has 6");
     command.footer(
-        "Exit codes: 0 proved, 1 broken, 2 could not run.\n"
+        "Exit codes: 0 proved, 1 broken, 2 could not run, 64 wrong arguments, 78 the configuration is faulty.\n"
         "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"
         "If old partitions were dropped, set --from to a day (lease.max_hold_ms) after the oldest row.");
 }

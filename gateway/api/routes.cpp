@@ -33,6 +33,15 @@ awaitable_response answer(http::response ready) {
     co_return ready;
 }
 
+/// Returns a handler that calls check_cell() first, so that a router that asks by cell is not misled.
+http::handler bind_in_own_cell(gateway_services services,
+                               awaitable_response (*handle)(gateway_services, http::request)) {
+    return [services, handle](http::request r) {
+        const auto own = check_cell(r, services.settings.locks.cell);
+        return own ? handle(services, std::move(r)) : answer(http::problem_response(own.error(), r.request_id));
+    };
+}
+
 /// Returns a handler that calls check_cell() and negotiate() first, so that nothing runs that is meant for another cell, or
 /// whose answer the caller would not accept.
 http::handler bind(gateway_services services, awaitable_response (*handle)(gateway_services, http::request),
@@ -105,8 +114,8 @@ std::vector<http::route> routes(gateway_services services) {
     out.push_back({get, "/v1/nodes", scope::operate, bind(services, show_nodes, as_json)});
     add(get, "/healthz", show_health);
     out.back().is_probe = true;
-    const auto add_readiness = [&](const char* path, auto handler) {
-        add(get, path, handler);
+    const auto add_readiness = [&](const char* path, awaitable_response (*handle)(gateway_services, http::request)) {
+        out.push_back({get, path, std::nullopt, bind_in_own_cell(services, handle), false});
         out.back().is_readiness = true;
     };
     add_readiness("/readyz", show_readiness);

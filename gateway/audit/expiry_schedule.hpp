@@ -28,6 +28,7 @@ class expiry_schedule {
         std::vector<lockcore::resource_name> resources;
         lockcore::fencing_token token{};
         actor initiator;
+        time_point granted;
         time_point until;  ///< When it expires, as far as this gateway knows.
     };
 

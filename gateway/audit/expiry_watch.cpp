@@ -4,15 +4,16 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/json/parse.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
+#include <exception>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace fencegate::audit {
 namespace {
@@ -25,18 +26,21 @@ constexpr auto sweep_interval = 500ms;
 /// How long after its expiry a lease is checked, so that events of other gateways can arrive.
 constexpr auto grace = 2s;
 constexpr auto call_timeout = 5s;
-/// The newest events of an expired lease that are read at a time.
-constexpr std::size_t events_read = 100;
+/// Leases whose events are read by one statement.
+constexpr std::size_t leases_per_check = 500;
+/// Leases that are looked up on the nodes at the same time.
+constexpr std::size_t lookups_at_a_time = 16;
+/// The largest difference of clocks with which the events of other gateways are found; `fencegate verify` allows no
+/// larger one.
+constexpr auto skew_max = 1h;
 
 using watched_lease = expiry_schedule::watched_lease;
 
-std::chrono::milliseconds ttl_of(const history_item& item) {
-    boost::system::error_code fault;
-    const auto detail = boost::json::parse(item.detail.empty() ? "null" : item.detail, fault);
-    const auto* object = fault ? nullptr : detail.if_object();
-    const auto* ttl = object == nullptr ? nullptr : object->if_contains("ttl_ms");
-    return std::chrono::milliseconds(ttl != nullptr && ttl->is_int64() ? ttl->get_int64() : 0);
-}
+/// A lease that has expired by the history.
+struct expired_lease {
+    watched_lease lease;
+    system_clock::time_point until;
+};
 
 }  // namespace
 
@@ -48,7 +52,7 @@ struct expiry_watch::impl {
         switch (e.kind) {
             case lockcore::event_kind::lease_granted:
                 return schedule.add_lease(
-                    {e.resources, e.token, {e.actor.principal, e.actor.owner, e.trace_id}, e.at + e.ttl});
+                    {e.resources, e.token, {e.actor.principal, e.actor.owner, e.trace_id}, e.at, e.at + e.ttl});
             case lockcore::event_kind::lease_renewed:
                 return schedule.renew_lease(e.resources, e.token, e.at + e.ttl);
             case lockcore::event_kind::lease_released:
@@ -60,45 +64,85 @@ struct expiry_watch::impl {
         }
     }
 
-    /// Adds lease_expired if the lease has expired, removes it if it ended, or schedules the next check.
-    asio::awaitable<void> check_lease(watched_lease lease) {
+    /// Takes the leases that are due, at most leases_per_check.
+    std::vector<watched_lease> take_due() {
+        std::vector<watched_lease> out;
+        while (out.size() < leases_per_check) {
+            auto lease = schedule.take_due(system_clock::now() - grace);
+            if (!lease) break;
+            out.push_back(std::move(*lease));
+        }
+        return out;
+    }
+
+    /// Removes the leases that ended, schedules the next check of those that have not expired by the history or were
+    /// not found there, and looks the others up on the nodes.
+    asio::awaitable<void> check_leases(std::vector<watched_lease> due) {
+        std::vector<pg::asked_lease> asked;
+        for (const watched_lease& lease : due)
+            asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.granted - skew_max});
         const auto now = system_clock::now();
-        history_query query;
-        query.resource = lease.resources.front().str();
-        query.token_min = query.token_max = lockcore::value_of(lease.token);
-        query.limit = events_read;
-        std::optional<system_clock::time_point> until;
-        for (bool more = true; more && !until;) {
-            const auto page = co_await history.read(std::string(), read_cost::cheap, query,
-                                                    std::chrono::steady_clock::now() + call_timeout);
-            if (!page) co_return schedule.schedule_check(lease, now);
-            for (const history_item& item : page->items) {
-                if (item.event == "lease_released" || item.event == "lease_revoked" || item.event == "lease_expired") {
-                    schedule.remove_lease(lease.resources, lease.token);
-                    co_return;
-                }
-                if (item.event == "lease_granted" || item.event == "lease_renewed")
-                    until = std::max(until.value_or(item.at), item.at + ttl_of(item));
+        const auto recorded =
+            co_await history.read_recorded_leases(std::move(asked), std::chrono::steady_clock::now() + call_timeout);
+        std::vector<expired_lease> expired;
+        for (std::size_t i = 0; i < due.size(); ++i) {
+            if (!recorded) {
+                schedule.schedule_check(due[i], now);
+                continue;
             }
-            more = page->more;
-            if (more) query.after = position_of(page->items.back());
+            const auto& [ended, until] = (*recorded)[i];
+            if (ended)
+                schedule.remove_lease(due[i].resources, due[i].token);
+            else if (!until || *until + grace > now)
+                // Its lease_granted has not reached the history yet, or another gateway has renewed it.
+                schedule.schedule_check(due[i], until.value_or(now));
+            else
+                expired.push_back({std::move(due[i]), *until});
         }
-        // Its lease_granted has not reached the history yet, or another gateway has renewed it.
-        if (!until || *until + grace > now) co_return schedule.schedule_check(lease, until.value_or(now));
-        querying_nodes = true;
-        if (stopping) {
-            querying_nodes = false;
-            co_return;
+        if (!expired.empty()) co_await look_up(std::move(expired));
+    }
+
+    /// Looks leases up on the nodes, several at a time, and adds lease_expired for those that no majority has.
+    asio::awaitable<void> look_up(std::vector<expired_lease> expired) {
+        const std::size_t lanes = std::min(lookups_at_a_time, expired.size());
+        std::size_t next = 0, running = lanes;
+        asio::steady_timer done(io, asio::steady_timer::time_point::max());
+        for (std::size_t i = 0; i < lanes; ++i) {
+            asio::co_spawn(io, look_up_in_turn(expired, next), [&running, &done](std::exception_ptr fault) {
+                if (--running == 0) done.cancel();
+                runtime::rethrow(fault);
+            });
         }
-        const auto seen = co_await locks->find_lease(lease.resources.front());
-        querying_nodes = false;
-        if (!seen) co_return schedule.schedule_check(lease, now);
-        if (*seen && (*seen)->claims.token == lease.token)
-            co_return schedule.schedule_check(lease, now + (*seen)->remaining);
-        if (!schedule.remove_lease(lease.resources, lease.token)) co_return;  // it was released meanwhile
+        while (running > 0) {
+            boost::system::error_code cancelled;
+            co_await done.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+        }
+    }
+
+    asio::awaitable<void> look_up_in_turn(std::vector<expired_lease>& expired, std::size_t& next) {
+        while (next < expired.size()) {
+            auto& [lease, until] = expired[next++];
+            ++lookups;
+            if (stopping) {
+                --lookups;
+                co_return;
+            }
+            const auto seen = co_await locks->find_lease(lease.resources.front());
+            --lookups;
+            const auto now = system_clock::now();
+            if (!seen)
+                schedule.schedule_check(lease, now);
+            else if (*seen && (*seen)->claims.token == lease.token)
+                schedule.schedule_check(lease, now + (*seen)->remaining);
+            else if (schedule.remove_lease(lease.resources, lease.token))  // unless it was released meanwhile
+                add_expired(lease, until);
+        }
+    }
+
+    void add_expired(const watched_lease& lease, system_clock::time_point until) {
         for (const auto& resource : lease.resources) {
             history_item item;
-            item.at = *until;
+            item.at = until;
             item.event = "lease_expired";
             item.resource = resource.str();
             item.fencing_token = lockcore::value_of(lease.token);
@@ -114,9 +158,9 @@ struct expiry_watch::impl {
             co_await timer.async_wait(asio::use_awaitable);
             // A lease that is scheduled again is due after the grace, so that this loop ends.
             while (!self->stopping) {
-                auto lease = self->schedule.take_due(system_clock::now() - grace);
-                if (!lease) break;
-                co_await self->check_lease(std::move(*lease));
+                auto due = self->take_due();
+                if (due.empty()) break;
+                co_await self->check_leases(std::move(due));
             }
         }
     }
@@ -126,7 +170,7 @@ struct expiry_watch::impl {
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
     std::atomic<bool> stopping{false};
-    std::atomic<bool> querying_nodes{false};  ///< A call of the lock_manager is under way.
+    std::atomic<std::size_t> lookups{0};  ///< Calls of the lock_manager under way.
     expiry_schedule schedule;
 };
 
@@ -139,7 +183,7 @@ expiry_watch::~expiry_watch() {
 
 void expiry_watch::stop() {
     impl_->stopping = true;
-    while (impl_->querying_nodes)
+    while (impl_->lookups > 0)
         std::this_thread::sleep_for(1ms);
 }
 

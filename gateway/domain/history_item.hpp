@@ -56,19 +56,29 @@ struct history_query {
     std::optional<history_position> after;  ///< From the cursor: continue after this item in the chosen order.
     /// Replaces the order by `at`: rows with an id above the first value and not above the second, in the order of id.
     std::optional<std::pair<std::int64_t, std::int64_t>> ids;
+
+    /// Whether rows are left out by what no index finds in the order of the answer.
+    bool is_filtered() const { return resource_prefix || event || owner || principal || token_min || token_max; }
+    bool has_every_row() const { return !is_filtered() && !resource && !write_id && !trace_id && !from && !to; }
 };
 
 /// Whether a page may require reading many rows that it does not return: no index leads directly to the rows that the
 /// filters ask for.
 inline bool is_search(const history_query& query) {
-    const bool found_at_once = query.ids || query.write_id || query.trace_id;
-    return !found_at_once && (query.resource_prefix || query.event || query.owner || query.principal ||
-                              query.token_min || query.token_max);
+    return query.is_filtered() && !query.ids && !query.write_id;
 }
 
 struct history_page {
     std::vector<history_item> items;
     bool more = false;  ///< Whether further items follow.
+    /// With history_query::ids: all rows up to this id were read, unless `more`.
+    std::int64_t read_to = 0;
+};
+
+/// What the history has of a lease.
+struct recorded_lease {
+    bool ended = false;  ///< It was released or revoked, or its expiry is recorded.
+    std::optional<std::chrono::system_clock::time_point> until;  ///< By its grant and renewals; empty: none is there.
 };
 
 /// The end of the history at one moment; see fencing.history_tail().

@@ -15,15 +15,15 @@ using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries buckets{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
 
-/// The problems that concern the lease of a write.
-constexpr std::array<std::string_view, 5> lease_slugs{"resource-locked", "no-quorum", "too-many-waiters", "lease-lost",
-                                                      "lease-not-authentic"};
+/// The problems that concern a lease.
+constexpr std::array<std::string_view, 6> lease_slugs{"resource-locked", "no-quorum",           "too-many-waiters",
+                                                      "lease-lost",      "lease-not-authentic", "renewals-exhausted"};
 
+/// The service addresses answer with the same problems, but do not fail because of a lease.
 bool is_about_leases(const http::served_request& request) {
     const std::string_view route = request.route_path;
-    return route.starts_with("/v1/leases") || route == "/v1/resources/{resource}/lease" ||
-           ((route.starts_with("/v1/") || route.starts_with("/rest/v1/")) &&
-            std::ranges::find(lease_slugs, request.problem) != lease_slugs.end());
+    return (route.starts_with("/v1/") || route.starts_with("/rest/v1/")) &&
+           std::ranges::find(lease_slugs, request.problem) != lease_slugs.end();
 }
 
 }  // namespace

@@ -138,7 +138,9 @@ def test_header_of_other_cell_421_before_anything_runs(cells: list[Gateway], res
         api = gateway.api
         body = {"resource": resource}
         expect_other_cell(api.call("POST", "/v1/leases", body, {"Fencing-Cell": str(1 - cell)}), "The header Fencing-Cell", 1 - cell, cell)
-        expect_other_cell(api.get("/v1/history", {"Fencing-Cell": "65535"}), "The header Fencing-Cell", 65535, cell)
+        for path in ("/v1/history", "/readyz", "/readyz/leases", "/readyz/writes"):
+            expect_other_cell(api.get(path, {"Fencing-Cell": "65535"}), "The header Fencing-Cell", 65535, cell)
+        assert api.get("/readyz", {"Fencing-Cell": str(cell)}).status == 200
         for text in ("", "x", "-1", "65536", "0x1", "0, 1"):
             assert pointers_of(api.call("POST", "/v1/leases", body, {"Fencing-Cell": text})) == ["Fencing-Cell"], text
         assert api.get(f"/v1/resources/{quote(resource, safe='')}").json()["lease_state"] == "free"

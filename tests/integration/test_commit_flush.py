@@ -156,3 +156,13 @@ def test_crash_of_server_keeps_every_answered_write(own_stack: Stack, unique_nam
         assert known <= sold <= known + sellers.tally(sku, known=False), (sku, known, sold)
         assert own_stack.query("select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
                                (sku.resource,)) == [(sold, sold)]
+
+
+def test_writes_are_known_where_markers_are_not_allowed(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+    """The first flush finds out; the writes that wait for it are looked up."""
+    sellers = Sellers(own_stack, unique_name, 6, one_shot=True)
+    own_stack.query("revoke execute on function pg_catalog.pg_logical_emit_message(boolean, text, text) from public")
+    with sellers.selling(times=2):
+        pass
+    assert [answer.status for _, answer in sellers.answers] == [200] * 12 and sellers.sold() == 12
+    assert max(answer.seconds for _, answer in sellers.answers) < 5

@@ -167,6 +167,12 @@ def test_summary_default_is_last_hour_by_minute(api: Api, many: str) -> None:
     assert summary["bucket_ms"] == 60_000 and 0 < len(summary["buckets"]) <= 61
 
 
+def test_summary_of_2000_buckets_is_the_longest(api: Api) -> None:
+    asked = {"from": "2026-06-01T00:00:00Z", "bucket_ms": 60_000}
+    assert api.get("/v1/history/summary", to="2026-06-02T09:20:00Z", **asked).status == 200
+    assert pointers_of(api.get("/v1/history/summary", to="2026-06-02T09:20:00.001Z", **asked)) == ["bucket_ms"]
+
+
 @pytest.mark.parametrize("query, pointer", [
     ({"bucket_ms": 0}, "bucket_ms"), ({"bucket_ms": 1000}, "bucket_ms"), ({"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "from"),
     ({"to": "soon"}, "to"), ({"limit": 5}, "limit"),

@@ -133,6 +133,21 @@ def test_stream_resumed_far_behind_sends_all_since(stack: Stack, listen: Callabl
     assert tokens_of(stream) == list(range(1, 3501))
 
 
+def test_stream_resumed_over_many_rows_without_match(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
+    """It reads blocks of rows, however far apart their ids are, and sends matches in each of them."""
+    rare, others = f"{resource}/rare", f"{resource}/others"
+    stack.query("insert into fencing.history (event, resource) select 'write_applied', %s from generate_series(1, 100)", (others,))
+    ((first,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (others,))
+    for token in (1, 2):
+        stack.query("insert into fencing.history (event, resource) select 'write_applied', %s from generate_series(1, 30000)", (others,))
+        stack.query(ADD, (rare, token))
+        stack.query("select setval('fencing.history_id_seq', nextval('fencing.history_id_seq') + (1::bigint << 32))")
+    stream = listen(first, resource_prefix=rare)
+    eventually(lambda: tokens_of(stream) == [1, 2], 10)
+    stack.query(ADD, (rare, 3))
+    eventually(lambda: tokens_of(stream) == [1, 2, 3], 10)
+
+
 def test_stream_without_match_advances_position(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
     stream = listen(resource="nobody/writes-this")
     ((row,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,))

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from support.api import Api, expect_problem, lease_path
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.stack import Stack
 from support.wire import Wire, request
 
@@ -110,6 +110,19 @@ def test_request_sent_byte_by_byte_is_answered(wire: Wire) -> None:
         for byte in request("POST", "/v1/leases", json.dumps(LEASE).encode()):
             wire.send(bytes([byte]))
         assert wire.receive().status == 201
+
+
+@pytest.mark.parametrize("pieces", [[b"\r\nGET"], [b"\r\n", b"GET"], [b"\r", b"\nG", b"ET"]], ids=["together", "line-first", "in-pieces"])
+def test_empty_line_before_request_is_ignored(wire: Wire, pieces: list[bytes]) -> None:
+    """Some clients send one after a body."""
+    with wire:
+        wire.send(request("POST", "/v1/leases", json.dumps(LEASE).encode()))
+        assert wire.receive().status == 201
+        for piece in pieces:
+            wire.send(piece)
+            pause(0.05, "the piece arrives alone")
+        wire.send(b" /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert wire.receive().status == 200
 
 
 def test_expect_100_continue_is_answered_before_body(wire: Wire) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from support.api import Api, Json, expect_problem
 from support.polling import eventually, pause
@@ -58,3 +60,18 @@ def test_expiry_after_hundreds_of_writes_is_recorded(guarded_pair: Stack, api_a:
     guarded_pair.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, %s, %s from generate_series(1, 350)",
                        (resource, lease["fencing_token"], lease["fencing_token"]))
     assert wait_for_expired(api_a, resource, 15)["fencing_token"] == lease["fencing_token"]
+
+
+def test_expiry_of_many_leases_is_recorded_soon(api_a: Api, resource: str) -> None:
+    """A thousand leases that expire at the same time are no queue: each is looked up in the history and on the nodes, many together."""
+    count = 1_000
+    with ThreadPoolExecutor(16) as pool:
+        leases = list(pool.map(lambda number: api_a.must_acquire(f"{resource}/{number}", ttl_ms=5_000), range(count)))
+
+    def recorded() -> int:
+        return len(api_a.history(resource_prefix=f"{resource}/", event="lease_expired", limit=1_000))
+
+    eventually(lambda: recorded() > 0, 20, goal="the first one is there")
+    began = time.monotonic()
+    eventually(lambda: recorded() == len(leases), 60, goal="all are there")
+    print(f"{count} leases that expired: {time.monotonic() - began:.1f} s from the first lease_expired to the last")

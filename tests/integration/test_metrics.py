@@ -100,6 +100,14 @@ def test_write_with_refused_own_lease_counts_as_lock_failure(api: Api, sku: Sku)
         assert sum_samples(after, "distributed_lock_failures_total", cause=cause) - sum_samples(before, "distributed_lock_failures_total", cause=cause) == count, cause
 
 
+def test_faulty_requests_count_as_no_lock_failure(api: Api) -> None:
+    before = scrape(api)
+    assert api.call("POST", "/v1/leases", {"resource": ""}).status == 400
+    assert api.get("/v1/leases", limit=0).status == 400
+    assert api.call("POST", "/v1/leases", "{}", {"Content-Type": "text/plain"}).status == 415
+    assert sum_samples(scrape(api), "distributed_lock_failures_total") == sum_samples(before, "distributed_lock_failures_total")
+
+
 def test_problems_not_seen_yet_are_exported_as_0(cluster: Cluster) -> None:
     gateway = cluster.gateway()
     gateway.start()

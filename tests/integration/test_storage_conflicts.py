@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import urllib.parse
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Iterator
@@ -176,3 +178,80 @@ def test_row_locked_in_psql_delays_only_its_writers(site: Site, apis: list[Api],
     # Nearly all take less than lock_timeout, which is how long they would wait for the locked row.
     assert others[len(others) * 9 // 10] < 0.5 and others[len(others) * 99 // 100] < 1
     assert {status for name, status in statuses if name == held.name} <= {200, 409} and max(seconds[held.name]) < 8
+
+
+def test_locked_fence_delays_no_call_and_says_repeat(site: Site, apis: list[Api], resource: str) -> None:
+    lease = apis[0].must_acquire(resource, ttl_ms=2_000, fence_on_grant=True)
+    apis[0].must_release(lease)
+    connection = site.server.sql()
+    with connection.cursor() as cursor:
+        cursor.execute("begin")
+        cursor.execute("select from fencing.guard where resource = %s for update", (resource,))
+        problem = expect_problem(apis[0].acquire(resource, ttl_ms=2_000, fence_on_grant=True), 503, "storage-unavailable")
+        assert problem["sqlstate"] == "55P03"
+        path = f"/v1/resources/{urllib.parse.quote(resource, safe='')}"
+        expect_conflict(apis[0].call("POST", f"{path}/fence", {"reason": "test", "last_fencing_token": lease["fencing_token"]}))
+        held = apis[0].must_acquire(resource, ttl_ms=2_000)
+        expect_conflict(apis[0].call("DELETE", f"{path}/lease", {"reason": "test"}))
+        assert apis[0].renew(held, ttl_ms=2_000).status == 200, "nothing was changed"
+        cursor.execute("rollback")
+    connection.close()
+    assert apis[0].call("DELETE", f"{path}/lease", {"reason": "test"}).status == 204
+
+
+@contextlib.contextmanager
+def writes_elsewhere(site: Site, api: Api, unique_name: Callable[[str], str]) -> Iterator[list[float]]:
+    """Writes eight other resources all the time; yields the seconds that each write took, which none of them may spend waiting."""
+    goods = [site.create_sku(unique_name("elsewhere"), 1_000_000) for _ in range(8)]
+    leases = [acquire_for_writes(api, sku.resource) for sku in goods]
+    seconds: list[float] = []
+    stop_requested = threading.Event()
+
+    def work(number: int) -> None:
+        with api.connection() as connection:
+            while not stop_requested.wait(0.02):
+                answer = connection.call("POST", "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [goods[number].sell()]})
+                seconds.append(answer.seconds if answer.status == 200 else float("inf"))
+
+    with ThreadPoolExecutor(len(goods)) as pool:
+        at_work = [pool.submit(work, number) for number in range(len(goods))]
+        try:
+            yield seconds
+        finally:
+            stop_requested.set()
+        for task in at_work:
+            task.result()
+    print("elsewhere:", len(seconds), "writes, longest", max(seconds))
+
+
+def test_lock_wait_at_commit_delays_no_other_resource(site: Site, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+    """A deferred foreign key waits for a lock when the batch is committed, and which write waits is not known."""
+    site.server.query("""create table parents (id text primary key); create table children (id text primary key, parent text references parents (id) deferrable initially deferred);
+                         insert into parents values ('p'); select fencing.protect('children', $$'children/' || id$$); select fencing.expose_table('children')""")
+    insert = {"insert": "children", "values": {"id": "warm", "parent": "p"}}
+    eventually(lambda: apis[0].call("POST", "/v1/writes", {"lease": {"resource": "children/warm"}, "operations": [insert]}).status == 200, 5, goal="the gateway knows the table")
+    connection = site.server.sql()
+    with connection.cursor() as cursor, writes_elsewhere(site, apis[0], unique_name) as seconds, ThreadPoolExecutor(12) as pool:
+        cursor.execute("begin")
+        cursor.execute("select from parents where id = 'p' for update")
+        answers = [pool.submit(apis[0].call, "POST", "/v1/writes", {"lease": {"resource": f"children/{number}"}, "operations": [{"insert": "children", "values": {"id": str(number), "parent": "p"}}]})
+                   for number in range(12)]
+        pause(2.5, "the writes wait for the lock")
+        cursor.execute("commit")
+        assert {answer.result().status for answer in answers} <= {200, 409, 503}
+        assert len(seconds) > 20 and max(seconds) < 1.5, max(seconds)
+    connection.close()
+
+
+def test_locked_fence_delays_no_write_of_other_resources(site: Site, apis: list[Api], unique_name: Callable[[str], str], resource: str) -> None:
+    connection = site.server.sql()
+    apis[0].must_release(apis[0].must_acquire(resource, ttl_ms=2_000, fence_on_grant=True))
+    with connection.cursor() as cursor, writes_elsewhere(site, apis[0], unique_name) as seconds, ThreadPoolExecutor(6) as pool:
+        cursor.execute("begin")
+        cursor.execute("select from fencing.guard where resource = %s for update", (resource,))
+        answers = [pool.submit(apis[0].acquire, resource, ttl_ms=2_000, owner="o", fence_on_grant=True) for _ in range(6)]
+        pause(2.5, "the grants wait for the lock")
+        cursor.execute("commit")
+        assert {answer.result().status for answer in answers} <= {200, 201, 503}
+        assert len(seconds) > 20 and max(seconds) < 1.5, max(seconds)
+    connection.close()

@@ -11,7 +11,7 @@ using time_point = audit::expiry_schedule::time_point;
 const time_point start{seconds(1'000)};
 
 audit::expiry_schedule::watched_lease lease_of(const std::string& name, std::uint64_t token, time_point until) {
-    return {{*lockcore::resource_name::parse(name)}, lockcore::fencing_token{token}, {}, until};
+    return {{*lockcore::resource_name::parse(name)}, lockcore::fencing_token{token}, {}, start, until};
 }
 
 std::string next_of(audit::expiry_schedule& schedule, time_point now) {

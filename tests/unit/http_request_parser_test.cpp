@@ -116,6 +116,22 @@ TEST(http_request_parser, empty_chunked_body_byte_by_byte_then_done) {
 TEST(http_request_parser, repeated_header_then_named) {
     const auto got = parse("GET / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: x\r\nIdempotency-Key: x\r\n\r\n", 0);
     EXPECT_EQ(got.fault, "The header Idempotency-Key is given more than once.");
+    // Of two positions in a stream one would be lost.
+    EXPECT_EQ(parse("GET / HTTP/1.1\r\nHost: a\r\nLast-Event-ID: 9\r\nLast-Event-ID: 5\r\n\r\n", 0).fault,
+              "The header Last-Event-ID is given more than once.");
+}
+
+TEST(http_request_parser, expectation_of_http_1_0_is_ignored) {
+    for (const bool http_1_0 : {true, false}) {
+        http_config cfg;
+        request_parser p(cfg);
+        const std::string head = std::string("POST / HTTP/1.") + (http_1_0 ? "0" : "1") +
+                                 "\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n";
+        boost::system::error_code ec;
+        p.put(boost::asio::buffer(head), ec);
+        ASSERT_TRUE(p.is_header_done());
+        EXPECT_EQ(p.expects_continue(), !http_1_0);
+    }
 }
 
 TEST(http_request_parser, absolute_form_then_path_alone) {

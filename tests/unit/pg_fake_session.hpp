@@ -98,14 +98,11 @@ class fake_session final : public write_session, public catalog_source {
         prepared_.clear();
         connected = false;
     }
-    std::optional<std::string> disconnected_cause() const override {
-        return connected || !stays_unreachable ? std::nullopt : std::optional<std::string>("PostgreSQL is unreachable");
-    }
     bool was_cut() const override { return cut; }
     void begin_commit() override {
         if (cut) throw session_lost("cut");
     }
-    void end_commit() override {}
+    void begin_transaction() override {}
     std::chrono::steady_clock::time_point connected_since() const override { return since; }
     void expect_answer_by(deadline) override {}
     const postgres_config& settings() const override { return settings_; }

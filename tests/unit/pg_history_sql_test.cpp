@@ -44,6 +44,28 @@ TEST(history_sql, every_filter_value_is_bound) {
     EXPECT_EQ(s.parameters.back(), "5000");
 }
 
+TEST(history_sql, range_of_ids_is_read_whatever_the_filters) {
+    history_query q;
+    q.ids = {7, 9};
+    q.principal = "p";
+    const auto s = history_sql(q);
+    EXPECT_NE(s.sql.find("(select * from fencing.history where id > $1::bigint and id <= $2::bigint order by id "
+                         "offset 0) as block where principal = $3 order by id limit $4::bigint"),
+              std::string::npos)
+        << s.sql;
+    EXPECT_EQ(s.parameters, (compat::parameters{"7", "9", "p", "100"}));
+}
+
+TEST(history_query, search_is_what_no_index_finds) {
+    history_query q;
+    q.trace_id = "t";
+    EXPECT_FALSE(is_search(q));
+    q.resource_prefix = "a/";
+    EXPECT_TRUE(is_search(q)) << "callers choose trace ids, so that one may have any number of rows";
+    q.write_id = "w";
+    EXPECT_FALSE(is_search(q));
+}
+
 TEST(history_json, empty_fields_left_out_time_has_microseconds) {
     history_item item;
     item.event = "lease_granted";

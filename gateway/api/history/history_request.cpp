@@ -152,7 +152,7 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
     if (!faults.empty()) return std::move(faults).to_failure();
     if (out.from >= out.to) faults.add("from", "has to be before to");
     const auto first = std::chrono::floor<milliseconds>(out.from.time_since_epoch()) / out.bucket;
-    const auto last = std::chrono::ceil<milliseconds>(out.to.time_since_epoch()) / out.bucket;
+    const auto last = (std::chrono::ceil<milliseconds>(out.to.time_since_epoch()) - milliseconds(1)) / out.bucket;
     if (last - first >= buckets_max)
         faults.add("bucket_ms",
                    "gives more than 2000 buckets between from and to; use longer buckets or a shorter time");

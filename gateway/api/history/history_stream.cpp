@@ -82,8 +82,8 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
             } else {
                 for (const history_item& item : page->items)
                     append_history_event(text, item, cell);
-                state.position = page->more ? page->items.back().id : *settled;
-                if (page->more) next_poll = {};
+                state.position = page->more ? page->items.back().id : page->read_to;
+                if (state.position < *settled) next_poll = {};
             }
         }
         if (text.empty() && now - last_sent >= heartbeat_interval) text = ":\n" + render_id_only(state.position, cell);

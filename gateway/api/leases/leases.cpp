@@ -39,7 +39,12 @@ awaitable<result<void>> raise_fence(gateway_services services, const lockcore::l
                                     pg::deadline until) {
     auto raised = co_await services.fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
                                                  "fence_on_grant", until);
-    if (!raised) co_return raised.error();
+    if (!raised) {
+        failure why = raised.error();
+        // Another transaction has the fence locked; write_conflict would say that the request is in conflict.
+        if (why.code == errc::write_conflict) why.code = errc::storage_unavailable;
+        co_return why;
+    }
     if (lockcore::boot_clock::now() < granted.valid_until) co_return result<void>{};
     co_return make_failure(errc::storage_unavailable, "Raising the fence took longer than the lease's validity.");
 }

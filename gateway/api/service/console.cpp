@@ -56,7 +56,7 @@ http::response serve(std::string_view name, const http::request& r) {
                    {"Cross-Origin-Opener-Policy", "same-origin"},
                    {"Cache-Control", "no-cache"},
                    {"ETag", etag}};
-    if (etag_matches(r.header("if-none-match"), etag)) {
+    if (etag_matches(r.header_list("if-none-match"), etag)) {
         out.status = 304;
         return out;
     }

@@ -9,9 +9,10 @@ namespace fencegate::http {
 namespace {
 
 /// Fields that may be given only once: of two values one reader could use the first and another the last.
-constexpr std::array<std::string_view, 12> single_fields{
-    "accept",          "content-type", "content-encoding", "fencing-lease", "fencing-resource",  "fencing-token",
-    "idempotency-key", "origin",       "sec-fetch-site",   "traceparent",   "transfer-encoding", "x-request-id"};
+constexpr std::array<std::string_view, 13> single_fields{
+    "accept",        "content-type",      "content-encoding", "fencing-lease", "fencing-resource",
+    "fencing-token", "idempotency-key",   "last-event-id",    "origin",        "sec-fetch-site",
+    "traceparent",   "transfer-encoding", "x-request-id"};
 
 /// Maximum number of bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows
 /// as it arrives.
@@ -102,7 +103,7 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
     if (name == "transfer-encoding" && lower_case(value) != "chunked") {
         return refuse("The Transfer-Encoding has to be 'chunked'; no other is supported.", ec);
     }
-    if (name == "expect") expects_continue_ = lower_case(value) == "100-continue";
+    if (name == "expect") expects_continue_ = !http_1_0() && lower_case(value) == "100-continue";
     if (std::ranges::find(single_fields, std::string_view(name)) != single_fields.end() && message.has_header(name)) {
         return refuse("The header " + std::string(view(name_text)) + " is given more than once.", ec);
     }
@@ -136,6 +137,22 @@ void request_parser::on_chunk_header_impl(std::uint64_t, string_view extensions,
 std::size_t request_parser::on_chunk_body_impl(std::uint64_t, string_view body, error_code&) {
     message.body.append(body.data(), body.size());
     return body.size();
+}
+
+failure make_parse_failure(const request_parser& parser, const boost::system::error_code& ec,
+                           const http_config& config) {
+    namespace error = boost::beast::http;
+    if (ec == error::error::body_limit)
+        return make_failure(errc::too_large, "The body is larger than " + std::to_string(config.body_max_bytes) +
+                                                 " bytes (http.body_max_bytes).");
+    if (ec == error::error::header_limit)
+        return make_failure(errc::header_too_large,
+                            "The request's head, its trailer or a chunk's header is larger than " +
+                                std::to_string(config.header_max_bytes) + " bytes (http.header_max_bytes).");
+    if (!parser.fault().empty())
+        return make_failure(parser.exceeded_header_limit() ? errc::header_too_large : errc::invalid_request,
+                            std::string(parser.fault()));
+    return make_failure(errc::invalid_request, "This is not a valid HTTP/1.1 request: " + ec.message() + ".");
 }
 
 }  // namespace fencegate::http

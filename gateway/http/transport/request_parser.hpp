@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
+#include <gateway/domain/failure.hpp>
 #include <gateway/http/message.hpp>
 
 #include <boost/asio/buffer.hpp>
@@ -66,5 +67,9 @@ class request_parser : public boost::beast::http::basic_parser<true> {
     bool header_over_ = false;
     bool expects_continue_ = false;
 };
+
+/// Returns why the parser has refused the bytes that it was given, from the error that it returned.
+failure make_parse_failure(const request_parser& parser, const boost::system::error_code& ec,
+                           const http_config& config);
 
 }  // namespace fencegate::http

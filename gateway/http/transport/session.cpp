@@ -284,6 +284,12 @@ void session::drop_request() {
 session::progress session::parse_buffered() {
     namespace error = boost::beast::http;
     boost::system::error_code ec;
+    if (!parser_->got_some()) {
+        // An empty line before a request is ignored (RFC 9112, 2.2).
+        const std::string_view input(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+        if (input == "\r") return progress::need_more;
+        if (input.starts_with("\r\n")) buffer_.consume(2);
+    }
     while (!parser_->is_done() && buffer_.size() > 0) {
         const std::size_t used = parser_->put(buffer_.data(), ec);
         buffer_.consume(used);
@@ -294,21 +300,7 @@ session::progress session::parse_buffered() {
     if (!ec && !parser_->is_done() && buffer_.size() > group_->config().header_max_bytes)
         ec = error::error::header_limit;
     if (!ec) return parser_->is_done() ? progress::complete : progress::need_more;
-    if (ec == boost::beast::http::error::body_limit) {
-        refusal_ =
-            make_failure(errc::too_large, "The body is larger than " + std::to_string(group_->config().body_max_bytes) +
-                                              " bytes (http.body_max_bytes).");
-    } else if (ec == boost::beast::http::error::header_limit) {
-        refusal_ =
-            make_failure(errc::header_too_large, "The request's head, its trailer or a chunk's header is larger than " +
-                                                     std::to_string(group_->config().header_max_bytes) +
-                                                     " bytes (http.header_max_bytes).");
-    } else if (!parser_->fault().empty()) {
-        const errc code = parser_->exceeded_header_limit() ? errc::header_too_large : errc::invalid_request;
-        refusal_ = make_failure(code, std::string(parser_->fault()));
-    } else {
-        refusal_ = make_failure(errc::invalid_request, "This is not a valid HTTP/1.1 request: " + ec.message() + ".");
-    }
+    refusal_ = make_parse_failure(*parser_, ec, group_->config());
     return progress::refused;
 }
 

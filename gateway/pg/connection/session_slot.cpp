@@ -126,7 +126,7 @@ void session_slot::begin_commit() {
     committing_ = true;
 }
 
-void session_slot::end_commit() {
+void session_slot::begin_transaction() {
     const std::lock_guard lock(mutex_);
     committing_ = false;
 }

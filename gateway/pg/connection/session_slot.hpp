@@ -79,8 +79,9 @@ class session_slot {
     /// Records that COMMIT is about to be sent. Throws session_lost where the connection was cut before; then COMMIT
     /// must not be sent.
     void begin_commit();
-    /// Records that the outcome of the commit is known, or that its caller has stopped waiting for it.
-    void end_commit();
+    /// Records that a transaction begins, after the callers of the last one were answered. Until then their answers are
+    /// not known here, so that a cut never says that nothing was changed.
+    void begin_transaction();
 
     /// Whether the connection of the work under way was cut.
     bool was_cut() const;

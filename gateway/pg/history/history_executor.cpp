@@ -1,5 +1,4 @@
 #include <gateway/pg/history/history_executor.hpp>
-#include <gateway/pg/history/history_reader.hpp>
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/pg/read/durable_read.hpp>
 #include <gateway/pg/schema/cluster.hpp>
@@ -30,6 +29,13 @@ asio::awaitable<result<history_page>> history_executor::read(std::string princip
 
 asio::awaitable<result<history_tail>> history_executor::read_tail(deadline until) {
     return read_durably<history_tail>({}, read_cost::cheap, until, read_history_tail);
+}
+
+asio::awaitable<result<std::vector<recorded_lease>>> history_executor::read_recorded_leases(
+    std::vector<asked_lease> asked, deadline until) {
+    return read_durably<std::vector<recorded_lease>>(
+        {}, read_cost::cheap, until,
+        [asked = std::move(asked)](session& session) { return pg::read_recorded_leases(session, asked); });
 }
 
 asio::awaitable<result<std::vector<history_count>>> history_executor::summarize(std::string principal,

@@ -4,6 +4,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/read_cost.hpp>
+#include <gateway/pg/history/history_reader.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/write/commit_flush.hpp>
 #include <gateway/pg/write/write_executor.hpp>
@@ -34,6 +35,8 @@ class history_executor {
     boost::asio::awaitable<result<history_page>> read(std::string principal, read_cost cost, history_query query,
                                                       deadline until);
     boost::asio::awaitable<result<history_tail>> read_tail(deadline until);
+    boost::asio::awaitable<result<std::vector<recorded_lease>>> read_recorded_leases(std::vector<asked_lease> asked,
+                                                                                     deadline until);
     boost::asio::awaitable<result<std::vector<history_count>>> summarize(std::string principal,
                                                                          history_summary_query query, deadline until);
     boost::asio::awaitable<result<resource_facts>> read_resource(std::string principal,

@@ -1,8 +1,12 @@
+#include <gateway/pg/connection/array_text.hpp>
 #include <gateway/pg/connection/sql_time.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <string_view>
+#include <system_error>
 
 namespace fencegate::pg {
 namespace {
@@ -70,6 +74,10 @@ history_item item_of(const answer_rows& row) {
 
 using time_point = std::chrono::system_clock::time_point;
 
+/// The newest grants, renewals and ends of a lease that are read: the clocks of gateways differ, so that the last of
+/// them may have an earlier time than the one before.
+constexpr int lease_events_read = 20;
+
 /// begin <= at < end
 struct window {
     std::optional<time_point> begin, end;
@@ -88,9 +96,7 @@ std::optional<time_point> earlier(std::optional<time_point> a, std::optional<tim
 /// first match before it returns the first row, and so read all rows of partitions without a match.
 std::vector<window> windows_of(session& session, const history_query& query) {
     const bool found_at_once = query.ids || query.resource || query.write_id || query.trace_id;
-    const bool filtered =
-        query.resource_prefix || query.event || query.owner || query.principal || query.token_min || query.token_max;
-    if (found_at_once || !filtered) return {window{}};
+    if (found_at_once || !query.is_filtered()) return {window{}};
     // Future weeks are one window, because they are empty.
     const auto rows = session.exec(
         "select extract(epoch from t.week)::bigint from pg_inherits i join pg_class c on c.oid = i.inhrelid, "
@@ -118,6 +124,24 @@ std::vector<window> windows_of(session& session, const history_query& query) {
     return out;
 }
 
+/// Returns 0 for a text that is no ttl: rows of the history may have been inserted by hand.
+std::chrono::milliseconds ttl_of(std::string_view text) {
+    std::uint32_t ttl = 0;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), ttl);
+    return std::chrono::milliseconds(fault == std::errc() && end == text.data() + text.size() ? ttl : 0);
+}
+
+/// Returns the id of the last row of at most history_block_max rows in the order of id; the end of the range if there
+/// are fewer.
+std::int64_t end_of_block(session& session, const std::pair<std::int64_t, std::int64_t>& ids) {
+    if (ids.second - ids.first <= history_block_max) return ids.second;
+    const auto rows = session.exec(
+        "select id from fencing.history where id > $1::bigint and id <= $2::bigint order by id offset $3::bigint "
+        "limit 1",
+        {std::to_string(ids.first), std::to_string(ids.second), std::to_string(history_block_max - 1)});
+    return rows.empty() ? ids.second : rows[0][0].as<std::int64_t>();
+}
+
 }  // namespace
 
 statement history_sql(const history_query& query) {
@@ -125,7 +149,16 @@ statement history_sql(const history_query& query) {
     out.sql =
         "select id, (extract(epoch from at) * 1000000)::bigint, event, resource, fencing_token, last_fencing_token, "
         "owner, principal, "
-        "trace_id, write_id, detail::text from fencing.history";
+        "trace_id, write_id, detail::text from ";
+    if (query.ids) {
+        // `offset 0` keeps the filters out of it: by the index of a filter PostgreSQL could read rows of all ids.
+        const auto above = out.bind(std::to_string(query.ids->first));
+        const auto up_to = out.bind(std::to_string(query.ids->second));
+        out.sql += "(select * from fencing.history where id > " + above + "::bigint and id <= " + up_to +
+                   "::bigint order by id offset 0) as block";
+    } else {
+        out.sql += "fencing.history";
+    }
     filter where(out);
     where.add("resource = ", query.resource);
     add_prefix(where, query.resource_prefix);
@@ -150,8 +183,6 @@ statement history_sql(const history_query& query) {
         out.sql += std::string(" and at ") + (query.ascending ? ">= " : "<= ") + moment;
     }
     if (query.ids) {
-        where.add("id > ", std::to_string(query.ids->first), "::bigint");
-        where.add("id <= ", std::to_string(query.ids->second), "::bigint");
         out.sql += " order by id";
     } else {
         out.sql += query.ascending ? " order by at asc, id asc" : " order by at desc, id desc";
@@ -163,6 +194,10 @@ statement history_sql(const history_query& query) {
 history_page read_history(session& session, const history_query& query) {
     history_page page;
     history_query part = query;
+    if (query.ids) {
+        page.read_to = query.has_every_row() ? query.ids->second : end_of_block(session, *query.ids);
+        part.ids->second = page.read_to;
+    }
     std::size_t bytes = 0;
     for (const window& interval : windows_of(session, query)) {
         part.from = later(query.from, interval.begin);
@@ -179,6 +214,37 @@ history_page read_history(session& session, const history_query& query) {
         if (page.more) break;
     }
     return page;
+}
+
+std::vector<recorded_lease> read_recorded_leases(session& session, const std::vector<asked_lease>& asked) {
+    std::vector<recorded_lease> out(asked.size());
+    if (asked.empty()) return out;
+    array_text resources, tokens, since;
+    for (const asked_lease& lease : asked) {
+        resources.add(lease.resource);
+        tokens.add(lease.token);
+        since.add(sql_time(lease.since));
+    }
+    const auto rows = session.exec(
+        "select a.place - 1, h.event, (extract(epoch from h.at) * 1000000)::bigint, coalesce(h.detail->>'ttl_ms', '') "
+        "from unnest($1::text[], $2::bigint[], $3::timestamptz[]) with ordinality as a (resource, token, since, place) "
+        "cross join lateral (select event, at, detail from fencing.history where resource = a.resource collate \"C\" "
+        "and at >= a.since and fencing_token = a.token and event in ('lease_granted', 'lease_renewed', "
+        "'lease_released', 'lease_revoked', 'lease_expired') order by at desc, id desc limit " +
+            std::to_string(lease_events_read) + ") as h",
+        {resources.take(), tokens.take(), since.take()});
+    for (const auto& row : rows) {
+        recorded_lease& lease = out.at(row[0].as<std::size_t>());
+        const std::string_view event = row[1].c_str();
+        if (event == "lease_granted" || event == "lease_renewed") {
+            const std::chrono::microseconds at(row[2].as<std::int64_t>());
+            const time_point until(at + ttl_of(row[3].c_str()));
+            lease.until = std::max(lease.until.value_or(until), until);
+        } else {
+            lease.ended = true;
+        }
+    }
+    return out;
 }
 
 history_tail read_history_tail(session& session) {

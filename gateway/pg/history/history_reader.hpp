@@ -11,12 +11,26 @@ inline constexpr std::size_t history_page_max = 1'000;
 /// A page ends after the item with which the `detail` texts of the page reach this number of bytes.
 inline constexpr std::size_t history_page_bytes_max = 4 << 20;
 
+/// Maximum number of rows that one read by history_query::ids looks at, so that its time has a bound however few rows
+/// match. Ids have gaps, of 2^32 after a change of the storage generation.
+inline constexpr std::int64_t history_block_max = 20'000;
+
 /// Returns the statement that reads up to `limit` rows. A pure function.
 statement history_sql(const history_query& query);
 
 /// Reads one page, of at most history_page_max items and about history_page_bytes_max bytes. Throws as session::exec
 /// does.
 history_page read_history(session& session, const history_query& query);
+
+/// A lease whose events are looked for from a time on.
+struct asked_lease {
+    std::string resource;
+    std::uint64_t token = 0;
+    std::chrono::system_clock::time_point since;
+};
+
+/// Returns what the history has of each of the leases, in the same order. Throws as session::exec does.
+std::vector<recorded_lease> read_recorded_leases(session& session, const std::vector<asked_lease>& asked);
 
 /// Reads the end of the history. Rows up to `last_id` of an earlier call are settled once none of its writers is among
 /// the writers of a later call; a statement begun after the later call sees all of them. Throws as session::exec does.

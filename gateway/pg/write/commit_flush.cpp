@@ -23,11 +23,10 @@ const std::string flush_sql =
     "current_setting('synchronous_standby_names') <> '' or pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() "
     "end as needed offset 0) as log";
 
-/// Looks up which writes were committed, and writes a log record, so that the commit of this statement proves that they
-/// are durable.
+/// Looks up which writes were committed. It locks their guard rows, so that its commit has to wait for the log and
+/// proves that they are durable.
 const std::string look_up_sql =
-    "select fencing.write_landed(t.id, t.resource), pg_logical_emit_message(true, 'fencegate', '') "
-    "from unnest($1::uuid[], $2::text[]) as t (id, resource)";
+    "select fencing.write_landed(t.id, t.resource) from unnest($1::uuid[], $2::text[]) as t (id, resource)";
 
 constexpr std::chrono::milliseconds look_up_pause{20};
 /// The least time for a look-up, however little time its callers have left.

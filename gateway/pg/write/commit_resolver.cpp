@@ -52,26 +52,13 @@ commit_status look_up(write_session& session, const std::string& write_id, const
     return commit_status::unknown;
 }
 
-/// Calls begin_commit, and end_commit when it is destroyed.
-class commit_phase {
-  public:
-    explicit commit_phase(write_session& session) : session_(session) { session.begin_commit(); }
-    ~commit_phase() { session_.end_commit(); }
-    commit_phase(const commit_phase&) = delete;
-    commit_phase& operator=(const commit_phase&) = delete;
-
-  private:
-    write_session& session_;
-};
-
 }  // namespace
 
 commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
                            deadline until) {
-    std::optional<commit_phase> phase;
     bool open = false;
     try {
-        phase.emplace(session);
+        session.begin_commit();
         open = session.in_transaction();
     } catch (const session_lost&) {
     }

@@ -10,11 +10,11 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// Runs statements that may be repeated, on the chosen worker.
+/// Runs statements that may be repeated, on the chosen worker. `ticket` is kept until they have ended.
 template <class T>
 asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<T(session&)> statements,
-                                  std::string principal = {}) {
-    auto work = [statements = std::move(statements)](session_slot& slot) -> result<T> {
+                                  std::string principal = {}, std::shared_ptr<void> ticket = {}) {
+    auto work = [statements = std::move(statements), ticket = std::move(ticket)](session_slot& slot) -> result<T> {
         if constexpr (std::is_void_v<T>) {
             retry_once_on_disconnect(slot, statements);
             return {};
@@ -33,26 +33,26 @@ asio::awaitable<result<std::vector<fence_state>>> fence_executor::raise(std::vec
                                                                         lockcore::fencing_token new_fence,
                                                                         actor initiator, std::string reason,
                                                                         deadline until) {
-    auto& chosen = writes_.worker_of(resources);
     std::string principal = initiator.principal;
+    auto [chosen, ticket] = writes_.isolate(resources, principal);
     // Even where it raises nothing, its row locks make its commit wait for the disk, and so for fences raised before.
     return run_on<std::vector<fence_state>>(
-        chosen, until,
+        *chosen, until,
         [resources = std::move(resources), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
             session& session) { return pg::raise_fences(session, resources, new_fence, initiator, reason); },
-        std::move(principal));
+        std::move(principal), std::move(ticket));
 }
 
 asio::awaitable<result<fence_state>> fence_executor::repair(lockcore::resource_name resource,
                                                             lockcore::fencing_token new_fence, actor initiator,
                                                             std::string reason, deadline until) {
-    auto& chosen = writes_.worker_of({resource});
     std::string principal = initiator.principal;
+    auto [chosen, ticket] = writes_.isolate({resource}, principal);
     return run_on<fence_state>(
-        chosen, until,
+        *chosen, until,
         [resource = std::move(resource), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
             session& session) { return pg::repair_fence(session, resource, new_fence, initiator, reason); },
-        std::move(principal));
+        std::move(principal), std::move(ticket));
 }
 
 asio::awaitable<result<lockcore::drawn_epoch>> node_register::draw_epoch(lockcore::epoch_request request,

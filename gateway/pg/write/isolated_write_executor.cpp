@@ -80,9 +80,7 @@ void isolated_write_executor::finish_write(const std::vector<lockcore::resource_
     }
 }
 
-void isolated_write_executor::submit(pending_write write) {
-    auto resources = write.request.resources;
-    auto principal = write.principal();
+isolated_place isolated_write_executor::join(std::vector<lockcore::resource_name> resources, std::string principal) {
     std::size_t chosen = 0;
     {
         const std::lock_guard lock(mutex_);
@@ -92,11 +90,16 @@ void isolated_write_executor::submit(pending_write write) {
         for (const auto& resource : resources)
             ++queues_.try_emplace(resource.str(), resource_queue{chosen, 0}).first->second.writes;
     }
-    write.ticket = std::shared_ptr<void>(
-        nullptr, [this, chosen, resources = std::move(resources), principal = std::move(principal)](void*) {
-            finish_write(resources, principal, chosen);
-        });
-    workers_[chosen]->submit(std::make_unique<isolated_job>(std::move(write), catalogs_, answers_));
+    auto leave = [this, chosen, resources = std::move(resources), principal = std::move(principal)](void*) {
+        finish_write(resources, principal, chosen);
+    };
+    return {workers_[chosen].get(), std::shared_ptr<void>(nullptr, std::move(leave))};
+}
+
+void isolated_write_executor::submit(pending_write write) {
+    auto place = join(write.request.resources, write.principal());
+    write.ticket = std::move(place.ticket);
+    place.chosen->submit(std::make_unique<isolated_job>(std::move(write), catalogs_, answers_));
 }
 
 }  // namespace fencegate::pg

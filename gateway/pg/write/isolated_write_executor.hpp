@@ -18,8 +18,15 @@ namespace fencegate::pg {
 void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,
                     pending_write& write) noexcept;
 
-/// Workers for writes that must not delay others: writes that call a function, which may take any time, and writes that
-/// waited for a lock in a batch. Each runs in a transaction of its own.
+/// A place in the queue of an isolated worker.
+struct isolated_place {
+    worker* chosen = nullptr;
+    std::shared_ptr<void> ticket;  ///< Leaves the queue when it is destroyed.
+};
+
+/// Workers for what must not delay others: writes that call a function, which may take any time, writes that a batch
+/// did not take, because they waited for a lock or were refused, and changes of fences. Each runs in a transaction of
+/// its own.
 ///
 /// The writes of one principal use at most three quarters of the workers at a time, so that its slow functions do not
 /// delay those of others; only a write whose resource has a queue joins that.
@@ -36,6 +43,8 @@ class isolated_write_executor {
     /// Whether a write on one of the resources waits or runs here.
     bool has_writes_on(const std::vector<lockcore::resource_name>& resources) const;
     void submit(pending_write write);
+    /// Chooses a worker for work on the resources, and joins its queue.
+    isolated_place join(std::vector<lockcore::resource_name> resources, std::string principal);
 
     const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
 

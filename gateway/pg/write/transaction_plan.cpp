@@ -81,6 +81,7 @@ class planner {
 
     /// Ends the turn of the callers before a write, unless its caller is the same.
     void end_turn(const database_identity_ptr& next) {
+        if (options_.separate_turns) run_deferred();
         if (is_same(taken_, next)) return;
         run_deferred();
         leave_role();
@@ -133,7 +134,8 @@ class planner {
         }
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
-        if (taken_) run_deferred();  // so that a refusal is known to be that of the role
+        // So that a refusal is known to be that of the role, or of the last write.
+        if (taken_ || options_.separate_turns) run_deferred();
         deselect_writes();
         if (keeps || !requests.empty()) leave_role();  // otherwise COMMIT does
         if (!requests.empty()) add(step_kind::seal, seal_sql(), store(seal_parameters(requests)));

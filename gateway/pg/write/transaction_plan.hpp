@@ -97,6 +97,8 @@ struct transaction_options {
     bool defer_flush = false;  ///< COMMIT does not wait for the disk; see commit_flush.
     bool join_guards = true;   ///< Enter the resources of several writes by fencing.begin_writes where possible.
     bool join_updates = true;  ///< Join updates of several writes where possible; see update_group.hpp.
+    /// Run what a write has deferred before the next write, so that it is known whose constraint or trigger fails.
+    bool separate_turns = false;
     std::chrono::milliseconds statement_timeout{};
     std::chrono::milliseconds lock_timeout{};
     const catalog* known = nullptr;           ///< The catalog of the statements; required for join_updates.

@@ -21,10 +21,6 @@ std::int64_t rows_affected(answer_shape shape, const answer_rows& rows, const te
     return shape == answer_shape::affected ? rows.affected() : 0;
 }
 
-bool is_timeout_or_deadlock(std::string_view sqlstate) {
-    return sqlstate == "55P03" || sqlstate == "57014" || sqlstate == "40P01";
-}
-
 failure stale_token(const write_request& request, const std::vector<fence_state>& fences) {
     const auto newer = std::ranges::find_if(
         fences, [&](const fence_state& f) { return f.last_fencing_token > lockcore::value_of(request.token); });
@@ -155,6 +151,7 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
         const auto& failed = plan.steps[seen.failed];
         out.separate_guards = failed.kind == step_kind::guards;
         out.separate_updates = failed.group.has_value();
+        out.separate_turns = failed.kind == step_kind::constraints && !failed.write;
         if (failed.group && failed.kind == step_kind::operation && seen.unprepared && !out.waited) {
             out.refused_shapes.push_back(plan.groups[*failed.group].shape);
             out.separate_updates = false;  // updates of other shapes may still be joined
@@ -167,7 +164,7 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
         out.refused_shapes.push_back(group.shape);
         out.separate_updates = true;
     }
-    return out.separate_guards || out.separate_updates;
+    return out.separate_guards || out.separate_updates || out.separate_turns;
 }
 
 history_item failed_item(const write_request& request, const write_refusal& refusal,
@@ -226,6 +223,10 @@ result<operation_result> read_result(answer_shape shape, const answer_rows& rows
     return out;
 }
 
+bool is_timeout_or_deadlock(std::string_view sqlstate) {
+    return sqlstate == "55P03" || sqlstate == "57014" || sqlstate == "40P01";
+}
+
 write_verdict evaluate_write(const transaction_plan& plan, const planned_write& write, transcript& seen) {
     return evaluation(plan, write, 0, seen, {}).perform();
 }
@@ -244,17 +245,17 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
     for (const auto& group : plan.groups) {
         if (group.update < seen.answers.size()) groups.emplace_back(seen.answers[group.update], group.writes);
     }
-    const std::string* slow = nullptr;
+    const std::string* locked = nullptr;
     out.complete = !seen.error;
     for (std::size_t i = 0; i < writes.size(); ++i) {
         auto verdict = evaluation(plan, writes[i], i, seen, groups).perform();
         out.complete = out.complete && verdict.outcome.has_value();
         if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
         if (verdict.refusal) out.changes[i] = batch_change::leaves;
-        if (out.waited && failed->write == i) slow = &writes[i].resource();
+        if (out.waited && failed->write == i) locked = &writes[i].resource();
         // Later writes on the same resource would wait for the same lock.
-        if (slow != nullptr && !verdict.outcome && failed->write <= i && writes[i].resource() == *slow)
-            out.changes[i] = batch_change::exceeds_timeout;
+        if (locked != nullptr && !verdict.outcome && failed->write <= i && writes[i].resource() == *locked)
+            out.changes[i] = batch_change::leaves;
     }
     return out;
 }

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::pg {
@@ -43,10 +44,12 @@ struct write_verdict {
 };
 
 enum class batch_change {
-    stays,            ///< The write stays in the transaction.
-    leaves,           ///< The write is removed and tried again isolated.
-    exceeds_timeout,  ///< The same; it waits for a lock or is slow, and must not delay others.
+    stays,   ///< The write stays in the transaction.
+    leaves,  ///< The write is removed and tried again isolated.
 };
+
+/// Whether a statement waited for too long, for a lock or else, or was the victim of a deadlock.
+bool is_timeout_or_deadlock(std::string_view sqlstate);
 
 /// What to do next with a transaction of several writes.
 struct batch_verdict {
@@ -55,6 +58,7 @@ struct batch_verdict {
     std::vector<write_outcome> outcomes{};  ///< One for each write, if `complete`.
     bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
     bool separate_updates = false;          ///< A joined update failed: update one by one next time.
+    bool separate_turns = false;            ///< What several writes have deferred failed: run it write by write.
     std::vector<std::string> refused_shapes{};  ///< Updates that can't be joined.
     bool waited = false;                        ///< A statement exceeded its timeout, or was the victim of a deadlock.
 };

@@ -21,7 +21,9 @@ class transaction_run {
           answers_(answers),
           options_(options),
           unusable_(options_.isolated ? unusable_session::answers : unusable_session::throws),
-          until_(until) {}
+          until_(until) {
+        session.begin_transaction();
+    }
 
     /// Plans and sends the transaction, once more on a new session where the first was lost, because nothing is
     /// committed yet. An isolated write is sent again only if no step was answered: a function may have done what no
@@ -126,6 +128,7 @@ class batch_run {
         if (verdict.waited) limit_time(reduced_statement_timeout);
         if (verdict.separate_guards) run_.options().join_guards = false;
         if (verdict.separate_updates) run_.options().join_updates = false;
+        if (verdict.separate_turns) separate_turns();
         for (const auto& shape : verdict.refused_shapes) {
             spdlog::warn("updates of several writes can't be joined into one statement: {}", shape);
             batch_options_.refused->add(shape);
@@ -136,8 +139,6 @@ class batch_run {
             if (verdict.changes[i] == batch_change::stays) {
                 staying.push_back(std::move(planned_[i]));
                 places.push_back(places_[i]);
-            } else if (verdict.changes[i] == batch_change::exceeds_timeout) {
-                writes_[places_[i]].status = batch_result::exceeded_timeout;
             }
         }
         planned_ = std::move(staying);
@@ -146,7 +147,8 @@ class batch_run {
 
     /// Keeps outcomes and commits.
     ///
-    /// Out: false where the session was lost before COMMIT and replaced by a new one.
+    /// Out: false where the writes have to run again: the session was lost before COMMIT and replaced by a new one, or
+    ///      see commit().
     bool finish(std::vector<write_outcome>& outcomes) {
         try {
             if (!keep(outcomes)) return true;
@@ -154,8 +156,12 @@ class batch_run {
             run_.reconnect_once();
             return false;
         }
-        commit();
-        return true;
+        return commit();
+    }
+
+    void separate_turns() {
+        run_.options().separate_turns = true;
+        run_.options().join_updates = false;
     }
 
     /// Keeps the outcomes of the writes.
@@ -174,17 +180,25 @@ class batch_run {
         return false;
     }
 
-    void commit() {
+    /// Out: false where PostgreSQL refused and the writes have to run again, to see which of them is the cause.
+    bool commit() {
         const auto& first = planned_.front();
         std::optional<failure> failed;
         try {
             failed = failure_of(commit_write(run_.session(), first.request->write_id, first.resource(), run_.until()));
-        } catch (const statement_failed&) {
-            return;  // PostgreSQL does not say which write is the cause: all are tried again isolated
+        } catch (const statement_failed& e) {
+            if (planned_.size() == 1 || run_.options().separate_turns) return true;  // all are tried again isolated
+            if (is_timeout_or_deadlock(e.error.sqlstate)) limit_time(reduced_statement_timeout);
+            separate_turns();
+            return false;
         }
-        if (failed) return answer_all(*failed);
+        if (failed) {
+            answer_all(*failed);
+            return true;
+        }
         for (const auto place : places_)
             writes_[place].status = batch_options_.defer_flush ? batch_result::committed : batch_result::answered;
+        return true;
     }
 
     void answer_all(const failure& why) {

@@ -21,10 +21,9 @@ inline constexpr std::chrono::milliseconds shared_statement_timeout{100};
 inline constexpr std::chrono::milliseconds reduced_statement_timeout{25};
 
 enum class batch_result {
-    retry_isolated,    ///< Nothing was changed. Running the write isolated decides its answer.
-    exceeded_timeout,  ///< Nothing was changed. The write waits for a lock or is slow, and must not delay others.
-    answered,          ///< `answer` is final.
-    committed,         ///< `answer` holds once the transaction is on disk; the caller must not be answered before.
+    retry_isolated,  ///< Nothing was changed. Running the write isolated decides its answer.
+    answered,        ///< `answer` is final.
+    committed,       ///< `answer` holds once the transaction is on disk; the caller must not be answered before.
 };
 
 /// A write that shares a transaction with others.

@@ -54,16 +54,10 @@ std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch
     return out;
 }
 
-/// Runs a write that left its batch in a transaction of its own. Refuses it at once where an earlier such write could
-/// not connect, so that not every write waits for that.
-void run_after_batch(write_session& session, catalog_source& catalogs, memory_budget& answers, pending_write& write) {
-    if (clock::now() >= write.until) {
-        write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
-    } else if (const auto cause = session.disconnected_cause()) {
-        write.refuse(unavailable_because(*cause));
-    } else {
-        run_and_answer(session, catalogs, answers, write);
-    }
+/// Passes on a write that left its batch, unless its deadline has passed.
+void isolate(pending_write write, const batch_callbacks& callbacks) {
+    if (clock::now() < write.until) return callbacks.isolate(std::move(write));
+    write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
 }
 
 }  // namespace
@@ -85,22 +79,24 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
         for (const auto place : places)
             until = std::max(until, batch[place].until);
         run_batch(session, answers, writes, until, options);
+    } catch (const session_lost& lost) {
+        // No catalog could be read, so that nothing was sent.
+        for (auto& write : batch)
+            write.refuse(unavailable_because(lost.cause));
+        return;
     } catch (const std::exception& e) {
         // Nothing was changed: each write runs isolated, which decides its answer.
         session.drop();
         writes.clear();
         spdlog::warn("writes could not share a transaction: {}", e.what());
     }
-    std::vector<pending_write*> isolated;
     std::size_t next = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
         auto& write = batch[i];
         const bool planned = next < writes.size() && places[next] == i;
         auto* done = planned ? &writes[next++] : nullptr;
         if (done == nullptr || done->status == batch_result::retry_isolated) {
-            isolated.push_back(&write);
-        } else if (done->status == batch_result::exceeded_timeout) {
-            callbacks.isolate(std::move(write));
+            isolate(std::move(write), callbacks);
         } else if (done->status == batch_result::committed) {
             committed.writes.push_back(make_undurable_write(write, std::move(done->answer->value())));
         } else if (*done->answer) {
@@ -110,8 +106,6 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
         }
     }
     if (!committed.writes.empty()) callbacks.await_durable(std::move(committed));
-    for (auto* write : isolated)
-        run_after_batch(session, catalogs, answers, *write);
 }
 
 write_executor::write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs,
@@ -143,10 +137,6 @@ write_executor::write_executor(const postgres_config& cfg, queued_jobs& queued, 
 
 std::size_t write_executor::index_of(const std::vector<lockcore::resource_name>& resources) const {
     return resources.front().hash() % std::min(workers_.size(), write_workers_max);
-}
-
-worker& write_executor::worker_of(const std::vector<lockcore::resource_name>& resources) const {
-    return resources.empty() ? least_loaded_worker() : *plain_workers_[index_of(resources)];
 }
 
 worker& write_executor::least_loaded_worker() const {

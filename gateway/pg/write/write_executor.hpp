@@ -26,13 +26,13 @@ namespace fencegate::pg {
 
 /// What run_and_answer_batch calls for writes that it does not answer itself.
 struct batch_callbacks {
-    std::function<void(pending_write)> isolate;  ///< Passes a write that exceeded a timeout to an isolated worker.
+    std::function<void(pending_write)> isolate;  ///< Passes a write that left its batch to an isolated worker.
     std::function<void(committed_transaction)> await_durable;  ///< Passes on writes that wait for the disk.
     std::function<bool(std::size_t writes, bool sealed)> should_defer_flush;  ///< Whether COMMIT need not wait itself.
 };
 
-/// Runs one shared transaction and answers each of its writes, or passes it to a callback. Runs writes that left the
-/// batch isolated, unless they exceeded a timeout.
+/// Runs one shared transaction and answers each of its writes, or passes it to a callback. What may take long is done
+/// by others: waits for locks, and readings of the catalog before a refusal.
 void run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& answers,
                           std::vector<pending_write> batch, group_refusals& refused,
                           const batch_callbacks& callbacks) noexcept;
@@ -42,7 +42,7 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
 ///
 /// Writes on a resource always go to the same worker, so that they keep their order of arrival. Writes that wait for a
 /// worker share a transaction, and share the wait for the disk with all others (commit_flush.hpp). Writes that call
-/// functions or wait for locks go to isolated_write_executor.
+/// functions, wait for locks or are refused go to isolated_write_executor.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Limits:  postgres.connections workers, of which the first two take batches; as many isolated workers, and one that
@@ -71,8 +71,11 @@ class write_executor {
     boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                                deadline until);
 
-    /// Returns the worker for writes on the first of the resources; for other work that must keep its order with them.
-    worker& worker_of(const std::vector<lockcore::resource_name>& resources) const;
+    /// Returns an isolated worker for other work that may wait for locks on the resources, and what has to be kept until
+    /// it has ended; writes on the resources wait for it in the same queue.
+    isolated_place isolate(const std::vector<lockcore::resource_name>& resources, const std::string& principal) {
+        return isolated_.join(resources, principal);
+    }
     /// Returns a worker for work that needs no order.
     worker& least_loaded_worker() const;
 

@@ -43,14 +43,13 @@ class write_session {
     virtual void connect() = 0;
     /// Ends the session, and so its transaction.
     virtual void drop() = 0;
-    /// Returns the cause of the last failed attempt to connect while the next is not due yet; else empty.
-    virtual std::optional<std::string> disconnected_cause() const = 0;
     /// Whether another thread cut the connection of this work.
     virtual bool was_cut() const = 0;
     /// Records that COMMIT is about to be sent; throws session_lost where the connection was cut before. See
     /// session_slot.
     virtual void begin_commit() = 0;
-    virtual void end_commit() = 0;
+    /// Records that a transaction begins; see session_slot.
+    virtual void begin_transaction() = 0;
 
     /// Returns when the session was ready; see session_slot.
     virtual std::chrono::steady_clock::time_point connected_since() const = 0;
@@ -105,13 +104,9 @@ class slot_write_session final : public write_session {
     void mark_user_code_executed() override { slot_.get().mark_user_code_executed(); }
     void connect() override { slot_.connect(); }
     void drop() override { slot_.drop(); }
-    std::optional<std::string> disconnected_cause() const override {
-        if (slot_.connected() || std::chrono::steady_clock::now() >= slot_.retry_at()) return std::nullopt;
-        return slot_.cause();
-    }
     bool was_cut() const override { return slot_.was_cut(); }
     void begin_commit() override { slot_.begin_commit(); }
-    void end_commit() override { slot_.end_commit(); }
+    void begin_transaction() override { slot_.begin_transaction(); }
     std::chrono::steady_clock::time_point connected_since() const override { return slot_.connected_since(); }
     void expect_answer_by(deadline until) override { slot_.expect_answer_by(until); }
     const postgres_config& settings() const override { return slot_.settings(); }
