@@ -28,10 +28,12 @@ void expiry_schedule::add_lease(watched_lease lease) {
 }
 
 void expiry_schedule::renew_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
-                                  time_point until) {
+                                  time_point since, time_point until) {
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(key_of(resources, token));
-    if (found != leases_.end()) found->second.lease.until = until;  // take_due() schedules it anew
+    if (found == leases_.end()) return;
+    found->second.lease.since = since;
+    found->second.lease.until = until;  // take_due() schedules it anew
 }
 
 bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& resources,

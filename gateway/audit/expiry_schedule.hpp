@@ -28,13 +28,13 @@ class expiry_schedule {
         std::vector<lockcore::resource_name> resources;
         lockcore::fencing_token token{};
         actor initiator;
-        time_point granted;
+        time_point since;  ///< The newest grant or renewal by this gateway.
         time_point until;  ///< When it expires, as far as this gateway knows.
     };
 
     void add_lease(watched_lease lease);
     void renew_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
-                     time_point until);
+                     time_point since, time_point until);
     /// Removes the lease.
     ///
     /// Out: whether it was there.

@@ -27,12 +27,11 @@ constexpr auto sweep_interval = 500ms;
 constexpr auto grace = 2s;
 constexpr auto call_timeout = 5s;
 /// Leases whose events are read by one statement.
-constexpr std::size_t leases_per_check = 500;
+constexpr std::size_t leases_per_check_max = 500;
 /// Leases that are looked up on the nodes at the same time.
 constexpr std::size_t lookups_at_a_time = 16;
-/// The largest difference of clocks with which the events of other gateways are found; `fencegate verify` allows no
-/// larger one.
-constexpr auto skew_max = 1h;
+/// The largest difference of clocks with which the events of other gateways are found.
+constexpr auto skew_max = 5min;
 
 using watched_lease = expiry_schedule::watched_lease;
 
@@ -54,7 +53,7 @@ struct expiry_watch::impl {
                 return schedule.add_lease(
                     {e.resources, e.token, {e.actor.principal, e.actor.owner, e.trace_id}, e.at, e.at + e.ttl});
             case lockcore::event_kind::lease_renewed:
-                return schedule.renew_lease(e.resources, e.token, e.at + e.ttl);
+                return schedule.renew_lease(e.resources, e.token, e.at, e.at + e.ttl);
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
                 schedule.remove_lease(e.resources, e.token);
@@ -64,7 +63,7 @@ struct expiry_watch::impl {
         }
     }
 
-    /// Takes the leases that are due, at most leases_per_check.
+    /// Takes leases that are due, at most leases_per_check.
     std::vector<watched_lease> take_due() {
         std::vector<watched_lease> out;
         while (out.size() < leases_per_check) {
@@ -80,10 +79,12 @@ struct expiry_watch::impl {
     asio::awaitable<void> check_leases(std::vector<watched_lease> due) {
         std::vector<pg::asked_lease> asked;
         for (const watched_lease& lease : due)
-            asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.granted - skew_max});
-        const auto now = system_clock::now();
+            asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max});
         const auto recorded =
             co_await history.read_recorded_leases(std::move(asked), std::chrono::steady_clock::now() + call_timeout);
+        // If one of them has so many events that reading takes too long, the others are read without it before long.
+        leases_per_check = recorded ? std::min(2 * leases_per_check, leases_per_check_max) : 1 + leases_per_check / 4;
+        const auto now = system_clock::now();
         std::vector<expired_lease> expired;
         for (std::size_t i = 0; i < due.size(); ++i) {
             if (!recorded) {
@@ -170,6 +171,7 @@ struct expiry_watch::impl {
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
     std::atomic<bool> stopping{false};
+    std::size_t leases_per_check = leases_per_check_max;
     std::atomic<std::size_t> lookups{0};  ///< Calls of the lock_manager under way.
     expiry_schedule schedule;
 };

@@ -63,7 +63,7 @@ struct history_query {
 };
 
 /// Whether a page may require reading many rows that it does not return: no index leads directly to the rows that the
-/// filters ask for.
+/// filters ask for. A trace_id does not help: callers choose it, so any number of rows may have it.
 inline bool is_search(const history_query& query) {
     return query.is_filtered() && !query.ids && !query.write_id;
 }

@@ -114,8 +114,7 @@ begin
     return;
   end if;
   faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
-              where f.relation = any (touched) or f.other = any (touched)
-                 or moves_schema and f.about = 'name' and f.fault not in (select k.fault from fencing.known_fault k));  -- those were there before
+              where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name');
   -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)

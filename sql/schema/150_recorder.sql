@@ -24,9 +24,11 @@ begin
   if fencing.recorder_schema() is not null and exists (
        select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mappings m on m.srvid = s.oid
                    cross join pg_options_to_table(m.umoptions) u join pg_roles r on r.rolname = u.option_value
-        where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user')
-     and fencing.recorder_port() = current_setting('port') then
-    -- It exists; the operator may have changed it, so it stays as it is. Only those of earlier versions waited for synchronous standbys.
+        where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user') then
+    -- It exists; the operator may have changed it, so it stays as it is. Only a copy of a server may have the port of the original, and only those of earlier versions waited for synchronous standbys.
+    if fencing.recorder_port() is distinct from current_setting('port') then
+      execute format('alter server fencing_recorder options (%s port %L)', case when fencing.recorder_port() is null then 'add' else 'set' end, current_setting('port'));
+    end if;
     select o.option_value into session_options from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o where s.srvname = 'fencing_recorder' and o.option_name = 'options';
     if strpos(session_options, 'synchronous_commit') = 0 then
       execute format('alter server fencing_recorder options (set options %L)', session_options || ' -c synchronous_commit=local');
@@ -68,7 +70,7 @@ end
 $$;
 comment on function fencing.set_up_recorder() is
   'For the role that installed the schema, and called by the installation: creates the missing parts of the recorder: the extension dblink (as a superuser), the foreign server fencing_recorder, a login '
-  'role and the user mapping. A foreign server for this database and the port of this server that has a mapping stays as it is. Null, or the error; then nothing was created. Locks: none that writers wait for.';
+  'role and the user mapping. A foreign server for this database that has a mapping stays as it is, but for the port, which becomes that of this server. Null, or the error; then nothing was created. Locks: none that writers wait for.';
 
 create or replace function fencing.recorder_fault() returns text
 language plpgsql security definer

@@ -149,7 +149,7 @@ def test_value_is_sent_as_text_that_postgresql_reads(value: Any, sent: Any) -> N
     assert body_of(value) == sent
 
 
-@pytest.mark.parametrize("value, named", [(b"hello", "bytes"), ({1}, "set"), (Colour.RED, "Colour"), (object(), "object"), (timedelta(days=1), "timedelta"), ([{"a": b"x"}], "bytes")])
+@pytest.mark.parametrize("value, named", [(b"hello", "bytes"), ({1}, "set"), (Colour.RED, "Colour"), (object(), "object"), ([{"a": b"x"}], "bytes")])
 @both
 def test_value_without_form_in_json_is_refused(kind: str, value: Any, named: str) -> None:
     with answering(lambda *_: Reply(200, WRITTEN)) as (url, requests), clients(kind, url) as client:

@@ -159,13 +159,3 @@ def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
     assert owner.run("select fencing.can_have_faults(array['public.near'::regclass::oid, null]), fencing.can_have_faults('{}')") == [(False, False)]
     owner.run("select fencing.watch_guard(); alter table open rename to opened_since; alter table parts_1 detach partition parts_1_2")
     assert owner.run("select fencing.can_have_faults(array['public.parts_1_2'::regclass::oid])") == [(True,)], "so that the end of its faults is recorded"
-
-
-def test_fault_that_is_known_refuses_no_change_of_a_schema(logins, owner):  # noqa: F811
-    owner.run("create schema other; create schema moved; create table moved.kept (id integer); create table public.kept (id integer); select fencing.protect('public.kept', $$'kept/' || id$$)")
-    owner.run("alter event trigger fencing_refuse_openings disable; alter table public.kept rename to kept_since; create table public.kept (id integer); alter event trigger fencing_refuse_openings enable always")
-    assert len(owner.run("select fencing.watch_guard()")) == 1
-    owner.run("alter schema other rename to other_since; create extension citext schema public; alter extension citext set schema other_since")
-    owner.run("create table moved.late (id integer); select fencing.protect('moved.late', $$'late/' || id$$); alter schema moved rename to moved_since; create schema next; create table next.late (id integer)")
-    error = owner.fails("alter schema next rename to moved")
-    assert error.pgcode == "55000" and "moved.late: a table of this name was protected" in str(error), error

@@ -137,6 +137,20 @@ TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
     EXPECT_EQ(steps(), "begin limits guards select take operation constraints leave select defer operation |");
 }
 
+TEST_F(transaction_plan_test, separate_turns_show_whose_constraint_fails) {
+    options.separate_turns = true;
+    EXPECT_EQ(steps(), "begin limits guards select operation constraints select defer operation constraints |");
+    const auto writes = plan_statements(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    EXPECT_EQ(plan.steps[5].write, 0U);
+    EXPECT_EQ(plan.steps.back().write, 1U);
+    for (auto& request : requests)
+        request.identity = identity_of("shop", "{}");
+    EXPECT_EQ(steps(),
+              "begin limits guards select take operation constraints leave select defer take operation constraints |")
+        << "only the gateway's own role may defer again";
+}
+
 TEST_F(transaction_plan_test, guards_keys_and_seals_run_in_the_gateways_role) {
     options.join_guards = false;
     for (auto& request : requests) {

@@ -71,7 +71,7 @@ TEST(run_batch, statements_prepared_under_own_limits) {
     const auto writes = run(session, requests);
     ASSERT_FALSE(session.log.empty());
     EXPECT_EQ(session.log.front(), "run begin select");
-    EXPECT_EQ(writes[1].status, batch_result::retry_isolated);
+    EXPECT_EQ(writes[1].status, batch_result::waited);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
 }
 
@@ -140,7 +140,7 @@ TEST(run_batch, waiting_write_leaves_others_wait_less) {
         return make_rows({{""}});
     };
     const auto writes = run(session, requests);
-    EXPECT_EQ(writes[0].status, batch_result::retry_isolated);
+    EXPECT_EQ(writes[0].status, batch_result::waited);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
     EXPECT_EQ(limits, (std::vector<std::string>{"100", "25"}));
 }

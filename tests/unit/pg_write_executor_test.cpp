@@ -101,11 +101,15 @@ TEST(isolated_write_executor, resource_isolated_until_last_write_ends) {
     isolated_write_executor executor(cfg, queued, catalogs, test::large_budget());
     const auto named = [](const char* name) { return std::vector{lockcore::resource_name::parse(name).value()}; };
     EXPECT_FALSE(executor.has_writes_on(named("a")));
-    executor.submit(make_pending("1", {"a", "b"}));
-    executor.submit(make_pending("2", {"c"}));
-    executor.submit(make_pending("3", {"b"}));
+    executor.submit(make_pending("1", {"a", "b"}), true);
+    executor.submit(make_pending("2", {"c"}), true);
+    executor.submit(make_pending("3", {"b"}), true);
+    auto refused = make_pending("4", {"d"});
+    refused.request.initiator.principal = "another";
+    executor.submit(std::move(refused), false);
     EXPECT_TRUE(executor.has_writes_on(named("a")) && executor.has_writes_on(named("b")) &&
                 executor.has_writes_on(named("c")));
+    EXPECT_FALSE(executor.has_writes_on(named("d"))) << "refused by a batch: the next batches go on";
     EXPECT_EQ(executor.workers()[0]->load(), 2U) << "writes on one resource share a queue";
     EXPECT_EQ(executor.workers()[1]->load(), 1U);
     for (const auto& worker : executor.workers())
@@ -123,7 +127,7 @@ TEST(isolated_write_executor, principal_leaves_a_worker_to_others) {
     const auto submit = [&executor](const std::string& principal, const std::string& resource) {
         auto write = make_pending(resource, {resource});
         write.request.initiator.principal = principal;
-        executor.submit(std::move(write));
+        executor.submit(std::move(write), true);
     };
     for (int i = 0; i < 9; ++i)
         submit("flood", "r" + std::to_string(i));
@@ -142,7 +146,10 @@ TEST(isolated_write_executor, principal_leaves_a_worker_to_others) {
 class batch_test : public ::testing::Test {
   protected:
     batch_test() {
-        callbacks.isolate = [this](pending_write write) { isolated.push_back(std::move(write)); };
+        callbacks.isolate = [this](pending_write write, bool later_too) {
+            if (later_too) followed.push_back(write.request.write_id);
+            isolated.push_back(std::move(write));
+        };
         callbacks.await_durable = [this](committed_transaction transaction) {
             undurable.push_back(std::move(transaction));
         };
@@ -186,6 +193,7 @@ class batch_test : public ::testing::Test {
     std::vector<pending_write> batch;
     std::vector<std::shared_ptr<test_caller<committed_write>>> callers;
     std::vector<pending_write> isolated;
+    std::vector<std::string> followed;  ///< Those behind which later writes on the resource wait.
     std::vector<committed_transaction> undurable;
     bool defers = false;
     group_refusals refused;
@@ -222,6 +230,7 @@ TEST_F(batch_test, refused_write_passed_to_isolated_worker) {
     session.fault_sqlstate = "23505";
     run(session);
     EXPECT_EQ(ids(isolated), "1") << "a refusal with a key reads the catalog, which may take long";
+    EXPECT_TRUE(followed.empty());
     run_isolated(session);
     expect_each_answered_truly(session);
     EXPECT_EQ(callers[0]->got->error().code, errc::constraint_violation);
@@ -236,6 +245,7 @@ TEST_F(batch_test, lock_wait_passed_to_isolated_worker) {
     run(session);
     expect_each_answered_truly(session);
     EXPECT_EQ(ids(isolated), "1");
+    EXPECT_EQ(followed, (std::vector<std::string>{"1"}));
 }
 
 TEST_F(batch_test, unknown_table_refused_alone) {

@@ -63,15 +63,26 @@ export async function waitForLease<T>(until: () => number, signal: AbortSignal |
   }
 }
 
-/** Requires that JSON has a form for a value: JSON.stringify would leave out a member, such as a condition, or replace it by null. */
-function requireSendable(value: unknown, path: string): void {
+/**
+ * Requires that JSON has a form for the conditions and the values of an operation: JSON.stringify would leave out a member without one, or replace it by null. Optional
+ * members of the operation itself, and members of a document inside a value, may be undefined.
+ */
+function requireSendable(operation: Operation, path: string): void {
+  for (const [name, member] of Object.entries(operation)) {
+    if (member !== undefined || name === 'where') requireForm(member, `${path}/${name}`, name === 'where' ? Infinity : Array.isArray(member) ? 2 : 1);
+  }
+}
+
+/** `definedTo`: the number of levels, beside that of the value, on which nothing may be undefined. */
+function requireForm(value: unknown, path: string, definedTo: number): void {
   const {toJSON} = (value ?? {}) as {toJSON?: unknown};
   const sent: unknown = typeof toJSON === 'function' ? toJSON.call(value) : value;
-  const isNull = sent === null && value !== null; // as of an invalid Date
-  if (sent === undefined || typeof sent === 'function' || typeof sent === 'symbol' || (typeof sent === 'number' && !Number.isFinite(sent)) || isNull) {
+  if (sent === undefined && definedTo < 0) return;
+  const isInvalidDate = value instanceof Date && sent === null;
+  if (sent === undefined || typeof sent === 'function' || typeof sent === 'symbol' || (typeof sent === 'number' && !Number.isFinite(sent)) || isInvalidDate) {
     throw new TypeError(`${path}: ${String(value)} cannot be sent`);
   }
-  if (typeof sent === 'object' && sent !== null) for (const [name, member] of Object.entries(sent)) requireSendable(member, `${path}/${name}`);
+  if (typeof sent === 'object' && sent !== null) for (const [name, member] of Object.entries(sent)) requireForm(member, `${path}/${name}`, definedTo - 1);
 }
 
 /** The lease of a write: one that is held, or one of its own. */
@@ -85,7 +96,7 @@ export type WriteTarget = {lease_id: string} | {lease: Schemas['write_lease']};
 export async function sendWrite(calls: Calls, target: WriteTarget, operations: readonly Operation[], options: WriteOptions, waitMs = 0): Promise<WriteApplied> {
   const {returnRows = false, requireLive = false, idempotencyKey = newKey(), signal} = options;
   if (!/^[\x21-\x7e]{1,64}$/.test(idempotencyKey)) throw new TypeError('idempotencyKey: has to be 1 to 64 visible ASCII characters');
-  requireSendable(operations, '/operations');
+  operations.forEach((operation, index) => { requireSendable(operation, `/operations/${index}`); });
   const params = {header: {'Idempotency-Key': idempotencyKey}};
   let until = now() + waitMs;
   let maybeExecuted = false;

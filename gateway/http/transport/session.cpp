@@ -123,8 +123,8 @@ asio::awaitable<bool> session::read_request() {
     continue_sent_ = false;
     counted_ = false;
     rate_ = {};
-    bool begun = buffer_.size() > 0;
     progress parsed = parse_buffered();
+    bool begun = buffer_.size() > 0 || parser_->got_some();
     bool head_admitted = false;
     while (parsed == progress::need_more) {
         boost::system::error_code ec;
@@ -157,6 +157,7 @@ asio::awaitable<bool> session::read_request() {
         if (!begun) enter_phase(phase::reading, steady_clock::now());  // how long it was idle does not count
         begun = true;
         parsed = parse_buffered();
+        if (parsed == progress::need_more) begun = buffer_.size() > 0 || parser_->got_some();  // not by an empty line
         if (head_admitted && parsed != progress::refused && !reserve_body()) parsed = progress::refused;
     }
     if (parsed == progress::refused) {
@@ -284,11 +285,12 @@ void session::drop_request() {
 session::progress session::parse_buffered() {
     namespace error = boost::beast::http;
     boost::system::error_code ec;
-    if (!parser_->got_some()) {
-        // An empty line before a request is ignored (RFC 9112, 2.2).
+    while (!parser_->got_some() && buffer_.size() > 0) {
+        // Empty lines before a request are ignored (RFC 9112, 2.2).
         const std::string_view input(static_cast<const char*>(buffer_.data().data()), buffer_.size());
         if (input == "\r") return progress::need_more;
-        if (input.starts_with("\r\n")) buffer_.consume(2);
+        if (!input.starts_with("\r\n")) break;
+        buffer_.consume(2);
     }
     while (!parser_->is_done() && buffer_.size() > 0) {
         const std::size_t used = parser_->put(buffer_.data(), ec);

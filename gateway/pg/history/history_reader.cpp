@@ -76,7 +76,7 @@ using time_point = std::chrono::system_clock::time_point;
 
 /// The newest grants, renewals and ends of a lease that are read: the clocks of gateways differ, so that the last of
 /// them may have an earlier time than the one before.
-constexpr int lease_events_read = 20;
+constexpr int lease_events_read = 100;
 
 /// begin <= at < end
 struct window {
@@ -225,12 +225,15 @@ std::vector<recorded_lease> read_recorded_leases(session& session, const std::ve
         tokens.add(lease.token);
         since.add(sql_time(lease.since));
     }
+    // `offset 0` keeps the token and the events out of it: of one token there may be millions of rows, and by its index
+    // PostgreSQL would read all of them.
     const auto rows = session.exec(
         "select a.place - 1, h.event, (extract(epoch from h.at) * 1000000)::bigint, coalesce(h.detail->>'ttl_ms', '') "
         "from unnest($1::text[], $2::bigint[], $3::timestamptz[]) with ordinality as a (resource, token, since, place) "
-        "cross join lateral (select event, at, detail from fencing.history where resource = a.resource collate \"C\" "
-        "and at >= a.since and fencing_token = a.token and event in ('lease_granted', 'lease_renewed', "
-        "'lease_released', 'lease_revoked', 'lease_expired') order by at desc, id desc limit " +
+        "cross join lateral (select event, at, detail from (select * from fencing.history where resource = "
+        "a.resource collate \"C\" and at >= a.since order by at desc, id desc offset 0) as newest "
+        "where fencing_token = a.token and event in ('lease_granted', 'lease_renewed', 'lease_released', "
+        "'lease_revoked', 'lease_expired') order by at desc limit " +
             std::to_string(lease_events_read) + ") as h",
         {resources.take(), tokens.take(), since.take()});
     for (const auto& row : rows) {

@@ -96,8 +96,9 @@ isolated_place isolated_write_executor::join(std::vector<lockcore::resource_name
     return {workers_[chosen].get(), std::shared_ptr<void>(nullptr, std::move(leave))};
 }
 
-void isolated_write_executor::submit(pending_write write) {
-    auto place = join(write.request.resources, write.principal());
+void isolated_write_executor::submit(pending_write write, bool later_too) {
+    auto queued_on = later_too ? write.request.resources : std::vector<lockcore::resource_name>();
+    auto place = join(std::move(queued_on), write.principal());
     write.ticket = std::move(place.ticket);
     place.chosen->submit(std::make_unique<isolated_job>(std::move(write), catalogs_, answers_));
 }

@@ -32,7 +32,8 @@ struct isolated_place {
 /// delay those of others; only a write whose resource has a queue joins that.
 ///
 /// While such a write waits or runs, later writes on its resources join the same queue, so that they keep their order;
-/// they would wait for its guard row anyway.
+/// they would wait for its guard row anyway. Not so those behind a write that a batch has only refused: one refusal would
+/// keep a busy resource out of the batches.
 ///
 /// Threads: safe.
 class isolated_write_executor {
@@ -42,7 +43,8 @@ class isolated_write_executor {
 
     /// Whether a write on one of the resources waits or runs here.
     bool has_writes_on(const std::vector<lockcore::resource_name>& resources) const;
-    void submit(pending_write write);
+    /// `later_too`: later writes on its resources follow it here, as long as it waits or runs.
+    void submit(pending_write write, bool later_too);
     /// Chooses a worker for work on the resources, and joins its queue.
     isolated_place join(std::vector<lockcore::resource_name> resources, std::string principal);
 

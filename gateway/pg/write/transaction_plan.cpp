@@ -81,8 +81,7 @@ class planner {
 
     /// Ends the turn of the callers before a write, unless its caller is the same.
     void end_turn(const database_identity_ptr& next) {
-        if (options_.separate_turns) run_deferred();
-        if (is_same(taken_, next)) return;
+        if (!options_.separate_turns && is_same(taken_, next)) return;
         run_deferred();
         leave_role();
     }

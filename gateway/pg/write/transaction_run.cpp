@@ -139,6 +139,8 @@ class batch_run {
             if (verdict.changes[i] == batch_change::stays) {
                 staying.push_back(std::move(planned_[i]));
                 places.push_back(places_[i]);
+            } else if (verdict.waited) {
+                writes_[places_[i]].status = batch_result::waited;
             }
         }
         planned_ = std::move(staying);
@@ -189,6 +191,7 @@ class batch_run {
         } catch (const statement_failed& e) {
             if (planned_.size() == 1 || run_.options().separate_turns) return true;  // all are tried again isolated
             if (is_timeout_or_deadlock(e.error.sqlstate)) limit_time(reduced_statement_timeout);
+            run_.session().begin_transaction();
             separate_turns();
             return false;
         }

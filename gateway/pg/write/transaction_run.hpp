@@ -22,6 +22,7 @@ inline constexpr std::chrono::milliseconds reduced_statement_timeout{25};
 
 enum class batch_result {
     retry_isolated,  ///< Nothing was changed. Running the write isolated decides its answer.
+    waited,          ///< The same; it waits for a lock or is slow, and so would later writes on its resources.
     answered,        ///< `answer` is final.
     committed,       ///< `answer` holds once the transaction is on disk; the caller must not be answered before.
 };

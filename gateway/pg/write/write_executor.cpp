@@ -55,8 +55,8 @@ std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch
 }
 
 /// Passes on a write that left its batch, unless its deadline has passed.
-void isolate(pending_write write, const batch_callbacks& callbacks) {
-    if (clock::now() < write.until) return callbacks.isolate(std::move(write));
+void isolate(pending_write write, bool later_too, const batch_callbacks& callbacks) {
+    if (clock::now() < write.until) return callbacks.isolate(std::move(write), later_too);
     write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
 }
 
@@ -95,8 +95,8 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
         auto& write = batch[i];
         const bool planned = next < writes.size() && places[next] == i;
         auto* done = planned ? &writes[next++] : nullptr;
-        if (done == nullptr || done->status == batch_result::retry_isolated) {
-            isolate(std::move(write), callbacks);
+        if (done == nullptr || done->status == batch_result::retry_isolated || done->status == batch_result::waited) {
+            isolate(std::move(write), done != nullptr && done->status == batch_result::waited, callbacks);
         } else if (done->status == batch_result::committed) {
             committed.writes.push_back(make_undurable_write(write, std::move(done->answer->value())));
         } else if (*done->answer) {
@@ -121,7 +121,7 @@ write_executor::write_executor(const postgres_config& cfg, queued_jobs& queued, 
               look_up_batch(session, lookups);
           },
           worker_options{{}, true, false}) {
-    callbacks_.isolate = [this](pending_write write) { isolated_.submit(std::move(write)); };
+    callbacks_.isolate = [this](pending_write write, bool later_too) { isolated_.submit(std::move(write), later_too); };
     callbacks_.await_durable = [this](committed_transaction transaction) { flush_.add(std::move(transaction)); };
     // A single write is answered sooner if COMMIT waits itself, unless a lease can be released while it waits.
     callbacks_.should_defer_flush = [this](std::size_t writes, bool sealed) {
@@ -148,17 +148,21 @@ void write_executor::run(session_slot& slot, std::vector<pending_write> writes) 
     sizes_.count(writes.size());
     slot_write_session session(slot);
     slot_catalog catalogs(slot, catalogs_);
-    std::vector<pending_write> waiting;
-    for (auto& write : writes) {
-        if (calls_function(write.request) || isolated_.has_writes_on(write.request.resources)) {
-            isolated_.submit(std::move(write));
-        } else {
-            waiting.push_back(std::move(write));
+    sort_by_resource(writes);
+    while (!writes.empty()) {
+        // Before each batch, because writes of the one before may wait now.
+        std::vector<pending_write> waiting;
+        for (auto& write : writes) {
+            if (calls_function(write.request) || isolated_.has_writes_on(write.request.resources)) {
+                isolated_.submit(std::move(write), true);
+            } else {
+                waiting.push_back(std::move(write));
+            }
         }
+        writes = std::move(waiting);
+        if (writes.empty()) break;
+        run_and_answer_batch(session, catalogs, answers_, take_next_batch(writes), refused_, callbacks_);
     }
-    sort_by_resource(waiting);
-    while (!waiting.empty())
-        run_and_answer_batch(session, catalogs, answers_, take_next_batch(waiting), refused_, callbacks_);
 }
 
 asio::awaitable<result<committed_write>> write_executor::write(write_request request, deadline until) {

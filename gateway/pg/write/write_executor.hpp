@@ -26,7 +26,8 @@ namespace fencegate::pg {
 
 /// What run_and_answer_batch calls for writes that it does not answer itself.
 struct batch_callbacks {
-    std::function<void(pending_write)> isolate;  ///< Passes a write that left its batch to an isolated worker.
+    /// Passes a write that left its batch to an isolated worker; `later_too`: later writes on its resources follow it.
+    std::function<void(pending_write, bool later_too)> isolate;
     std::function<void(committed_transaction)> await_durable;  ///< Passes on writes that wait for the disk.
     std::function<bool(std::size_t writes, bool sealed)> should_defer_flush;  ///< Whether COMMIT need not wait itself.
 };

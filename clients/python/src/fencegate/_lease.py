@@ -121,7 +121,7 @@ class LeaseHandle:
     def __init__(self, state: LeaseState) -> None:
         self._state = state
         self._process_id = os.getpid()
-        self._is_sealing = False
+        self._is_sealing: Optional[bool] = None  # None: no release was asked for
         self._release_failure: Optional[Exception] = None
 
     @property
@@ -181,6 +181,10 @@ class LeaseHandle:
             self._release_failure = failure
             raise
         self._release_failure = None
+
+    def _seals_at_end(self, seal: bool) -> bool:
+        """Whether the end of a block seals the token: as an earlier release in the block, else as the lease was acquired."""
+        return seal if self._is_sealing is None else self._is_sealing
 
     def _is_forked(self) -> bool:
         """Whether this process is not the one that acquired the lease, and renews and releases it."""

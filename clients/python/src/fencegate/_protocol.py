@@ -13,8 +13,9 @@ import re
 import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
 from urllib.parse import quote, urlencode
 from uuid import UUID
@@ -99,10 +100,10 @@ class Answer:
 
 
 def encode(value: Any) -> str:
-    """Encodes a value that JSON has no type for: dates, times, UUIDs and Decimals as text, which PostgreSQL reads. Raises TypeError for any other."""
+    """Encodes a value that JSON has no type for as text that PostgreSQL reads: dates, times, intervals, UUIDs, Decimals and IP addresses. Raises TypeError for any other."""
     if isinstance(value, (date, time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, UUID)):
+    if isinstance(value, (Decimal, UUID, timedelta, IPv4Address, IPv6Address, IPv4Network, IPv6Network)):
         return str(value)
     raise TypeError(f"a value of the type {type(value).__name__} cannot be sent; convert it to a text or a number")
 

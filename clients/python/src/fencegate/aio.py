@@ -32,7 +32,8 @@ class AsyncClient:
         self._tasks: Set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Closes the connections when the releases that have begun are over; a forked process closes its own alone. Leases that were not released are no longer renewed."""
+        """Closes the connections when the releases that have begun are over, at the latest after `timeout`; a forked process closes its own alone. Leases that were not released are no
+        longer renewed."""
         if self._process_id != os.getpid():
             self._transport.closed = True
             return
@@ -40,7 +41,9 @@ class AsyncClient:
 
     async def _close(self, releases: Set[asyncio.Task[None]]) -> None:
         if releases:
-            await asyncio.wait(releases)
+            _, late = await asyncio.wait(releases, timeout=self._protocol.timeout)
+            for release in late:
+                release.cancel()
         self._transport.closed = True
         await self._http.aclose()
 
@@ -156,6 +159,7 @@ class AsyncLease(LeaseHandle):
         self._client, self._seal = client, seal
         self.lost = asyncio.Event()
         state.listen(lambda _: self.lost.set())
+        self._releasing: Optional[asyncio.Task[None]] = None
         self._keeper = asyncio.get_running_loop().create_task(client._run(client._protocol.keep(state)))
 
     async def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
@@ -166,12 +170,14 @@ class AsyncLease(LeaseHandle):
         """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end, and a failure is a warning in the log."""
         self._keeper.cancel()
         seal = self._seal if seal is None else seal
+        if self._releasing:  # by an earlier call, whose outcome is also that of this one
+            await asyncio.wait([self._releasing])
         if self._begin_release(seal):
-            release = self._client._start(self._release(seal))
+            self._releasing = self._client._start(self._release(seal))
             try:
-                await asyncio.shield(release)
+                await asyncio.shield(self._releasing)
             except asyncio.CancelledError:
-                release.add_done_callback(self._log_outcome)
+                self._releasing.add_done_callback(self._log_outcome)
                 raise
 
     async def _release(self, seal: bool) -> None:
@@ -190,8 +196,9 @@ class AsyncLease(LeaseHandle):
         """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
         if self._is_forked():
             return
+        seal = self._seals_at_end(self._seal)
         try:
-            await self.release()
+            await self.release(seal)
         except Exception as failure:  # also that of the function that returns the token
-            if self._has_to_raise(failure, error, self._seal):
+            if self._has_to_raise(failure, error, seal):
                 raise

@@ -176,10 +176,11 @@ class Lease(LeaseHandle):
         """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
         if self._is_forked():
             return
+        seal = self._seals_at_end(self._seal)
         try:
-            self.release()
+            self.release(seal)
         except Exception as failure:  # also that of the function that returns the token
-            if self._has_to_raise(failure, error, self._seal):
+            if self._has_to_raise(failure, error, seal):
                 raise
 
     def _keep(self) -> None:
