@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Whether callers of a connection that is cut now are told that nothing was changed.
+/// Whether the answer after a cut of the connection says that nothing was changed.
 bool says_unchanged_if_cut(session_slot& slot) {
     slot.cut_if_overdue(std::chrono::steady_clock::now());
     return slot.known_not_committed();

@@ -1,0 +1,191 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/history/history_writer.hpp>
+#include <gateway/pg/write/commit_resolver.hpp>
+#include <gateway/pg/write/transaction_run.hpp>
+#include <gateway/pg/write/transaction_sender.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace fencegate::pg {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Runs an isolated write, planned with one catalog.
+class isolated_run {
+  public:
+    isolated_run(write_session& session, memory_budget& answers, const write_request& request, deadline until)
+        : session_(session),
+          answers_(answers),
+          request_(request),
+          run_(session, answers, first_options(session, until), until) {}
+
+    result<write_outcome> perform(write_plan statements) {
+        std::vector<planned_write> writes(1);
+        writes.front() = {&request_, std::move(statements)};
+        transaction_plan plan;
+        auto seen = run_.send(writes, plan);
+        auto verdict = evaluate_write(plan, writes.front(), seen);
+        if (verdict.refusal && seen.error) log_for_operator(*seen.error);
+        if (!verdict.refusal && request_.key)
+            verdict.refusal = run_.keep({{&request_, kept_text(request_, *verdict.outcome)}});
+        if (!verdict.refusal) {
+            try {
+                if (auto failed = commit()) return std::move(*failed);
+                return std::move(*verdict.outcome);
+            } catch (const statement_failed& e) {
+                verdict.refusal = refuse_for_error(e.error, nullptr);
+            }
+        }
+        refusal_ = std::move(verdict.refusal);
+        handling_ = handle_refusal(request_, *refusal_, std::chrono::system_clock::now());
+        end_transaction();
+        if (refusal_->earlier) return std::move(*refusal_->earlier);
+        return refusal_->why;
+    }
+
+    /// Returns the SQLSTATE of PostgreSQL's refusal if the statements may have caused it; else empty.
+    std::string_view failed_sqlstate() const {
+        return handling_.record ? std::string_view(refusal_->sqlstate) : std::string_view();
+    }
+
+    /// Whether a repeat with the write's key is to get the refusal.
+    bool keeps_refusal() const { return handling_.end == refusal_end::rollback_to_savepoint; }
+
+    /// Adds the history's row of a failed write, and keeps the refusal under the write's key if `keeps`: in the
+    /// transaction that has claimed the key, else in one of its own. The commit also proves that the data from which the
+    /// refusal follows are on disk; where it fails, `why` is marked durability_unproven.
+    void record(failure& why, bool keeps) {
+        if (!handling_.record) return;
+        const bool keyed = keeps_refusal();
+        try {
+            std::vector<outcome_to_keep> kept;
+            if (keyed && keeps && session_.in_transaction()) kept.push_back({&request_, kept_text(request_, why)});
+            const auto plan = plan_failure_record(history_json({*handling_.record}), kept);
+            transcript seen;
+            execute(session_, plan, {}, answers_, unusable_session::throws, deadline::max(), seen);
+            if (seen.error) throw statement_failed(*seen.error);
+            if (keyed) session_.command("commit");
+            why.in_history = true;
+        } catch (const std::exception& e) {
+            spdlog::warn("the failure of write {} may be missing from the history: {}", request_.write_id, e.what());
+            why.durability_unproven = true;
+            if (keyed) session_.drop();
+        }
+    }
+
+  private:
+    static transaction_options first_options(const write_session& session, deadline until) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now());
+        transaction_options out;
+        out.isolated = true;
+        out.statement_timeout = std::clamp(left, std::chrono::milliseconds(1), session.settings().statement_timeout);
+        out.lock_timeout = session.settings().lock_timeout;
+        return out;
+    }
+
+    /// Commits.
+    ///
+    /// Out: empty where it was committed.
+    std::optional<failure> commit() {
+        return failure_of(commit_write(session_, request_.write_id, request_.resources.front().str(), run_.until()));
+    }
+
+    void end_transaction() {
+        switch (handling_.end) {
+            case refusal_end::none:
+                break;
+            case refusal_end::commit:
+                try {
+                    session_.command("commit");
+                    refusal_->why.in_history = true;
+                } catch (const std::exception&) {
+                    refusal_->why.durability_unproven = true;
+                    spdlog::warn("the refusal of write {} may be missing from the history: the commit failed",
+                                 request_.write_id);
+                    session_.drop();
+                }
+                break;
+            case refusal_end::rollback_to_savepoint:
+                try {
+                    session_.command("rollback to savepoint claimed");
+                    break;
+                } catch (const std::exception&) {
+                    handling_.end = refusal_end::rollback;
+                }
+                [[fallthrough]];
+            case refusal_end::rollback:
+                roll_back(run_.session());
+                break;
+        }
+        if (!handling_.drop_session) return;
+        session_.drop();
+        spdlog::error("the guard can't be called: {}", refusal_->sqlstate);
+    }
+
+    write_session& session_;
+    memory_budget& answers_;
+    const write_request& request_;
+    transaction_sender run_;
+    std::optional<write_refusal> refusal_;
+    refusal_handling handling_;
+};
+
+/// Looks up the outcome kept under the write's key: the write may have fitted the catalog when it was sent first.
+std::optional<result<write_outcome>> find_earlier(write_session& session, const write_request& request) {
+    if (!request.key) return std::nullopt;
+    const outcome_key key{request.initiator.principal, *request.key};
+    const auto rows = run_statement(session, find_outcomes_sql(), key_parameters({&key}));
+    return read_claim(rows.text(0, 0), rows.text(0, 1));
+}
+
+/// Whether the catalog has changed between `known` and a refusal that just arrived; empty: unknown. `certain`: reads the
+/// catalog even if it was read a moment ago.
+std::optional<bool> is_outdated(catalog_source& catalogs, const std::shared_ptr<const catalog>& known, bool certain) {
+    try {
+        const auto newest = certain ? catalogs.refresh_since(known, clock::now()) : catalogs.refresh(known);
+        if (!newest) return std::nullopt;
+        return newest->source != known->source;
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
+                                   const write_request& request, deadline until) {
+    const auto plan_statements = [&request](const catalog& known) {
+        return plan_write(known, request.operations, {request.return_rows, request.select, request.format});
+    };
+    for (bool first = true;; first = false) {
+        auto known = catalogs.get();
+        auto statements = plan_statements(*known);
+        if (statements.unknown_name) {
+            known = catalogs.refresh(known);
+            statements = plan_statements(*known);
+        }
+        if (!statements.faults.empty()) {
+            if (auto earlier = find_earlier(session, request)) return std::move(*earlier);
+            return refusal_of(statements);
+        }
+        isolated_run run(session, answers, request, until);
+        auto outcome = run.perform(std::move(statements));
+        if (outcome) return outcome;
+        std::optional<bool> outdated = false;
+        if (may_be_outdated(run.failed_sqlstate()) && (first || run.keeps_refusal()))
+            outdated = is_outdated(catalogs, known, run.keeps_refusal());
+        if (first && outdated.value_or(false)) {
+            session.drop();  // prepared statements keep the types with which they were prepared
+            continue;
+        }
+        failure why = outcome.error();
+        // A repeat must not get the refusal of a statement that was built from a former type.
+        run.record(why, !outdated.value_or(true));
+        return why;
+    }
+}
+
+}  // namespace fencegate::pg
