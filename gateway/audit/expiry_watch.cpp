@@ -78,6 +78,7 @@ struct expiry_watch::impl {
     /// not found there, and looks the others up on the nodes.
     asio::awaitable<void> check_leases(std::vector<watched_lease> due) {
         std::vector<pg::asked_lease> asked;
+        asked.reserve(due.size());
         for (const watched_lease& lease : due)
             asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max});
         const auto recorded =
