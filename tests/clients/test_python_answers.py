@@ -12,6 +12,7 @@ import time
 import uuid
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -144,7 +145,8 @@ def body_of(value: Any) -> Any:
 
 @pytest.mark.parametrize("value, sent", [
     (Decimal("0.10"), "0.10"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"), (date(2026, 11, 21), "2026-11-21"),
-    (datetime(2026, 11, 21, 10, tzinfo=timezone.utc), "2026-11-21T10:00:00+00:00"), (datetime(2026, 11, 21, 10).time(), "10:00:00"), ([1, None, True], [1, None, True])])
+    (datetime(2026, 11, 21, 10, tzinfo=timezone.utc), "2026-11-21T10:00:00+00:00"), (datetime(2026, 11, 21, 10).time(), "10:00:00"), (timedelta(days=1), "1 day, 0:00:00"),
+    (ip_address("::1"), "::1"), (ip_network("10.0.0.0/8"), "10.0.0.0/8"), ([1, None, True], [1, None, True])])
 def test_value_is_sent_as_text_that_postgresql_reads(value: Any, sent: Any) -> None:
     assert body_of(value) == sent
 
@@ -227,6 +229,14 @@ def test_release_with_seal_after_one_without_raises(kind: str) -> None:
         with pytest.raises(errors.FencegateError, match="not sealed"):
             lease.release(seal=True)
         assert len(requests) == 2
+
+
+@both
+def test_release_in_block_decides_whether_its_end_seals(kind: str) -> None:
+    with releasing(Reply(204)) as (url, requests), clients(kind, url) as client:
+        with client.lease("a", seal=True) as lease:
+            lease.release(seal=False)
+        assert [path for _, path in requests] == ["/v1/leases", "/v1/leases/secret-id"]
 
 
 @both

@@ -138,6 +138,51 @@ def test_cancel_scope_releases_or_logs_a_warning(status: int, caplog: pytest.Log
     assert ("was not released" in caplog.text) == (status == 403)
 
 
+def test_second_release_waits_for_the_first() -> None:
+    """A cancelled block releases once more at its end."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def on_request(method: str, *_: Any) -> Reply:
+        if method == "POST":
+            return Reply(201, LEASE)
+        asked.set()
+        assert answer.wait(10)
+        return Reply(204)
+
+    async def run(url: str) -> None:
+        async with fencegate.AsyncClient(url) as client:
+            lease = await client.lease("a", seal=True)
+            first = asyncio.create_task(lease.release())
+            await asyncio.to_thread(asked.wait, 10)
+            first.cancel()
+            second = asyncio.create_task(lease.release())
+            await asyncio.wait([first, second], timeout=0.2)
+            assert first.cancelled() and not second.done()
+            answer.set()
+            await second
+
+    with answering(on_request) as (url, requests):
+        asyncio.run(run(url))
+        assert [method for method, _ in requests] == ["POST", "DELETE"]
+
+
+def test_close_waits_for_a_release_no_longer_than_timeout(caplog: pytest.LogCaptureFixture) -> None:
+    async def run(url: str) -> float:
+        client = fencegate.AsyncClient(url, timeout=0.3)
+        lease = await client.lease("a")
+        release = asyncio.create_task(lease.release())
+        await asyncio.sleep(0.05)
+        release.cancel()
+        began = time.monotonic()
+        await client.close()
+        return time.monotonic() - began
+
+    unavailable = Reply(503, problem("overloaded", 503), {"Retry-After": "1"})
+    with answering(lambda method, *_: Reply(201, LEASE) if method == "POST" else unavailable) as (url, _):
+        assert asyncio.run(run(url)) < 5, "the release is repeated for the rest of the lease, a minute"
+    assert "was not released" in caplog.text
+
+
 def test_close_in_a_cancel_scope_ends_after_the_release() -> None:
     async def run(url: str) -> None:
         with anyio.CancelScope() as scope:

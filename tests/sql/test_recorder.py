@@ -36,13 +36,15 @@ def test_copy_of_a_server_records_nothing_in_the_original(server, database, owne
         copy.stop()
 
 
-def test_recorder_of_another_port_is_named_and_made_anew(logins, owner):  # noqa: F811
-    owner.run("alter server fencing_recorder options (set port '1')")
+def test_recorder_of_another_port_is_named_and_corrected(logins, owner):  # noqa: F811
+    """What else the operator has set stays."""
+    owner.run("alter server fencing_recorder options (set port '1', set connect_timeout '3')")
     (fault,), = owner.run("select fencing.recorder_fault()")
     assert fault == "the foreign server fencing_recorder leads to port 1, and this server listens on port 5432: run `fencegate migrate` as postgres"
     assert owner.run("select fencing.set_up_recorder()") == [(None,)]
     assert logins().sqlstate(CHANGE) == "FG428"
     assert owner.run("select fencing.recorder_fault()") == [(None,)] and owner.run(REFUSALS) == [(1,)]
+    assert owner.run("select 'connect_timeout=3' = any (srvoptions) from pg_foreign_server where srvname = 'fencing_recorder'") == [(True,)]
 
 
 def test_recorder_with_settings_of_other_versions_keeps_them(owner):  # noqa: F811

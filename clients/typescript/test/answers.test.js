@@ -66,6 +66,9 @@ test('write_value_that_json_cannot_have_then_type_error_naming_it', async () => 
     const refused = [
       [{update: 'orders', where: {id: undefined}, set: {quantity: 1}}, '/operations/1/where/id: undefined'],
       [{update: 'orders', where: {...where, id: {in: [1, undefined]}}, set: {quantity: 1}}, '/operations/1/where/id/in/1: undefined'],
+      [{delete: 'orders', where: undefined}, '/operations/1/where: undefined'],
+      [{insert: 'orders', values: [{id: 1}, {id: undefined}]}, '/operations/1/values/1/id: undefined'],
+      [{insert: 'orders', values: {document: {a: Number.NaN}}}, '/operations/1/values/document/a: NaN'],
       [{update: 'orders', where, set: {quantity: Number.NaN}}, '/operations/1/set/quantity: NaN'],
       [{update: 'orders', where, add: {quantity: Number.NEGATIVE_INFINITY}}, '/operations/1/add/quantity: -Infinity'],
       [{insert: 'orders', values: {at: new Date(Number.NaN)}}, '/operations/1/values/at: Invalid Date'],
@@ -79,8 +82,9 @@ test('write_value_that_json_cannot_have_then_type_error_naming_it', async () => 
 test('write_value_with_a_form_of_its_own_then_sent', async () => {
   const decimal = {constructor: Number, digits: undefined, toJSON: () => '1.50'}; // as those of libraries for numbers
   await withFront(urls[0], asked => (asked.path === '/v1/writes' ? problem(422, 'unprocessable') : undefined), async front => {
-    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [{insert: 'orders', values: {price: decimal, at: new Date(0), note: null}}]));
-    assert.deepEqual(front.requests[0].json.operations[0].values, {price: '1.50', at: '1970-01-01T00:00:00.000Z', note: null});
+    const values = {price: decimal, at: new Date(0), note: null, document: {a: 1, b: undefined}};
+    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [{insert: 'orders', values, expect_rows: undefined}]));
+    assert.deepEqual(front.requests[0].json.operations[0], {insert: 'orders', values: {price: '1.50', at: '1970-01-01T00:00:00.000Z', note: null, document: {a: 1}}});
   });
 });
 
