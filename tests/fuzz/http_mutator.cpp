@@ -65,13 +65,14 @@ constexpr std::array<std::string_view, 46> fields{"Content-Length: 0",
                                                   "X-A: b\rX-B: c",
                                                   "X-A: b\nX-B: c"};
 
-constexpr std::array<std::string_view, 14> first_lines{"GET /echo HTTP/1.1",      "POST /echo HTTP/1.1",
+constexpr std::array<std::string_view, 16> first_lines{"GET /echo HTTP/1.1",      "POST /echo HTTP/1.1",
                                                        "POST /echo?a=b HTTP/1.1", "HEAD /echo HTTP/1.1",
                                                        "DELETE /x/y HTTP/1.1",    "OPTIONS /echo HTTP/1.1",
                                                        "POST /echo HTTP/1.0",     "GET http://127.0.0.1/echo HTTP/1.1",
                                                        "GET /none HTTP/1.1",      "PUT /echo HTTP/1.1",
                                                        "POST  /echo HTTP/1.1",    "POST /echo HTTP/1.2",
-                                                       "GET /x/%2e%2e HTTP/1.1",  "POST /echo#part HTTP/1.1"};
+                                                       "GET /x/%2e%2e HTTP/1.1",  "POST /echo#part HTTP/1.1",
+                                                       "\r\nPOST /echo HTTP/1.1", "\r\n\r\nGET /echo HTTP/1.1"};
 
 constexpr std::array<std::string_view, 14> chunk_lines{"0",  "00", "4;a=b", "4;a=\"\\\"\r\n\"", "0x4", "+4",  "-1",
                                                        "4 ", " 4", "4\t",   "FFFFFFFFFFFFFFFF", "g",   "4\n", "4;"};

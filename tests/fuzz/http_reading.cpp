@@ -6,7 +6,6 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/error.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -59,7 +58,6 @@ read_request describe(const http::request_parser& parser, std::size_t end) {
     return out;
 }
 
-/// Reads as session::parse_buffered does.
 class reader {
   public:
     /// Out: false once the connection is over.
@@ -82,15 +80,9 @@ class reader {
     /// Out: whether a request is complete.
     bool parse() {
         boost::system::error_code ec;
-        while (!parser_->is_done() && buffer_.size() > 0) {
-            const std::size_t used = parser_->put(buffer_.data(), ec);
-            buffer_.consume(used);
-            if (ec || used == 0) break;
-        }
-        if (ec == boost::beast::http::error::need_more) ec = {};
-        if (ec || (!parser_->is_done() && buffer_.size() > header_max_bytes))
-            out_.end = connection_reading::ending::refused;
-        return out_.end != connection_reading::ending::refused && parser_->is_done();
+        parser_->read(buffer_, ec);
+        if (ec) out_.end = connection_reading::ending::refused;
+        return !ec && parser_->is_done();
     }
 
     boost::beast::flat_buffer buffer_;
@@ -192,10 +184,13 @@ connection_reading read_connection(const std::vector<std::string_view>& pieces) 
 
 message_frame read_frame(std::string_view bytes) {
     using kind = message_frame::kind;
-    const std::size_t head_size = bytes.find("\r\n\r\n");
-    if (head_size == std::string_view::npos) return {kind::incomplete, 0, {}};
-    const auto fields = read_framing(bytes.substr(0, head_size));
-    const std::size_t body_at = head_size + 4;
+    std::size_t head_at = 0;  // empty lines before a request are ignored (RFC 9112, 2.2)
+    while (bytes.substr(head_at).starts_with("\r\n"))
+        head_at += 2;
+    const std::size_t head_end = bytes.find("\r\n\r\n", head_at);
+    if (head_end == std::string_view::npos) return {kind::incomplete, 0, {}};
+    const auto fields = read_framing(bytes.substr(head_at, head_end - head_at));
+    const std::size_t body_at = head_end + 4;
     if (!fields) return {};
     if (!fields->transfer_encodings.empty()) {
         const bool is_chunked =

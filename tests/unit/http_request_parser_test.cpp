@@ -18,6 +18,13 @@ struct parsed {
     bool header_too_large = false;
 };
 
+boost::system::error_code read(request_parser& p, boost::beast::flat_buffer& arrived, std::string_view piece) {
+    arrived.commit(boost::asio::buffer_copy(arrived.prepare(piece.size()), boost::asio::buffer(piece)));
+    boost::system::error_code ec;
+    p.read(arrived, ec);
+    return ec;
+}
+
 /// Parses the text in two pieces, cut after `cut` bytes.
 parsed parse(std::string_view text, std::size_t cut) {
     http_config cfg;
@@ -26,22 +33,15 @@ parsed parse(std::string_view text, std::size_t cut) {
     cfg.header_fields_max = 16;
     request_parser p(cfg);
     parsed out;
-    std::string buffered;
+    boost::beast::flat_buffer arrived;
     for (const std::string_view piece : {text.substr(0, cut), text.substr(cut)}) {
-        buffered += piece;
-        while (!buffered.empty() && !p.is_done()) {
-            boost::system::error_code ec;
-            const std::size_t used = p.put(boost::asio::buffer(buffered), ec);
-            buffered.erase(0, used);
-            if (ec == boost::beast::http::error::need_more) break;
-            if (ec) {
-                out.refused = true;
-                out.fault = p.fault();
-                out.header_too_large = p.exceeded_header_limit();
-                out.too_large = ec == boost::beast::http::error::body_limit;
-                return out;
-            }
-        }
+        const auto ec = read(p, arrived, piece);
+        if (!ec) continue;
+        out.refused = true;
+        out.fault = p.fault();
+        out.header_too_large = p.exceeded_header_limit();
+        out.too_large = ec == boost::beast::http::error::body_limit;
+        return out;
     }
     out.done = p.is_done();
     out.message = std::move(p.message);
@@ -100,17 +100,33 @@ TEST(http_request_parser, ambiguous_heads_then_refused) {
 TEST(http_request_parser, empty_chunked_body_byte_by_byte_then_done) {
     http_config cfg;
     request_parser p(cfg);
-    std::string buffered;
+    boost::beast::flat_buffer arrived;
     for (const char byte :
          std::string_view("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")) {
         ASSERT_FALSE(p.is_done());
-        buffered += byte;
-        boost::system::error_code ec;
-        buffered.erase(0, p.put(boost::asio::buffer(buffered), ec));
-        ASSERT_TRUE(!ec || ec == boost::beast::http::error::need_more) << ec.message();
+        const auto ec = read(p, arrived, {&byte, 1});
+        ASSERT_FALSE(ec) << ec.message();
     }
     EXPECT_TRUE(p.is_done());
-    EXPECT_EQ(buffered, "");
+    EXPECT_EQ(arrived.size(), 0U);
+}
+
+TEST(http_request_parser, empty_lines_before_a_request_then_ignored) {
+    for (const char* lines : {"\r\n", "\r\n\r\n"}) {
+        const std::string text = std::string(lines) + "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
+        for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+            const auto got = parse(text, cut);
+            EXPECT_TRUE(got.done) << "cut at " << cut;
+            EXPECT_EQ(got.message.path, "/a");
+        }
+        http_config cfg;
+        request_parser p(cfg);
+        boost::beast::flat_buffer arrived;
+        EXPECT_FALSE(read(p, arrived, lines));
+        EXPECT_FALSE(p.got_some()) << "an empty line begins no request";
+    }
+    expect_refused("\nGET /a HTTP/1.1\r\nHost: h\r\n\r\n");
+    expect_refused("\rGET /a HTTP/1.1\r\nHost: h\r\n\r\n");
 }
 
 TEST(http_request_parser, repeated_header_then_named) {
@@ -127,8 +143,8 @@ TEST(http_request_parser, expectation_of_http_1_0_is_ignored) {
         request_parser p(cfg);
         const std::string head = std::string("POST / HTTP/1.") + (http_1_0 ? "0" : "1") +
                                  "\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n";
-        boost::system::error_code ec;
-        p.put(boost::asio::buffer(head), ec);
+        boost::beast::flat_buffer arrived;
+        ASSERT_FALSE(read(p, arrived, head));
         ASSERT_TRUE(p.is_header_done());
         EXPECT_EQ(p.expects_continue(), !http_1_0);
     }

@@ -5,6 +5,7 @@
 #include <gateway/http/message.hpp>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 
 #include <string>
@@ -19,15 +20,15 @@ namespace fencegate::http {
 /// because they arrive after the head was checked.
 ///
 /// Limits: http.header_max_bytes and http.header_fields_max, trailers included; the extensions of all chunks together
-///         have at most header_max_bytes too. The session limits the bytes that the parser has not consumed yet.
+///         have at most header_max_bytes too.
 class request_parser : public boost::beast::http::basic_parser<true> {
   public:
     explicit request_parser(const http_config& cfg);
 
-    /// Parses bytes as basic_parser::put does, but waits for the five bytes that every rest of a chunked body has: Beast
-    /// 1.81 ends the process by an assertion if an empty body's last chunk, `0 CR LF CR LF`, arrives without its last byte
-    /// after it arrived without its last two.
-    std::size_t put(boost::asio::const_buffer bytes, boost::beast::error_code& ec);
+    /// Parses what has arrived of a request and takes it out of the buffer; what may follow the request stays there.
+    ///
+    /// Errors: those of Beast, and bad_field with a `fault()`. While more bytes are needed, there is none.
+    void read(boost::beast::flat_buffer& arrived, boost::beast::error_code& ec);
 
     request message;            ///< Valid once is_done(); the dispatcher sets further members.
     std::string authorization;  ///< Not among the message's headers.
@@ -43,6 +44,7 @@ class request_parser : public boost::beast::http::basic_parser<true> {
   private:
     using error_code = boost::beast::error_code;
     using string_view = boost::beast::string_view;
+    std::size_t put(boost::asio::const_buffer bytes, error_code& ec);
     void on_request_impl(boost::beast::http::verb, string_view method_text, string_view target, int version,
                          error_code& ec) override;
     void on_response_impl(int, string_view, int, error_code&) override {}

@@ -124,7 +124,6 @@ asio::awaitable<bool> session::read_request() {
     counted_ = false;
     rate_ = {};
     progress parsed = parse_buffered();
-    bool begun = buffer_.size() > 0 || parser_->got_some();
     bool head_admitted = false;
     while (parsed == progress::need_more) {
         boost::system::error_code ec;
@@ -144,6 +143,7 @@ asio::awaitable<bool> session::read_request() {
             const bool sent = co_await stream_.write_all(asio::buffer(continue_line));
             if (!sent) co_return false;
         }
+        const bool begun = has_begun();
         if (!begun && !stream_.has_buffered_input()) {
             // An idle connection keeps no buffer.
             co_await stream_.socket().async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
@@ -154,10 +154,9 @@ asio::awaitable<bool> session::read_request() {
         const std::size_t count = co_await stream_.read_some(space, ec);
         if (ec) co_return false;
         buffer_.commit(count);
-        if (!begun) enter_phase(phase::reading, steady_clock::now());  // how long it was idle does not count
-        begun = true;
         parsed = parse_buffered();
-        if (parsed == progress::need_more) begun = buffer_.size() > 0 || parser_->got_some();  // not by an empty line
+        // How long the connection was idle does not count. An empty line does not begin a request.
+        if (!begun && has_begun()) enter_phase(phase::reading, steady_clock::now());
         if (head_admitted && parsed != progress::refused && !reserve_body()) parsed = progress::refused;
     }
     if (parsed == progress::refused) {
@@ -283,24 +282,8 @@ void session::drop_request() {
 }
 
 session::progress session::parse_buffered() {
-    namespace error = boost::beast::http;
     boost::system::error_code ec;
-    while (!parser_->got_some() && buffer_.size() > 0) {
-        // Empty lines before a request are ignored (RFC 9112, 2.2).
-        const std::string_view input(static_cast<const char*>(buffer_.data().data()), buffer_.size());
-        if (input == "\r") return progress::need_more;
-        if (!input.starts_with("\r\n")) break;
-        buffer_.consume(2);
-    }
-    while (!parser_->is_done() && buffer_.size() > 0) {
-        const std::size_t used = parser_->put(buffer_.data(), ec);
-        buffer_.consume(used);
-        if (ec || used == 0) break;
-    }
-    if (ec == error::error::need_more) ec = {};
-    // The parser leaves only an incomplete line or head in the buffer: of the request, of a chunk, or of the trailer.
-    if (!ec && !parser_->is_done() && buffer_.size() > group_->config().header_max_bytes)
-        ec = error::error::header_limit;
+    parser_->read(buffer_, ec);
     if (!ec) return parser_->is_done() ? progress::complete : progress::need_more;
     refusal_ = make_parse_failure(*parser_, ec, group_->config());
     return progress::refused;
@@ -423,16 +406,19 @@ void session::close_if_stale(steady_clock::time_point now) {
     }
 }
 
+bool session::has_begun() const {
+    return parser_ && parser_->got_some();
+}
+
 bool session::is_replaceable(steady_clock::time_point now) const {
     if (!stream_.socket().is_open()) return false;
-    const bool begun = buffer_.size() > 0 || (parser_ && parser_->got_some());
     const bool slow = now - phase_since_ >= replaceable_after;
     return phase_ == phase::lingering || (phase_ == phase::handshaking && slow) ||
-           (phase_ == phase::reading && (!begun || slow));
+           (phase_ == phase::reading && (!has_begun() || slow));
 }
 
 bool session::is_idle() const {
-    return phase_ == phase::reading && buffer_.size() == 0 && !(parser_ && parser_->got_some());
+    return phase_ == phase::reading && !has_begun();
 }
 
 bool session::is_stalled(steady_clock::time_point now) const {

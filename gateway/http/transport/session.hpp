@@ -110,6 +110,8 @@ class session final : public group_member {
     /// Reports an answer that is about to be sent to the log and the observer.
     void report_answer(method verb, const dispatcher::plan& answered, std::chrono::steady_clock::duration time);
     void enter_phase(phase next, std::chrono::steady_clock::time_point now);
+    /// Returns whether a part of a request has arrived; empty lines before it are none.
+    bool has_begun() const;
 
     connection_stream stream_;
     std::shared_ptr<session_group> group_;
