@@ -315,6 +315,17 @@ def test_idle_time_before_request_does_not_count(make: Callable[..., Gateway]) -
         assert wire.receive().status == 200
 
 
+def test_empty_lines_do_not_prolong_idle_connection(make: Callable[..., Gateway]) -> None:
+    gateway = make(idle_timeout_ms=2_000)
+    with Wire("127.0.0.1", gateway.api.port) as wire:
+        began = time.monotonic()
+        with pytest.raises(OSError):
+            while time.monotonic() - began < 10:
+                wire.send(b"\r\n")
+                pause(0.5, "much shorter than the idle timeout")
+        assert 1.5 < time.monotonic() - began < 6
+
+
 def test_request_that_has_just_begun_is_not_replaced(make: Callable[..., Gateway]) -> None:
     gateway = make(connections_max=1)
     with Wire("127.0.0.1", gateway.api.port) as wire:
