@@ -6,7 +6,7 @@ namespace lockcore {
 namespace {
 
 bool is_same(const lease_record& a, const lease_record& b) {
-    return a.attempt_id == b.attempt_id && a.token == b.token;
+    return a.is_same_lease(b) && a.token == b.token;
 }
 
 }  // namespace

@@ -183,7 +183,8 @@ void admission::copy_leases() {
         transport_.ask(std::move(request), std::move(then));
     };
     copying_ = std::make_shared<fast_readmission>(
-        ctx_, supervisor_.facts().run_id, ask_node, std::move(sources), own_mark_, [this](result<std::string> outcome) {
+        ctx_, supervisor_.facts().run_id, ask_node, std::move(sources), highest_plausible_epoch(), own_mark_,
+        [this](result<std::string> outcome) {
             const auto keep_alive = std::move(copying_);
             copying_ = nullptr;
             own_mark_ = keep_alive->own_mark();

@@ -1,5 +1,6 @@
 #include <proto/command.hpp>
 
+#include <lockcore/config.hpp>
 #include <proto/foreign_times.hpp>
 
 #include <charconv>
@@ -62,13 +63,13 @@ bool parse_ok(node_reply& out, command_kind kind, number_reader& numbers) {
             out.value = numbers.count();
             out.ttl = numbers.time();
             out.text = numbers.take_rest();
-            break;
+            return out.value <= renewals_counted;
         case command_kind::renew:
         case command_kind::hold:
             out.value = numbers.count();
             out.held = numbers.time();
             out.text = numbers.take_rest();
-            break;
+            return out.value <= renewals_counted;
         case command_kind::release:
         case command_kind::undo:
             out.notified_waiters = static_cast<std::uint32_t>(numbers.count());

@@ -182,7 +182,7 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
     claims.attempt_id = own.attempt_id;
     claims.token = own.token;
     claims.resources = c.request.resources;
-    claims.holder = own.holder;
+    claims.holder = c.request.holder;
     claims.granted_at = own.granted_at;
     claims.may_be_shared = true;
     const idempotency_digest key = make_idempotency_digest(c.request);
@@ -280,12 +280,17 @@ void core::finish(acquire_call& c, result<lease> outcome) {
 void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
     event e;
     if (outcome) {
-        // A further hold is recorded as a renewal; a repeated answer is not recorded.
-        if (outcome->repeated) return;
-        const bool reentrant = outcome->reentrant;
-        e = make_event(reentrant ? event_kind::lease_renewed : event_kind::lease_granted, outcome->claims,
-                       c.request.trace_id, reentrant ? "hold " + std::to_string(outcome->hold_count) : std::string{},
-                       c.request.ttl);
+        // A further hold is recorded as a renewal, and so is a repeated answer: the gateway that sent the first attempt may not
+        // know that it was granted.
+        const bool granted = !outcome->reentrant && !outcome->repeated;
+        std::string detail;
+        if (outcome->repeated) {
+            detail = "repeated request";
+        } else if (outcome->reentrant) {
+            detail = "hold " + std::to_string(outcome->hold_count);
+        }
+        e = make_event(granted ? event_kind::lease_granted : event_kind::lease_renewed, outcome->claims,
+                       c.request.trace_id, std::move(detail), outcome->ttl);
         e.nodes_granted = outcome->nodes_granted;
         e.nodes = outcome->nodes;
     } else if (is_retryable(outcome.error())) {

@@ -93,6 +93,7 @@ void core::release_decided(const input::release& what, const majority_round& rou
 void core::on(input::revoke what) {
     lease_call call = call_for(what.claims);
     call.scope = release_scope::whole_lease;
+    stop_top_ups(what.claims.attempt_id, nullptr);
     lease_claims claims = what.claims;
     run_round(command_kind::release, std::move(call), std::move(claims),
               [this, what = std::move(what)](const round_attempt& round) {

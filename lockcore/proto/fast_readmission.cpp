@@ -10,14 +10,15 @@ constexpr const char* node_changed = "";  // what finished_function gets then
 }  // namespace
 
 fast_readmission::fast_readmission(core_context& ctx, std::string run_id, ask_function ask_node,
-                                   std::vector<source> sources, std::string own_mark, finished_function finished)
+                                   std::vector<source> sources, epoch highest, std::string own_mark,
+                                   finished_function finished)
     : ctx_(ctx),
       run_id_(std::move(run_id)),
       ask_node_(std::move(ask_node)),
       sources_(std::move(sources)),
       finished_(std::move(finished)),
       own_mark_(std::move(own_mark)),
-      leases_(ctx.random, ctx.settings.nodes.size(), sources_.size(), ctx.settings.max_ttl) {}
+      leases_(ctx.random, ctx.settings.nodes.size(), sources_.size(), ctx.settings.max_ttl, highest) {}
 
 fast_readmission::~fast_readmission() {
     ctx_.timers.cancel(timer_);

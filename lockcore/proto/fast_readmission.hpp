@@ -28,9 +28,10 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
     using finished_function = std::function<void(result<std::string>)>;
 
     /// In: `ask_node`: asks the node that forgot, whose live process is `run_id`. `sources`: other voting nodes, of
-    ///     which every majority with it includes one. `own_mark`: the mark that this gateway set before.
+    ///     which every majority with it includes one. `highest`: the highest epoch of a token that may have been granted.
+    ///     `own_mark`: the mark that this gateway set before.
     fast_readmission(core_context& ctx, std::string run_id, ask_function ask_node, std::vector<source> sources,
-                     std::string own_mark, finished_function finished);
+                     epoch highest, std::string own_mark, finished_function finished);
     ~fast_readmission();
     fast_readmission(const fast_readmission&) = delete;
     fast_readmission& operator=(const fast_readmission&) = delete;

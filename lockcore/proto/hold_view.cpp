@@ -7,17 +7,18 @@ namespace {
 
 /// Of the two ids of one hold only one is kept: the confirmed one, if it was added.
 void add_id(std::vector<hold_id>& ids, const hold_id& id) {
-    const auto same = std::ranges::find_if(
-        ids, [tentative = id.tentative()](const hold_id& x) { return x.tentative() == tentative; });
+    const hold_id tentative = id.tentative(), confirmed = id.confirmed();
+    const auto same =
+        std::ranges::find_if(ids, [&](const hold_id& known) { return known == tentative || known == confirmed; });
     if (same == ids.end()) {
-        ids.push_back(id);
+        if (ids.size() < hold_ids_max) ids.push_back(id);
     } else if (id == id.confirmed()) {
         *same = id;
     }
 }
 
 void add_ids(std::vector<hold_id>& ids, std::string_view line) {
-    while (!line.empty()) {
+    for (std::size_t read = 0; !line.empty() && read < hold_ids_max; ++read) {
         const std::string_view word = line.substr(0, line.find(','));
         line.remove_prefix(std::min(word.size() + 1, line.size()));
         if (const auto id = hold_id::parse(word)) add_id(ids, *id);

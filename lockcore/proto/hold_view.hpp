@@ -12,6 +12,9 @@ namespace lockcore {
 inline constexpr std::size_t lease_bytes_max = 16'384;
 /// The most CLOSE marks of a lease (redis/lease.lua).
 inline constexpr std::size_t close_marks_max = 64;
+/// The most live ids, and the most tombstones, that are read of a lease. A node adds holds up to 64 of each; what was merged
+/// of several nodes may have more. With so many a lease is still smaller than lease_bytes_max.
+inline constexpr std::size_t hold_ids_max = 256;
 
 /// The holds of one lease, merged from the replies of several nodes. The two ids of a hold (hold_id) count as one.
 ///

@@ -1,5 +1,7 @@
 #include <proto/lease_merge.hpp>
 
+#include <proto/plausible_epoch.hpp>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,17 +9,18 @@ namespace lockcore {
 
 bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     auto record = lease_record::parse(copy.value);
-    if (record && record->is_block()) record.reset();
+    if (record && (record->is_block() || epoch_of(record->token) > highest_)) record.reset();
     std::vector<copies>& found = leases_[copy.resource];
     auto same = std::ranges::find_if(found, [&](const copies& c) {
-        return c.lease.has_value() == record.has_value() && (!record || c.lease->attempt_id == record->attempt_id);
+        return c.lease.has_value() == record.has_value() && (!record || c.lease->is_same_lease(*record));
     });
-    if (same == found.end()) {
-        bytes_ += copy.resource.size() + copy.value.size();
-        if (bytes_ > bytes_max) {
-            if (found.empty()) leases_.erase(copy.resource);
-            return false;
-        }
+    const bool is_new = same == found.end();
+    if (is_new || same->sources.test(source)) bytes_ += copy.resource.size() + copy.value.size();
+    if (bytes_ > bytes_max || (is_new && found.size() == leases_max)) {
+        if (found.empty()) leases_.erase(copy.resource);
+        return false;
+    }
+    if (is_new) {
         found.push_back({std::move(record), {}, {}});
         same = std::prev(found.end());
     } else if (record) {

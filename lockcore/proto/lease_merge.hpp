@@ -17,18 +17,27 @@ namespace lockcore {
 /// FAST READMISSION 5). A merged lease has the stamp 0, so that it excludes others but does not count for its holder
 /// until an UPGRADE.
 ///
-/// Limits:  bytes_max of names and values, the copies of one lease counted once; copies above that are not taken.
+/// A token that no grant can have had yet is the sign of a faulty node; such a copy may be of any lease.
+///
+/// Limits:  bytes_max of names and values, counted once for the copies that different sources have of one lease; as many
+///          different leases under one name as leases_max. Copies above that are not taken.
 /// Threads: not safe.
 class lease_merge {
   public:
     static constexpr std::size_t bytes_max = std::size_t{64} << 20U;
+    /// A node has one lease under a name, or a few one after the other while it is read.
+    static constexpr std::size_t leases_max = 64;
 
     /// `nodes`: of the cluster. `sources`: how many of them are read. `longest`: the ttl that is written for a key
-    /// without a ttl.
-    lease_merge(random_source& random, std::size_t nodes, std::size_t sources, milliseconds longest)
-        : random_(random), quorum_(majority_of(nodes)), not_read_(nodes - sources), longest_(longest) {}
+    /// without a ttl. `highest`: the highest epoch of a token that may have been granted.
+    lease_merge(random_source& random, std::size_t nodes, std::size_t sources, milliseconds longest, epoch highest)
+        : random_(random),
+          quorum_(majority_of(nodes)),
+          not_read_(nodes - sources),
+          longest_(longest),
+          highest_(highest) {}
 
-    /// Adds what a source has under a key. Returns false if the limit is reached.
+    /// Adds what a source has under a key. Returns false if a limit is reached.
     bool add(std::size_t source, const lease_copy& copy);
     /// Returns merged leases, at most this many, and forgets them; none: there are no more. Nothing may be added after
     /// that.
@@ -48,6 +57,7 @@ class lease_merge {
     random_source& random_;
     std::size_t quorum_, not_read_;
     milliseconds longest_;
+    epoch highest_;
     std::size_t bytes_ = 0;
     std::unordered_map<std::string, std::vector<copies>> leases_;  ///< By resource.
 };

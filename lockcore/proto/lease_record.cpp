@@ -1,5 +1,6 @@
 #include <proto/lease_record.hpp>
 
+#include <lockcore/config.hpp>
 #include <lockcore/encoding.hpp>
 #include <proto/foreign_times.hpp>
 
@@ -109,7 +110,8 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     if (!granted_at || limit_foreign_time(ttl_ms).count() != ttl_ms || limit_foreign_time(held_ms).count() != held_ms)
         return std::nullopt;
     if (!has_token) token = out.stamp;
-    if (token > fencing_token_max) return std::nullopt;
+    if (token > fencing_token_max || out.stamp > fencing_token_max || out.renewals > renewals_counted)
+        return std::nullopt;
     out.attempt_id = *attempt;
     out.token = fencing_token{token};
     out.ttl = milliseconds{ttl_ms};
@@ -131,10 +133,16 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     return out;
 }
 
+bool lease_record::is_same_lease(const lease_record& other) const {
+    return attempt_id == other.attempt_id && granted_at == other.granted_at && holder == other.holder &&
+           resources == other.resources;
+}
+
 void lease_record::merge(const lease_record& other) {
     holds.add(other.holds);
     if (other.keys == keys || other.keys == "-") return;
     keys = keys == "-" ? other.keys : keys + ',' + other.keys;
+    if (keys.size() > nodes_max * (keys_bytes_max + 1)) keys = select_newest_keys(keys);
 }
 
 std::string lease_record::format() const {

@@ -40,6 +40,9 @@ struct lease_record {
     /// A block was granted at no time: its granted_at is 0. A lease that was granted in the first millisecond of 1970 is
     /// taken for one, which excludes others as well.
     bool is_block() const { return granted_at == wall_time{}; }
+    /// Returns whether another node has the same lease, with this token or another one. A faulty node may report the nonce
+    /// of a lease as that of another holder or of other resources.
+    bool is_same_lease(const lease_record& other) const;
     /// Adds the holds and keys that another node has of the same lease.
     void merge(const lease_record& other);
     /// Returns the value of a lease key. Of the idempotency keys it has the newest ones that a node keeps; it has no wake

@@ -12,6 +12,13 @@ constexpr bool is_answer(reply_status s) {
            s == reply_status::other_holds;
 }
 
+/// Returns the highest element, the second highest, and so on, by `rank`, which begins with 1.
+template <class Number>
+Number find_highest(std::array<Number, nodes_max> numbers, std::size_t rank) {
+    std::sort(numbers.begin(), numbers.end(), std::greater<>());
+    return numbers[rank - 1];
+}
+
 }  // namespace
 
 node_set majority_round::start() const {
@@ -36,8 +43,8 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
             holds_.add(reply.text);
             notified_waiters_ = std::max(notified_waiters_, reply.notified_waiters);
             ttl_ = std::max(ttl_, reply.ttl);
-            held_ = std::max(held_, reply.held);
-            value_ = std::max(value_, reply.value);
+            held_[n] = reply.held;
+            values_[n] = reply.value;
             ++yes_;
             break;
         case reply_status::lost:
@@ -83,10 +90,15 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
 }
 
 milliseconds majority_round::remaining() const {
-    if (yes_ < quorum_) return milliseconds{0};
-    std::array<milliseconds, nodes_max> sorted = remaining_;
-    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(nodes_), std::greater<>());
-    return sorted[quorum_ - 1];
+    return yes_ < quorum_ ? milliseconds{0} : find_highest(remaining_, quorum_);
+}
+
+std::uint64_t majority_round::value() const {
+    return find_highest(values_, std::min<std::size_t>(nodes_, 2));
+}
+
+milliseconds majority_round::held() const {
+    return find_highest(held_, std::min<std::size_t>(nodes_, 2));
 }
 
 }  // namespace lockcore

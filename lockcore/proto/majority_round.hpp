@@ -35,8 +35,8 @@ class majority_round {
 
     verdict outcome() const { return verdict_; }
     std::size_t yes() const { return yes_; }
-    /// Returns the highest `value` of the nodes that did it: the number of renewals.
-    std::uint64_t value() const { return value_; }
+    /// Returns the number of renewals: the second highest of the nodes that did it, which no faulty node alone can raise.
+    std::uint64_t value() const;
     /// Returns for INSPECT how long a majority still holds the lease: with five nodes, the third longest ttl. Zero
     /// before a majority did it.
     milliseconds remaining() const;
@@ -46,8 +46,8 @@ class majority_round {
     const std::string& close_marks() const { return holds_.close_marks(); }
     /// Returns for INSPECT the ttl that the lease was last given.
     milliseconds ttl() const { return ttl_; }
-    /// Returns for RENEW and HOLD the longest time in a reply for which the lease has been held.
-    milliseconds held() const { return held_; }
+    /// Returns for RENEW and HOLD how long the lease has been held: the second longest time in a reply.
+    milliseconds held() const;
     /// Returns for RELEASE the highest number of managers that one node notified.
     std::uint32_t notified_waiters() const { return notified_waiters_; }
     /// Returns for `exhausted` the highest `value` of a node.
@@ -63,14 +63,15 @@ class majority_round {
         a.fill(reply_status::pending);
         return a;
     }();
-    std::array<milliseconds, nodes_max> remaining_{};
+    std::array<milliseconds, nodes_max> remaining_{}, held_{};
+    std::array<std::uint64_t, nodes_max> values_{};
     hold_view holds_;
     std::uint32_t notified_waiters_ = 0;
-    milliseconds ttl_{}, held_{};
+    milliseconds ttl_{};
     node_set answered_nodes_;
     std::array<std::optional<std::uint64_t>, nodes_max> uncounted_stamps_{};
     std::size_t yes_ = 0, lost_ = 0, uncounted_ = 0, exhausted_ = 0, other_holds_ = 0, silent_ = 0;
-    std::uint64_t value_ = 0, limit_ = 0;
+    std::uint64_t limit_ = 0;
     verdict verdict_ = verdict::pending;
 };
 

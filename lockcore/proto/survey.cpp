@@ -14,7 +14,7 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
         ++answered_;
         if (auto record = lease_record::parse(reply.text)) {
             const auto same = [&](const reported_lease& s) {
-                return s.record.attempt_id == record->attempt_id && s.record.token == record->token;
+                return s.record.is_same_lease(*record) && s.record.token == record->token;
             };
             auto found = std::find_if(leases_.begin(), leases_.end(), same);
             if (found == leases_.end()) {

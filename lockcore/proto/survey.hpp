@@ -8,8 +8,8 @@
 
 namespace lockcore {
 
-/// The state machine that finds the lease which a majority has for one resource. Two nodes have the same lease if nonce
-/// and token are equal.
+/// The state machine that finds the lease which a majority has for one resource. Two nodes have the same lease if nonce,
+/// holder, resources, time of the grant and token are equal.
 ///
 /// The driver sends LOOK once to every node and passes in the answers in any order.
 ///

@@ -36,11 +36,13 @@ asio::awaitable<result<leak_report>> leak_scan::run() {
 }
 
 asio::awaitable<bool> leak_scan::scan_node(std::size_t node) {
+    const auto until = std::chrono::steady_clock::now() + node_time_max;
     std::string cursor = "0";
     do {
         input::list next{{}, static_cast<node_index>(node), cursor, "fg:lease:*"};
         const auto part = co_await leases_.call<result<list_part>>(std::move(next));
-        if (!part) co_return true;  // the node does not answer; its report stays incomplete
+        // If the node does not answer, or lists without end, its report stays incomplete.
+        if (!part || std::chrono::steady_clock::now() >= until) co_return true;
         cursor = part->cursor;
         co_await check_names(node, part->names);
         if (!co_await sleep(part_interval)) co_return false;

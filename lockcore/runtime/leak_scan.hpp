@@ -26,6 +26,8 @@ class leak_scan {
 
     /// The time between two parts of about 500 names.
     static constexpr milliseconds part_interval{250};
+    /// How long one node is scanned: enough for 7 million leases. A faulty node may list its names without end.
+    static constexpr std::chrono::hours node_time_max{1};
     /// The time between the two checks: longer than an attempt and its undoing take.
     static constexpr milliseconds recheck_delay{2'000};
 

@@ -355,6 +355,8 @@ TEST_F(rules, forgetting_no_script_succeeds_after_a_counted_command) {
     std::vector<std::vector<std::string>> commands = data_losing_commands;
     commands.push_back({"CONFIG", "SET", "slowlog-max-len", "100"});
     commands.push_back({"CONFIG", "SET", "appendonly", "no"});
+    commands.push_back({"ACL", "SETUSER", "worker"});
+    commands.push_back({"ACL", "DELUSER", "worker"});
     const auto a = call_of('a', {r});
     for (const auto& command : commands) {
         n0().command({"FLUSHALL"});

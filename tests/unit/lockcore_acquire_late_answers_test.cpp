@@ -140,6 +140,20 @@ TEST(acquire, leases_of_two_attempts_with_one_token_are_two) {
     EXPECT_FALSE(a.own_lease());
 }
 
+TEST(acquire, own_lease_with_another_holder_is_another_lease) {
+    node_reply forged = own('a', 9);
+    forged.text.replace(forged.text.find("\nme\n"), 4, "\nanother\n");
+    acquire_machine a(5);
+    a.start();
+    a.acquire_answered(node(0), forged);
+    a.acquire_answered(node(1), own('a', 9));
+    a.acquire_answered(node(2), own('a', 9));
+    EXPECT_FALSE(a.own_lease()) << "two nodes are no majority";
+    a.acquire_answered(node(3), own('a', 9));
+    ASSERT_TRUE(a.own_lease());
+    EXPECT_EQ(a.own_lease()->holder.owner, "me");
+}
+
 TEST(acquire, own_lease_has_the_holds_of_all_its_copies) {
     const auto with_hold = [](char attempt, char hold) {
         node_reply r = own(attempt, 9);

@@ -155,6 +155,16 @@ TEST(parse_reply, number_that_is_too_long_is_an_error) {
     EXPECT_EQ(parse_reply(kind::inspect, "0 99999999999999999999 0 1 a\n\n").status, status::error);
 }
 
+// TOP-UP would write more digits than a lease has to honest nodes, whose scripts would then fail.
+TEST(parse_reply, more_renewals_than_a_node_counts_are_an_error) {
+    for (const kind k : {kind::renew, kind::hold}) {
+        EXPECT_EQ(parse_reply(k, "0 999999999 0 a\n\n").status, status::ok);
+        EXPECT_EQ(parse_reply(k, "0 1000000000 0 a\n\n").status, status::error);
+    }
+    EXPECT_EQ(parse_reply(kind::inspect, "0 900 999999999 10000 a\n\n").status, status::ok);
+    EXPECT_EQ(parse_reply(kind::inspect, "0 900 1000000000 10000 a\n\n").status, status::error);
+}
+
 // Only the complete text of a script is an answer; a part of another text must not be read as a token.
 TEST(parse_reply, counter_below_one_or_trailing_text_is_an_error) {
     EXPECT_EQ(parse_reply(kind::acquire, "0 0").status, status::error) << "INCR does not answer 0";

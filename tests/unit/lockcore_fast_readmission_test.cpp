@@ -35,7 +35,7 @@ class fast_readmission_test : public testing::Test {
     void begin(std::string own_mark) {
         copying_ = std::make_shared<fast_readmission>(
             ctx_, "run-x", ask_of(forgot_),
-            std::vector<fast_readmission::source>{{"run-1", ask_of(first_)}, {"run-2", ask_of(second_)}},
+            std::vector<fast_readmission::source>{{"run-1", ask_of(first_)}, {"run-2", ask_of(second_)}}, epoch{9},
             std::move(own_mark), [this](result<std::string> outcome) { outcome_ = std::move(outcome); });
         copying_->start();
     }

@@ -29,17 +29,19 @@ struct copy_of {
     int renewals = 0;
     milliseconds ttl = 10s, held = 0s;
     std::string live = id('a'), tombstones = {}, close_marks = {};
+    std::string principal = "orders";
 
     std::string text() const {
         return nonce + ' ' + number + ' ' + std::to_string(renewals) + ' ' + std::to_string(ttl.count()) + ' ' +
-               std::to_string(held.count()) + " 5 -\norders\nworker\n\n" + live + '\n' + tombstones + '\n' +
+               std::to_string(held.count()) + " 5 -\n" + principal + "\nworker\n\n" + live + '\n' + tombstones + '\n' +
                close_marks;
     }
 };
 
 class lease_merge_test : public testing::Test {
   protected:
-    explicit lease_merge_test(std::size_t nodes = 3, std::size_t sources = 2) : merge_(random_, nodes, sources, 60s) {}
+    explicit lease_merge_test(std::size_t nodes = 3, std::size_t sources = 2)
+        : merge_(random_, nodes, sources, 60s, epoch{9}) {}
 
     void add(const std::string& value, milliseconds remaining = 5s, std::size_t source = 0) {
         ASSERT_TRUE(merge_.add(source, {"inventory/sku-1", remaining, value}));
@@ -79,6 +81,37 @@ TEST_F(lease_merge_test, lease_of_one_nonce_is_copied_without_stamp) {
     EXPECT_EQ(merged->stamp, 0U) << "it counts only after an UPGRADE";
     EXPECT_EQ(merged->token, fencing_token{7}) << "the highest";
     EXPECT_EQ(merged->holder, (holder{"orders", "worker"}));
+}
+
+TEST_F(lease_merge_test, nonce_with_another_holder_is_another_lease) {
+    add(copy_of{.principal = "thief"}.text(), 5s, 0);
+    add(copy_of{}.text(), 5s, 1);
+    expect_block();
+}
+
+TEST_F(lease_merge_test, token_that_was_never_granted_may_be_any_lease) {
+    add(copy_of{.number = std::to_string(10 * tokens_per_epoch + 1)}.text());
+    expect_block();
+}
+
+TEST_F(lease_merge_test, leases_under_one_name_are_limited) {
+    for (std::size_t i = 0; i <= lease_merge::leases_max; ++i) {
+        const std::string nonce(nonce::from_bits(1, i).str());
+        EXPECT_EQ(merge_.add(0, {"inventory/sku-1", 5s, copy_of{.nonce = nonce}.text()}), i < lease_merge::leases_max);
+    }
+    EXPECT_TRUE(merge_.add(0, {"inventory/sku-2", 5s, copy_of{}.text()}));
+}
+
+TEST_F(lease_merge_test, copies_that_one_source_repeats_are_limited) {
+    std::string tombstones = id('b');
+    while (tombstones.size() + 200 < lease_bytes_max)
+        tombstones += ',' + id('b');
+    const std::string text = copy_of{.tombstones = tombstones}.text();
+    std::size_t added = 0;
+    while (added < 10'000 && merge_.add(0, {"inventory/sku-1", 5s, text}))
+        ++added;
+    EXPECT_LE(added, lease_merge::bytes_max / text.size());
+    EXPECT_GE(added, lease_merge::bytes_max / text.size() - 10);
 }
 
 TEST_F(lease_merge_test, remaining_time_is_the_longest_and_rounded_up) {
@@ -178,7 +211,7 @@ TEST_F(lease_merge_of_five_nodes_test, leases_that_cannot_be_valid_are_left_out)
 }
 
 TEST_F(lease_merge_of_five_nodes_test, node_that_is_not_read_may_have_either_lease) {
-    lease_merge fewer(random_, 5, 3, 60s);
+    lease_merge fewer(random_, 5, 3, 60s, epoch{9});
     for (const std::size_t source : {0U, 1U})
         ASSERT_TRUE(fewer.add(source, {"inventory/sku-1", 5s, copy_of{}.text()}));
     ASSERT_TRUE(fewer.add(2, {"inventory/sku-1", 5s, copy_of{.nonce = std::string(32, 'b')}.text()}));
@@ -255,9 +288,11 @@ TEST_F(lease_merge_test, copies_above_the_limit_are_refused) {
     EXPECT_EQ(taken, lease_merge::bytes_max / large.size() - 1);
     EXPECT_FALSE(merge_.add(0, {"further", 1s, "?"}));
     EXPECT_EQ(merge_.take(100).size(), taken);
-    lease_merge another(random_, 3, 2, 60s);
-    for (int copies = 0; copies < 100; ++copies)
-        EXPECT_TRUE(another.add(0, {"a", 1s, large})) << "copies of one lease count once";
+    lease_merge another(random_, 3, 2, 60s, epoch{9});
+    for (const std::size_t source : {0U, 1U}) {
+        for (std::size_t i = 0; i < taken; ++i)
+            EXPECT_TRUE(another.add(source, {std::to_string(i), 1s, large})) << "copies of several sources count once";
+    }
 }
 
 }  // namespace

@@ -190,6 +190,25 @@ TEST(lease_record, text_not_written_by_this_cluster_is_no_lease) {
     }
 }
 
+// A script of a node takes such a value for another holder's lease.
+TEST(lease_record, number_above_those_of_a_node_is_no_lease) {
+    EXPECT_TRUE(lease_record::parse(a_nonce + " 9007199254740991 999999999 10 0 5 -\np\no\n\n\n\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 9007199254740992:7 0 10 0 5 -\np\no\n\n\n\n"));
+    EXPECT_FALSE(lease_record::parse(a_nonce + " 1 1000000000 10 0 5 -\np\no\n\n\n\n"));
+}
+
+TEST(lease_record, keys_of_merged_leases_are_limited) {
+    auto merged = lease_record::parse(a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n");
+    for (std::uint64_t i = 0; i < 1'000; ++i) {
+        const std::string key(nonce::from_bits(i, 0).str().substr(0, idempotency_digest::size));
+        const auto other =
+            lease_record::parse(a_nonce + " 1 0 10 0 5 " + key + ':' + std::string(16, 'a') + "\np\no\n\n\n\n");
+        ASSERT_TRUE(merged && other);
+        merged->merge(*other);
+        ASSERT_LE(merged->keys.size(), 4'096U);
+    }
+}
+
 TEST(lease_record, survives_any_cut_and_any_changed_byte) {
     const std::string whole = on_a_node(claims_on({"a", "b"}), {10s, 1, 3s, "0123456789abcdef01234567", "ee", {}});
     ASSERT_TRUE(lease_record::parse(whole));
@@ -245,13 +264,16 @@ TEST(lease_record, close_marks_of_another_form_are_no_lease) {
     EXPECT_FALSE(lease_record::parse(open + std::string(32, 'A')));
 }
 
-TEST(hold_view, text_longer_than_a_lease_is_cut) {
+TEST(hold_view, more_holds_than_a_lease_can_have_are_left_out) {
     std::string ids;
     for (std::uint64_t bits = 0; bits < 200'000; bits += 2)
         ids.append(hold_id::from_bits(bits).str()).append(",");
     hold_view holds;
     holds.add(ids + "\n" + ids + "\n");
-    EXPECT_EQ(holds.count(), lease_bytes_max / (hold_id::size + 1));
+    EXPECT_EQ(holds.count(), hold_ids_max);
+    for (std::uint64_t bits = 1'000'000; bits < 1'001'000; bits += 2)
+        holds.add(std::string(hold_id::from_bits(bits).str()) + "\n\n");
+    EXPECT_EQ(holds.count(), hold_ids_max) << "of all nodes together";
 }
 
 TEST(hold_view, two_ids_of_a_hold_are_one) {

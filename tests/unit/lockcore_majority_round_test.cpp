@@ -1,4 +1,6 @@
 // RENEW, INSPECT and RELEASE over a majority.
+#include <lockcore/config.hpp>
+#include <proto/foreign_times.hpp>
 #include <proto/majority_round.hpp>
 
 #include <gtest/gtest.h>
@@ -75,7 +77,21 @@ TEST(majority_round, remaining_is_how_long_a_majority_keeps_it) {
     r.answered(node(1), answer(reply_status::ok, 2, milliseconds{900}));
     r.answered(node(2), answer(reply_status::ok, 1, milliseconds{400}));
     EXPECT_EQ(r.remaining(), milliseconds{100});
-    EXPECT_EQ(r.value(), 2U);
+}
+
+TEST(majority_round, one_node_alone_raises_neither_renewals_nor_held_time) {
+    majority_round r(5);
+    for (std::size_t n = 0; n < 3; ++n) {
+        node_reply reply =
+            answer(reply_status::ok, std::array{std::uint32_t{4}, renewals_counted, std::uint32_t{6}}[n]);
+        reply.held = std::array{milliseconds{10}, foreign_time_max, milliseconds{20}}[n];
+        r.answered(node(n), reply);
+    }
+    EXPECT_EQ(r.value(), 6U);
+    EXPECT_EQ(r.held(), milliseconds{20});
+    majority_round single(1);
+    single.answered(node(0), answer(reply_status::ok, 6));
+    EXPECT_EQ(single.value(), 6U);
 }
 
 TEST(majority_round, agrees_with_simple_model_for_every_combination_of_answers) {

@@ -47,6 +47,17 @@ TEST(survey, one_attempt_with_two_tokens_is_two_leases) {
     EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
 }
 
+TEST(survey, nonce_and_token_with_another_holder_are_another_lease) {
+    survey s(5);
+    node_reply forged = reply_with_lease('a');
+    forged.text.replace(forged.text.find("\np\n"), 3, "\nthief\n");
+    s.answered(node(0), forged);
+    s.answered(node(1), reply_with_lease('a'));
+    EXPECT_EQ(s.answered(node(2), reply_with_lease('a')), verdict::pending) << "two nodes are no majority";
+    EXPECT_EQ(s.answered(node(3), reply_with_lease('a')), verdict::found);
+    EXPECT_EQ(s.lease()->holder.principal, "p");
+}
+
 TEST(survey, two_attempts_with_one_token_are_two_leases) {
     survey s(3);
     s.answered(node(0), reply_with_lease('a', 7));

@@ -96,6 +96,15 @@ TEST_F(top_up, is_not_sent_after_lease_was_revoked) {
     EXPECT_EQ(top_ups(), 0U);
 }
 
+TEST_F(top_up, is_not_sent_after_revocation_was_requested) {
+    hold(command_kind::renew);
+    hold(command_kind::release);
+    renew(claims_);
+    revoke(claims_);
+    deliver(command_kind::renew);
+    EXPECT_EQ(top_ups(), 0U);
+}
+
 TEST_F(top_up, of_one_hold_is_sent_while_another_is_released) {
     hold(command_kind::renew);
     hold(command_kind::release);
