@@ -24,6 +24,19 @@ function notify(event, ...parameters) {
   for (const listener of listeners) listener[event]?.(...parameters);
 }
 
+/**
+ * The 403s that GETs were answered, by address. The history records every denied request, so the address is not asked again until forgetDenials().
+ * Signing in with another key reloads the page, which forgets them too.
+ */
+const denials = new Map();
+export const forgetDenials = () => denials.clear();
+
+/** The part of an address that decides whether the caller has the right to it. */
+function denialKey(path) {
+  const {pathname, searchParams} = new URL(path, location.href);
+  return `${pathname}\n${searchParams.get('resource') ?? ''}\n${searchParams.get('resource_prefix') ?? ''}`;
+}
+
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? '',
   set: value => sessionStorage.setItem(KEY, value),
@@ -50,8 +63,13 @@ async function readProblem(answer) {
   }
 }
 
-/** Sends a request and returns the response if it is a 2xx; throws a Problem otherwise. `bearer` replaces the stored key; `timeout` 0 means none; `quiet` calls no listeners. */
+/**
+ * Sends a request and returns the response if it is a 2xx; throws a Problem otherwise, without a request if the address was denied before. `bearer`
+ * replaces the stored key; `timeout` 0 means none; `quiet` calls no listeners.
+ */
 export async function call(path, {method = 'GET', body, accept = 'application/json', signal, bearer = key.get(), extra = {}, quiet = false, timeout = REQUEST_TIMEOUT} = {}) {
+  const address = method === 'GET' ? denialKey(path) : '';
+  if (denials.has(address)) throw denials.get(address);
   const headers = {Accept: accept, ...extra};
   if (bearer) headers.Authorization = `Bearer ${bearer}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
@@ -62,11 +80,12 @@ export async function call(path, {method = 'GET', body, accept = 'application/js
   } catch (fault) {
     if (fault.name === 'AbortError') throw fault;
     if (!quiet) notify('unreachable');
-    throw new Problem(0, 'The gateway cannot be reached', 'The console retries automatically.');
+    throw new Problem(0, 'The gateway cannot be reached');
   }
   if (!quiet) notify('reached');
   if (answer.ok) return answer;
   const problem = await readProblem(answer);
+  if (problem.status === 403 && address) denials.set(address, problem);
   if (problem.status === 401 && !quiet) notify('unauthenticated', problem);
   throw problem;
 }
@@ -78,7 +97,7 @@ export async function fetchJson(path, options) {
     return await answer.json();
   } catch (fault) {
     if (fault.name === 'AbortError') throw fault;
-    throw new Problem(0, 'The connection broke during the answer', 'The console retries automatically.');
+    throw new Problem(0, 'The connection broke during the answer');
   }
 }
 

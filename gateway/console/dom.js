@@ -1,5 +1,9 @@
 // Creates elements. Text is inserted only as text nodes, because names of resources and owners are untrusted input.
 
+import {forgetDenials} from './api.js';
+
+const RETRY_PAUSE_FIRST = 1000;
+const RETRY_PAUSE_MAX = 30_000;
 const SVG = 'http://www.w3.org/2000/svg';
 
 function initialize(element, attributes, children) {
@@ -82,7 +86,10 @@ export function reconcile(body, rows, items, keyOf, makeRow) {
   }
 }
 
-/** The state of a panel, shown in place of its data or above old data: loading, empty, or an error with a button to retry. */
+/**
+ * The state of a panel, shown in place of its data or above old data: loading, empty, or an error with a button to retry. Says when the next periodic
+ * request may be sent: after errors in succession the pauses grow, and none is shorter than Retry-After.
+ */
 export class PanelState {
   constructor(panel) {
     this.panel = panel;
@@ -99,27 +106,52 @@ export class PanelState {
     this.note.hidden = content.length === 0;
   }
 
-  showLoading() { if (!this.loaded) this.#show('loading', el('p', {}, 'Loading…')); }
+  /** Whether the latest request failed. */
+  get hasFailed() { return this.failures > 0; }
+  get mayPoll() { return performance.now() >= this.retryAt; }
+
+  #countSuccess() {
+    this.loaded = true;
+    this.failures = this.retryAt = 0;
+  }
+
+  showLoading() {
+    this.loaded = false;
+    this.failures = this.retryAt = 0;
+    this.#show('loading', el('p', {}, 'Loading…'));
+  }
 
   showReady() {
-    this.loaded = true;
+    this.#countSuccess();
     if (this.panel.dataset.state !== 'ready') this.#show('ready');
   }
 
   showEmpty(...words) {
-    this.loaded = true;
+    this.#countSuccess();
     this.#show('empty', el('p', {}, words));
   }
 
-  /** Shows a problem. The data that was shown before stays. */
+  /** Counts a failed request and postpones the next periodic one. */
+  postpone({retryAfter}) {
+    const pause = Math.min(RETRY_PAUSE_FIRST * 2 ** this.failures, RETRY_PAUSE_MAX);
+    this.failures += 1;
+    this.retryAt = performance.now() + Math.max(1000 * retryAfter, pause);
+  }
+
+  /** Shows a problem and postpones the next periodic request. The data that was shown before stays. */
   showProblem(problem, retry) {
+    this.postpone(problem);
     if (problem.status === 0 && this.loaded) return; // the notice at the top of the page says that the gateway is unreachable
-    const text = `${problem.status} ${problem.title} ${problem.detail}`;
+    const detail = problem.status === 0 ? 'The console retries automatically.' : problem.detail;
+    const text = `${problem.status} ${problem.title} ${detail}`;
     if (['failed', 'forbidden'].includes(this.panel.dataset.state) && this.problemText === text) return;
     this.problemText = text;
-    if (problem.status === 403) return this.#show('forbidden', el('p', {}, `This API key may not see this. ${problem.detail}`));
-    this.#show('failed', el('p', {}, el('strong', {}, `${problem.title}.`), problem.detail ? ` ${problem.detail}` : ''),
-      problem.requestId ? el('p', {class: 'muted small'}, `Request ${problem.requestId}`) : '',
-      retry ? el('button', {type: 'button', onclick: retry}, 'Try again') : '');
+    const again = el('button', {type: 'button', onclick: () => {
+      forgetDenials();
+      retry();
+    }}, 'Try again');
+    if (problem.status === 403) return this.#show('forbidden', el('p', {}, `This API key may not see this. ${detail}`), again);
+    this.#show('failed', el('p', {}, el('strong', {}, `${problem.title}.`), detail ? ` ${detail}` : ''),
+      problem.requestId ? el('p', {class: 'muted small'}, `Request ${problem.requestId}`) : '', again);
   }
 }

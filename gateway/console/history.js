@@ -1,6 +1,6 @@
 // The history: filters, which the URL contains, pages, and downloads.
 
-import {urlFor, call, fetchJson} from './api.js';
+import {call, fetchJson, Problem, urlFor} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, reconcile, row, setText, table} from './dom.js';
 import {details, eventBadge, EVENTS, holder, absoluteTime} from './words.js';
 import * as url from './url.js';
@@ -68,12 +68,14 @@ export class History {
     this.advanced = el('details', {class: 'advanced'}, el('summary', {}, 'More filters'),
       el('div', {class: 'fields'}, fields.filter(({filter}) => filter.advanced).map(({field}) => field)));
     this.download = ['csv', 'ndjson'].map(kind => el('button', {type: 'button', class: 'quiet', onclick: () => this.#saveFile(kind)}, kind.toUpperCase()));
+    this.downloadError = el('p', {class: 'download-error', role: 'alert'});
     this.form.append(
       el('div', {class: 'fields'}, fields.filter(({filter}) => !filter.advanced).map(({field}) => field)),
       this.advanced,
       el('div', {class: 'buttons'}, el('button', {type: 'submit', class: 'primary'}, 'Search'),
         el('button', {type: 'button', class: 'quiet', onclick: () => this.#clear()}, 'Clear'),
-        el('span', {class: 'spring'}), el('span', {class: 'muted small'}, 'Download all:'), this.download));
+        el('span', {class: 'spring'}), el('span', {class: 'muted small'}, 'Download all:'), this.download),
+      this.downloadError);
     this.form.addEventListener('submit', event => {
       event.preventDefault();
       url.write(this.#values());
@@ -123,19 +125,22 @@ export class History {
     try {
       const page = await fetchJson(urlFor('/v1/history', {...filters, limit: PAGE}), {signal: request.signal});
       this.pages = 1;
+      this.searchFailed = false;
       this.filters = filters;
       this.#show(page.items, page.next_cursor);
       if (page.items.length) this.state.showReady();
       else this.state.showEmpty(Object.keys(filters).length ? 'No event matches these filters.' : 'The history is empty.');
     } catch (problem) {
-      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
+      if (problem.name === 'AbortError' || problem.status === 401) return;
+      this.searchFailed = true;
+      this.state.showProblem(problem, () => this.refresh());
     }
   }
 
-  /** Shows new events if the first page is shown, newest first. */
-  refreshFirstPage() {
+  /** For periodic calls: repeats a search that failed, or shows new events if the first page is shown, newest first. */
+  poll() {
     const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
-    return isFirst ? this.refresh() : undefined;
+    return this.state.mayPoll && (this.searchFailed || isFirst) ? this.refresh() : undefined;
   }
 
   /** Appends the next page of the list that is shown. After a search that failed this is not the list of the URL. */
@@ -184,13 +189,16 @@ export class History {
   /** Downloads by fetch, because a link cannot send the API key. */
   async #saveFile(kind) {
     for (const button of this.download) button.disabled = true;
+    setText(this.downloadError, '');
     try {
       const answer = await call(urlFor('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', timeout: 0});
       const link = el('a', {href: URL.createObjectURL(await answer.blob()), download: `history.${kind}`});
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     } catch (problem) {
-      if (problem.status !== 401) setText(this.foot, `Not saved: ${problem.title}. ${problem.detail}`);
+      if (problem.status === 401) return;
+      const words = problem instanceof Problem ? `${problem.title}. ${problem.detail}` : 'The connection broke; the file is incomplete.';
+      setText(this.downloadError, `Not saved: ${words}`.trim());
     } finally {
       for (const button of this.download) button.disabled = false;
     }

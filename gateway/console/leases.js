@@ -8,6 +8,7 @@ import * as url from './url.js';
 const PAGE = 100;
 const PAGE_MAX = 1000; // the most that a gateway returns at once
 const POLL_PAUSE_MAX = 20_000;
+const BUSY_HIDDEN_MAX = 2; // answers 429 in succession that are not shown
 const COLUMNS = {
   resource: {label: 'Resource'},
   holder: {label: 'Holder'},
@@ -27,7 +28,6 @@ export class Leases {
     Object.assign(this, {showTimeline, revoke, onListed});
     this.state = new PanelState(byId('leases'));
     this.rows = new Map();
-    this.mayRevoke = false;
     this.live = new Map();
     this.filter = byId('leases-prefix');
     byId('leases-filter').addEventListener('submit', event => event.preventDefault());
@@ -42,6 +42,7 @@ export class Leases {
     this.table = element;
     this.body = body;
     this.limit = PAGE;
+    this.nextPollAt = 0;
     this.more = el('p', {class: 'muted small'});
     this.all = el('button', {type: 'button', class: 'quiet', hidden: true, onclick: () => {
       this.limit = PAGE_MAX;
@@ -54,13 +55,6 @@ export class Leases {
 
   readUrl() { this.filter.value = url.read(['leases']).leases ?? ''; }
 
-  /** Shows the buttons to revoke only if the API key has the scope `operate`. */
-  allowRevoke(allowed) {
-    if (this.mayRevoke === allowed) return;
-    this.mayRevoke = allowed;
-    for (const {button} of this.rows.values()) button.hidden = !allowed;
-  }
-
   /** Loads the list, one request at a time, because a gateway makes one list at a time. Calls meanwhile cause one more request. */
   async refresh() {
     this.repeat = Boolean(this.loading);
@@ -69,12 +63,12 @@ export class Leases {
       this.repeat = false;
       this.loading = this.#load();
       await this.loading;
-    } while (this.repeat);
+    } while (this.repeat && this.state.mayPoll);
     this.loading = undefined;
   }
 
-  /** As refresh(), for periodic calls: the slower the last list was, the longer the pause before the next one. */
-  poll() { if (performance.now() >= (this.nextPollAt ?? 0)) this.refresh(); }
+  /** As refresh(), for periodic calls: the slower the last list was, the longer the pause before the next one. The pause after a failure is that of the panel. */
+  poll() { if (this.state.mayPoll && performance.now() >= this.nextPollAt) this.refresh(); }
 
   async #load() {
     const startedAt = performance.now();
@@ -84,11 +78,8 @@ export class Leases {
       this.nextPollAt = performance.now() + Math.min(took > 250 ? 4 * took : 0, POLL_PAUSE_MAX);
     } catch (problem) {
       if (problem.status === 401) return;
-      // The gateway makes a list for another caller.
-      if (problem.status === 429) {
-        setTimeout(() => this.refresh(), 300);
-        return;
-      }
+      // The gateway makes a list for another caller, as a rule not for long.
+      if (problem.status === 429 && this.state.failures < BUSY_HIDDEN_MAX) return this.state.postpone(problem);
       this.state.showProblem(problem, () => this.refresh());
       if (problem.status !== 0) this.onListed(null);
     }
@@ -120,7 +111,6 @@ export class Leases {
     let longest = first.remaining_ms;
     const button = el('button', {type: 'button', class: 'quiet danger', 'aria-label': `Revoke the lease on ${first.resource}`,
       onclick: () => this.revoke(lease, button)}, 'Revoke');
-    button.hidden = !this.mayRevoke;
     const name = el('button', {type: 'button', class: 'link', title: 'Show its timeline', onclick: () => this.showTimeline(lease.resource)}, first.resource);
     const holds = el('span', {class: 'muted'});
     const left = el('span', {class: 'left tabular'});
@@ -137,7 +127,7 @@ export class Leases {
       waiting,
       cell(COLUMNS.action, button));
     return {
-      row: element, button,
+      row: element,
       update(item) {
         lease = item;
         longest = Math.max(longest, item.remaining_ms);

@@ -55,7 +55,8 @@ export class Live {
         if (stream.signal.aborted) break;
         if (fault.status === 401) return;
         if (fault.status === 400 || fault.status === 421) this.lastId = ''; // the id is unknown, for example after the database was replaced
-        if (fault.status === 403 || fault.status === 404) {
+        // A 403 is not requested again before "Try again" of a panel: until then call() throws it.
+        if (fault.status === 404) {
           this.onState('polling');
           return;
         }

@@ -12,6 +12,7 @@ import {RevokeDialog} from './revoke.js';
 import {SignIn} from './sign_in.js';
 import {startTheme} from './theme.js';
 import {Timeline} from './timeline.js';
+import * as url from './url.js';
 import {count, isStale, setServerTime, now, refreshTimes, shortTime} from './words.js';
 
 const POLL_INTERVAL = 2000;
@@ -47,7 +48,6 @@ const leases = new Leases({
   },
 });
 const nodes = new Nodes({
-  onScope: mayOperate => leases.allowRevoke(mayOperate),
   onListed: all => {
     if (!all) return setTile('nodes', '–');
     const voting = all.filter(node => node.state === 'voting').length;
@@ -67,9 +67,10 @@ const replacement = new ReplacementNotice({showEvents: filters => history.open(f
 const signIn = new SignIn(() => showPanels());
 
 const refreshLeasesSoon = throttle(500, () => leases.poll());
-const refreshNodesSoon = throttle(500, () => nodes.refresh());
-const refreshHistorySoon = throttle(1000, () => history.refreshFirstPage());
-const refreshTimelineSoon = throttle(500, () => timeline.refresh());
+const refreshNodesSoon = throttle(500, () => nodes.poll());
+const refreshHistorySoon = throttle(1000, () => history.poll());
+const refreshTimelineSoon = throttle(500, () => timeline.poll());
+const refreshRatesSoon = throttle(1000, () => rates.poll());
 
 let streaming = false;
 const live = new Live({
@@ -165,13 +166,12 @@ function showPanels() {
     leases.poll();
     refreshNodesSoon();
     checkReadiness();
-    if (!streaming) {
-      refreshHistorySoon();
-      refreshTimelineSoon();
-    }
+    if (rates.state.hasFailed) refreshRatesSoon();
+    if (!streaming || history.state.hasFailed) refreshHistorySoon();
+    if (!streaming || timeline.state.hasFailed) refreshTimelineSoon();
   });
   repeatWhileVisible(RATES_INTERVAL, () => {
-    rates.refresh();
+    refreshRatesSoon();
     replacement.refresh();
   });
   repeatWhileVisible(250, () => {
@@ -205,6 +205,7 @@ startTheme(byId('theme'));
 checkReadiness();
 byId('sign-out').addEventListener('click', () => signOut());
 addEventListener('popstate', () => {
+  if (!url.detectChange()) return;
   readUrl();
   if (!byId('panels').hidden) refreshAll();
 });

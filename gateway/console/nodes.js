@@ -12,9 +12,9 @@ const STATES = {
 };
 
 export class Nodes {
-  /** Calls `onListed(nodes)` with each list, or with null if the key lacks the scope `operate`, and `onScope(mayOperate)`. */
-  constructor({onListed, onScope}) {
-    Object.assign(this, {onListed, onScope});
+  /** Calls `onListed(nodes)` with each list, or with null if the key lacks the scope `operate` for all resources. */
+  constructor({onListed}) {
+    this.onListed = onListed;
     this.state = new PanelState(byId('nodes'));
     this.rows = new Map();
     this.list = el('ul', {class: 'nodes'});
@@ -28,18 +28,17 @@ export class Nodes {
       this.#announce(nodes);
       reconcile(this.list, this.rows, nodes.map(node => ({...node, until: at + node.quarantine_left_ms})), node => node.name, node => this.#makeRow(node));
       this.state.showReady();
-      this.onScope(true);
       this.onListed(nodes);
       this.tick();
     } catch (problem) {
       if (problem.status === 401) return;
-      if (problem.status === 403) {
-        this.onScope(false);
-        this.onListed(null);
-      }
+      if (problem.status === 403) this.onListed(null);
       this.state.showProblem(problem, () => this.refresh());
     }
   }
+
+  /** As refresh(), for periodic calls. */
+  poll() { return this.state.mayPoll ? this.refresh() : undefined; }
 
   #announce(nodes) {
     const previous = this.states;

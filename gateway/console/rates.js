@@ -18,6 +18,8 @@ export class Rates {
     this.onTotals = onTotals;
     this.state = new PanelState(byId('rates'));
     this.minutes = new Map(); // start of the minute → counts by event type
+    this.countedUntil = 0; // the end of the newest summary, which has the earlier events
+    this.arrived = []; // events since the newest summary was requested
     this.charts = el('div', {class: 'charts'});
     this.rows = el('div');
     this.state.body.append(this.charts, el('details', {}, el('summary', {}, 'The same as a table'), this.rows));
@@ -25,25 +27,41 @@ export class Rates {
   }
 
   async refresh() {
+    this.request?.abort(); // its answer would be older
+    const {signal} = this.request = new AbortController();
+    this.arrived = [];
     const to = now();
     const from = Math.floor((to - HOUR) / MINUTE) * MINUTE + MINUTE;
     try {
-      const summary = await fetchJson(urlFor('/v1/history/summary', {from: new Date(from).toISOString(), bucket_ms: MINUTE}));
+      const summary = await fetchJson(urlFor('/v1/history/summary', {from: new Date(from).toISOString(), bucket_ms: MINUTE}), {signal});
       this.minutes = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
+      this.countedUntil = Date.parse(summary.to);
+      for (const item of this.arrived) this.#count(item);
       this.state.body.hidden = false;
       this.state.showReady();
       this.#show();
     } catch (problem) {
-      if (problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
+      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
     }
+  }
+
+  /** As refresh(), for periodic calls. */
+  poll() { return this.state.mayPoll ? this.refresh() : undefined; }
+
+  /** Counts an event that the summary lacks. A stream that resumes also has events from before the summary. */
+  #count(item) {
+    const at = Date.parse(item.at);
+    if (at < this.countedUntil) return;
+    const minute = Math.floor(at / MINUTE) * MINUTE;
+    const counts = this.minutes.get(minute) ?? {};
+    counts[item.event] = (counts[item.event] ?? 0) + 1;
+    this.minutes.set(minute, counts);
   }
 
   /** Counts a new event until the next refresh. */
   add(item) {
-    const minute = Math.floor(Date.parse(item.at) / MINUTE) * MINUTE;
-    const counts = this.minutes.get(minute) ?? {};
-    counts[item.event] = (counts[item.event] ?? 0) + 1;
-    this.minutes.set(minute, counts);
+    this.arrived.push(item);
+    this.#count(item);
     this.pending ??= setTimeout(() => {
       this.pending = undefined;
       if (this.state.loaded) this.#show();

@@ -10,6 +10,7 @@ export class RevokeDialog {
     this.dialog = byId('revoke');
     this.reason = byId('revoke-reason');
     this.error = byId('revoke-error');
+    this.button = this.dialog.querySelector('[type=submit]');
     this.onRevoked = onRevoked;
     this.dialog.querySelector('button[value=cancel]').addEventListener('click', () => this.dialog.close());
     this.dialog.querySelector('form').addEventListener('submit', event => {
@@ -21,6 +22,7 @@ export class RevokeDialog {
 
   open(lease, opener) {
     this.lease = lease;
+    this.button.disabled = false; // the request for another lease may still run
     this.opener = opener;
     this.reason.value = '';
     setText(this.error, '');
@@ -48,22 +50,30 @@ export class RevokeDialog {
       this.reason.focus();
       return;
     }
-    const button = this.dialog.querySelector('[type=submit]');
-    button.disabled = true;
+    this.button.disabled = true;
     const {lease} = this;
     try {
       await fetchJson(`/v1/resources/${encodeURIComponent(lease.resource)}/lease`,
         {method: 'DELETE', body: {reason, expected_token: lease.fencing_token}});
-      this.opener = undefined; // its row is about to be removed
-      this.dialog.close();
+      if (this.#shows(lease)) {
+        this.opener = undefined; // its row is about to be removed
+        this.dialog.close();
+      }
       announce(`The lease on ${lease.resource} was revoked.`);
       this.onRevoked(lease);
     } catch (problem) {
-      const text = problem.status === 404 ? 'The resource has no lease any more.' : `${problem.title}. ${problem.detail}`;
-      setText(this.error, text);
+      const detail = problem.status === 0 ? 'It is not known whether the lease was revoked; check the list and try again.' : problem.detail;
+      const text = problem.status === 404 ? 'The resource has no lease any more.' : `${problem.title}. ${detail}`;
+      if (this.#shows(lease)) setText(this.error, text);
+      else announce(`Revoking the lease on ${lease.resource}: ${text}`);
     } finally {
-      button.disabled = false;
+      if (this.#shows(lease)) this.button.disabled = false;
     }
+  }
+
+  /** Whether the dialog is open for this lease; the user may have closed it, or opened it for another one, while a request ran. */
+  #shows(lease) {
+    return this.dialog.open && this.lease.resource === lease.resource && this.lease.fencing_token === lease.fencing_token;
   }
 
   /** Focuses the button that opened the dialog, or the panel if the button was removed with its lease. */

@@ -4,7 +4,7 @@
 import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, row, setText, svg, table} from './dom.js';
 import {buildLanes, findActivePeriods, makeTicks, makeTimeScale, mergeEvents} from './timeline_model.js';
-import {absolute, clockTime, count, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale, now, shortTime} from './words.js';
+import {absolute, clockTime, count, dateTime, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale, isToday, now, shortDate, shortTime} from './words.js';
 import * as url from './url.js';
 
 const EVENTS_MAX = 300;
@@ -52,25 +52,35 @@ export class Timeline {
 
   readUrl() {
     const {timeline = '', window = ''} = url.read(['timeline', 'window']);
-    this.input.value = this.resource = timeline;
+    this.#setResource(timeline);
     this.window.value = window;
     if (this.window.selectedIndex < 0) this.window.value = '';
   }
 
   /** Shows a resource and puts its name into the URL. */
   open(resource, {focus = false} = {}) {
-    this.input.value = resource;
+    this.#setResource(resource);
     url.write({timeline: resource, window: this.window.value});
-    if (resource !== this.resource) Object.assign(this, {selected: undefined, allLanes: false, events: []});
-    this.resource = resource;
     if (focus) byId('timeline-title').focus();
     return this.refresh();
+  }
+
+  /** Hides what is shown if it belongs to another resource. */
+  #setResource(resource) {
+    this.input.value = resource;
+    if (resource === this.resource) return;
+    Object.assign(this, {resource, selected: undefined, allLanes: false, events: []});
+    this.state.body.hidden = true;
+    this.state.showLoading();
   }
 
   #showNoResource() {
     this.state.body.hidden = true;
     this.state.showEmpty('Choose a resource from the live leases or the history, or enter its name here.');
   }
+
+  /** As refresh(), for periodic calls. */
+  poll() { return this.state.mayPoll ? this.refresh() : undefined; }
 
   async refresh() {
     this.request?.abort(); // its answer would be older, or of another resource
@@ -161,8 +171,7 @@ export class Timeline {
     const yOf = lane => top + lanes.indexOf(lane) * laneHeight + (beside ? laneHeight / 2 : laneHeight - 16);
 
     const drawing = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${this.resource}: ${this.#describe(model)}`});
-    for (const segment of segments) drawing.append(...drawAxis(segment, {x, top, height}));
-    if (!drawing.querySelector('.tick')) drawing.append(...drawEnds(segments));
+    drawing.append(...drawAxis(segments, {x, top, height}));
     for (const lane of lanes) drawing.append(drawLane(lane, {x, y: yOf(lane), beside, gutter, at, right}));
     segments.slice(1).forEach((segment, index) => drawing.append(drawBreak(segments[index], segment, {top, height, beside, rows: lanes.map(yOf)})));
     this.marks = model.marks.filter(mark => lanes.includes(mark.lane) && mark.at >= from);
@@ -205,7 +214,7 @@ export class Timeline {
     this.inspector.dataset.event = id;
     if (!mark) return this.inspector.replaceChildren();
     const {item} = mark;
-    const facts = [`${clockTime(mark.at)}`, item.fencing_token !== null ? `token ${item.fencing_token}` : 'no token',
+    const facts = [dateTime(mark.at), item.fencing_token !== null ? `token ${item.fencing_token}` : 'no token',
       item.last_fencing_token !== null ? `fence ${item.last_fencing_token}` : '', holder(item), details(item.detail)];
     this.inspector.replaceChildren(eventBadge(item), ` ${facts.filter(Boolean).join(' · ')}`);
   }
@@ -216,7 +225,7 @@ export class Timeline {
       const line = row({class: item.event === 'write_rejected' ? 'bad' : null});
       const at = Date.parse(item.at);
       line.append(
-        cell(COLUMNS[0], el('time', {datetime: item.at, title: absolute(at), class: 'tabular'}, clockTime(at))),
+        cell(COLUMNS[0], el('time', {datetime: item.at, title: absolute(at), class: 'tabular'}, dateTime(at))),
         cell(COLUMNS[1], eventBadge(item)),
         optionalCell(COLUMNS[2], item.fencing_token), optionalCell(COLUMNS[3], item.last_fencing_token),
         optionalCell(COLUMNS[4], holder(item)), optionalCell(COLUMNS[5], details(item.detail)));
@@ -226,22 +235,31 @@ export class Timeline {
   }
 }
 
-function drawAxis(segment, {x, top, height}) {
-  const [begin, end] = [segment.begin, segment.end];
-  const axis = makeTicks(segment.from, segment.to, Math.max(1, Math.floor((end - begin) / 110)));
-  return axis.times.flatMap(tick => {
-    const position = x(tick);
-    const line = svg('line', {class: 'grid', x1: position, x2: position, y1: top - 6, y2: height});
-    const fits = position > begin + 30 && position < end - 30;
-    return fits ? [line, svg('text', {class: 'tick', x: position, y: 12, 'text-anchor': 'middle'}, axis.step < 1000 ? clockTime(tick) : shortTime(tick))] : [line];
+/** Draws the lines and labels of the ticks. Unless all is of today, the first label of each day has the date. */
+function drawAxis(segments, {x, top, height}) {
+  const dated = segments.some(({from, to}) => !isToday(from) || !isToday(to));
+  const [spacing, margin] = dated ? [130, 50] : [110, 30]; // in pixels, for the widest label
+  let date = '';
+  const label = (at, time, position, anchor) => {
+    const previous = date;
+    if (dated) date = shortDate(at);
+    return svg('text', {class: 'tick', x: position, y: 12, 'text-anchor': anchor}, [date !== previous && date, time].filter(Boolean).join(' '));
+  };
+  const axes = segments.map(segment => ({...segment, ...makeTicks(segment.from, segment.to, Math.max(1, Math.floor((segment.end - segment.begin) / spacing)))}));
+  const fits = ({begin, end}, at) => x(at) > begin + margin && x(at) < end - margin;
+  const lines = axes.flatMap(({times}) => times.map(at => svg('line', {class: 'grid', x1: x(at), x2: x(at), y1: top - 6, y2: height})));
+  // Without space for a tick, the first and the last moment are labelled.
+  if (!axes.some(axis => axis.times.some(at => fits(axis, at)))) {
+    const [first, last] = [segments[0], segments.at(-1)];
+    return [...lines, label(first.from, shortTime(first.from), first.begin, 'start'), label(last.to, shortTime(last.to), last.end, 'end')];
+  }
+  const labels = axes.flatMap(axis => {
+    const shown = axis.times.filter(at => fits(axis, at));
+    const middle = (axis.from + axis.to) / 2;
+    if (!shown.length && dated && shortDate(middle) !== date) return [label(middle, '', x(middle), 'middle')];
+    return shown.map(at => label(at, axis.step < 1000 ? clockTime(at) : shortTime(at), x(at), 'middle'));
   });
-}
-
-/** Labels the first and the last moment, if there is no space for a tick. */
-function drawEnds(segments) {
-  const [first, last] = [segments[0], segments.at(-1)];
-  return [svg('text', {class: 'tick', x: first.begin, y: 12}, shortTime(first.from)),
-    svg('text', {class: 'tick', x: last.end, y: 12, 'text-anchor': 'end'}, shortTime(last.to))];
+  return [...lines, ...labels];
 }
 
 /** Draws a gap in time that is left out: covers the bars at the height of each of `rows`, but not the names above them. */
@@ -265,7 +283,7 @@ function drawLane(lane, {x, y, beside, gutter, at, right}) {
   const begin = x(lane.start);
   const end = Math.max(begin + 3, x(lane.ending === 'live' ? Math.min(lane.end, at) : lane.end));
   group.append(svg('rect', {class: `bar${lane.open ? ' open' : ''}`, x: begin, y: y - 8, width: end - begin, height: 16, rx: 3},
-    svg('title', {}, `Token ${name}, ${lane.owner}: ${shortTime(lane.start)} to ${lane.ending === 'live' ? 'now' : shortTime(lane.end)}, ${lane.ending}`)));
+    svg('title', {}, `Token ${name}, ${lane.owner}: ${dateTime(lane.start)} to ${lane.ending === 'live' ? 'now' : dateTime(lane.end)}, ${lane.ending}`)));
   if (lane.ending === 'revoked') group.append(svg('rect', {class: 'cut', x: end - 2, y: y - 11, width: 4, height: 22}));
   return group;
 }
@@ -293,7 +311,7 @@ function drawShape({item, stale}, x, y) {
 
 function drawMark(mark, x, y, selected) {
   const group = svg('g', {class: `mark-of ${mark.item.event}${mark.stale ? ' stale-write' : ''}${selected ? ' selected' : ''}`, 'data-event': mark.item.id},
-    svg('title', {}, `${clockTime(mark.at)} ${eventLabel(mark.item)}`), svg('circle', {class: 'hit', cx: x, cy: y, r: 13}));
+    svg('title', {}, `${dateTime(mark.at)} ${eventLabel(mark.item)}`), svg('circle', {class: 'hit', cx: x, cy: y, r: 13}));
   if (selected) group.append(svg('circle', {class: 'ring', cx: x, cy: y, r: 13}));
   group.append(...drawShape(mark, x, y));
   return group;

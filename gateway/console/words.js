@@ -18,6 +18,10 @@ export const now = () => Date.now() + clockOffset;
 export const absolute = at => `${day.format(at)}, ${clockTime(at)}`;
 export const clockTime = at => `${clock.format(at)}.${String(new Date(at).getMilliseconds()).padStart(3, '0')}`;
 export const shortTime = at => clock.format(at);
+/** Date, without the year, and time with milliseconds. */
+export const dateTime = at => `${date.format(at)} ${clockTime(at)}`;
+export const shortDate = at => date.format(at);
+export const isToday = at => day.format(at) === day.format(now());
 
 /** "12.3 s", "4 min 5 s", "2 h 3 min" */
 export function duration(ms) {
@@ -44,7 +48,7 @@ export function relativeTime(iso) {
 /** A <time> with milliseconds in the viewer's time zone, to compare with logs; its title is in UTC. */
 export function absoluteTime(iso) {
   const at = Date.parse(iso);
-  return el('time', {datetime: iso, title: iso, class: 'tabular'}, `${date.format(at)} ${clockTime(at)}`);
+  return el('time', {datetime: iso, title: iso, class: 'tabular'}, dateTime(at));
 }
 
 export function refreshTimes(root = document) {

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import {readFile} from 'node:fs/promises';
 import {test} from 'node:test';
+import {Proxy} from './support/proxy.js';
 import {browser, stack, STALE_RESOURCE} from './support/scene.js';
 import {eventually, sleep} from './support/stack.js';
 
@@ -169,4 +170,39 @@ test('history Load more after a failed search continues the list shown', async (
   const [request] = await Promise.all([page.waitForRequest(/cursor=/), page.getByRole('button', {name: 'Load more'}).click()]);
   assert.equal(new URL(request.url()).searchParams.get('event'), null);
   await eventually(async () => await rows(page).count() > 50, 'the next page of the list that is shown');
+});
+
+test('history download that breaks is reported until the next', async () => {
+  const proxy = new Proxy(stack);
+  await proxy.start();
+  try {
+    const {page} = await browser.open(proxy, {expected: [/ERR_/]});
+    await rows(page).first().waitFor();
+    proxy.truncate = ({headers}) => headers.accept === 'text/csv';
+    await page.getByRole('button', {name: 'CSV'}).click();
+    const alert = page.locator('#history [role=alert]');
+    await alert.getByText('Not saved: The connection broke; the file is incomplete.').waitFor();
+    await stack.release(await stack.acquire('downloads/1', {owner: 'later'}));
+    await rows(page).filter({hasText: 'later'}).first().waitFor();
+    assert.match(await alert.innerText(), /incomplete/, 'an update of the list keeps the message');
+    await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'NDJSON'}).click()]);
+    assert.equal(await alert.innerText(), '');
+  } finally {
+    proxy.stop();
+  }
+});
+
+test('history filters being typed survive a section link', async () => {
+  const {page} = await browser.open(stack);
+  await rows(page).first().waitFor();
+  await page.getByLabel('Owner').fill('client-a');
+  await page.getByRole('navigation', {name: 'Sections'}).getByRole('link', {name: 'Leases'}).click();
+  await page.waitForURL(/#leases$/);
+  assert.equal(await page.getByLabel('Owner').inputValue(), 'client-a');
+  await page.goBack();
+  assert.equal(await page.getByLabel('Owner').inputValue(), 'client-a');
+  await page.getByRole('button', {name: 'Search'}).click();
+  await page.waitForURL(/owner=client-a/);
+  await page.goBack();
+  await eventually(async () => await page.getByLabel('Owner').inputValue() === '', 'Back shows the earlier filters');
 });

@@ -68,11 +68,68 @@ test('revoke dialog keeps the lease of a newer holder', async () => {
 });
 
 test('revoke dialog names the missing scope', async () => {
-  const {page} = await browser.open(stack, {expected: [/403 \(Forbidden\)/]});
+  const {page} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
   await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
-  await page.evaluate(key => sessionStorage.setItem('fencegate.api_key', key), stack.key('auditor'));
   await page.getByLabel('Reason, for the history').fill('may I?');
   await page.getByRole('button', {name: 'Revoke lease'}).click();
   await page.locator('dialog').getByText("lacks the scope 'operate'").waitFor();
   assert.ok((await stack.call('GET', '/v1/resources/jobs%2Fawaited')).body.lease);
+});
+
+test('key with operate for a prefix revokes its leases', async () => {
+  const key = await stack.addKey('team', 'scopes: [history], prefixes: [{resource_prefix: team/, scopes: [history, operate]}]');
+  await stack.acquire('team/a');
+  const {page, observed} = await browser.open(stack, {key, expected: [/403 \(Forbidden\)/]});
+  await page.locator('#nodes').getByText('This API key may not see this').waitFor();
+  await page.getByRole('button', {name: 'Revoke the lease on team/a'}).click();
+  await page.getByLabel('Reason, for the history').fill('the team is away');
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
+  await page.locator('#leases [data-resource="team/a"]').waitFor({state: 'detached'});
+  await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
+  await page.getByLabel('Reason, for the history').fill('may I?');
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
+  await page.locator('dialog').getByText("lacks the scope 'operate' for the resource jobs/awaited").waitFor();
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
+});
+
+test('revocation answered late keeps the dialog of another lease', async () => {
+  for (const name of ['late/a', 'late/b', 'late/c']) await stack.acquire(name);
+  const {page} = await browser.open(stack, {expected: [/409 \(Conflict\)/]});
+  const releases = [];
+  await page.route('**/v1/resources/*/lease', async route => {
+    await new Promise(resolve => { releases.push(resolve); });
+    await route.continue();
+  });
+  const dialog = page.getByRole('dialog');
+  const revokeThenCancel = async resource => {
+    await page.getByRole('button', {name: `Revoke the lease on ${resource}`}).click();
+    await page.getByLabel('Reason, for the history').fill('too slow');
+    await page.getByRole('button', {name: 'Revoke lease'}).click();
+    await eventually(() => releases.length > 0, 'the request is held');
+    await page.getByRole('button', {name: 'Cancel'}).click();
+    await page.getByRole('button', {name: 'Revoke the lease on late/b'}).click();
+  };
+  await revokeThenCancel('late/a');
+  releases.pop()();
+  await page.locator('#announcer', {hasText: 'The lease on late/a was revoked.'}).waitFor({state: 'attached'});
+  assert.match(await dialog.innerText(), /late\/b/, 'the dialog is open');
+  assert.ok(await page.getByRole('button', {name: 'Revoke lease'}).isEnabled());
+  await page.getByRole('button', {name: 'Cancel'}).click();
+
+  await revokeThenCancel('late/c');
+  await stack.call('DELETE', '/v1/resources/late%2Fc/lease', {reason: 'by another operator'});
+  releases.pop()();
+  await page.locator('#announcer', {hasText: 'late/c: The resource has no lease any more.'}).waitFor({state: 'attached'});
+  assert.equal(await page.locator('#revoke-error').innerText(), '');
+});
+
+test('revocation without an answer has an unknown outcome', async () => {
+  const {page} = await browser.open(stack, {expected: [/ERR_FAILED/]});
+  await page.route('**/v1/resources/*/lease', route => route.abort());
+  await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
+  await page.getByLabel('Reason, for the history').fill('the holder hangs');
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
+  const error = page.locator('#revoke-error');
+  await error.getByText('It is not known whether the lease was revoked; check the list and try again.').waitFor();
+  assert.doesNotMatch(await error.innerText(), /automatically/);
 });

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {accessibilityErrors, screenshot, horizontalOverflow} from './support/browser.js';
 import {browser, stack, STALE_RESOURCE} from './support/scene.js';
+import {eventually, sleep} from './support/stack.js';
 
 const unauthorized = [/401 \(Unauthorized\)/];
 
@@ -80,6 +81,26 @@ test('key without scopes sees why panels are empty', async () => {
   await page.locator('#nodes').getByText('This API key may not see this').waitFor();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.locator('#history tbody tr').first().waitFor();
-  assert.equal(await page.getByRole('button', {name: /^Revoke/}).count(), 0);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
+});
+
+test('denied address is asked once until Try again', async () => {
+  const {page} = await browser.open(stack, {key: stack.key('orders'), expected: [/403 \(Forbidden\)/]});
+  const asked = new Map();
+  page.on('request', request => {
+    const {pathname} = new URL(request.url());
+    if (pathname.startsWith('/v1/')) asked.set(pathname, (asked.get(pathname) ?? 0) + 1);
+  });
+  await page.reload();
+  for (const panel of ['leases', 'nodes', 'rates', 'history']) await page.locator(`#${panel}`).getByText('This API key may not see this').waitFor();
+  await eventually(() => asked.has('/v1/history/stream'), 'the stream is requested');
+  await sleep(4500); // at least two polls
+  await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
+  await sleep(300);
+  const once = {'/v1/leases': 1, '/v1/nodes': 1, '/v1/history/summary': 1, '/v1/history/stream': 1};
+  const {'/v1/history': pages, ...others} = Object.fromEntries(asked);
+  assert.deepEqual(others, once);
+  assert.ok(pages <= 2, `${pages} requests, of the history and of the notice above the panels`);
+  await page.locator('#nodes').getByRole('button', {name: 'Try again'}).click();
+  await eventually(() => asked.get('/v1/nodes') === 2, 'the nodes are requested again');
 });

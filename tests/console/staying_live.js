@@ -3,7 +3,9 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {screenshot} from './support/browser.js';
-import {browser, stack} from './support/scene.js';
+import {Proxy} from './support/proxy.js';
+import {browser, stack, STALE_RESOURCE} from './support/scene.js';
+import {eventually, sleep} from './support/stack.js';
 
 const UPDATE_MAX = 2000;
 
@@ -88,7 +90,7 @@ test('leases that fail to load leave their tiles empty', async () => {
 
 test('panel shows the cause of a 503 and a retry button', async () => {
   const {page} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
-  await page.route('**/v1/history?**', route => route.fulfill({status: 503, contentType: 'application/problem+json',
+  await page.route('**/v1/history?**', route => route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'},
     body: JSON.stringify({type: '/problems/storage-unavailable', title: 'PostgreSQL cannot be reached', status: 503, detail: 'Nothing was read.', request_id: 'r-1'})}));
   await page.reload();
   const panel = page.locator('#history');
@@ -105,4 +107,86 @@ test('key that is withdrawn signs out with a reason', async () => {
   await page.evaluate(() => sessionStorage.setItem('fencegate.api_key', 'withdrawn'));
   await page.getByText('The gateway no longer accepts this key.').waitFor();
   assert.ok(!await page.locator('#panels').isVisible());
+});
+
+test('panels that failed at first load by themselves later', async () => {
+  const {page} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`, expected: [/503 \(Service Unavailable\)/]});
+  const reads = /\/v1\/history(\/summary)?\?/;
+  await page.route(reads, route => route.fulfill({status: 503, contentType: 'application/problem+json', body: JSON.stringify({title: 'PostgreSQL cannot be reached', status: 503})}));
+  await page.reload();
+  await page.locator('#live', {hasText: 'Live'}).waitFor();
+  for (const panel of ['rates', 'timeline', 'history']) await page.locator(`#${panel}`).getByText('PostgreSQL cannot be reached').waitFor();
+  await page.unroute(reads);
+  for (const shown of ['#history tbody tr', '#timeline .stale-write', '#rates .chart']) await page.locator(shown).first().waitFor();
+});
+
+test('leases answered 429 are requested after Retry-After', async () => {
+  const {page} = await browser.open(stack);
+  await page.locator('#live', {hasText: 'Live'}).waitFor();
+  const times = [];
+  await page.route('**/v1/leases?**', route => {
+    times.push(performance.now());
+    return route.fulfill({status: 429, contentType: 'application/problem+json', headers: {'Retry-After': '2'}, body: JSON.stringify({title: 'Too many requests', status: 429})});
+  });
+  let running = true;
+  const events = (async () => { // each would cause a request
+    while (running) {
+      await stack.release(await stack.acquire('busy/1'));
+      await sleep(200);
+    }
+  })();
+  try {
+    await page.locator('#leases').getByText('Too many requests').waitFor();
+    const pauses = times.slice(1).map((at, index) => at - times[index]);
+    assert.ok(times.length >= 3 && pauses.every(pause => pause > 1900), pauses.join());
+    await page.evaluate(() => {
+      Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true});
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    const before = times.length;
+    await sleep(5000);
+    assert.equal(times.length, before, 'none while the page is hidden');
+  } finally {
+    running = false;
+    await events;
+  }
+  await page.unroute('**/v1/leases?**');
+  await page.evaluate(() => {
+    delete document.visibilityState;
+    document.dispatchEvent(new Event('visibilitychange'));
+  });
+  await page.locator('#leases .state.failed').waitFor({state: 'hidden'});
+});
+
+test('rates count no event twice after a reconnection', async () => {
+  const proxy = new Proxy(stack);
+  await proxy.start();
+  try {
+    const {page} = await browser.open(proxy, {expected: [/ERR_/]});
+    const granted = async () => Number((await page.locator('#rates .key.up').first().innerText()).match(/\d+/)[0]);
+    const recorded = async () => {
+      const {body} = await stack.call('GET', `/v1/history/summary?from=${new Date(Date.now() - 3_500_000).toISOString()}`);
+      return body.totals.lease_granted;
+    };
+    await page.locator('#live', {hasText: 'Live'}).waitFor();
+    await eventually(async () => await granted() === await recorded(), 'the rates at first');
+    await stack.release(await stack.acquire('rates/online', {owner: 'before'})); // from this event on the stream resumes
+    await page.locator('#history tbody tr', {hasText: 'before'}).first().waitFor();
+    proxy.refuse = () => true;
+    proxy.closeConnections();
+    await page.getByText('The gateway has been unreachable since').waitFor();
+    for (let number = 0; number < 5; ++number) await stack.release(await stack.acquire('rates/offline'));
+    await sleep(1000); // they are in the history
+    const summary = page.waitForResponse(/history\/summary/);
+    proxy.refuse = ({url}) => url === '/v1/history/stream';
+    await (await summary).finished();
+    proxy.refuse = () => false;
+    await page.locator('#live', {hasText: 'Live'}).waitFor({timeout: 30_000});
+    await stack.release(await stack.acquire('rates/online', {owner: 'after'}));
+    await page.locator('#history tbody tr', {hasText: 'after'}).first().waitFor();
+    await sleep(1500); // the chart is drawn once a second
+    assert.equal(await granted(), await recorded());
+  } finally {
+    proxy.stop();
+  }
 });

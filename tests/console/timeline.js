@@ -1,6 +1,7 @@
 // The timeline of a resource: leases as bars, and the mark of a stale write.
 
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import {test} from 'node:test';
 import {SCREENSHOTS} from './support/browser.js';
 import {browser, scene, stack, STALE_RESOURCE} from './support/scene.js';
@@ -155,4 +156,56 @@ test('timeline leaves out long idle time between leases', async () => {
   });
   assert.equal(periods.length, 2);
   assert.ok(Math.max(...widths) - Math.min(...widths) < 60 && Math.min(...widths) > 200, widths.join());
+});
+
+test('timeline of several days shows dates', async () => {
+  const resource = 'days/1';
+  const events = [[48 * 3600, 'lease_granted'], [48 * 3600 - 300, 'lease_released']];
+  for (const [seconds, event] of events) {
+    execFileSync('psql', ['-X', '-q', '-v', 'ON_ERROR_STOP=1', '-c', `insert into fencing.history (at, event, resource, principal, owner, fencing_token)
+      values (now() - interval '${seconds} s', '${event}', '${resource}', 'admin', 'old', 1)`, stack.stackFile.postgres.conninfo]);
+  }
+  await stack.release(await stack.acquire(resource));
+  const dateOf = at => new Intl.DateTimeFormat('en-GB', {month: 'short', day: 'numeric', timeZone: 'Europe/Berlin'}).format(at);
+  const dates = [dateOf(Date.now() - 48 * 3_600_000), dateOf(Date.now())];
+  for (const width of [1440, 390]) {
+    const {page} = await browser.open(stack, {width, query: `?timeline=${resource}`});
+    await eventually(async () => await page.locator('#timeline .lane').count() === 2, 'both leases');
+    const ticks = await page.locator('#timeline .tick').allTextContents();
+    for (const date of dates) assert.equal(ticks.filter(text => text.startsWith(date)).length, 1, `${date} in ${ticks.join()}`);
+    await page.locator('#timeline summary').click();
+    const times = await page.locator('#timeline tbody time').allInnerTexts();
+    assert.deepEqual(times.map(text => text.slice(0, -13)), [dates[1], dates[1], dates[0], dates[0]]);
+    assert.match(await page.locator('#timeline .bar title').first().textContent(), new RegExp(`${dates[0]} \\d\\d:.* to ${dates[0]} \\d\\d:`));
+    await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-several-days-${width}.png`});
+  }
+});
+
+test('timeline shows nothing of the previous resource', async () => {
+  const {page} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`, expected: [/503 \(Service Unavailable\)/, /ERR_INTERNET_DISCONNECTED/]});
+  const chart = page.locator('#timeline .timeline-chart');
+  await chart.locator('.stale-write').waitFor();
+  const holds = [];
+  await page.route(/\/v1\/history\?resource=/, async route => {
+    await new Promise(resolve => { holds.push(resolve); });
+    const body = JSON.stringify({title: 'PostgreSQL cannot be reached', status: 503});
+    await route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'}, body}).catch(() => {}); // the page has cancelled the request
+  });
+  await page.locator('#leases').getByRole('button', {name: 'jobs/awaited', exact: true}).click();
+  await page.locator('#timeline').getByText('Loading…').waitFor();
+  assert.equal(await chart.isVisible(), false, 'while the other resource is loaded');
+  await eventually(() => holds.length > 0, 'the request is held');
+  holds.forEach(release => release());
+  await page.locator('#timeline').getByText('PostgreSQL cannot be reached').waitFor();
+  assert.equal(await chart.isVisible(), false, 'after a problem');
+  await page.goBack();
+  await page.locator('#timeline').getByText('Loading…').waitFor();
+  await page.unroute(/\/v1\/history\?resource=/);
+  await page.reload();
+  await chart.locator('.stale-write').waitFor();
+  await page.context().setOffline(true);
+  await page.locator('#timeline-resource').fill('jobs/awaited');
+  await page.keyboard.press('Enter');
+  await page.locator('#timeline').getByText('The gateway cannot be reached. The console retries automatically.').waitFor();
+  assert.equal(await chart.isVisible(), false, 'while the gateway is unreachable');
 });

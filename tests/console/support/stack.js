@@ -1,7 +1,8 @@
 // Starts a stack (`fencegate dev --auth`), which serves the console, and calls its HTTP API for the tests.
 
 import {spawn} from 'node:child_process';
-import {chmodSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync} from 'node:fs';
+import {createHash, randomBytes} from 'node:crypto';
+import {appendFileSync, chmodSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync} from 'node:fs';
 import {connect} from 'node:net';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
@@ -56,6 +57,17 @@ export class Stack {
 
   get url() { return this.stackFile.http; }
   key(name = 'admin') { return this.stackFile.api_keys[name]; }
+
+  /** Adds an API key with these rights, in YAML, to the configuration of the gateway, and returns it once the gateway accepts it. */
+  async addKey(principal, rights) {
+    const key = randomBytes(24).toString('hex');
+    const hash = createHash('sha256').update(key).digest('hex');
+    appendFileSync(join(this.folder, 'data/gateway-1.yaml'), `    - {principal: ${principal}, key_sha256: "${hash}", ${rights}}\n`);
+    process.kill(this.readStackFile().gateways[0].pid, 'SIGHUP');
+    const isAccepted = async () => (await fetch(`${this.url}/v1/leases?limit=1`, {headers: {Authorization: `Bearer ${key}`}})).status === 200;
+    await eventually(isAccepted, `the gateway accepts the key of ${principal}`);
+    return key;
+  }
 
   async stop() {
     const ended = new Promise(resolve => { this.process.once('exit', resolve); });
