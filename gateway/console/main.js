@@ -92,6 +92,7 @@ const live = new Live({
 });
 
 let unreachableSince = 0;
+let refreshedAt = 0;
 
 async function checkReadiness() {
   const badge = byId('readiness');
@@ -130,7 +131,8 @@ addConnectionListener({
     document.body.classList.remove('unreachable');
     announce('The gateway can be reached again.');
     checkReadiness();
-    if (!byId('panels').hidden) refreshAll();
+    // Only one address may be unreachable, while the others answer.
+    if (!byId('panels').hidden && now() - refreshedAt >= POLL_INTERVAL) refreshAll();
   },
   unauthenticated: () => {
     const reason = key.get() ? 'The gateway no longer accepts this key.' : sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
@@ -142,6 +144,7 @@ addConnectionListener({
 const isVisible = () => document.visibilityState === 'visible';
 
 function refreshAll() {
+  refreshedAt = now();
   leases.refresh();
   nodes.refresh();
   rates.refresh();
