@@ -82,7 +82,7 @@ void sim_client::on_timer(std::uint32_t generation) {
             if (!must_be_granted_ && ctx_.rng.chance(50)) {
                 ctx_.hit(probe::write_outcome_unknown);
                 lease_.write_under_way = true;
-                unknown_outcome_token_ = lease_.token;
+                unknown_outcome_tokens_.insert(lease_.token);
                 release();
             }
             return;
@@ -250,7 +250,7 @@ void sim_client::take_lease(const lease& granted) {
     lease_.token = value_of(granted.claims.token);
     lease_.resources = set_of(granted.claims.resources);
     lease_.ttl = granted.ttl;
-    lease_.write_under_way = lease_.token == unknown_outcome_token_;  // another hold: the same token
+    lease_.write_under_way = unknown_outcome_tokens_.contains(lease_.token);  // another hold: the same token
     lease_.until = until;
     lease_.holds = {{granted.claims, until}};
     lease_.confirmed_since = asked_at_;

@@ -5,6 +5,7 @@
 #include <sim/parts/shop.hpp>
 
 #include <optional>
+#include <set>
 
 namespace sim {
 
@@ -137,7 +138,7 @@ class sim_client {
     std::uint32_t ops_left_ = 0, refusals_ = 0;
     bool writing_ = false;
     shop::visit read_;  ///< The row as it was read last.
-    std::uint64_t unknown_outcome_token_ = 0;
+    std::set<std::uint64_t> unknown_outcome_tokens_;
     bool is_direct_ = true;  ///< It has a connection of its own to PostgreSQL.
     bool stopping_ = false, must_be_granted_ = false, was_granted_ = false;
     std::uint32_t required_resource_ = 0;

@@ -269,7 +269,7 @@ void sim_client::work() {
 
 void sim_client::shop_answered(const shop::visit& v) {
     if (state_ != state::shopping || v.generation != generation_) return;
-    if (v.unknown && v.statement.writes) unknown_outcome_token_ = v.statement.token;
+    if (v.unknown && v.statement.writes) unknown_outcome_tokens_.insert(v.statement.token);
     if (!v.accepted) return forget_lease();  // another holds a higher token, or PostgreSQL lets nothing in
     if (writing_) {
         was_granted_ = must_be_granted_;
