@@ -8,6 +8,7 @@
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_keeper.hpp>
 #include <gateway/audit/storage_watch.hpp>
+#include <gateway/config/authority.hpp>
 #include <gateway/config/file_limit.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/domain/exit_code.hpp>
@@ -188,6 +189,7 @@ int serve(const config& cfg, const config_source& source) {
     }
     lockcore::config lock_settings = cfg.locks;
     lock_settings.answer_bound = *answer_bound;
+    if (const auto warning = find_timeout_warning(lock_settings, *answer_bound)) spdlog::warn("{}", *warning);
 
     const file_limit limit = raise_file_limit(cfg);
     if (limit.connections == 0) {
@@ -257,8 +259,8 @@ int serve(const config& cfg, const config_source& source) {
     leaks.start();
     guard.start();
     server.start();
-    const std::string status =
-        fmt::format("listens on {}://{}:{}", cfg.tls ? "https" : "http", cfg.http.address, server.port());
+    const std::string status = fmt::format("listens on {}://{}:{}", cfg.tls ? "https" : "http",
+                                           format_url_host(cfg.http.address), server.port());
     spdlog::info("fencegate {} {} for cell {}", FENCEGATE_VERSION, status, cfg.locks.cell);
 
     spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",

@@ -20,16 +20,32 @@
 #include <spdlog/spdlog.h>
 #include <CLI/CLI.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
 
 using namespace fencegate;
+
+/// The longest name of a role; PostgreSQL cuts a longer one off.
+constexpr std::size_t role_bytes_max = 63;
+
+/// Opens /dev/null for each of standard input, output and error that is closed: the next pipe or socket would get its
+/// number, and with it what is printed. Writing to it fails, as to a closed descriptor.
+void open_standard_descriptors() {
+    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        // open() takes the lowest number that is free.
+        if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != descriptor) _exit(exit_failed);
+    }
+}
 
 /// Reads the configuration. Out: empty after it printed the faults.
 std::optional<config> read_config(const std::filesystem::path& file, exposure_rule rule) {
@@ -164,7 +180,10 @@ int run(int argc, char** argv) {
         ->add_option("--gateway-role", given.migrate.extras.gateway_role,
                      "Role as which gateways log in (user of postgres.conninfo): created if missing, made a member of "
                      "fencing_gateway")
-        ->type_name("NAME");
+        ->type_name("NAME")
+        ->check([](const std::string& name) -> std::string {
+            return name.size() > role_bytes_max ? "is longer than " + std::to_string(role_bytes_max) + " bytes" : "";
+        });
     migrate_command->add_flag("--with-example", given.migrate.with_example,
                               "Also install the shop example into the schema public");
     migrate_command->add_flag(
@@ -196,6 +215,7 @@ int run(int argc, char** argv) {
         "Example:\n  fencegate fence-all --conninfo 'dbname=shop user=postgres' --reason 'snapshot of 09:00 put back'\n"
         "--config takes postgres.conninfo of that file; --conninfo overrides it.");
     cli::commands client_commands(app);
+    cli::refuse_empty_values(app);
 
     const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
     if (argc > 1 && *argv[1] != '-' && app.get_subcommands(is_named).empty()) {
@@ -259,10 +279,17 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_descriptors();
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    const int failed = command == "verify" ? static_cast<int>(admin::could_not_run) : exit_failed;
     try {
-        return run(argc, argv);
+        const int code = run(argc, argv);
+        // The output of `serve` is its log, which may fail without an effect on the exit code.
+        if (command == "serve" || std::cout.flush()) return code;
+        runtime::print_error(command, "the output can't be written");
+        return code == exit_ok ? failed : code;
     } catch (const std::exception& e) {
         std::cerr << "fencegate: " << runtime::make_lines_printable(e.what()) << "\n";
-        return exit_failed;
+        return failed;
     }
 }

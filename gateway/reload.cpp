@@ -66,7 +66,7 @@ bool config_reload::apply() {
     if (faults.empty() && exposed && source_.exposure == exposure_rule::refuse)
         faults.push_back("http.address: " + *exposed + "; another address takes effect at a restart");
     // A file that lost its section auth, or was cut off, must not open the gateway.
-    if (next.auth.is_keyless() && !running_.auth.is_keyless())
+    if (faults.empty() && next.auth.is_keyless() && !running_.auth.is_keyless())
         faults.push_back(
             "auth: has no credentials any more, so that every caller might do everything; this takes a restart");
     auto tls = tls_;

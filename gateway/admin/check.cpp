@@ -82,6 +82,10 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     }
     if (agrees)
         report.add(true, "cluster", "agrees with this configuration, cell " + cell + ", epoch " + row[0][4].c_str());
+    const std::chrono::milliseconds bound{cluster_bound.empty() ? cfg.locks.answer_bound.count()
+                                                                : std::stoll(cluster_bound)};
+    if (const auto warning = find_timeout_warning(cfg.locks, bound))
+        report.add(true, "cluster", "WARNING: " + *warning);
 }
 
 void check_guard(pg::session& database, check_report& report) {

@@ -31,7 +31,7 @@ struct history_counts {
     std::optional<std::int64_t> first_us, last_us;
 };
 
-/// A write whose token no earlier row grants.
+/// A write whose token no earlier lease_granted has.
 struct ungranted_write {
     std::string resource;
     std::int64_t token = 0;
@@ -56,7 +56,8 @@ struct last_fence {
 /// Writes, refusals and fences of a resource are recorded under the lock of its guard row, so that their ids have the
 /// order of their commits; except refusals of fenced reads, which are recorded after the lock was released, so that the
 /// fence may have risen meanwhile. The fence follows from writes, raised fences and refusals by the guard; the fence in a
-/// refusal of direct SQL may not have been committed. Tokens of another issuer, and those of direct SQL, need no grant.
+/// refusal of direct SQL may not have been committed. Tokens of another issuer, and those of direct SQL, need no grant;
+/// a renewal shows a grant whose event is missing.
 /// Events of leases have only a time, by the clock of the gateway that recorded them.
 ///
 /// Limits: keeps 4,096 rows of a resource, to sort rows that arrive by time into the order of their ids, and its 1,024

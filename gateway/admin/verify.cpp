@@ -3,6 +3,7 @@
 #include <gateway/admin/history_checker.hpp>
 #include <gateway/admin/protection_spans.hpp>
 #include <gateway/admin/report.hpp>
+#include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/history/generation_changes.hpp>
 #include <gateway/pg/history/guard_changes.hpp>
 #include <gateway/pg/history/history_walk.hpp>
@@ -153,7 +154,7 @@ class verification {
     bool may_be_lost(const ungranted_write& write) const {
         const auto change = std::ranges::upper_bound(changes_, write.id, {}, &generation_change::id);
         return change != changes_.end() && write.token < change->floor &&
-               write.at_us > change->last_at_us - std::chrono::microseconds(late_events_timeout).count();
+               write.at_us > change->last_write_at_us - std::chrono::microseconds(late_events_timeout).count();
     }
 
     void report_missing_grant(const ungranted_write& write) {
@@ -165,7 +166,7 @@ class verification {
         if (options_.allow_missing_grants) return;
         add({'b', write.id, write.resource,
              "a write was accepted with token " + std::to_string(write.token) +
-                 ", which the history does not show granted"});
+                 ", which the history shows neither granted nor renewed"});
     }
 
     void report_unscanned_rows() {
@@ -223,10 +224,32 @@ class verification {
     std::vector<last_fence> fences_;
 };
 
+/// A time among the options is wrong; the text names the option.
+class wrong_time : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+/// Throws wrong_time.
+pg::walk_bounds find_bounds(pg::session& session, const verify_options& options) {
+    for (const auto& [name, time] : {std::pair("--from", options.from), std::pair("--to", options.to)}) {
+        try {
+            if (time) pg::find_bounds(session, time, std::nullopt);
+        } catch (const pg::statement_failed& e) {
+            // A data exception, or from PostgreSQL 14 on a time that is infinite.
+            if (!e.error.sqlstate.starts_with("22") && e.error.sqlstate != "0A000") throw;
+            throw wrong_time(std::string(name) + ": " + e.error.message);
+        }
+    }
+    const auto bounds = pg::find_bounds(session, options.from, options.to);
+    if (bounds.from_us && *bounds.from_us >= bounds.to_us)
+        throw wrong_time(options.to ? "--from: has to be before --to" : "--from: has to be before the present time");
+    return bounds;
+}
+
 }  // namespace
 
 int verify(const postgres_config& database, const verify_options& options) {
-    const auto fail = [](const std::string& reason) {
+    const auto fail = [](const std::string& reason) -> int {
         runtime::print_error("verify", reason);
         return could_not_run;
     };
@@ -238,12 +261,15 @@ int verify(const postgres_config& database, const verify_options& options) {
         if (const auto schema = pg::check_schema(session, "fencing_auditor"); !schema)
             return fail(schema.error().detail);
         const auto started_at = std::chrono::steady_clock::now();
-        const auto bounds = pg::find_bounds(session, options.from, options.to);
+        const auto bounds = find_bounds(session, options);
         auto found = verification(session, options, bounds).run();
         found.took =
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started_at);
         std::cout << runtime::prepare_for_stdout(options.json ? render_json(found) : render_text(found)) << std::flush;
         return found.broken == 0 ? proved : broken;
+    } catch (const wrong_time& e) {
+        runtime::print_error("verify", e.what());
+        return exit_usage;
     } catch (const pg::session_lost& e) {
         return fail(std::string("PostgreSQL can't be reached: ") + e.what());
     } catch (const pg::statement_failed& e) {

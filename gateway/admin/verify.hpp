@@ -22,7 +22,7 @@ enum verify_exit_code : int { proved = 0, broken = 1, could_not_run = 2 };
 /// violate a promise (history_checker.hpp). Reads in short statements and takes no locks; shows its progress on
 /// standard error if that is a terminal. Blocks until the end.
 ///
-/// Out: a verify_exit_code.
+/// Out: a verify_exit_code, or exit_usage if `from` or `to` is no time or they select no time.
 int verify(const postgres_config& database, const verify_options& options);
 
 }  // namespace fencegate::admin

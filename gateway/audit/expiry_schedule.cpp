@@ -14,26 +14,32 @@ std::string key_of(const std::vector<lockcore::resource_name>& resources, lockco
 
 void expiry_schedule::schedule(const std::string& key, entry& watched) {
     if (watched.due) due_.erase({*watched.due, key});
-    watched.due = watched.lease.until;
+    watched.due = watched.check_at;
     due_.emplace(*watched.due, key);
 }
 
 void expiry_schedule::add_lease(watched_lease lease) {
     const std::lock_guard lock(mutex_);
+    add(std::move(lease));
+}
+
+void expiry_schedule::add(watched_lease lease) {
     if (leases_.size() >= leases_max) return;
     const auto key = key_of(lease.resources, lease.token);
     entry& watched = leases_[key];
+    watched.check_at = lease.until;
     watched.lease = std::move(lease);
     schedule(key, watched);
 }
 
-void expiry_schedule::renew_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
-                                  time_point since, time_point until) {
+void expiry_schedule::renew_lease(watched_lease lease) {
     const std::lock_guard lock(mutex_);
-    const auto found = leases_.find(key_of(resources, token));
-    if (found == leases_.end()) return;
-    found->second.lease.since = since;
-    found->second.lease.until = until;  // take_due() schedules it anew
+    const auto found = leases_.find(key_of(lease.resources, lease.token));
+    if (found == leases_.end()) return add(std::move(lease));
+    entry& watched = found->second;
+    watched.lease.since = lease.since;
+    watched.lease.until = std::max(watched.lease.until, lease.until);  // a renewal never shortens
+    watched.check_at = std::max(watched.check_at, lease.until);        // take_due() schedules it anew
 }
 
 bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& resources,
@@ -51,7 +57,7 @@ std::optional<expiry_schedule::watched_lease> expiry_schedule::take_due(time_poi
     while (!due_.empty() && due_.begin()->first <= now) {
         const auto [at, key] = *due_.begin();
         entry& watched = leases_.at(key);
-        if (watched.lease.until <= at) {
+        if (watched.check_at <= at) {
             due_.erase(due_.begin());
             watched.due.reset();
             return watched.lease;
@@ -65,7 +71,7 @@ void expiry_schedule::schedule_check(const watched_lease& lease, time_point at) 
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(key_of(lease.resources, lease.token));
     if (found == leases_.end()) return;
-    found->second.lease.until = std::max(found->second.lease.until, at);
+    found->second.check_at = std::max(found->second.check_at, at);
     schedule(found->first, found->second);
 }
 

@@ -15,10 +15,10 @@
 
 namespace fencegate::audit {
 
-/// The leases of this gateway that were not released, ordered by the time at which they expire.
+/// The leases that this gateway granted or renewed and did not release, ordered by the time at which they expire.
 ///
 /// Threads: safe.
-/// Limits:  leases_max leases; leases granted beyond that are not added. Nothing is kept of a lease that was removed.
+/// Limits:  leases_max leases; further ones are not added. Nothing is kept of a lease that was removed.
 class expiry_schedule {
   public:
     using time_point = std::chrono::system_clock::time_point;
@@ -28,13 +28,15 @@ class expiry_schedule {
         std::vector<lockcore::resource_name> resources;
         lockcore::fencing_token token{};
         actor initiator;
-        time_point since;  ///< The newest grant or renewal by this gateway.
-        time_point until;  ///< When it expires, as far as this gateway knows.
+        time_point since;       ///< The newest grant or renewal by this gateway.
+        time_point until;       ///< The latest end that a grant or renewal by this gateway gave it.
+        time_point granted_at;  ///< When the gateway that granted it began to ask the nodes.
+        bool granted_here = true;
     };
 
     void add_lease(watched_lease lease);
-    void renew_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token,
-                     time_point since, time_point until);
+    /// Adds a lease that this gateway renewed, or prolongs it if it is there already.
+    void renew_lease(watched_lease lease);
     /// Removes the lease.
     ///
     /// Out: whether it was there.
@@ -52,8 +54,10 @@ class expiry_schedule {
   private:
     struct entry {
         watched_lease lease;
+        time_point check_at;            ///< When it is to be checked next.
         std::optional<time_point> due;  ///< Its time in due_; empty where it is not there.
     };
+    void add(watched_lease lease);
     void schedule(const std::string& key, entry& watched);
 
     mutable std::mutex mutex_;

@@ -48,12 +48,16 @@ struct expiry_watch::impl {
 
     void track(const lockcore::event& e) {
         if (e.resources.empty()) return;
+        const bool granted = e.kind == lockcore::event_kind::lease_granted;
+        const auto make_lease = [&] {
+            const actor initiator{e.actor.principal, e.actor.owner, e.trace_id};
+            return watched_lease{e.resources, e.token, initiator, e.at, e.at + e.ttl, e.granted_at, granted};
+        };
         switch (e.kind) {
             case lockcore::event_kind::lease_granted:
-                return schedule.add_lease(
-                    {e.resources, e.token, {e.actor.principal, e.actor.owner, e.trace_id}, e.at, e.at + e.ttl});
+                return schedule.add_lease(make_lease());
             case lockcore::event_kind::lease_renewed:
-                return schedule.renew_lease(e.resources, e.token, e.at, e.at + e.ttl);
+                return schedule.renew_lease(make_lease());
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
                 schedule.remove_lease(e.resources, e.token);
@@ -79,8 +83,10 @@ struct expiry_watch::impl {
     asio::awaitable<void> check_leases(std::vector<watched_lease> due) {
         std::vector<pg::asked_lease> asked;
         asked.reserve(due.size());
-        for (const watched_lease& lease : due)
-            asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max});
+        for (const watched_lease& lease : due) {
+            asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max,
+                             lease.granted_here ? std::nullopt : std::optional(lease.granted_at - skew_max)});
+        }
         const auto recorded =
             co_await history.read_recorded_leases(std::move(asked), std::chrono::steady_clock::now() + call_timeout);
         // If one of them has so many events that reading takes too long, the others are read without it before long.
@@ -92,8 +98,9 @@ struct expiry_watch::impl {
                 schedule.schedule_check(due[i], now);
                 continue;
             }
-            const auto& [ended, until] = (*recorded)[i];
-            if (ended)
+            const auto& [ended, until, granted] = (*recorded)[i];
+            const bool of_another_gateway = !due[i].granted_here && (granted || (until && *until > due[i].until));
+            if (ended || of_another_gateway)
                 schedule.remove_lease(due[i].resources, due[i].token);
             else if (!until || *until + grace > now)
                 // Its lease_granted has not reached the history yet, or another gateway has renewed it.

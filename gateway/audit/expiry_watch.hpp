@@ -15,11 +15,13 @@ namespace fencegate::audit {
 /// Passes events to the event_sink and adds the event that lockcore does not report: lease_expired, for a lease that
 /// expired without a release. Two seconds after the expiry the gateway that granted the lease checks whether the
 /// history has an end of the lease or a renewal by another gateway, and whether a majority of the nodes still holds it.
-/// If not, it adds lease_expired, whose `at` is the time of the expiry.
+/// If not, it adds lease_expired, whose `at` is the time of the expiry. Where the history has no lease_granted, because
+/// the gateway that asked the nodes for the lease did not get their answers in time, the gateway that renewed the lease
+/// last does so.
 ///
 /// Threads:  on_event from any thread.
 /// Lifetime: as event_sink; the lock_manager outlives the run of `io`.
-/// Limits:   1,000,000 leases. Leases granted beyond that, and leases of a gateway that
+/// Limits:   1,000,000 leases. Leases granted or renewed beyond that, and leases of a gateway that
 ///           stopped or crashed, get no lease_expired.
 class expiry_watch final : public lockcore::event_observer {
   public:

@@ -178,7 +178,9 @@ client::client(const gateway_options& options)
     try {
         address_ = parse_address(options.url);
     } catch (const std::invalid_argument& e) {
-        throw usage_error("--url: " + options.url + " " + e.what());
+        // Where the URL has user information or a query, it may contain a password.
+        const bool may_be_secret = options.url.find_first_of("@?#") != std::string::npos;
+        throw usage_error(options.url_source + ": " + (may_be_secret ? "the URL" : options.url) + " " + e.what());
     }
     if (address_.tls) identity_ = read_identity(options);
 }

@@ -19,6 +19,7 @@ namespace fencegate::cli {
 /// The options of every command that calls a gateway.
 struct gateway_options {
     std::string url = "http://127.0.0.1:8080";
+    std::string url_source = "--url";    ///< The option or environment variable with the URL, for errors.
     std::filesystem::path api_key_file;  ///< Empty: the environment variable FENCEGATE_API_KEY.
     std::filesystem::path cacert;        ///< Empty: the certificates of the system.
     std::filesystem::path cert;          ///< The certificate of this caller; empty: none.

@@ -119,9 +119,6 @@ class lock_formatter : public CLI::Formatter {
 }  // namespace
 
 commands::commands(CLI::App& app) : app_(app) {
-    // Not with CLI11's envname: every subcommand shares this variable, and the environment of one that was not called
-    // would overwrite the argument of the one that was.
-    if (const char* url = std::getenv("FENCEGATE_URL"); url != nullptr && *url != '\0') gateway_.url = url;
     add_status();
     add_leases();
     add_resources();
@@ -129,6 +126,13 @@ commands::commands(CLI::App& app) : app_(app) {
     add_lock();
     add_elect();
     add_completion();
+    // Not with CLI11's envname: every subcommand shares this variable, and the environment of one that was not called
+    // would overwrite the argument of the one that was. After the options: their help has the default URL, and must not
+    // show one that may contain a password.
+    if (const char* url = std::getenv("FENCEGATE_URL"); url != nullptr && *url != '\0') {
+        gateway_.url = url;
+        gateway_.url_source = "FENCEGATE_URL";
+    }
 }
 
 CLI::App& commands::add(const std::string& name, const std::string& help, const std::string& footer) {
@@ -307,6 +311,8 @@ int commands::extract_program(int argc, char** argv) {
 std::optional<int> commands::run() {
     for (const CLI::App* command : subcommands_) {
         if (!command->parsed()) continue;
+        const auto* const url = command->get_option_no_throw("--url");
+        if (url != nullptr && url->count() > 0) gateway_.url_source = "--url";
         try {
             return run(command->get_name());
         } catch (const usage_error& e) {
@@ -347,9 +353,18 @@ int commands::run(const std::string& name) {
     } else {
         list_history(client(gateway_), history_, json_);
     }
-    if (std::cout.flush()) return exit_ok;
-    runtime::print_error(name, "the output can't be written");
-    return exit_failed;
+    return exit_ok;
+}
+
+void refuse_empty_values(CLI::App& app) {
+    const auto check = [](const std::string& value) -> std::string { return value.empty() ? "has no value" : ""; };
+    for (CLI::App* command : app.get_subcommands({})) {
+        for (CLI::Option* option : command->get_options()) {
+            // A shell completes an empty word by all resources.
+            const bool completes = command->get_name() == "resources" && option->check_lname("prefix");
+            if (option->get_items_expected_max() > 0 && !completes) option->check(check);
+        }
+    }
 }
 
 }  // namespace fencegate::cli

@@ -14,6 +14,10 @@ class App;
 
 namespace fencegate::cli {
 
+/// Makes an empty value of an option or argument an error: it comes from a variable that is not set, and many options
+/// would take it as if they were not given.
+void refuse_empty_values(CLI::App& app);
+
 /// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, lock and
 /// elect; and completion.
 class commands {

@@ -87,7 +87,10 @@ void curl_transfer::start() {
 }
 
 std::string curl_transfer::error_text() const {
-    return error_[0] != '\0' ? error_ : curl_easy_strerror(result_);
+    const std::string text = error_[0] != '\0' ? error_ : curl_easy_strerror(result_);
+    // libcurl then repeats the proxy's URL, which may contain a password.
+    if (text.starts_with("Unsupported proxy")) return "http_proxy, https_proxy or all_proxy is not the URL of a proxy";
+    return text;
 }
 
 unsigned curl_transfer::status() const {

@@ -199,6 +199,10 @@ class lock_run {
         phase_ = phase::running;
         arm_lease_end();
         arm_hold_end(lease, granted_at);
+        if (!std::cout.flush()) {  // main() prints why
+            code_ = exit_failed;
+            release_lease();
+        }
     }
 
     /// Records the start of the tick and keeps the lease for the shortest time.
@@ -236,8 +240,7 @@ class lock_run {
         if (has_command()) return command_.start(options_.command, variables, handled_signals_);
         for (const auto& [name, value] : variables)
             std::cout << name << "=" << runtime::prepare_for_stdout(value) << "\n";
-        std::cout << std::flush;
-        if (isatty(STDERR_FILENO) == 1) print_message(options_, "held until Ctrl-C");
+        if (std::cout.flush() && isatty(STDERR_FILENO) == 1) print_message(options_, "held until Ctrl-C");
     }
 
     void note_refusal(const lock_refusal& refusal) {

@@ -79,10 +79,13 @@ bool is_origin(std::string_view text) {
     const std::string_view rest = text.substr(text.find("://") + 3);
     const auto named = parse_authority(rest);
     if (!named || named->port == (secure ? 443 : 80)) return false;
-    const bool v6 = named->host.find(':') != std::string::npos;
-    std::string written = v6 ? "[" + named->host + "]" : named->host;
+    std::string written = format_url_host(named->host);
     if (named->port) written += ":" + std::to_string(*named->port);
     return rest == written;
+}
+
+std::string format_url_host(const std::string& host) {
+    return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
 bool is_loopback_host(std::string_view host) {

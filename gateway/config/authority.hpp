@@ -28,6 +28,9 @@ bool is_origin(std::string_view text);
 /// Returns whether `host` is localhost, a name below it (RFC 6761, 6.3), in 127.0.0.0/8, or ::1.
 bool is_loopback_host(std::string_view host);
 
+/// Returns a host as URLs have it: an IPv6 address in brackets.
+std::string format_url_host(const std::string& host);
+
 /// Returns an IP address in its shortest form without its zone, an IPv4-mapped address as IPv4; empty if the text is no IP
 /// address.
 std::string canonical_address(std::string text);

@@ -227,7 +227,9 @@ void check_bodies(const http_config& http, fault_list& faults) {
 
 void check_postgres(const postgres_config& postgres, fault_list& faults) {
     if (!faults.covers("postgres.conninfo")) {
-        if (const auto fault = find_conninfo_fault(postgres.conninfo)) faults.add("postgres.conninfo", *fault);
+        auto fault = find_conninfo_fault(postgres.conninfo);
+        if (!fault) fault = find_relative_file(postgres.conninfo);
+        if (fault) faults.add("postgres.conninfo", *fault);
     }
     if (postgres.lock_timeout > postgres.statement_timeout && !faults.covers("postgres.statement_timeout_ms")) {
         faults.add("postgres.lock_timeout_ms", "is above statement_timeout_ms, which would end the wait first");
@@ -264,6 +266,13 @@ std::optional<std::string> find_exposure_fault(const config& cfg) {
     std::string missing = has_credentials ? "" : "without credentials in auth";
     if (!cfg.tls) missing += has_credentials ? "without http.tls" : " and without http.tls";
     return cfg.http.address + " is not a loopback address, which it must be " + missing;
+}
+
+std::optional<std::string> find_timeout_warning(const lockcore::config& locks, milliseconds answer_bound) {
+    if (locks.node_timeout <= answer_bound) return std::nullopt;
+    return "redis.node_timeout_ms is " + std::to_string(locks.node_timeout.count()) +
+           ", above lease.answer_bound_ms of the cluster, " + std::to_string(answer_bound.count()) +
+           ": an answer that takes longer than this counts for nothing, so the longer wait only delays attempts";
 }
 
 config load_config(const std::filesystem::path& file, config_faults& faults, exposure_rule rule) {

@@ -139,6 +139,10 @@ enum class exposure_rule { refuse, allow };
 /// it lacks nothing or listens on loopback.
 std::optional<std::string> find_exposure_fault(const config& cfg);
 
+/// Returns a warning if an attempt waits for nodes longer than their answers count; empty otherwise. `answer_bound` is
+/// the one in use, which may be the cluster's.
+std::optional<std::string> find_timeout_warning(const lockcore::config& locks, std::chrono::milliseconds answer_bound);
+
 /// Reads and checks a YAML file. Unknown keys are faults. All faults are reported at once.
 ///
 /// Out: the configuration with defaults; if `faults` is not empty, the configuration is unusable.

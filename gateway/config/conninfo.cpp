@@ -5,6 +5,7 @@
 #include <libpq-fe.h>
 
 #include <memory>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -63,6 +64,24 @@ bool has_password(const std::string& conninfo) {
         if (option->val != nullptr && std::string_view(option->keyword) == "password") return true;
     }
     return false;
+}
+
+std::optional<std::string> find_relative_file(const std::string& conninfo) {
+    static const std::set<std::string_view> file_options{"passfile", "servicefile", "sslcert",    "sslkey",
+                                                         "sslcrl",   "sslcrldir",   "sslrootcert"};
+    const options_ptr parsed(PQconninfoParse(conninfo.c_str(), nullptr), &PQconninfoFree);
+    for (const auto* option = parsed.get(); option != nullptr && option->keyword != nullptr; ++option) {
+        const std::string_view name = option->keyword;
+        const std::string_view value = option->val == nullptr ? "" : option->val;
+        // `sslrootcert=system` and `sslkey=ENGINE:KEY` name no file.
+        const bool names_no_file = value.empty() || (name == "sslrootcert" && value == "system") ||
+                                   (name == "sslkey" && value.find(':') != std::string_view::npos);
+        if (!file_options.contains(name) || names_no_file || value.starts_with('/')) continue;
+        return std::string(name) +
+               " has to be an absolute file name: libpq looks for a relative one in the "
+               "working directory of the gateway, not in the folder of this file";
+    }
+    return std::nullopt;
 }
 
 std::optional<std::string> find_conninfo_fault(const std::string& conninfo) {

@@ -16,6 +16,10 @@ bool has_password(const std::string& conninfo);
 /// part of a password.
 std::optional<std::string> find_conninfo_fault(const std::string& conninfo);
 
+/// Returns a fault that names the first option of a valid connection string with the name of a file that is not
+/// absolute; empty if there is none. libpq looks for such a file in the working directory.
+std::optional<std::string> find_relative_file(const std::string& conninfo);
+
 /// Returns whether the connection string is a URI whose user or password may contain an `@` that is not
 /// percent-encoded: libpq then takes a part of the password for the host, the port or the database.
 bool may_misread_password(const std::string& conninfo);

@@ -70,7 +70,7 @@ void fault_list::check_permissions(const std::string& path, const std::filesyste
 bool fault_list::covers(std::string_view path) const {
     while (!path.empty()) {
         if (paths_.contains(path)) return true;
-        const auto cut = path.find_last_of(".[");
+        const auto cut = path.find_last_of('.');
         path = cut == std::string_view::npos ? std::string_view{} : path.substr(0, cut);
     }
     return false;

@@ -22,7 +22,8 @@ class fault_list {
     void add(const std::string& path, const std::string& detail);
     /// Adds a warning if every user of this machine may access `file`, which has a secret; one for each file.
     void check_permissions(const std::string& path, const std::filesystem::path& file);
-    /// Returns whether `path` or a path that contains it has a fault already.
+    /// Returns whether `path` or a path that contains it has a fault already. A list does not contain its entries: that
+    /// it has too many or too few is no fault of one of them.
     bool covers(std::string_view path) const;
     bool empty() const { return faults_.empty(); }
     const std::vector<std::string>& all() const { return faults_; }

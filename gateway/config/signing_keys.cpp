@@ -26,9 +26,11 @@ config_reader::read_value verification_key_files(std::vector<std::string>& keys,
                                           config_reader::fault_list& faults) {
         std::string name, fault;
         if (i == verification_keys_max) faults.add(verification_keys_path, "has more than 4 entries");
-        if (i >= verification_keys_max || !config_reader::read_scalar(node, path, faults, name)) return;
+        if (i >= verification_keys_max) return;
+        std::string& read = keys.emplace_back();  // empty after a fault, so that each key has the position of its file
+        if (!config_reader::read_scalar(node, path, faults, name)) return;
         if (auto key = read_secret(folder / name, fault)) {
-            keys.push_back(std::move(*key));
+            read = std::move(*key);
             faults.check_permissions(path, folder / name);
         } else {
             faults.add(path, fault);
@@ -41,17 +43,18 @@ void check_signing_keys(std::string& signing_key, const std::vector<std::string>
                         config_reader::fault_list& faults) {
     const std::string from_environment = take_secret_variable(signing_key_variable);
     if (!faults.covers(signing_key_path)) {
-        if (signing_key.empty()) signing_key = from_environment;
+        const bool is_variable = signing_key.empty();
+        if (is_variable) signing_key = from_environment;
         if (signing_key.empty())
             faults.add(signing_key_path,
                        std::string("is missing, and the environment variable ") + signing_key_variable + " is not set");
         else
-            check_length(signing_key, signing_key_path, faults);
+            check_length(signing_key, is_variable ? signing_key_variable : signing_key_path, faults);
     }
-    if (faults.covers(verification_keys_path)) return;
     const auto first = verification_keys.begin();
     for (auto key = first; key != verification_keys.end(); ++key) {
         const std::string path = verification_keys_path + ("[" + std::to_string(key - first) + "]");
+        if (faults.covers(path)) continue;
         check_length(*key, path, faults);
         if (*key == signing_key)
             faults.add(path, "is the key that signs; name the others that count");

@@ -92,7 +92,7 @@ const live = new Live({
 });
 
 let unreachableSince = 0;
-let refreshedAt = 0;
+let refreshedAt = -Infinity;
 
 async function checkReadiness() {
   const badge = byId('readiness');
@@ -132,7 +132,7 @@ addConnectionListener({
     announce('The gateway can be reached again.');
     checkReadiness();
     // Only one address may be unreachable, while the others answer.
-    if (!byId('panels').hidden && now() - refreshedAt >= POLL_INTERVAL) refreshAll();
+    if (!byId('panels').hidden && performance.now() - refreshedAt >= POLL_INTERVAL) refreshAll();
   },
   unauthenticated: () => {
     const reason = key.get() ? 'The gateway no longer accepts this key.' : sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
@@ -144,7 +144,7 @@ addConnectionListener({
 const isVisible = () => document.visibilityState === 'visible';
 
 function refreshAll() {
-  refreshedAt = now();
+  refreshedAt = performance.now();
   leases.refresh();
   nodes.refresh();
   rates.refresh();

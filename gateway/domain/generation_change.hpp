@@ -8,8 +8,9 @@ namespace fencegate {
 struct generation_change {
     std::int64_t id = 0;
     std::int64_t floor = 0;
-    /// The time of the row before it, in microseconds since 1970: what came later may be lost.
-    std::int64_t last_at_us = 0;
+    /// The time of the last accepted write before it, in microseconds since 1970; 0: there is none. Between the failover
+    /// and the change no write is accepted, but other events are recorded.
+    std::int64_t last_write_at_us = 0;
 };
 
 }  // namespace fencegate

@@ -79,6 +79,7 @@ struct history_page {
 struct recorded_lease {
     bool ended = false;  ///< It was released or revoked, or its expiry is recorded.
     std::optional<std::chrono::system_clock::time_point> until;  ///< By its grant and renewals; empty: none is there.
+    bool granted = false;                                        ///< Its lease_granted is there, if that was asked for.
 };
 
 /// The end of the history at one moment; see fencing.history_tail().

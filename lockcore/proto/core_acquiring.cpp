@@ -289,8 +289,10 @@ void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
         } else if (outcome->reentrant) {
             detail = "hold " + std::to_string(outcome->hold_count);
         }
+        // A repeated answer that adds no hold extends nothing.
+        const milliseconds extended = outcome->repeated && !outcome->reentrant ? outcome->validity : outcome->ttl;
         e = make_event(granted ? event_kind::lease_granted : event_kind::lease_renewed, outcome->claims,
-                       c.request.trace_id, std::move(detail), outcome->ttl);
+                       c.request.trace_id, std::move(detail), extended);
         e.nodes_granted = outcome->nodes_granted;
         e.nodes = outcome->nodes;
     } else if (is_retryable(outcome.error())) {

@@ -38,9 +38,12 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
     std::set<std::string> names;
     std::size_t scanned = 0;
     for (std::size_t n = 0; n < nodes() && scanned < enough; ++n) {
-        // Each node has its share of the time, so that one whose listing does not end leaves time for the others.
+        // While there are more nodes than are needed, each has its share of the time, so that one whose listing does not
+        // end leaves time for the others.
+        const bool can_fail = nodes() - n > enough - scanned;
         const auto now = std::chrono::steady_clock::now();
-        const auto until = now + (query.until - now) / static_cast<std::ptrdiff_t>(enough - scanned);
+        const auto until =
+            can_fail ? now + (query.until - now) / static_cast<std::ptrdiff_t>(enough - scanned) : query.until;
         std::string cursor = "0";
         do {
             input::list next{{}, static_cast<node_index>(n), cursor, "fg:lease:" + query.prefix + "*"};

@@ -129,14 +129,19 @@ as $$
 begin
   select case when s.is_called then s.last_value else s.last_value - 1 end into last_id from fencing.history_id_seq s;
   -- After last_id was read: a transaction that got an id up to last_id had locked the history before, and holds the lock until it ends.
+  -- It is named by its virtual transaction and, once it has one, by its transaction id, which a prepared transaction keeps when the server restarts.
   writers := array(
-    select distinct l.virtualtransaction from pg_locks l
-     where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
-       and l.database = (select d.oid from pg_database d where d.datname = current_database())
-       and (l.relation = 'fencing.history'::regclass or l.relation in (select i.inhrelid from pg_inherits i where i.inhparent = 'fencing.history'::regclass)));
+    with locks as materialized (select * from pg_locks l where l.granted), writing as (
+      select distinct l.virtualtransaction from locks l
+       where l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
+         and l.database = (select d.oid from pg_database d where d.datname = current_database())
+         and (l.relation = 'fencing.history'::regclass or l.relation in (select i.inhrelid from pg_inherits i where i.inhparent = 'fencing.history'::regclass)))
+    select w.virtualtransaction from writing w
+    union all
+    select l.transactionid::text from locks l join writing w using (virtualtransaction) where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock');
   return next;
 end
 $$;
 comment on function fencing.history_tail() is
-  'For readers that follow the history by id, although ids are assigned before rows are committed: the last id assigned, and the transactions that may still commit rows with ids up to it. '
-  'Once none of those is among the writers of a later call, statements begun after that call see every row up to that last_id that will ever exist. Locks: none.';
+  'For readers that follow the history by id, although ids are assigned before rows are committed: the last id assigned, and the names of the transactions that may still commit rows with ids up to it (of one transaction its virtual transaction and its transaction ids). '
+  'Once none of those names is among the writers of a later call, statements begun after that call see every row up to that last_id that will ever exist. Locks: none.';

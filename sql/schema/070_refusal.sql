@@ -162,17 +162,17 @@ begin
   end if;
   dblink_schema := fencing.recorder_schema();
   if dblink_schema is null then
-    raise log 'fencing: a refusal is not in the history, for there is no recorder: %', event;
-    return;
+    raise exception 'there is no recorder';
   end if;
   perform fencing.call_recorder(dblink_schema, event);
 exception when query_canceled or assert_failure or others then
-  raise log 'fencing: a refusal could not be recorded (% %): %', sqlstate, sqlerrm, event;
+  perform set_config('client_min_messages', 'error', true);  -- for the server's log alone; the refusal that follows ends the setting
+  raise warning 'fencing: a refusal could not be recorded (% %): %', sqlstate, sqlerrm, event;
 end
 $$;
 comment on function fencing.record_refusal(jsonb) is
   'Writes a refusal to the history over a connection of its own (150_recorder.sql), so that the row stays when the transaction rolls back. '
-  'Never raises: errors go to the server''s log. Takes at most 2 s to connect and 2 s to write. Locks in the caller''s transaction: none.';
+  'Never raises: errors, and the end of the caller''s statement_timeout meanwhile, are a WARNING in the server''s log. Takes at most 2 s to connect and 2 s to write. Locks in the caller''s transaction: none.';
 
 create or replace function fencing.describe_change(relation oid, operation text, resource text) returns jsonb
 language sql stable

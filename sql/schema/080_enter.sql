@@ -47,6 +47,8 @@ begin
       perform set_config('fencing.entered', pg_current_xact_id()::text, true);  -- only selects the error message of a later refusal
       return greatest(found_token, lowest);
     end if;
+  else  -- as the insert above does where it refuses, so that the history has refusals and raised fences in the order in which they had the lock
+    perform from fencing.guard g where g.resource = enter.resource for update;
   end if;
 
   select greatest(max(g.last_fencing_token), lowest), lowest > coalesce(max(g.last_fencing_token), 0) into fence, below_floor from fencing.guard g where g.resource = enter.resource;

@@ -274,3 +274,12 @@ def test_history_change_is_refused_even_for_superuser(stack: Stack, api: Api, bu
 
 def test_history_has_epoch_of_each_admitted_node(api: Api) -> None:
     assert len(api.history(event="epoch_raised")) + len(api.history(event="node_readmitted")) >= 5
+
+
+def test_resource_prefix_finds_names_beyond_ascii(api: Api, stack: Stack, resource: str) -> None:
+    """Rows with a name that is no resource's are refused, and recorded under that name."""
+    names = [f"{resource}/", f"{resource}/z", f"{resource}/\x7f", f"{resource}/épf", f"{resource}/🔒"]
+    stack.query("insert into fencing.history (event, resource) select 'write_rejected', r from unnest(%s) as r", ([*names, f"{resource}0"],))
+    assert [item["resource"] for item in api.history(resource_prefix=f"{resource}/", order="asc")] == names
+    assert [item["resource"] for item in api.history(resource_prefix=f"{resource}/é")] == [f"{resource}/épf"]
+    assert [item["resource"] for item in api.history(resource_prefix=f"{resource}/\x7f")] == [f"{resource}/\x7f"]

@@ -46,6 +46,19 @@ def test_answer_bound_not_given_is_taken_from_the_cluster(cluster: Cluster) -> N
     assert refused.returncode == 69 and "lease.answer_bound_ms: answer_bound_ms differs: the cluster has 1000, this gateway 500" in refused.stdout + refused.stderr
 
 
+def test_node_timeout_above_answer_bound_is_warned_of(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    warning = "WARNING: redis.node_timeout_ms is 1500, above lease.answer_bound_ms of the cluster, 1000: "
+    for node_timeout_ms, warned in ((1_000, False), (1_500, True)):
+        settings["redis"]["node_timeout_ms"] = node_timeout_ms
+        gateway = cluster.gateway(settings)
+        checked = cluster.run("check", gateway.config)
+        assert checked.returncode == 0 and (warning in checked.stdout) == warned, checked
+        gateway.start()
+        assert (warning.removeprefix("WARNING: ") in gateway.log.read_text()) == warned
+        gateway.stop()
+
+
 def test_node_replaced_as_documented_votes_under_new_epoch(cluster: Cluster) -> None:
     """Two gateways, restarted one after the other; a lease can be taken at any moment, and every token is higher."""
     first = cluster.gateways[0]

@@ -145,6 +145,7 @@ def test_reload_from_a_pipe_is_refused(keyed: Reloaded, tmp_path: Path, which: s
 def test_reload_of_missing_file_changes_nothing(keyed: Reloaded) -> None:
     keyed.gateway.config.unlink()
     assert "gateway-" in (logged := keyed.signal("refused")) and "cannot read" in logged
+    assert "has no credentials" not in logged
     assert keyed.api("old").get("/v1/leases").status == 200
 
 

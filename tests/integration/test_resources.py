@@ -143,6 +143,13 @@ def test_token_timeline_before_its_end_is_unknown(api: Api, stack: Stack, resour
     assert (reported["end"], reported["ended_at"], reported["complete"]) == ("unknown", None, True)
 
 
+def test_token_timeline_without_grant_has_holder_of_renewal(api: Api, stack: Stack, resource: str) -> None:
+    stack.query("""insert into fencing.history (at, event, resource, fencing_token, principal, owner, detail)
+                   values (now() - interval '90 s', 'lease_renewed', %s, 7, 'p', 'o', '{"ttl_ms": 60000}')""", (resource,))
+    reported = get_resource(api, resource, fencing_token=7).json()
+    assert (reported["held_by"], reported["granted_at"], reported["end"]) == ({"principal": "p", "owner": "o", "trace_id": None}, None, "ran_out")
+
+
 def test_token_timeline_of_unknown_token_404(api: Api, resource: str) -> None:
     expect_problem(get_resource(api, resource, fencing_token=7), 404, "not-found")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import socket
 import subprocess
 import time
 from typing import Any, Callable, Iterator
@@ -96,6 +97,29 @@ def test_isolation_set_for_the_login_is_not_used(cluster: Cluster, stack: Stack,
     assert gateway.api.must_write(lease, {"call": "isolation"})["results"] == [{"value": "read committed"}]
     assert gateway.stop() == 0
     stack.query("select fencing.hide('isolation'); drop function isolation()", dbname=cluster.database)
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_ipv6_address_has_brackets_in_the_log(cluster: Cluster) -> None:
+    settings = cluster.settings()
+    if has_ipv6():
+        settings["http"]["address"] = "::1"
+        gateway = cluster.gateway(settings)
+        gateway.start(wait=False)
+        eventually(lambda: f"listens on http://[::1]:{settings['http']['port']}" in gateway.log.read_text(), goal="it listens")
+        gateway.stop()
+    settings["http"]["address"] = "2001:db8::1"  # of no machine (RFC 3849)
+    file = cluster.folder / "ipv6.yaml"
+    file.write_text(json.dumps(settings))
+    done = cluster.run("serve", file, "--insecure", timeout=30)
+    assert done.returncode == UNAVAILABLE and f"cannot listen on [2001:db8::1]:{settings['http']['port']}: " in done.stdout, done
 
 
 def test_stop_exits_0_and_frees_port(cluster: Cluster, gateway: Gateway, resource: str) -> None:

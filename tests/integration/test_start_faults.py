@@ -30,8 +30,10 @@ def run_with(cluster: Cluster, command: str, change: Callable[[dict[str, Any]], 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("conninfo, named", [("host=127.0.0.1 prot=1", 'invalid connection option "prot"'), ("passwrd=hunter2", 'invalid connection option "passwrd"'),
-                                             ("postgresql://u:hunter2@h/d?prot=1", 'invalid URI query parameter: "prot"'), ("port=none", "the port is not a number")],
-                         ids=["option", "password", "uri", "port"])
+                                             ("postgresql://u:hunter2@h/d?prot=1", 'invalid URI query parameter: "prot"'), ("port=none", "the port is not a number"),
+                                             ("host=h passfile=database.pass", "passfile has to be an absolute file name"),
+                                             ("postgresql://h/d?sslrootcert=ca.pem", "sslrootcert has to be an absolute file name")],
+                         ids=["option", "password", "uri", "port", "file", "uri-file"])
 def test_conninfo_invalid_exits_78_and_names_option(cluster: Cluster, command: str, conninfo: str, named: str) -> None:
     done = run_with(cluster, command, lambda settings: settings["postgres"].update(conninfo=conninfo))
     assert done.returncode == BAD_CONFIG and "postgres.conninfo: " in done.stderr and named in done.stderr, done

@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import ssl
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 
+from support import processes
 from support.api import Answer, expect_problem
+from support.certificates import Certificates
 from support.cluster import Cluster, Gateway
 from support.events import EventStream, open_kept_lease
 from support.polling import eventually
 from support.reloads import Reloaded, key_entry
-from support.tokens import AUDIENCE, ISSUER, KeyServer, SigningKey, base64url, key_set
+from support.tokens import AUDIENCE, ISSUER, KeyServer, SigningKey, base64url, key_set, openssl
 
 API_KEY = "an-api-key-of-somebody"
 
@@ -254,3 +258,31 @@ def test_check_requests_keys(cluster: Cluster, tmp_path: Path, answer: str | Non
         (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
         done = cluster.run("check", tmp_path / "gateway.yaml")
     assert result.format(url=server.url) in done.stdout and (done.returncode == 0) == result.startswith("ok"), done
+
+
+def test_jwks_ca_file_replaces_the_systems_authorities(cluster: Cluster, tmp_path: Path) -> None:
+    """In a name space of mounts the system trusts the foreign authority alone, by the folder that libcurl reads beside its file."""
+    system = tmp_path / "certs"
+    system.mkdir()
+    pki = Certificates(tmp_path)
+    name = openssl("x509", "-hash", "-noout", "-in", str(pki.foreign.file)).decode().strip()
+    (system / f"{name}.0").write_bytes(pki.foreign.file.read_bytes())
+    (system / "ca-certificates.crt").write_bytes(pki.root.file.read_bytes())
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pki.of_foreign.file, pki.of_foreign.key)
+    with KeyServer('{"keys": []}', tls) as server:
+        for authorities, accepted in (({}, True), ({"jwks_ca_file": str(pki.foreign.file)}, True), ({"jwks_ca_file": str(pki.root.file)}, False)):
+            settings = {**cluster.settings(), "auth": {"jwt": {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": server.url, **authorities}}}
+            (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
+            script = f'mount --bind {system} /etc/ssl/certs && exec {processes.fencegate_binary()} check --config {tmp_path / "gateway.yaml"}'
+            enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+            done = subprocess.run([*enter, "sh", "-c", script], capture_output=True, text=True, timeout=60)
+            assert ("ok    keys of tokens: " in done.stdout) == accepted and ("FAULT keys of tokens: " in done.stdout) != accepted, (authorities, done)
+
+
+def test_check_shows_no_password_of_proxy(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://u:hun ter2@localhost:1")
+    settings = {**cluster.settings(), "auth": {"jwt": {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": "https://issuer.invalid/keys"}}}
+    (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
+    done = cluster.run("check", tmp_path / "gateway.yaml")
+    assert "keys: https_proxy or all_proxy is not the URL of a proxy" in done.stdout and "ter2" not in done.stdout + done.stderr, done

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
+import pytest
 import yaml
 from support import processes
 
@@ -86,6 +89,16 @@ def test_kubernetes_objects_fit_together() -> None:
     used = {reference["key"] for container in (gateway["containers"][0], nodes["template"]["spec"]["containers"][0])
             for variable in container["env"] for reference in [variable["valueFrom"]["secretKeyRef"]]}
     assert used == {"redis.password", "postgres.password"}
+
+
+@pytest.mark.parametrize("status, path, healthy", [(200, "/healthz", True), (400, "/healthz", True), (503, "/healthz", False), (200, "/readyz", True), (400, "/readyz", False), (503, "/readyz", False)])
+def test_health_check_takes_400_as_tls_for_healthz_only(status: int, path: str, healthy: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check = subprocess.Popen(["bash", DOCKER / "health-check", *([] if path == "/healthz" else [path])], env={**os.environ, "FENCEGATE_PORT": str(server.getsockname()[1])})
+        with server.accept()[0] as connection:
+            assert connection.recv(1_000).startswith(f"GET {path} HTTP/1.1\r\n".encode())
+            connection.sendall(f"HTTP/1.1 {status} x\r\n\r\n".encode())
+            assert (check.wait(10) == 0) == healthy
 
 
 def test_prometheus_configuration_of_compose_is_valid(tmp_path: Path) -> None:

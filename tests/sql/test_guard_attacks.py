@@ -364,6 +364,21 @@ def test_key_locked_by_another_login_can_be_claimed(logins, server, database):
     first.run("rollback")
 
 
+def test_login_without_a_role_locks_no_table_of_the_guard(logins, owner):
+    """PostgreSQL locks the tables that a statement names before it checks the privileges on them, but after those on their schema: who may use the schema waits for the lock."""
+    owner.run("drop role if exists case_stranger; create role case_stranger login")
+    tables = ("guard", "history", "storage_generation", "settings")
+    owner.run(f"begin; lock table {', '.join(f'fencing.{table}' for table in tables)} in access exclusive mode")
+    for user, code in (("case_stranger", "42501"), ("test_app", "55P03")):
+        login = logins(user)
+        login.run("set lock_timeout = '100ms'")
+        for table in tables:
+            for statement in (f"prepare p as insert into fencing.{table} default values", f"prepare p as select from fencing.{table} for update"):
+                assert login.sqlstate(statement) == code, (user, statement)
+        login.connection.close()
+    owner.run("rollback; drop role case_stranger")
+
+
 def test_upkeep_and_install_ignore_advisory_locks_of_others(logins, owner):
     app = logins()
     app.run("select pg_advisory_lock(hashtextextended(name, 0)) from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)")

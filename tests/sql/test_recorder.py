@@ -89,3 +89,17 @@ def test_refusal_waits_for_no_synchronous_standby(logins, owner):  # noqa: F811
         owner.run("select pg_reload_conf()")
         for thread in threads:
             thread.join(WAIT_SECONDS_MAX)
+
+
+def test_refusal_cut_off_by_the_callers_timeout_is_logged(server, database, logins, owner):  # noqa: F811
+    """The caller's statement_timeout ends the wait for the recorder, which waits for the lock of another session."""
+    owner.run(f"alter database {database} set log_min_messages = warning")  # PostgreSQL's default
+    app, blocker = logins(), logins("postgres")
+    blocker.run("begin; lock table fencing.history in share mode")
+    app.run("set statement_timeout = '300ms'; set application_name = 'cut_off'")
+    assert app.sqlstate(CHANGE) == "FG428"
+    blocker.run("rollback")
+    assert app.connection.notices == [] and owner.run(REFUSALS) == [(0,)]
+    log = (server.folder / "log").read_text()
+    assert [line for line in log.splitlines() if "WARNING:  fencing: a refusal could not be recorded (57014 " in line and '"cut_off"' in line], log
+    assert app.run("show client_min_messages") == [("notice",)]

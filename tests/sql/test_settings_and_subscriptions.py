@@ -113,6 +113,7 @@ def subscription(server, database):
     """Two databases; the second subscribes to the first's `plain` and to the partitioned `parted`, which are protected there."""
     target_name = server.create("fence_base")
     source, target = server.connect(database), server.connect(target_name)
+    target.cursor().execute(f"alter database {target_name} set log_min_messages = error")  # also of the apply worker
     tables = """create table plain (id integer primary key, hall text);
                 create table parted (id integer primary key, hall text) partition by range (id);
                 create table parted_1 partition of parted for values from (0) to (100);"""

@@ -1,4 +1,5 @@
 """The storage generation: promotions of real standbys, dumps, and transactions that are open while it changes."""
+import json
 import os
 import pathlib
 import re
@@ -185,6 +186,24 @@ def test_begin_that_rolls_back_leaves_nothing(sessions):
     assert gateway.run("select finished from fencing.finish_generation_change(%s, 'g', '[]')", rolled_back) == [(False,)]
     gateway.commit()
     assert change_generation(gateway) == 1024 << 32
+
+
+def test_refusal_below_the_floor_waits_for_the_resource(sessions):
+    """Refusals are recorded in the order of the lock, so that none names a lower fence than a row before it in the history."""
+    owner, writer, late, gateway = sessions(user="postgres"), sessions(), sessions(), sessions(user="test_gateway")
+    join(owner)
+    owner.run("select fencing.fence_all('a test')")
+    owner.commit()
+    floor = change_generation(gateway)
+    writer.enter("inventory/sku-1", floor + 2)
+    writer.commit()
+    writer.enter("inventory/sku-1", floor + 5)
+    late.start("select fencing.enter('inventory/sku-1', 5)")
+    wait_until_blocked(sessions.observer, late, writer)
+    writer.commit()
+    with pytest.raises(psycopg2.Error) as refused:
+        late.finish()
+    assert refused.value.pgcode == STALE and json.loads(refused.value.diag.message_detail) == {"resource": "inventory/sku-1", "fencing_token": 5, "last_fencing_token": floor + 5}
 
 
 def test_finish_waits_for_those_let_in_under_another_system(sessions):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import subprocess
 import threading
 import time
@@ -66,9 +67,9 @@ def key_set(*keys: SigningKey) -> str:
 
 
 class KeyServer:
-    """Serves a key set over HTTP on loopback. `answer` may be changed at any time: a text, or None for the status 500."""
+    """Serves a key set over HTTP on loopback, or HTTPS with the certificate in `tls`. `answer` may be changed at any time: a text, or None for the status 500."""
 
-    def __init__(self, answer: str | None) -> None:
+    def __init__(self, answer: str | None, tls: ssl.SSLContext | None = None) -> None:
         self.answer, self.requests = answer, 0
         source = self
 
@@ -85,7 +86,9 @@ class KeyServer:
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/keys"
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.server.server_address[1]}/keys"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def __enter__(self) -> "KeyServer":

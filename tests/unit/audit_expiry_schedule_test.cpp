@@ -11,7 +11,7 @@ using time_point = audit::expiry_schedule::time_point;
 const time_point start{seconds(1'000)};
 
 audit::expiry_schedule::watched_lease lease_of(const std::string& name, std::uint64_t token, time_point until) {
-    return {{*lockcore::resource_name::parse(name)}, lockcore::fencing_token{token}, {}, start, until};
+    return {{*lockcore::resource_name::parse(name)}, lockcore::fencing_token{token}, {}, start, until, start};
 }
 
 std::string next_of(audit::expiry_schedule& schedule, time_point now) {
@@ -33,9 +33,34 @@ TEST(expiry_schedule, renewed_lease_due_after_renewal) {
     audit::expiry_schedule schedule;
     const auto lease = lease_of("a", 1, start + seconds(1));
     schedule.add_lease(lease);
-    schedule.renew_lease(lease.resources, lease.token, start + seconds(1), start + seconds(5));
+    schedule.renew_lease(lease_of("a", 1, start + seconds(5)));
     EXPECT_EQ(next_of(schedule, start + seconds(4)), "-");
     EXPECT_EQ(next_of(schedule, start + seconds(5)), "a");
+}
+
+TEST(expiry_schedule, renewal_with_shorter_ttl_and_checks_leave_the_end) {
+    audit::expiry_schedule schedule;
+    const auto lease = lease_of("a", 1, start + seconds(5));
+    schedule.add_lease(lease);
+    schedule.renew_lease(lease_of("a", 1, start + seconds(3)));
+    EXPECT_EQ(next_of(schedule, start + seconds(4)), "-");
+    EXPECT_EQ(next_of(schedule, start + seconds(5)), "a");
+    schedule.schedule_check(lease, start + seconds(9));
+    const auto due = schedule.take_due(start + seconds(9));
+    ASSERT_TRUE(due);
+    EXPECT_EQ(due->until, start + seconds(5)) << "to which the renewals of other gateways are compared";
+}
+
+TEST(expiry_schedule, renewed_lease_of_another_gateway_is_added) {
+    audit::expiry_schedule schedule;
+    auto lease = lease_of("a", 1, start + seconds(1));
+    lease.granted_here = false;
+    schedule.renew_lease(lease);
+    schedule.renew_lease(lease_of("a", 1, start + seconds(5)));
+    EXPECT_FALSE(schedule.take_due(start + seconds(4)));
+    const auto due = schedule.take_due(start + seconds(5));
+    ASSERT_TRUE(due);
+    EXPECT_FALSE(due->granted_here);
 }
 
 TEST(expiry_schedule, scheduled_check_is_due_then) {
@@ -57,7 +82,7 @@ TEST(expiry_schedule, removed_leases_leave_nothing) {
     for (std::uint64_t token = 1; token <= 1'000; ++token) {
         const auto lease = lease_of("a", token, start + seconds(3'600));
         schedule.add_lease(lease);
-        if (token % 2 == 0) schedule.renew_lease(lease.resources, lease.token, start, start + seconds(4'000));
+        if (token % 2 == 0) schedule.renew_lease(lease_of("a", token, start + seconds(4'000)));
         EXPECT_TRUE(schedule.remove_lease(lease.resources, lease.token));
     }
     EXPECT_EQ(schedule.sizes(), std::pair(std::size_t{0}, std::size_t{0}));

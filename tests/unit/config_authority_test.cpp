@@ -43,6 +43,12 @@ TEST(config_authority, address_of_connection_then_shortest_without_zone) {
         EXPECT_EQ(canonical_address(text), expected) << text;
 }
 
+TEST(config_authority, url_host_of_ipv6_then_brackets) {
+    EXPECT_EQ(format_url_host("127.0.0.1"), "127.0.0.1");
+    EXPECT_EQ(format_url_host("shop.example"), "shop.example");
+    EXPECT_EQ(format_url_host("::1"), "[::1]");
+}
+
 TEST(config_authority, loopback_then_known_by_name_and_address) {
     for (const char* host : {"localhost", "a.localhost", "127.0.0.1", "127.255.0.9", "::1"})
         EXPECT_TRUE(is_loopback_host(host)) << host;

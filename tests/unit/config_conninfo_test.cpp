@@ -60,6 +60,18 @@ TEST(conninfo, fault_contains_no_part_of_password) {
     }
 }
 
+TEST(conninfo, relative_file_name_is_named) {
+    for (const char* option : {"passfile", "servicefile", "sslcert", "sslkey", "sslcrl", "sslcrldir", "sslrootcert"}) {
+        if (fault_of(option + std::string("=/a/b")) != "none") continue;  // an option of a later libpq
+        const auto fault = find_relative_file("host=h " + std::string(option) + "=a/b password=hunter2");
+        ASSERT_TRUE(fault) << option;
+        EXPECT_TRUE(fault->starts_with(std::string(option) + " has to be an absolute file name")) << *fault;
+        EXPECT_EQ(find_relative_file(option + std::string("=/a/b")), std::nullopt) << option;
+    }
+    EXPECT_TRUE(find_relative_file("postgresql://h/d?passfile=.pgpass"));
+    EXPECT_EQ(find_relative_file("host=h sslrootcert=system sslkey=pkcs11:id passfile=''"), std::nullopt);
+}
+
 TEST(conninfo, uri_with_ambiguous_password_is_recognised) {
     for (const char* ambiguous :
          {"postgresql://u:a@hunter@h/d", "postgresql://u:1/hunter@h/d", "postgresql://u:a?b@hunter@h/d"})

@@ -59,6 +59,19 @@ class config_reload : public testing::Test {
     std::filesystem::path folder_;
 };
 
+TEST_F(config_reload, faulty_key_is_named_by_its_position) {
+    const std::string without_key = "redis: {nodes: [{name: a, host: h}]}\npostgres: {conninfo: host=/tmp}\n";
+    write("short.key", "tiny");
+    config_faults faults;
+    load(without_key + "lease: {signing_key_file: short.key}\n", faults);
+    EXPECT_EQ(faults, config_faults{"lease.signing_key_file: the key has 4 bytes; it needs at least 32"});
+    load(without_key + "lease: {signing_key_file: signing.key, verification_key_files: [none.key, short.key]}\n",
+         faults);
+    ASSERT_EQ(faults.size(), 2U);
+    EXPECT_TRUE(faults[0].starts_with("lease.verification_key_files[0]: cannot read ")) << faults[0];
+    EXPECT_EQ(faults[1], "lease.verification_key_files[1]: the key has 4 bytes; it needs at least 32");
+}
+
 /// Returns the paths of all keys that the example explains: those of its sections, also where a comment has them.
 paths keys_of_example() {
     std::ifstream in(std::filesystem::path(FENCEGATE_SOURCE_DIR) / "config/fencegate.yaml");

@@ -20,7 +20,17 @@ TEST(history_sql, prefix_becomes_range_not_pattern) {
     const auto s = history_sql(q);
     EXPECT_NE(s.sql.find("where resource >= $1 and resource < $2 "), std::string::npos);
     EXPECT_EQ(s.parameters.at(0), "inventory/50%_");
-    EXPECT_EQ(s.parameters.at(1), "inventory/50%_\x7f");
+    EXPECT_EQ(s.parameters.at(1), "inventory/50%`");
+}
+
+TEST(history_sql, prefix_without_next_byte_is_compared) {
+    history_query q;
+    for (const char* prefix : {"inventory/\x7f", "inventory/\xc3\xa9"}) {
+        q.resource_prefix = prefix;
+        const auto s = history_sql(q);
+        EXPECT_NE(s.sql.find("where resource >= $1 and starts_with(resource, $2) "), std::string::npos);
+        EXPECT_EQ(s.parameters.at(1), prefix);
+    }
 }
 
 TEST(history_sql, every_filter_value_is_bound) {

@@ -30,7 +30,7 @@ void lease_timeline::add(history_item item) {
     const auto& event = item.event;
     if (event == "lease_granted" || event == "lease_renewed") {
         if (event == "lease_granted" && !granted_) granted_ = item;
-        if (event == "lease_renewed") ++renewals_;
+        if (event == "lease_renewed" && renewals_++ == 0) renewed_ = item;
         if (const auto ttl = ttl_of(item)) runs_until_ = item.at + *ttl;
     } else if (event == "lease_released" || event == "lease_revoked" || event == "lease_expired") {
         ended_ = item;
@@ -52,7 +52,7 @@ std::string_view lease_timeline::describe_end(bool live, bool whole) const {
                                                   : "expired";
     }
     // The ttl is not over: the event that ended it has not reached the history yet, or the nodes did not answer.
-    if (!granted_ || !whole || (runs_until_ && *runs_until_ > system_clock::now())) return "unknown";
+    if (!(granted_ || renewed_) || !whole || (runs_until_ && *runs_until_ > system_clock::now())) return "unknown";
     return "ran_out";
 }
 
@@ -60,17 +60,21 @@ std::string lease_timeline::render(std::string_view resource, std::uint64_t toke
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource).number("fencing_token", token);
-    if (granted_) {
+    if (const auto& held = granted_ ? granted_ : renewed_) {
         out.key("held_by");
-        const actor& initiator = granted_->initiator;
+        const actor& initiator = held->initiator;
         http::object_writer(text)
             .text_or_null("principal", initiator.principal)
             .text_or_null("owner", initiator.owner)
             .text_or_null("trace_id", initiator.trace_id)
             .end();
+    } else {
+        out.null("held_by");
+    }
+    if (granted_) {
         out.text("granted_at", runtime::to_rfc3339(granted_->at));
     } else {
-        out.null("held_by").null("granted_at");
+        out.null("granted_at");
     }
     const std::string_view end_state = describe_end(live, whole);
     out.text("end", end_state);

@@ -31,7 +31,7 @@ class lease_timeline {
     std::string_view describe_end(bool live, bool whole) const;
 
     std::vector<history_item> shown_;
-    std::optional<history_item> granted_, ended_;
+    std::optional<history_item> granted_, renewed_, ended_;  ///< The first grant and renewal, the last end.
     std::optional<std::chrono::system_clock::time_point> runs_until_;
     std::int64_t events_ = 0, renewals_ = 0, applied_ = 0, rejected_ = 0, failed_ = 0;
 };

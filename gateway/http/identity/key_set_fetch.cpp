@@ -54,7 +54,10 @@ std::optional<std::string> fetch_key_set(const jwt_config& cfg, const std::stop_
     set(CURLOPT_XFERINFOFUNCTION, &should_stop);
     set(CURLOPT_XFERINFODATA, &state);
     set(CURLOPT_ERRORBUFFER, detail.data());
-    if (!cfg.jwks_ca_file.empty()) set(CURLOPT_CAINFO, cfg.jwks_ca_file.c_str());
+    if (!cfg.jwks_ca_file.empty()) {
+        set(CURLOPT_CAINFO, cfg.jwks_ca_file.c_str());
+        set(CURLOPT_CAPATH, static_cast<char*>(nullptr));  // libcurl would trust the system's authorities as well
+    }
     const CURLcode ended = curl_easy_perform(curl.get());
     if (ended == CURLE_WRITE_ERROR) {
         fault = "the answer is longer than " + std::to_string(token_key_set::text_bytes_max) + " bytes";
@@ -62,6 +65,8 @@ std::optional<std::string> fetch_key_set(const jwt_config& cfg, const std::stop_
     }
     if (ended != CURLE_OK) {
         fault = detail.front() == '\0' ? curl_easy_strerror(ended) : detail.data();
+        // libcurl then repeats the proxy's URL, which may contain a password.
+        if (fault.starts_with("Unsupported proxy")) fault = "https_proxy or all_proxy is not the URL of a proxy";
         return std::nullopt;
     }
     long status = 0;

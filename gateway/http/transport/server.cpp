@@ -1,5 +1,6 @@
 #include <gateway/http/transport/server.hpp>
 
+#include <gateway/config/authority.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/listener.hpp>
 #include <gateway/http/transport/session_group.hpp>
@@ -84,8 +85,8 @@ result<void> server::listen() {
         impl_->open_all();
     } catch (const boost::system::system_error& e) {
         return make_failure(errc::internal_error,
-                            "cannot listen on " + impl_->cfg.address + ":" + std::to_string(impl_->cfg.port) + ": " +
-                                e.code().message() +
+                            "cannot listen on " + format_url_host(impl_->cfg.address) + ":" +
+                                std::to_string(impl_->cfg.port) + ": " + e.code().message() +
                                 (e.code() == asio::error::address_in_use
                                      ? "; another process listens there: stop it, or change http.port"
                                      : ""));

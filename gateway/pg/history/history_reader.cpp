@@ -1,6 +1,7 @@
 #include <gateway/pg/connection/array_text.hpp>
 #include <gateway/pg/connection/sql_time.hpp>
 #include <gateway/pg/history/history_reader.hpp>
+#include <gateway/pg/history/resource_prefix.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -21,25 +22,27 @@ class filter {
     explicit filter(statement& target) : target_(target) {}
 
     void add(const char* before, std::optional<std::string> value, const char* after = "") {
-        if (!value) return;
-        target_.sql += first_ ? " where " : " and ";
-        first_ = false;
-        target_.sql += before + target_.bind(std::move(value)) + after;
+        if (value) add(before + target_.bind(std::move(value)) + after);
+    }
+
+    /// Adds the prefix as a range, for which the column's index can be used; `like` would need an operator class of its
+    /// own.
+    void add_prefix(const std::optional<std::string>& prefix) {
+        if (!prefix || prefix->empty()) return;
+        add("resource >= ", prefix);
+        add(prefix_end(target_, *prefix));
     }
 
   private:
+    void add(const std::string& condition) {
+        target_.sql += first_ ? " where " : " and ";
+        first_ = false;
+        target_.sql += condition;
+    }
+
     statement& target_;
     bool first_ = true;
 };
-
-/// Adds the prefix as a range in the column's collation "C", for which its index can be used; `like` would need an
-/// operator class of its own. No name of a resource contains a byte above "z", so that exactly the names with the
-/// prefix are from prefix to prefix + DEL.
-void add_prefix(filter& where, const std::optional<std::string>& prefix) {
-    if (!prefix || prefix->empty()) return;
-    where.add("resource >= ", prefix);
-    where.add("resource < ", *prefix + '\x7f');
-}
 
 template <class Integer>
 std::optional<std::string> text_of(const std::optional<Integer>& value) {
@@ -161,7 +164,7 @@ statement history_sql(const history_query& query) {
     }
     filter where(out);
     where.add("resource = ", query.resource);
-    add_prefix(where, query.resource_prefix);
+    where.add_prefix(query.resource_prefix);
     if (query.event && query.event->find(',') != std::string::npos)
         where.add("event = any(string_to_array(", query.event, ", ','))");
     else
@@ -219,26 +222,34 @@ history_page read_history(session& session, const history_query& query) {
 std::vector<recorded_lease> read_recorded_leases(session& session, const std::vector<asked_lease>& asked) {
     std::vector<recorded_lease> out(asked.size());
     if (asked.empty()) return out;
-    array_text resources, tokens, since;
+    array_text resources, tokens, since, granted_since;
     for (const asked_lease& lease : asked) {
         resources.add(lease.resource);
         tokens.add(lease.token);
         since.add(sql_time(lease.since));
+        granted_since.add(lease.granted_since ? sql_time(*lease.granted_since) : "infinity");
     }
-    // `offset 0` keeps the token and the events out of it: of one token there may be millions of rows, and by its index
-    // PostgreSQL would read all of them.
+    // `offset 0` keeps the token and the events out of the reading by time: of one token, or of one resource, there may be
+    // millions of rows, and by their indexes PostgreSQL would read all of them. At its other place it lets PostgreSQL look a
+    // grant up once for each lease.
     const auto rows = session.exec(
-        "select a.place - 1, h.event, (extract(epoch from h.at) * 1000000)::bigint, coalesce(h.detail->>'ttl_ms', '') "
-        "from unnest($1::text[], $2::bigint[], $3::timestamptz[]) with ordinality as a (resource, token, since, place) "
-        "cross join lateral (select event, at, detail from (select * from fencing.history where resource = "
+        "select a.place - 1, h.event, (extract(epoch from h.at) * 1000000)::bigint, coalesce(h.detail->>'ttl_ms', ''), "
+        "a.granted from (select t.*, exists (select from (select * from fencing.history where resource = "
+        "t.resource collate \"C\" and at >= t.granted_since order by at, id offset 0) as oldest "
+        "where fencing_token = t.token and event = 'lease_granted') as granted "
+        "from unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[]) with ordinality as t (resource, "
+        "token, since, granted_since, place) offset 0) as a cross join lateral (select event, at, detail from (select "
+        "* "
+        "from fencing.history where resource = "
         "a.resource collate \"C\" and at >= a.since order by at desc, id desc offset 0) as newest "
         "where fencing_token = a.token and event in ('lease_granted', 'lease_renewed', 'lease_released', "
         "'lease_revoked', 'lease_expired') order by at desc limit " +
             std::to_string(lease_events_read) + ") as h",
-        {resources.take(), tokens.take(), since.take()});
+        {resources.take(), tokens.take(), since.take(), granted_since.take()});
     for (const auto& row : rows) {
         recorded_lease& lease = out.at(row[0].as<std::size_t>());
         const std::string_view event = row[1].c_str();
+        lease.granted = row[4].as<bool>();
         if (event == "lease_granted" || event == "lease_renewed") {
             const std::chrono::microseconds at(row[2].as<std::int64_t>());
             const time_point until(at + ttl_of(row[3].c_str()));
@@ -270,7 +281,7 @@ std::vector<history_count> summarize_history(session& session, const history_sum
     filter where(wanted);
     where.add("at >= ", sql_time(query.from), "::timestamptz");
     where.add("at < ", sql_time(query.to), "::timestamptz");
-    add_prefix(where, query.resource_prefix);
+    where.add_prefix(query.resource_prefix);
     wanted.sql += " group by 1, 2 order by 1, 2";
     std::vector<history_count> counts;
     for (const auto& row : session.exec_once(wanted.sql, wanted.parameters)) {

@@ -27,6 +27,8 @@ struct asked_lease {
     std::string resource;
     std::uint64_t token = 0;
     std::chrono::system_clock::time_point since;
+    /// From when on the row is looked for that recorded_lease::granted names; empty: it is not wanted.
+    std::optional<std::chrono::system_clock::time_point> granted_since;
 };
 
 /// Returns what the history has of each of the leases, in the same order. Throws as session::exec does.

@@ -1,4 +1,5 @@
 #include <gateway/pg/history/history_walk.hpp>
+#include <gateway/pg/history/resource_prefix.hpp>
 
 namespace fencegate::pg {
 namespace {
@@ -69,8 +70,7 @@ std::vector<history_evidence> history_walk::next_chunk() {
         wanted.sql +=
             "(resource, at, id) > (" + name + ", " + at + ", " + wanted.bind(std::to_string(id_)) + "::bigint)";
     }
-    // No name of a resource contains a byte above "z".
-    if (range_.resource_prefix) wanted.sql += " and resource < " + wanted.bind(*range_.resource_prefix + '\x7f');
+    if (range_.resource_prefix) wanted.sql += " and " + prefix_end(wanted, *range_.resource_prefix);
     if (range_.from_us) wanted.sql += " and at >= " + moment(wanted, *range_.from_us);
     wanted.sql += " and at < " + moment(wanted, range_.to_us);
     wanted.sql += " order by resource, at, id limit " + std::to_string(chunk);
@@ -105,7 +105,7 @@ std::vector<std::size_t> find_granted(session& session, const std::vector<token_
         "select a.place - 1 from unnest($1::text[], $2::bigint[]) with ordinality as a (resource, token, place) where "
         "exists "
         "(select from fencing.history h where h.resource = a.resource collate \"C\" and h.fencing_token = a.token and "
-        "h.event = 'lease_granted')",
+        "h.event in ('lease_granted', 'lease_renewed'))",
         token_lists(asked));
     std::vector<std::size_t> out;
     for (const auto& row : rows)

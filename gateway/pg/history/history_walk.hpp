@@ -55,7 +55,9 @@ struct token_of_resource {
     std::int64_t token = 0;
 };
 
-/// Returns the indexes of those tokens for which the history has a lease_granted at any time.
+/// Returns the indexes of those tokens for which the history has a lease_granted or lease_renewed at any time: either
+/// shows that a majority of the nodes held the lease. A grant has no event if the gateway that asked the nodes for it
+/// did not get their answers in time, and a repeated request then had it at another gateway.
 std::vector<std::size_t> find_granted(session& session, const std::vector<token_of_resource>& asked);
 
 /// A row that history_walk does not read.
