@@ -4,6 +4,7 @@
 #include <proto/foreign_times.hpp>
 #include <proto/lease_merge.hpp>
 #include <proto/lease_record.hpp>
+#include <proto/plausible_epoch.hpp>
 #include <redis/node_requests.hpp>
 #include <redis/reply_reader.hpp>
 
@@ -65,7 +66,7 @@ class same_number final : public random_source {
 /// Merges the leases of a page with themselves, as those of two nodes are merged for a third one that forgot.
 void check_page(const node_response::lease_page& page) {
     static same_number random;
-    lease_merge merge(random, 3, 2, milliseconds{60'000});
+    lease_merge merge(random, 3, 2, milliseconds{60'000}, epoch{epochs_max - 1});
     for (const auto& lease : page.leases) {
         if (!merge.add(0, lease) || !merge.add(1, lease)) return;
     }
