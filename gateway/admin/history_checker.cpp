@@ -1,5 +1,7 @@
 #include <gateway/admin/history_checker.hpp>
 
+#include <lockcore/types.hpp>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +11,6 @@ namespace {
 constexpr std::size_t reorder_max = 4'096;
 constexpr std::size_t grants_max = 1'024;
 constexpr std::int64_t us_per_ms = 1'000;
-/// Each floor is a multiple of this, and no granted token is one.
-constexpr std::int64_t floor_unit = std::int64_t{1} << 32;
 
 std::string text(std::int64_t number) {
     return std::to_string(number);
@@ -173,8 +173,8 @@ void history_checker::check_refusal(const history_evidence& row) {
             "a write with token " + text(*row.token) + " was refused, although " +
                 (row.last_token ? "the fence " + text(*row.last_token) + " is not higher" : "the row names no fence"));
     // The floor refuses tokens of every resource, and is the fence of none. The row of its change may have been dropped
-    // with its partition.
-    if (*row.last_token % floor_unit == 0) return;
+    // with its partition, but a floor is the lower bound of an epoch, which is no granted token.
+    if (*row.last_token % static_cast<std::int64_t>(lockcore::tokens_per_epoch) == 0) return;
     if (fence_ && *row.last_token < *fence_ && !row.recorded_later)
         return report('e', row.id,
                       "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +

@@ -20,26 +20,19 @@ void expiry_schedule::schedule(const std::string& key, entry& watched) {
 
 void expiry_schedule::add_lease(watched_lease lease) {
     const std::lock_guard lock(mutex_);
-    add(std::move(lease));
-}
-
-void expiry_schedule::add(watched_lease lease) {
-    if (leases_.size() >= leases_max) return;
     const auto key = key_of(lease.resources, lease.token);
+    if (const auto found = leases_.find(key); found != leases_.end()) {
+        entry& watched = found->second;
+        watched.lease.since = lease.since;
+        watched.lease.until = std::max(watched.lease.until, lease.until);  // a renewal never shortens
+        watched.check_at = std::max(watched.check_at, lease.until);        // take_due() schedules it anew
+        return;
+    }
+    if (leases_.size() >= leases_max) return;
     entry& watched = leases_[key];
     watched.check_at = lease.until;
     watched.lease = std::move(lease);
     schedule(key, watched);
-}
-
-void expiry_schedule::renew_lease(watched_lease lease) {
-    const std::lock_guard lock(mutex_);
-    const auto found = leases_.find(key_of(lease.resources, lease.token));
-    if (found == leases_.end()) return add(std::move(lease));
-    entry& watched = found->second;
-    watched.lease.since = lease.since;
-    watched.lease.until = std::max(watched.lease.until, lease.until);  // a renewal never shortens
-    watched.check_at = std::max(watched.check_at, lease.until);        // take_due() schedules it anew
 }
 
 bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& resources,

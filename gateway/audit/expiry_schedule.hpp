@@ -34,9 +34,8 @@ class expiry_schedule {
         bool granted_here = true;
     };
 
+    /// Adds a lease that this gateway granted or renewed, or prolongs it if it is there already.
     void add_lease(watched_lease lease);
-    /// Adds a lease that this gateway renewed, or prolongs it if it is there already.
-    void renew_lease(watched_lease lease);
     /// Removes the lease.
     ///
     /// Out: whether it was there.
@@ -57,7 +56,6 @@ class expiry_schedule {
         time_point check_at;            ///< When it is to be checked next.
         std::optional<time_point> due;  ///< Its time in due_; empty where it is not there.
     };
-    void add(watched_lease lease);
     void schedule(const std::string& key, entry& watched);
 
     mutable std::mutex mutex_;

@@ -48,16 +48,16 @@ struct expiry_watch::impl {
 
     void track(const lockcore::event& e) {
         if (e.resources.empty()) return;
-        const bool granted = e.kind == lockcore::event_kind::lease_granted;
-        const auto make_lease = [&] {
-            const actor initiator{e.actor.principal, e.actor.owner, e.trace_id};
-            return watched_lease{e.resources, e.token, initiator, e.at, e.at + e.ttl, e.granted_at, granted};
-        };
         switch (e.kind) {
             case lockcore::event_kind::lease_granted:
-                return schedule.add_lease(make_lease());
             case lockcore::event_kind::lease_renewed:
-                return schedule.renew_lease(make_lease());
+                return schedule.add_lease({e.resources,
+                                           e.token,
+                                           {e.actor.principal, e.actor.owner, e.trace_id},
+                                           e.at,
+                                           e.at + e.ttl,
+                                           e.granted_at,
+                                           e.kind == lockcore::event_kind::lease_granted});
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
                 schedule.remove_lease(e.resources, e.token);

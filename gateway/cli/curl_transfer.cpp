@@ -1,4 +1,5 @@
 #include <gateway/cli/curl_transfer.hpp>
+#include <gateway/runtime/transfer_error.hpp>
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -87,10 +88,7 @@ void curl_transfer::start() {
 }
 
 std::string curl_transfer::error_text() const {
-    const std::string text = error_[0] != '\0' ? error_ : curl_easy_strerror(result_);
-    // libcurl then repeats the proxy's URL, which may contain a password.
-    if (text.starts_with("Unsupported proxy")) return "http_proxy, https_proxy or all_proxy is not the URL of a proxy";
-    return text;
+    return runtime::hide_proxy(error_[0] != '\0' ? error_ : curl_easy_strerror(result_));
 }
 
 unsigned curl_transfer::status() const {

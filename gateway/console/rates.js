@@ -19,7 +19,7 @@ export class Rates {
     this.state = new PanelState(byId('rates'));
     this.minutes = new Map(); // start of the minute → counts by event type
     this.countedUntil = 0; // the end of the newest summary, which has the earlier events
-    this.arrived = []; // events since the newest summary was requested
+    this.arrived = undefined; // events that arrive while a summary is requested
     this.charts = el('div', {class: 'charts'});
     this.rows = el('div');
     this.state.body.append(this.charts, el('details', {}, el('summary', {}, 'The same as a table'), this.rows));
@@ -37,11 +37,14 @@ export class Rates {
       this.minutes = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
       this.countedUntil = Date.parse(summary.to);
       for (const item of this.arrived) this.#count(item);
+      this.arrived = undefined;
       this.state.body.hidden = false;
       this.state.showReady();
       this.#show();
     } catch (problem) {
-      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
+      if (problem.name === 'AbortError') return;
+      this.arrived = undefined;
+      if (problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
     }
   }
 
@@ -60,7 +63,7 @@ export class Rates {
 
   /** Counts a new event until the next refresh. */
   add(item) {
-    this.arrived.push(item);
+    this.arrived?.push(item);
     this.#count(item);
     this.pending ??= setTimeout(() => {
       this.pending = undefined;

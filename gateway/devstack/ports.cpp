@@ -1,3 +1,4 @@
+#include <gateway/config/authority.hpp>
 #include <gateway/devstack/ports.hpp>
 
 #include <gateway/devstack/files.hpp>
@@ -61,8 +62,7 @@ std::string endpoint::url() const {
     std::string host = address;
     if (host == "0.0.0.0") host = "127.0.0.1";
     if (host == "::") host = "::1";
-    if (host.find(':') != std::string::npos) host = "[" + host + "]";
-    return "http://" + host + ":" + std::to_string(port);
+    return "http://" + format_url_host(host) + ":" + std::to_string(port);
 }
 
 bool endpoint::is_loopback() const {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.faults import count_holders_of_token, counter_key
 from support.polling import eventually
 from support.shop import Sku
 from support.stack import Stack
+from support.tcp_gate import open_gates
 
 MEBIBYTE = 1 << 20
 RSS_MAX = 256 * MEBIBYTE
@@ -102,6 +104,28 @@ def test_node_with_hostile_answers_changes_nothing(cluster: Cluster, resource: s
     finally:
         node.close()
         gateway.kill()
+
+
+def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, resource: str) -> None:
+    """The first node always names a further part: of its LIST replies, `0 CURSOR names`, the cursor is never 0."""
+    with open_gates([node.port for node in cluster.nodes]) as gates:
+        gateway = cluster.gateway(cluster.settings(ports=[gate.port for gate in gates.members]))
+        try:
+            gateway.start()
+            gateway.wait_until_all_vote()
+            parts = 0
+            def name_a_further_part(replies: bytes) -> bytes:
+                nonlocal parts
+                changed, count = re.subn(rb"(\r\n0 )0(?=[ \r])", rb"\g<1>7", replies)
+                parts += count
+                return changed
+
+            gates.members[0].replies.rewrite = name_a_further_part
+            listed = gateway.api.get("/v1/leases", resource_prefix=resource)
+            assert listed.status == 200, listed
+            assert parts > 10
+        finally:
+            gateway.kill()
 
 
 def drawn_epoch(cluster: Cluster) -> int:

@@ -285,4 +285,4 @@ def test_check_shows_no_password_of_proxy(cluster: Cluster, tmp_path: Path, monk
     settings = {**cluster.settings(), "auth": {"jwt": {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": "https://issuer.invalid/keys"}}}
     (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
     done = cluster.run("check", tmp_path / "gateway.yaml")
-    assert "keys: https_proxy or all_proxy is not the URL of a proxy" in done.stdout and "ter2" not in done.stdout + done.stderr, done
+    assert "keys: http_proxy, https_proxy or all_proxy is not the URL of a proxy" in done.stdout and "ter2" not in done.stdout + done.stderr, done

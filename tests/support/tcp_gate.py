@@ -29,10 +29,11 @@ class Direction:
     discard: bool = False  # bytes are lost; clear_faults resets a connection that lost some
     single_bytes: bool = False  # bytes are sent on one by one
     cut_after: Callable[[], int] | None = None  # returns how many more bytes a connection forwards before it is reset; called once for each connection
+    rewrite: Callable[[bytes], bytes] | None = None  # changes each piece
     passed: int = 0  # bytes forwarded since the start
 
     def clear_faults(self) -> None:
-        self.delay, self.stalled, self.discard, self.single_bytes, self.cut_after = 0.0, False, False, False, None
+        self.delay, self.stalled, self.discard, self.single_bytes, self.cut_after, self.rewrite = 0.0, False, False, False, None, None
 
 
 class Link:
@@ -84,6 +85,8 @@ class Link:
             if direction.discard:
                 self.has_lost_bytes = True
                 continue
+            if direction.rewrite is not None:
+                data = direction.rewrite(data)
             cut = False
             if direction.cut_after is not None:
                 if direction.cut_after is not rule:

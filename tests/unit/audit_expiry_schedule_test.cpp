@@ -33,7 +33,7 @@ TEST(expiry_schedule, renewed_lease_due_after_renewal) {
     audit::expiry_schedule schedule;
     const auto lease = lease_of("a", 1, start + seconds(1));
     schedule.add_lease(lease);
-    schedule.renew_lease(lease_of("a", 1, start + seconds(5)));
+    schedule.add_lease(lease_of("a", 1, start + seconds(5)));
     EXPECT_EQ(next_of(schedule, start + seconds(4)), "-");
     EXPECT_EQ(next_of(schedule, start + seconds(5)), "a");
 }
@@ -42,7 +42,7 @@ TEST(expiry_schedule, renewal_with_shorter_ttl_and_checks_leave_the_end) {
     audit::expiry_schedule schedule;
     const auto lease = lease_of("a", 1, start + seconds(5));
     schedule.add_lease(lease);
-    schedule.renew_lease(lease_of("a", 1, start + seconds(3)));
+    schedule.add_lease(lease_of("a", 1, start + seconds(3)));
     EXPECT_EQ(next_of(schedule, start + seconds(4)), "-");
     EXPECT_EQ(next_of(schedule, start + seconds(5)), "a");
     schedule.schedule_check(lease, start + seconds(9));
@@ -55,8 +55,8 @@ TEST(expiry_schedule, renewed_lease_of_another_gateway_is_added) {
     audit::expiry_schedule schedule;
     auto lease = lease_of("a", 1, start + seconds(1));
     lease.granted_here = false;
-    schedule.renew_lease(lease);
-    schedule.renew_lease(lease_of("a", 1, start + seconds(5)));
+    schedule.add_lease(lease);
+    schedule.add_lease(lease_of("a", 1, start + seconds(5)));
     EXPECT_FALSE(schedule.take_due(start + seconds(4)));
     const auto due = schedule.take_due(start + seconds(5));
     ASSERT_TRUE(due);
@@ -82,7 +82,7 @@ TEST(expiry_schedule, removed_leases_leave_nothing) {
     for (std::uint64_t token = 1; token <= 1'000; ++token) {
         const auto lease = lease_of("a", token, start + seconds(3'600));
         schedule.add_lease(lease);
-        if (token % 2 == 0) schedule.renew_lease(lease_of("a", token, start + seconds(4'000)));
+        if (token % 2 == 0) schedule.add_lease(lease_of("a", token, start + seconds(4'000)));
         EXPECT_TRUE(schedule.remove_lease(lease.resources, lease.token));
     }
     EXPECT_EQ(schedule.sizes(), std::pair(std::size_t{0}, std::size_t{0}));

@@ -1,4 +1,5 @@
 #include <gateway/http/identity/key_set_fetch.hpp>
+#include <gateway/runtime/transfer_error.hpp>
 
 #include <curl/curl.h>
 
@@ -64,9 +65,7 @@ std::optional<std::string> fetch_key_set(const jwt_config& cfg, const std::stop_
         return std::nullopt;
     }
     if (ended != CURLE_OK) {
-        fault = detail.front() == '\0' ? curl_easy_strerror(ended) : detail.data();
-        // libcurl then repeats the proxy's URL, which may contain a password.
-        if (fault.starts_with("Unsupported proxy")) fault = "https_proxy or all_proxy is not the URL of a proxy";
+        fault = runtime::hide_proxy(detail.front() == '\0' ? curl_easy_strerror(ended) : detail.data());
         return std::nullopt;
     }
     long status = 0;
