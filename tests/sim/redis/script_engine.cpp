@@ -63,10 +63,10 @@ script_engine& script_engine::instance() {
     return engine;
 }
 
-script_engine::script_engine() : lua_(luaL_newstate()) {
+script_engine::script_engine() : lua_(lua_newstate(&script_memory::allocate, &memory_)) {
     if (!lua_) throw std::runtime_error("no memory for Lua");
     luaL_openlibs(lua_);
-    lua_gc(lua_, LUA_GCSETPAUSE, 1000);  // Collects at ten times the memory in use, which is small.
+    lua_gc(lua_, LUA_GCSTOP, 0);  // script_memory does its work.
 #ifdef LUAJIT_VERSION
     // The compiler of LuaJIT gains nothing with scripts that spend their time on strings.
     luaJIT_setmode(lua_, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
@@ -89,6 +89,7 @@ script_engine::script_engine() : lua_(luaL_newstate()) {
     // KEYS and ARGV are set for each run, without the metatable's __newindex.
     if (luaL_loadstring(lua_, forbid_globals) != 0 || lua_pcall(lua_, 0, 0, 0) != 0)
         throw std::runtime_error(lua_tostring(lua_, -1));
+    memory_.save();
 }
 
 script_engine::~script_engine() {
@@ -119,12 +120,14 @@ const script_engine::script& script_engine::compile(std::string_view text) {
         const std::size_t at = source.find(r.built_in);
         if (at != std::string::npos) source.replace(at, r.built_in.size(), r.text);
     }
+    memory_.restore();
     if (luaL_loadbuffer(lua_, source.data(), source.size(), "@user_script") != 0) {
         s.error = "ERR Error compiling script (new function): " + std::string(lua_tostring(lua_, -1));
         lua_pop(lua_, 1);
     } else {
         s.function = luaL_ref(lua_, LUA_REGISTRYINDEX);
     }
+    memory_.save();
     return s;
 }
 
@@ -161,6 +164,7 @@ void script_engine::run(const script& s, redis_server& server, std::span<const s
         out.text += " script: " + s.sha1 + ", on @user_script.";
     }
     lua_settop(lua_, 0);
+    memory_.restore_if_large();
 }
 
 /// Converts a value of Lua to a reply, as Redis does: an array ends with its first nil, and a number loses its fraction.

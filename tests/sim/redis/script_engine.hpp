@@ -1,6 +1,7 @@
 #pragma once
 
 #include <sim/redis/resp.hpp>
+#include <sim/redis/script_memory.hpp>
 
 #include <algorithm>
 #include <span>
@@ -52,6 +53,7 @@ class script_engine {
     void push(const redis_reply& reply);
     void convert(int index, redis_reply& out, int depth);
 
+    script_memory memory_;
     lua_State* lua_;
     redis_server* server_ = nullptr;
     /// Of the end of a text alone: scripts are long, and each gateway sends them to each node.
