@@ -5,8 +5,10 @@
 -- It runs in one transaction and may be run again. The files below are plain SQL, so that `fencegate migrate` can send the same
 -- files, in the order of their names, without psql. Only this file uses psql's commands.
 \set ON_ERROR_STOP on
-begin;
+begin isolation level read committed;
 set local client_min_messages = warning;
+set local standard_conforming_strings = on;
+set local quote_all_identifiers = off;
 \ir migrations/0003_version_3.sql
 \ir migrations/0004_version_4.sql
 \ir migrations/0006_version_6.sql

@@ -153,11 +153,25 @@ void check_postgres(const config& cfg, check_report& report) {
     try {
         pg::session database(cfg.postgres);
         database.configure(cfg.postgres);
-        const auto server =
-            database.exec("select current_setting('server_version'), current_database(), current_user::text", {});
+        const auto server = database.exec(
+            "select current_setting('server_version'), current_database(), current_user::text, "
+            "current_setting('transaction_read_only') = 'on', exists (select from pg_roles where rolname = "
+            "current_user and "
+            "rolsuper)",
+            {});
+        const std::string name = std::string("PostgreSQL ") + server[0][0].c_str() + ", database " +
+                                 server[0][1].c_str() + " as " + server[0][2].c_str();
+        if (server[0][3].as<bool>()) {
+            report.add(false, "postgres",
+                       name +
+                           "; it is read-only (a standby, or default_transaction_read_only is on): name the primary "
+                           "(target_session_attrs=read-write)");
+            return;
+        }
         report.add(true, "postgres",
-                   std::string("PostgreSQL ") + server[0][0].c_str() + ", database " + server[0][1].c_str() + " as " +
-                       server[0][2].c_str());
+                   name + (server[0][4].as<bool>() ? "; WARNING: a superuser, whom no privilege and no row security "
+                                                     "limits: use a role with fencing_gateway alone"
+                                                   : ""));
         if (const auto schema = pg::check_schema(database); !schema) {
             report.add(false, "schema", schema.error().detail);
             return;

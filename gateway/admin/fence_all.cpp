@@ -44,7 +44,11 @@ int fence_all(const std::string& conninfo, const std::string& reason) {
         runtime::print_error("fence-all", e.what());
         return exit_unavailable;
     } catch (const pg::statement_failed& e) {
-        runtime::print_error("fence-all", e.what());
+        runtime::print_error("fence-all",
+                             e.what() + std::string(e.error.sqlstate == "42501"
+                                                        ? "; give --conninfo of a superuser, or of the role that "
+                                                          "installed the schema"
+                                                        : ""));
         return exit_failed;
     }
 }

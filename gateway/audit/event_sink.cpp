@@ -33,17 +33,9 @@ constexpr std::chrono::milliseconds batch_pause{5};
 /// How often flush() checks whether everything is written.
 constexpr std::chrono::milliseconds flush_interval{5};
 
-/// Whether the same rows may succeed later; other failures are faults of the rows.
-bool is_retryable(const failure& f) {
-    switch (f.code) {
-        case errc::storage_unavailable:
-        case errc::overloaded:
-        case errc::write_conflict:
-        case errc::shutting_down:
-            return true;
-        default:
-            return false;
-    }
+/// Whether the content of the rows is at fault; otherwise they may succeed later.
+bool is_fault_of_rows(const failure& f) {
+    return f.code == errc::unprocessable || f.code == errc::constraint_violation;
 }
 
 }  // namespace
@@ -100,7 +92,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
                                  batch->items.size() - *done);
                 co_return result<void>();
             }
-            if (stopping || !is_retryable(done.error())) co_return done.error();
+            if (stopping || is_fault_of_rows(done.error())) co_return done.error();
             // After a broken connection it tries again at once and then after backoff_min; only while PostgreSQL is
             // unreachable the pauses grow.
             const bool broke = done.error().outcome_unknown;

@@ -121,8 +121,8 @@ struct storage_watch::impl : generation_steps::ports {
         switch (what) {
             case notice::generation_changed:
                 return spdlog::error(
-                    "PostgreSQL was promoted, restored or replaced (it was {}, it is {}): nothing is let in until the "
-                    "floor of all fences is above every older token",
+                    "PostgreSQL was promoted, restored or replaced, or fence-all was called (it was {}, it is {}): "
+                    "nothing is let in until the floor of all fences is above every older token",
                     latest.stored.empty() ? "unknown" : latest.stored, latest.live);
             case notice::waits_for_nodes:
                 return spdlog::warn("the change of the storage generation waits until a majority of the nodes votes");

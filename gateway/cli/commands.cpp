@@ -293,7 +293,7 @@ void commands::add_holding_options(CLI::App& command) {
 void commands::add_completion() {
     CLI::App& command = add("completion", "Print a script that completes these commands in a shell",
                             "Examples:\n  source <(fencegate completion bash)\n"
-                            "  fencegate completion zsh > ~/.zfunc/_fencegate\n"
+                            "  mkdir -p ~/.zfunc && fencegate completion zsh > ~/.zfunc/_fencegate\n"
                             "  fencegate completion fish > ~/.config/fish/completions/fencegate.fish");
     command.add_option("SHELL", shell_, "Which shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }

@@ -130,7 +130,7 @@ void read_api_key(const YAML::Node& node, const std::string& path, fault_list& f
     check_rights(node, path, faults);
     const bool has_hash = node.IsMap() && node["key_sha256"];
     const bool has_file = node.IsMap() && node["key_file"];
-    if (has_hash == has_file && !faults.covers(path)) faults.add(path, "needs either key_sha256 or key_file");
+    if (has_hash == has_file && !faults.covers(path)) faults.add(path, "needs one of key_sha256 and key_file");
     if (has_hash && !is_sha256(read.key_sha256))
         faults.add(path + ".key_sha256", "must be 64 lower-case hexadecimal digits");
     if (has_file && !plain.empty()) {
@@ -217,7 +217,7 @@ void read_jwt(const YAML::Node& node, const std::string& path, fault_list& fault
              {"database_role_claim", json_pointer(read.database_role_claim)}})(node, path, faults);
     if (!node.IsMap()) return;
     if (static_cast<bool>(node["jwks_file"]) == static_cast<bool>(node["jwks_url"]))
-        faults.add(path, "needs either jwks_file or jwks_url");
+        faults.add(path, "needs one of jwks_file and jwks_url");
     if (!read.jwks_url.empty() && !is_key_url(read.jwks_url))
         faults.add(path + ".jwks_url", "has to be an https URL, or an http URL with a loopback host");
     if (node["jwks_ca_file"] && !node["jwks_url"]) faults.add(path + ".jwks_ca_file", "needs jwks_url");

@@ -49,7 +49,9 @@ std::optional<std::string> read_text_file(const std::filesystem::path& file, std
         count = ::read(descriptor, text.data() + length, text.size() - length);
         if (count > 0) length += static_cast<std::size_t>(count);
     }
-    if (count < 0) fault = "cannot read " + file.string() + ": " + std::strerror(errno);
+    if (count < 0)
+        fault = "cannot read " + file.string() + ": " +
+                (errno == ETIMEDOUT ? "it is a pipe, and nothing is written into it" : std::strerror(errno));
     if (descriptor >= 0) ::close(descriptor);
     if (count < 0) return std::nullopt;
     text.resize(length);

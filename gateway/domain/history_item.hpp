@@ -110,6 +110,7 @@ struct resource_facts {
     std::uint64_t last_fencing_token = 0;                      ///< The fence; 0: no token was seen.
     std::vector<std::pair<std::string, std::int64_t>> counts;  ///< Number of events by type.
     bool all_counted = true;                                   ///< False: there are more events than were counted.
+    std::vector<history_item> last_events;                     ///< The newest first.
 };
 
 /// What a call of fencing.keep_history() did.

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 
 namespace fencegate::metrics {
 namespace {
@@ -16,6 +17,25 @@ const auto loaded_at = std::chrono::system_clock::now();
 
 std::chrono::duration<double> time_of(const timeval& t) {
     return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
+}
+
+/// Counts the open files, at most once a second: listing takes milliseconds if there are thousands, and every caller may
+/// ask for metrics.
+std::size_t count_open_files(std::size_t most) {
+    using clock = std::chrono::steady_clock;
+    static std::mutex mutex;
+    static clock::time_point counted_at;
+    static std::size_t count = 0;
+    const std::lock_guard lock(mutex);
+    const auto now = clock::now();
+    if (counted_at != clock::time_point{} && now - counted_at < std::chrono::seconds(1)) return count;
+    std::error_code ec;
+    count = static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator("/proc/self/fd", ec), std::filesystem::directory_iterator()));
+    // No file is left for the listing itself.
+    if (ec == std::errc::too_many_files_open) count = most;
+    counted_at = now;
+    return count;
 }
 
 }  // namespace
@@ -29,11 +49,7 @@ process_status read_process_status() {
         out.resident_bytes = pages_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) out.open_files_max = limit.rlim_cur;
-    std::error_code ec;
-    out.open_files = static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator("/proc/self/fd", ec), std::filesystem::directory_iterator()));
-    // No file is left for the listing itself.
-    if (ec == std::errc::too_many_files_open) out.open_files = out.open_files_max;
+    out.open_files = count_open_files(out.open_files_max);
     out.started_at = loaded_at;
     return out;
 }

@@ -68,16 +68,15 @@ void request_meter::count(const http::served_request& request) {
     prometheus::Counter* cause = nullptr;
     {
         const std::lock_guard hold(mutex_);
-        const std::string route(request.route_path);
         auto& by_answer = by_answer_[{request.route_path.data(), request.verb, request.status}];
         if (by_answer == nullptr) {
-            by_answer = &requests_.Add({{"route", route},
+            by_answer = &requests_.Add({{"route", std::string(request.route_path)},
                                         {"method", std::string(http::to_string(request.verb))},
                                         {"status", std::to_string(request.status)}});
         }
         answered = by_answer;
         auto& by_route = by_route_[request.route_path.data()];
-        if (by_route == nullptr) by_route = &seconds_.Add({{"route", route}}, buckets);
+        if (by_route == nullptr) by_route = &seconds_.Add({{"route", std::string(request.route_path)}}, buckets);
         seconds = by_route;
         if (!request.problem.empty()) {
             problem = by_problem_.at(request.problem);

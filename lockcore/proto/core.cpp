@@ -27,7 +27,7 @@ live_lease make_live_lease(const survey& found, const resource_name& resource) {
 }
 
 failure lease_is_lost() {
-    return make_failure(errc::lease_lost, "No majority of the nodes holds this lease any more.");
+    return make_failure(errc::lease_lost, "No majority of the nodes holds this lease, or this hold of it, any more.");
 }
 
 }  // namespace
@@ -202,9 +202,9 @@ void core::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bo
                 case majority_round::verdict::lost:
                     return then(lease_is_lost());
                 case majority_round::verdict::exhausted:
-                    return then(make_failure(
-                        errc::renewals_exhausted,
-                        "The lease was renewed as often, or held as long, as max_renewals and max_hold allow."));
+                    return then(make_failure(errc::renewals_exhausted,
+                                             "The lease was renewed as often as lease.max_renewals, or held as long as "
+                                             "lease.max_hold_ms, allows."));
                 case majority_round::verdict::uncounted:
                     return then(make_no_quorum(uncounted_detail, round.answers()));
                 default:

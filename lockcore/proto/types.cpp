@@ -107,20 +107,22 @@ std::vector<std::string> config::validate() const {
             }
         }
     }
-    const auto within = [&](const char* path, milliseconds v, milliseconds low, milliseconds high) {
+    // A bound that is another setting is named.
+    const auto within = [&](const char* path, milliseconds v, milliseconds low, milliseconds high,
+                            const std::string& low_is = "", const std::string& high_is = "") {
         if (v < low || v > high) {
-            fault(path, std::to_string(v.count()) + " ms is not between " + std::to_string(low.count()) + " and " +
-                            std::to_string(high.count()) + " ms");
+            fault(path, std::to_string(v.count()) + " ms is not between " + std::to_string(low.count()) + low_is +
+                            " and " + std::to_string(high.count()) + " ms" + high_is);
         }
     };
     using namespace std::chrono_literals;
     within("node_timeout", node_timeout, 1ms, 10s);
-    within("node_dead_after", node_dead_after, node_timeout, 10min);
+    within("node_dead_after", node_dead_after, node_timeout, 10min, " (node_timeout_ms)");
     within("max_ttl", max_ttl, ttl_min, 1h);
-    within("default_ttl", default_ttl, ttl_min, max_ttl);
+    within("default_ttl", default_ttl, ttl_min, max_ttl, "", " (max_ttl_ms)");
     within("answer_bound", answer_bound, 1ms, 10s);
     within("max_wait", max_wait, 0ms, 1h);
-    within("max_hold", max_hold, max_ttl, 24h * 365);
+    within("max_hold", max_hold, max_ttl, 24h * 365, " (max_ttl_ms)");
     if (max_renewals > renewals_counted) fault("max_renewals", "must be 0 to " + std::to_string(renewals_counted));
     if (handoff_max > 1'000) fault("handoff_max", "must be 0 to 1000");
     if (waiters_max == 0) fault("waiters_max", "must be at least 1");

@@ -145,9 +145,11 @@ node_report probe(const node_address& address, const config& cfg, std::map<std::
         report.ok = true;
         if (!raw.replays_transactions)
             report.detail +=
-                "; its user default may not write, or this is not known (ACL DRYRUN), so that a restart "
+                "; WARNING: its user default may not write, or this is not known (ACL DRYRUN), so that a restart "
                 "may lose leases: see config/redis-node.conf";
-        if (!facts.syncs_every_write) report.detail += " (after a restart it does not vote for lease.max_ttl_ms)";
+        if (!facts.syncs_every_write)
+            report.detail +=
+                " (after a restart it is quarantined, usually for less than a second, at most for lease.max_ttl_ms)";
     }
     return report;
 }

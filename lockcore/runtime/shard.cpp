@@ -77,7 +77,7 @@ void shard::take_step(core_input&& what) {
         std::visit([this](auto& wanted) { perform(wanted); }, a);
 }
 
-void shard::deliver(core_input&& what) {
+void shard::deliver(core_input&& what) noexcept {
     if (stepping_) {
         delayed_.push_back(std::move(what));
         return;

@@ -79,7 +79,8 @@ class shard {
     };
 
     /// Lets the core take a step, and performs its actions; during a step, after it.
-    void deliver(core_input&& what);
+    /// noexcept: after a step that was not performed whole the shard can't go on, so that the process ends.
+    void deliver(core_input&& what) noexcept;
     void take_step(core_input&& what);
     void perform(action::open_connection& a);
     void perform(action::close_connection& a);

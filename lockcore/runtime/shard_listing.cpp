@@ -36,6 +36,7 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
     // Every majority includes one of so many nodes. `names` has the first `limit` + 1 names after query.after.
     const std::size_t enough = nodes() - majority_of(nodes()) + 1;
     std::set<std::string> names;
+    std::vector<node_answer> answers;
     std::size_t scanned = 0;
     for (std::size_t n = 0; n < nodes() && scanned < enough; ++n) {
         // While there are more nodes than are needed, each has its share of the time, so that one whose listing does not
@@ -58,8 +59,10 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
             }
         } while (cursor != "0" && !cursor.empty());
         if (!cursor.empty()) ++scanned;
+        answers.push_back({config_.nodes[n].name, cursor.empty() ? "did not list its keys in time" : "listed"});
     }
-    if (scanned < enough) co_return make_no_quorum("Too few Redis nodes listed their keys in time.", {});
+    if (scanned < enough)
+        co_return make_no_quorum("Too few Redis nodes listed their keys in time.", std::move(answers));
 
     lease_page page;
     if (names.size() > query.limit) {
@@ -76,7 +79,8 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
     for (const auto& [resource, search] : searches) {
         if (!search->done.has_fired()) co_await search->done.wait();
         auto found = std::get<result<std::optional<live_lease>>>(std::move(*search->outcome));
-        if (!found || !*found) continue;
+        if (!found && found.error().code == errc::no_quorum) co_return found.error();
+        if (!found || !*found) continue;  // over since, or another value occupies the key
         page.leases.push_back(std::move(**found));
         page.leases.back().claims.resources = {resource};
     }

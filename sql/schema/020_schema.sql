@@ -76,6 +76,19 @@ $$;
 comment on function fencing.is_resource(text) is
   'Whether this is the name of a resource: 1 to 200 bytes of A-Z a-z 0-9 . _ : @ / - without an empty segment. Locks: none.';
 
+create or replace function fencing.require_read_committed() returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception using errcode = '25001', message = format('a transaction with isolation level %s does not see what was committed since it began', current_setting('transaction_isolation')),
+      hint = 'begin isolation level read committed';
+  end if;
+end
+$$;
+comment on function fencing.require_read_committed() is 'Raises 25001 if the transaction has one snapshot for all its statements, so that checks of tables could overlook what others have changed. Locks: none.';
+
 create or replace function fencing.bound_text(value text, max_length integer) returns text
 language sql immutable parallel safe
 as $$  -- no search_path of its own, so that it is inlined; therefore every name is qualified

@@ -3,6 +3,8 @@
 create or replace function fencing.make_history_partition(day timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set datestyle = 'ISO, MDY'  -- the bounds are written as text
+set timezone = 'UTC'
 as $$
 declare
   first_moment constant timestamptz := date_trunc('week', day, 'UTC');

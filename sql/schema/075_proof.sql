@@ -31,8 +31,8 @@ begin
   end if;
   for i in 0..63 loop
     byte := case when i < length(padded) then get_byte(padded, i) else 0 end;
-    inner_pad := inner_pad || set_byte('\x00', 0, byte # 54);
-    outer_pad := outer_pad || set_byte('\x00', 0, byte # 92);
+    inner_pad := inner_pad || set_byte(decode('00', 'hex'), 0, byte # 54);
+    outer_pad := outer_pad || set_byte(decode('00', 'hex'), 0, byte # 92);
   end loop;
   name := coalesce(name, 'key-' || left(encode(sha256(outer_pad), 'hex'), 12));
   insert into fencing.proof_key values (name, inner_pad, outer_pad, clock_timestamp(), expires_at)
@@ -53,6 +53,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 begin
+  at := coalesce(at, clock_timestamp());
   if at <= clock_timestamp() then
     delete from fencing.proof_key k where k.name = name;
   else
@@ -66,7 +67,7 @@ begin
 end
 $$;
 comment on function fencing.retire_proof_key(text, timestamptz) is
-  'For the role that installed the schema: from that time on, proofs signed with the key are refused; if the time has come, the key is deleted. False: there is no such key. '
+  'For the role that installed the schema: from that time on, proofs signed with the key are refused; if the time has come, or is null, the key is deleted. False: there is no such key. '
   'Locks until the end of the transaction: the key''s row.';
 
 create or replace function fencing.proof_keys() returns table (name text, id text, expires_at timestamptz)
@@ -91,7 +92,7 @@ begin
       hint = 'fencegate migrate --require-proof does both; fencing.add_proof_key adds a key.';
   end if;
   select s.value into was from fencing.settings s where s.key = 'require_proof';
-  insert into fencing.settings (key, value) values ('require_proof', case when required then 'on' else 'off' end)
+  insert into fencing.settings (key, value) values ('require_proof', case required when true then 'on' when false then 'off' end)
   on conflict on constraint settings_pkey do update set value = excluded.value;
   perform fencing.record_guard_change('require_proof', jsonb_build_object('required', required, 'was', coalesce(was, 'off') = 'on'));
 end

@@ -49,7 +49,9 @@ begin
     raise exception using errcode = '42809', message = format('%s is not an ordinary or partitioned table', relation),
       hint = 'Protect the tables below a view; writes through the view are checked there.';
   elsif exists (select from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) join pg_class c on c.oid = t.oid and c.relpersistence = 'u') then
-    raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it', relation), hint = 'alter table … set logged';
+    raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it', relation), hint = 'alter table ... set logged';
+  elsif exists (select from pg_partition_tree(relation) p join pg_class c on c.oid = p.relid and c.relkind = 'f') then
+    raise exception using errcode = '42809', message = format('%s has a foreign table as a partition, whose rows can be changed at its server', relation);
   elsif class.relnamespace in ('pg_catalog'::regnamespace, 'fencing'::regnamespace) then
     raise exception using errcode = '42809', message = format('%s belongs to the system', relation);
   elsif class.relispartition then
@@ -166,7 +168,7 @@ begin
   select * into other from fencing.code_of_others(relations) o order by o.object limit 1;
   if found then
     raise exception using errcode = '42501', message = format('%s belongs to %s, who could run code with the rights of the writing role', other.object, other.owner),
-      hint = 'Give it to the owner of the table: alter … owner to …';
+      hint = 'Give it to the owner of the table: alter ... owner to ...';
   end if;
 end
 $$;
@@ -206,6 +208,7 @@ create or replace function fencing.require_resource_expression(relation regclass
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning  -- not what is dropped with the schema
+set standard_conforming_strings = on  -- as in the check function, for which the expression is printed
 as $$
 declare
   found_type oid;
@@ -217,6 +220,9 @@ begin
   begin
     perform fencing.parse_expression(relation, resource_expression, probe);
     result := format('%I.result', probe)::regclass;  -- it has the table's owner
+    if (select count(*) from pg_attribute a where a.attrelid = result and a.attnum > 0) <> 1 then
+      raise exception using message = 'it has several values';
+    end if;
     objects := array(select o.object from fencing.code_objects(array[result::oid]) o order by o.object);
     select o.object, f.owner into other
       from unnest(objects) as o (object) cross join lateral fencing.foreign_owner(o.object, relation) f (owner) where f.owner is not null limit 1;
@@ -232,15 +238,15 @@ begin
     end if;
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
-      detail = resource_expression, hint = hint;
+      detail = coalesce(resource_expression, 'null'), hint = hint;
   end;
   -- Printed, the expression means the same under every setting of the session.
-  row_expression := substring(pg_get_viewdef(result) from '^ *SELECT \((.*) IS NULL\) AS probe\s+FROM ');
+  row_expression := substring(pg_get_viewdef(result) from '^ *SELECT [(](.*) IS NULL[)] AS probe[[:space:]]+FROM ');
   select a.atttypid into found_type from pg_attribute a where a.attrelid = format('%I.expression', probe)::regclass and a.attnum = 1;
   execute format('drop schema %I cascade', probe);
   if found_type <> 'text'::regtype then
     raise exception using errcode = '22023', message = format('the resource expression of %s gives %s, not text', relation, format_type(found_type, null)),
-      detail = resource_expression, hint = hint;
+      detail = coalesce(resource_expression, 'null'), hint = hint;
   end if;
 end
 $$;
@@ -323,7 +329,7 @@ begin
   -- The entry first, for what is on the list can't be undone piece by piece (125_openings.sql). With it go those of tables that were dropped and had this name.
   with gone as (
     delete from fencing.protected p
-     where p.relation = remove_checks.relation
+     where p.relation = remove_checks.relation or p.relation in (select t.relid from pg_partition_tree(remove_checks.relation) t)
         or p.relation_name = remove_checks.relation::text and not exists (select from pg_class c where c.oid = p.relation)
     returning p.check_function
   )
@@ -332,10 +338,10 @@ begin
     select t.tgrelid::regclass as target, t.tgname
       from pg_trigger t
      where t.tgrelid in (select relation union select p.relid from pg_partition_tree(relation) p)
-       and t.tgname ~ '^fencing_(check|verify)_'
-     order by t.tgrelid <> relation, t.tgrelid, t.tgname  -- the root first: its row triggers take their clones along
+       and t.tgname ~ '^fencing_(check|verify)_' and t.tgparentid = 0  -- clones go with their triggers
+     order by t.tgrelid, t.tgname
   loop
-    execute format('drop trigger if exists %I on %s', item.tgname, item.target);
+    execute format('drop trigger %I on %s', item.tgname, item.target);
   end loop;
   for item in select f.name from unnest(functions) as f (name) loop
     execute format('drop function if exists fencing.%I()', item.name);
@@ -343,6 +349,17 @@ begin
 end
 $$;
 comment on function fencing.remove_checks(regclass) is 'Drops the triggers that protect() created, and their function. Locks: the table and its partitions, access exclusive.';
+
+create or replace function fencing.free_name(relation regclass) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from fencing.former_name f where f.name = free_name.relation::text;
+  update fencing.protected p set relation_name = p.relation::text
+   where p.relation <> free_name.relation and p.relation_name = free_name.relation::text and exists (select from pg_class c where c.oid = p.relation);
+$$;
+comment on function fencing.free_name(regclass) is
+  'Ends the reservation of this table''s name for other protected tables, which had it before they were renamed: protect() and unprotect() say what becomes of the table that has it now. Locks: the rows of those tables in the list.';
 
 create or replace function fencing.protect(relation regclass, resource_expression text, mode text default 'enforce') returns void
 language plpgsql
@@ -361,6 +378,7 @@ begin
   if mode is null or mode not in ('enforce', 'observe') then
     raise exception using errcode = '22023', message = format('mode is enforce or observe, not %s', coalesce(mode, 'null'));
   end if;
+  perform fencing.require_read_committed();
   perform fencing.require_protectable(relation);
   execute format('lock table %s in access exclusive mode', relation);
   perform fencing.require_protectable(relation);  -- what was committed while this call waited for the lock
@@ -373,11 +391,11 @@ begin
   expression := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.require_own_code(array[relation::oid]);
   select p.mode, nullif(p.relation_name, relation::text) into was, was_name from fencing.protected p where p.relation = relation;
-  delete from fencing.former_name f where f.name = relation::text;  -- first, as the entry in remove_checks()
+  perform fencing.free_name(relation);  -- first, as the entry in remove_checks()
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
-  perform fencing.create_check_function(check_function, expression.row_expression, class.relkind = 'p');
+  perform fencing.create_check_function(check_function, expression.row_expression, class.relkind = 'p', mode);
   perform fencing.create_checks(relation, class.relkind = 'p', mode, check_function);
   perform fencing.create_truncate_checks(relation, mode);
   perform fencing.take_code_rights(relation);
@@ -395,7 +413,7 @@ comment on function fencing.protect(regclass, text, text) is
   'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. If the table was renamed, its name before stays reserved: a table created under it is a fault, until that is protected or unprotect() is called for this one. A partitioned table is protected at its root: every partition is covered, also against direct writes '
   'and if it is attached later; only TRUNCATE of a partition attached later is allowed until protect() is called again. '
   'The expression is evaluated with the rights of the writing role. '
-  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 42501: others own code that runs where the table is written; 42809, 0A000: not a table that can be protected. '
+  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 25001: the transaction is not read committed; 42501: others own code that runs where the table is written; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 
 create or replace function fencing.unprotect(relation regclass) returns void
@@ -406,14 +424,19 @@ as $$
 declare
   was text;
 begin
+  if relation is null then
+    raise exception using errcode = '42704', message = 'no table is given';
+  end if;
   execute format('lock table %s in access exclusive mode', relation);
   if not exists (select from fencing.protected p
                   where p.relation = unprotect.relation or p.relation_name = unprotect.relation::text and not exists (select from pg_class c where c.oid = p.relation))
-     and not exists (select from pg_trigger t where t.tgrelid = unprotect.relation and t.tgname ~ '^fencing_(check|verify)_') then
+     and (exists (select from pg_partition_ancestors(unprotect.relation) a join fencing.protected p on p.relation = a.relid)
+          or not exists (select from pg_trigger t where t.tgrelid = unprotect.relation and t.tgname ~ '^fencing_(check|verify)_')) then
     raise exception using errcode = '42704', message = format('%s is not protected', relation);
   end if;
   select p.mode into was from fencing.protected p where p.relation = unprotect.relation;
-  delete from fencing.former_name f where f.relation = unprotect.relation or f.name = unprotect.relation::text;
+  delete from fencing.former_name f where f.relation = unprotect.relation;
+  perform fencing.free_name(relation);
   perform fencing.remove_checks(relation);
   perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was));
 end

@@ -75,7 +75,8 @@ comment on function fencing.record_fault_changes(jsonb, jsonb, timestamptz, text
 create or replace function fencing.watch_guard() returns setof text
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set jit = off  -- as guard_faults()
+set quote_all_identifiers = off  -- as guard_faults()
+set jit = off
 as $$
 declare
   began constant timestamptz := clock_timestamp();

@@ -11,12 +11,12 @@ as $$
       from fencing.protected p join pg_class c on c.oid = p.relation
            cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) t (oid)
   ), expected as materialized (
-    select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || '\x00', '') as argument, 'protect()' as remedy, 'table' as about
+    select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || decode('00', 'hex'), '') as argument, 'protect()' as remedy, 'table' as about
       from (select distinct k.root, k.by_row, k.mode, k.check_function from tables k) r cross join lateral fencing.expected_triggers(r.by_row, r.mode, r.check_function) x  -- once for all partitions
            join tables g on g.root = r.root
            left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
     union all
-    select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '', 'alter table … enable always trigger', 'history'
+    select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '', 'alter table ... enable always trigger', 'history'
       from pg_partition_tree('fencing.history') h cross join (values ('history_append_only'::name, 27), ('history_no_truncate', 34)) as x (name, kind)
   )
   select c.oid, null::oid, case when x.about = 'history' then 'history' when t.oid is null then 'missing trigger' when t.tgenabled <> 'A' then 'disabled trigger' else 'changed trigger' end,
@@ -24,21 +24,25 @@ as $$
                 case when t.oid is null then 'is missing' when t.tgenabled <> 'A' then 'is not always on' else 'is not the one that checks' end, x.remedy)
     from expected x join pg_class c on c.oid = x.oid left join pg_trigger t on t.tgrelid = c.oid and t.tgname = x.name
    where (t.tgenabled = 'A' and t.tgfoid = x.function and t.tgtype = x.kind and t.tgqual is null and t.tgattr = '' and t.tgargs = x.argument and not t.tgdeferrable) is not true
-     and (c.relkind in ('r', 'p') or x.name not like '%truncate')
+     and c.relkind in ('r', 'p')
   union all
   select p.relation, null, 'function', format('%s: the function fencing.%s() is not what this version of protect() makes; call it again', p.relation, p.check_function)
     from fencing.protected p join pg_class c on c.oid = p.relation
          left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.pronargs = 0
-   where (f.prosrc = fencing.check_body(p.row_expression, c.relkind = 'p') and not f.prosecdef and f.proconfig = fencing.check_settings()) is not true
+   where (f.prosrc = fencing.check_body(p.row_expression, c.relkind = 'p', p.mode) and not f.prosecdef and f.proconfig = fencing.check_settings()) is not true
   union all
   select g.oid, g.root, 'trigger between', format('%s: the trigger %s runs between the checks and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
     from fencing.triggers_between(array(select t.oid from tables t)) b join tables g on g.oid = b.relation
   union all
-  select p.relation, i.inhparent, 'parent', format('%s: changes through %s, which is not protected, are not checked; detach it, or protect that', p.relation, i.inhparent::regclass)
+  select p.relation, i.inhparent, 'parent', format(case when i.inhparent in (select g.oid from tables g where g.by_row)
+                                                        then '%s: changes through %s are checked by the expression of that table alone; unprotect() one of them, or detach it'
+                                                        else '%s: changes through %s, which is not protected, are not checked; detach it, or protect that' end, p.relation, i.inhparent::regclass)
     from fencing.protected p join pg_inherits i on i.inhrelid = p.relation
-   where i.inhparent not in (select g.oid from tables g where g.by_row)
   union all
-  select g.root, c.oid, 'parent', format('%s: %s inherits from it and is not checked where it is named itself; alter table … no inherit', g.oid::regclass, c.oid::regclass)
+  select c.oid, g.root, 'foreign', format('%s is a foreign table: its rows can be changed at its server, and TRUNCATE is not refused; detach it', c.oid::regclass)
+    from tables g join pg_class c on c.oid = g.oid and c.relkind = 'f'
+  union all
+  select g.root, c.oid, 'parent', format('%s: %s inherits from it and is not checked where it is named itself; alter table ... no inherit', g.oid::regclass, c.oid::regclass)
     from tables g join pg_inherits i on i.inhparent = g.oid join pg_class c on c.oid = i.inhrelid and not c.relispartition
   union all
   select c.oid, p.relation, 'name', format('%s: a table of this name was protected, which %s; this one is not: protect() it', c.oid::regclass,
@@ -47,13 +51,16 @@ as $$
          join pg_class c on c.oid = to_regclass(p.name) and c.oid <> p.relation left join pg_class o on o.oid = p.relation
    where c.oid not in (select g.oid from tables g)
   union all
-  select g.oid, g.root, 'unlogged', format('%s is unlogged: a crash of PostgreSQL empties it, and the fences stay; alter table … set logged', c.oid::regclass)
+  select g.oid, g.root, 'unlogged', format('%s is unlogged: a crash of PostgreSQL empties it, and the fences stay; alter table ... set logged', c.oid::regclass)
     from tables g join pg_class c on c.oid = g.oid and c.relpersistence = 'u';
 $$;
 comment on function fencing.table_faults() is
-  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
+  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
-drop function if exists fencing.triggers_between(regclass);  -- only now, because until here the event triggers of an earlier installation call it
+-- Only now, because until here the event triggers of an earlier installation call them.
+drop function if exists fencing.triggers_between(regclass);
+drop function if exists fencing.check_body(text, boolean);
+drop function if exists fencing.create_check_function(name, text, boolean);
 
 create or replace function fencing.event_triggers() returns table (name name, event text, tags text[])
 language sql immutable
@@ -87,6 +94,7 @@ comment on function fencing.can_have_faults(oid[]) is
 create or replace function fencing.refuse_openings() returns event_trigger
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names are stored as text and compared
 set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
 as $$
 declare

@@ -106,7 +106,7 @@ begin
     from fencing.exposed e left join pg_class c on c.oid = e.relation where e.name = require_name.name;
   if holder <> target and replace is not true then
     raise exception using errcode = '42710', message = format('the name %s is taken: it refers to %s, and would refer to %s', name, holder, target),
-      hint = 'Choose another with name => …, or pass replace => true: callers of the name then reach the new one.';
+      hint = 'Choose another with name => ..., or pass replace => true: callers of the name then reach the new one.';
   end if;
 end
 $$;
@@ -117,11 +117,13 @@ create or replace function fencing.expose_table(
   relation regclass, name text default null, operations text[] default '{select,insert,update,delete}', columns text[] default null, replace boolean default false) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names are stored as text and compared
 as $$
 declare
   class pg_class;
   missing text;
 begin
+  perform fencing.require_read_committed();
   select * into class from pg_class where oid = relation;
   if not found or class.relkind not in ('r', 'p', 'v', 'f', 'm') then
     raise exception using errcode = '42809', message = format('%s is not a table or view', relation);
@@ -132,7 +134,7 @@ begin
   end if;
   if expose_table.operations && '{insert,update,delete}'
      and exists (select from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) join pg_class c on c.oid = t.oid and c.relpersistence = 'u') then
-    raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it after its writes were answered', relation), hint = 'alter table … set logged, or expose it for select alone';
+    raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it after its writes were answered', relation), hint = 'alter table ... set logged, or expose it for select alone';
   end if;
   perform fencing.require_own_code(array[relation::oid]);
   select c into missing from unnest(columns) as t (c)
@@ -201,6 +203,7 @@ comment on function fencing.expose_function(regprocedure, text, boolean) is
 create or replace function fencing.hide(name text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names were stored as text and are compared
 as $$
 declare
   gone fencing.exposed;

@@ -89,7 +89,7 @@ as $$
    where a.grantee <> o.owner;
 $$;
 comment on function fencing.granted_privileges() is
-  'The privileges that exist on the schema and its objects, except the owner''s; a privilege with grant option has a second row, "grant option for …". Locks: none.';
+  'The privileges that exist on the schema and its objects, except the owner''s; a privilege with grant option has a second row, "grant option for ...". Locks: none.';
 
 create or replace function fencing.apply_privileges() returns void
 language plpgsql
@@ -100,7 +100,7 @@ declare
 begin
   for item in select * from (select * from fencing.granted_privileges() except select * from fencing.expected_privileges()) g order by g.privilege like 'grant%', g.object, g.role loop
     if item.kind = 'column' then
-      execute format('revoke %s%s on table %s from %s cascade', item.privilege, substring(item.object from ' \(.*$'), split_part(item.object, ' (', 1), item.role);
+      execute format('revoke %s%s on table %s from %s cascade', item.privilege, substring(item.object from ' [(].*$'), split_part(item.object, ' (', 1), item.role);
     else
       execute format('revoke %s on %s %s from %s cascade', item.privilege, item.kind, item.object, item.role);
     end if;

@@ -3,6 +3,7 @@
 create or replace function fencing.guard_faults() returns setof text
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
+set quote_all_identifiers = off  -- names are stored as text and compared
 set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
 as $$
   with roots as materialized (
@@ -29,7 +30,7 @@ as $$
   union
   select format('%s: its resource expression uses the virtual column %s, whose value triggers do not have; protect() it by another expression', p.relation, a.attname)
     from fencing.protected p join pg_attribute a on a.attrelid = p.relation and a.attgenerated = 'v'
-   where p.row_expression ~ ('fencing_row\.' || regexp_replace(quote_ident(a.attname), '\W', '\\\&', 'g') || '(?!\w)')
+   where p.row_expression ~ ('fencing_row[.]' || regexp_replace(quote_ident(a.attname), '([^[:alnum:]_])', E'\\\\\\1', 'g') || '(?![[:alnum:]_])')
   union
   select format('%s: %s belongs to %s, who could run code with the rights of the writing role', o.relation::regclass, o.object, o.owner)
     from fencing.code_of_others(array(select oid from changed union select other from linked)) o

@@ -23,8 +23,8 @@ delete from fencing.installed_function;
 insert into fencing.installed_function select * from fencing.function_digests();
 -- Exposed tables and functions stay as they are: their privileges are on the application's own objects.
 
--- Checks that an earlier version created evaluate the expression with the owner's rights, so they are created again. Where that fails the old check stays, and guard_faults() names it. Those that have fewer settings get them,
--- which waits for no writer.
+-- Checks that an earlier version created evaluate the expression with the owner's rights, so they are created again. Where that fails the old check stays, and guard_faults() names it. Those that are
+-- otherwise not what this version creates are replaced, which waits for no writer.
 do $$
 declare
   item record;
@@ -40,10 +40,10 @@ begin
     end;
   end loop;
   for item in
-    select p.check_function from fencing.protected p join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function
-     where not f.prosecdef and f.proconfig is distinct from fencing.check_settings()
+    select p.*, c.relkind = 'p' as by_row from fencing.protected p join pg_class c on c.oid = p.relation join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function
+     where not f.prosecdef and (f.proconfig is distinct from fencing.check_settings() or f.prosrc <> fencing.check_body(p.row_expression, c.relkind = 'p', p.mode))
   loop
-    execute format('alter function fencing.%I() reset all %s', item.check_function, fencing.check_setting_clauses());
+    perform fencing.create_check_function(item.check_function, item.row_expression, item.by_row, item.mode);
   end loop;
 end
 $$;

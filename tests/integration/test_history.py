@@ -236,6 +236,7 @@ def test_limit_default_is_100(api: Api, resource: str) -> None:
     ({"limit": ""}, "limit"), ({"order": "up"}, "order"), ({"token_min": "x"}, "token_min"), ({"token_max": -1}, "token_max"),
     ({"token_min": 2**53}, "token_min"), ({"token_min": 2**64}, "token_min"), ({"from": "yesterday"}, "from"), ({"to": "2026-13-01T00:00:00Z"}, "to"), ({"to": "2026-01-01"}, "to"),
     ({"cursor": "forged"}, "cursor"), ({"cursor": "-1"}, "cursor"), ({"cursor": "1; drop table"}, "cursor"), ({"write_id": "no-uuid"}, "write_id"),
+    ({"token_min": 5, "token_max": 4}, "token_min"), ({"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "from"), ({"owner": ""}, "owner"),
     ({"event": "lease_stolen"}, "event"), ({"limit": 5, "colour": "red"}, "colour"), ({"owner": b"\xff"}, "owner"), ({"resource": b"\xed\xa0\x80"}, "resource"),
 ])
 def test_query_wrong_400_names_parameter(api: Api, query: dict[str, Any], parameter: str) -> None:

@@ -145,6 +145,42 @@ def test_events_during_postgresql_outage_all_arrive_later(cluster: Cluster, reso
         check_each_once(cluster, takers)
 
 
+FAULT_OF_SERVER = """
+    create function public.break_history() returns trigger language plpgsql as
+        $$begin raise exception using errcode = 'XX000', message = 'a fault inside PostgreSQL'; end$$;
+    create trigger break_history before insert on fencing.history for each statement execute function public.break_history()"""
+
+
+def test_events_wait_while_postgresql_has_a_fault(cluster: Cluster, gateway: Gateway, resource: str) -> None:
+    cluster.stack.query(FAULT_OF_SERVER, dbname=cluster.database)
+    try:
+        token = gateway.api.must_acquire(resource, ttl_ms=2_000)["fencing_token"]
+        eventually(lambda: "fencing.append_events failed: XX000" in gateway.log.read_text(), goal="the fault is logged")
+        pause(0.5, "the batch is sent again")
+    finally:
+        cluster.stack.query("drop function public.break_history cascade", dbname=cluster.database)
+    eventually(lambda: count_in_history(cluster, resource, "lease_granted") == {token: 1}, 15, goal="the event arrives")
+
+
+def test_repair_without_answer_is_not_made_twice(cluster: Cluster, resource: str) -> None:
+    path = f"/v1/resources/{resource.replace('/', '%2F')}/fence"
+
+    def repairs() -> list[Any]:
+        return cluster.stack.query("select fencing_token from fencing.history where resource = %s and event = 'fence_raised' order by id", (resource,), dbname=cluster.database)
+
+    with gateway_behind_gate(cluster) as (gateway, gate):
+        # The first repair prepares the statement.
+        assert gateway.api.call("POST", path, {"reason": "a wrong token", "last_fencing_token": 6}).status == 200
+        gate.replies.stalled = True
+        asked = gateway.api.begin("POST", path, {"reason": "a wrong token", "last_fencing_token": 7})
+        eventually(lambda: len(repairs()) == 2, goal="the repair commits")
+        gate.cut()
+        gate.clear_faults()
+        assert expect_problem(asked.answer(), 503, "storage-unavailable")["outcome_unknown"]
+        pause(0.5, "another repair would commit")
+        assert repairs() == [(6,), (7,)]
+
+
 def test_events_before_gateway_stop_all_arrive(cluster: Cluster, resource: str) -> None:
     gateway = cluster.gateway()
     gateway.start()

@@ -124,6 +124,11 @@ def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, res
             listed = gateway.api.get("/v1/leases", resource_prefix=resource)
             assert listed.status == 200, listed
             assert parts > 10
+            for gate in gates.members[:3]:
+                gate.refuse()
+                gate.cut()
+            answers = {node["answer"] for node in expect_problem(gateway.api.get("/v1/leases"), 503, "no-quorum")["nodes"]}
+            assert answers == {"listed", "did not list its keys in time"}
         finally:
             gateway.kill()
 

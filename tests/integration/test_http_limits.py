@@ -138,6 +138,14 @@ def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_r
     assert fits.status == 200 and len(fits.body) > 8 * MIB
 
 
+def test_fenced_read_over_budget_leaves_fence(make: Callable[..., Gateway], cluster: Cluster, large_rows: str, resource: str) -> None:
+    api = make(answers_max_bytes=4 * MIB).api
+    eventually(lambda: api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    lease = api.must_acquire(resource, ttl_ms=2_000)
+    expect_problem(api.get(f"/v1/tables/{large_rows}?id=eq.1", {"Fencing-Lease": lease["lease_id"]}), 503, "overloaded")
+    assert cluster.stack.query("select id from fencing.history where resource = %s and event = 'fence_raised'", (resource,), dbname=cluster.database) == []
+
+
 def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=24 * MIB)
     eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")

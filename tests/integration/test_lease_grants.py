@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable
 
 import pytest
-from support.api import Api, expect_problem, lease_path
+from support.api import Api, expect_problem, lease_path, pointers_of
 from support.polling import eventually, pause
 from support.stack import Stack, keys_of, lease_keys
 
@@ -107,6 +107,14 @@ def test_released_lease_204_then_410(stack: Stack, api: Api, resource: str) -> N
     expect_problem(api.read_lease(lease), 410, "lease-lost")
     expect_problem(api.release(lease), 410, "lease-lost")
     eventually(lambda: not lease_keys(stack.nodes(), resource), goal="the keys are gone from every node")
+
+
+def test_release_with_a_body_400_and_lease_stays(api: Api, resource: str) -> None:
+    lease = api.must_acquire(resource)
+    path = f"/v1/leases/{lease['lease_id']}"
+    assert pointers_of(api.call("DELETE", path, {"seal": True})) == ["/seal"]
+    assert api.read_lease(lease).status == 200
+    assert api.call("DELETE", path, {}).status == 204
 
 
 def test_released_resource_is_granted_at_once(api: Api, resource: str) -> None:

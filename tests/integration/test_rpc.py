@@ -136,6 +136,12 @@ def test_call_with_faults_names_arguments(rpc: Api, resource: str) -> None:
     assert pointers_of(rpc.get("/v1/rpc/rpc_sum?b=1&a=x"), 422, "unprocessable") == ["a"]
 
 
+def test_one_value_with_limit_0_is_refused(rpc: Api) -> None:
+    problem = expect_problem(rpc.get("/v1/rpc/rpc_sum?a=1&limit=0"), 422, "unprocessable")
+    assert [error["pointer"] for error in problem["errors"]] == ["limit"]
+    assert rpc.get("/v1/rpc/rpc_sum?a=1&limit=1").json() == 1.5
+
+
 def test_set_above_limit_is_cut(rpc: Api) -> None:
     assert call(rpc, "rpc_list", {"n": 5000}).json() == list(range(1, 1001))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
+import socket
 import ssl
 import subprocess
 import time
@@ -18,7 +20,7 @@ from support.api import Answer, expect_problem
 from support.certificates import Certificates
 from support.cluster import Cluster, Gateway
 from support.events import EventStream, open_kept_lease
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.reloads import Reloaded, key_entry
 from support.tokens import AUDIENCE, ISSUER, KeyServer, SigningKey, base64url, key_set, openssl
 
@@ -164,6 +166,22 @@ def test_streams_end_with_the_token(gateway: Gateway, keys: dict[str, SigningKey
         eventually(lambda: history.ended and kept.ended, 20, goal="both streams end")
         assert kept.events[-1].name == "released"
     expect_invalid_token(api.get("/v1/history"), "The token has expired.")
+
+
+def test_export_ends_with_the_token(gateway: Gateway, cluster: Cluster, keys: dict[str, SigningKey], resource: str) -> None:
+    cluster.stack.query("insert into fencing.history (event, resource, fencing_token, owner) select 'lease_granted', %s, n, repeat('o', 100) from generate_series(1, 60000) n",
+                        (resource,), dbname=cluster.database)
+    api = gateway.api.with_key(keys["ES256"].token(exp=int(time.time()) - 25, scope="history"))  # with the clock skew it lasts 5 s
+    with api.connection() as connection:
+        connection.wire.connect()
+        connection.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        connection.send("GET", f"/v1/history?resource={resource}", headers={"Accept": "application/x-ndjson"})
+        answer = connection.wire.getresponse()
+        assert answer.status == 200
+        pause(7, "the token ends while the caller reads nothing")
+        with pytest.raises(http.client.IncompleteRead):
+            answer.read()
+    assert "the export is incomplete: the caller's token or certificate has ended" in gateway.log.read_text()
 
 
 def test_streams_end_with_the_key_of_their_token(start: Callable[..., Gateway], keys: dict[str, SigningKey], resource: str) -> None:

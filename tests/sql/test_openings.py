@@ -159,3 +159,19 @@ def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
     assert owner.run("select fencing.can_have_faults(array['public.near'::regclass::oid, null]), fencing.can_have_faults('{}')") == [(False, False)]
     owner.run("select fencing.watch_guard(); alter table open rename to opened_since; alter table parts_1 detach partition parts_1_2")
     assert owner.run("select fencing.can_have_faults(array['public.parts_1_2'::regclass::oid])") == [(True,)], "so that the end of its faults is recorded"
+
+
+def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
+    owner.run("create extension if not exists postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw; create table public.base (id integer not null)")
+    owner.run("create table public.split (id integer not null) partition by range (id)")
+    owner.run("create foreign table public.far partition of public.split for values from (1) to (9) server elsewhere options (table_name 'base')")
+    with pytest.raises(psycopg2.Error) as refused:
+        owner.run("select fencing.protect('public.split', $$'split/' || id::text$$)")
+    assert refused.value.pgcode == "42809"
+    owner.run("alter table public.split detach partition public.far")
+    owner.run("select fencing.protect('public.split', $$'split/' || id::text$$)")
+    with pytest.raises(psycopg2.Error) as refused:
+        owner.run("alter table public.split attach partition public.far for values from (1) to (9)")
+    assert refused.value.pgcode == "55000"
+    owner.run("drop event trigger fencing_refuse_openings; alter table public.split attach partition public.far for values from (1) to (9)")
+    assert any("far is a foreign table" in fault for (fault,) in owner.run("select fencing.guard_faults()"))

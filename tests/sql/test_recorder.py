@@ -77,7 +77,7 @@ def test_refusal_waits_for_no_synchronous_standby(logins, owner):  # noqa: F811
     try:
         threads[0].start()
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while owner.run("select from pg_stat_activity where wait_event = 'SyncRep' and pid = %s", writer.connection.info.backend_pid) == []:
+        while owner.run("select pid from pg_stat_activity where wait_event = 'SyncRep' and pid = %s", writer.connection.info.backend_pid) == []:
             assert time.monotonic() < deadline
             time.sleep(0.01)  # between two looks
         threads[1].start()

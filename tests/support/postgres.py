@@ -18,6 +18,7 @@ from support import processes
 from support.api import Api
 from support.cluster import Cluster, Gateway
 from support.polling import eventually
+from support.rows import rows_of
 from support.shop import Sku, create_sku
 from support.stack import make_folder
 
@@ -122,7 +123,7 @@ class PostgresServer:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, arguments or None)
-                return cursor.fetchall() if cursor.description else []
+                return rows_of(cursor)
         finally:
             connection.close()
 

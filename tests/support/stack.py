@@ -20,6 +20,7 @@ import redis
 from support import processes
 from support.api import Api
 from support.polling import eventually
+from support.rows import rows_of
 
 READY_WITHIN = 60.0
 
@@ -141,7 +142,7 @@ class Stack:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, arguments or None)
-                return cursor.fetchall() if cursor.description else []
+                return rows_of(cursor)
         finally:
             connection.close()
 

@@ -192,8 +192,8 @@ TEST(config_auth, faulty_jwt_is_named_by_its_path) {
         std::string members, fault;
     };
     for (const row& each :
-         {row{"", "auth.jwt: needs either jwks_file or jwks_url"},
-          row{url + "jwks_file: x", "auth.jwt: needs either jwks_file or jwks_url"},
+         {row{"", "auth.jwt: needs one of jwks_file and jwks_url"},
+          row{url + "jwks_file: x", "auth.jwt: needs one of jwks_file and jwks_url"},
           row{"jwks_file: absent.json",
               "auth.jwt.jwks_file: cannot read " + folder + "absent.json: No such file or directory"},
           row{"jwks_file: weak.json", "auth.jwt.jwks_file: " + folder +

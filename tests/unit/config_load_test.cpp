@@ -265,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(
                "audit.on_full: \"dorp\" is none of refuse, drop; did you mean drop?"},
         faulty{least + "log: {level: loud}\n", "log.level: \"loud\" is none of trace, debug, info, warn, error"},
         faulty{least + "log: {json: maybe}\n", "log.json: \"maybe\" is neither true nor false"},
-        faulty{with_key("principal: p, scopes: [leases]"), "auth.api_keys[0]: needs either key_sha256 or key_file"},
+        faulty{with_key("principal: p, scopes: [leases]"), "auth.api_keys[0]: needs one of key_sha256 and key_file"},
         faulty{with_key("principal: p, scopes: [leases], key_sha256: abc"),
                "auth.api_keys[0].key_sha256: must be 64 lower-case hexadecimal digits"},
         faulty{with_key("principal: p, scopes: [leases], key_file: short"),

@@ -135,6 +135,22 @@ TEST(http_request_parser, repeated_header_then_named) {
     // Of two positions in a stream one would be lost.
     EXPECT_EQ(parse("GET / HTTP/1.1\r\nHost: a\r\nLast-Event-ID: 9\r\nLast-Event-ID: 5\r\n\r\n", 0).fault,
               "The header Last-Event-ID is given more than once.");
+    request_parser p({});
+    boost::beast::flat_buffer arrived;
+    const auto ec = read(p, arrived, "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: a\r\nx-api-key: b\r\n\r\n");
+    ASSERT_TRUE(ec);
+    EXPECT_EQ(make_parse_failure(p, ec, {}).errors.at(0).pointer, "x-api-key");
+}
+
+TEST(http_request_parser, repeated_list_then_joined_and_optional_header_ignored) {
+    const auto got = parse(
+        "GET / HTTP/1.1\r\nHost: a\r\nAccept: a/b\r\nX-Request-Id: x\r\nX-Request-Id: y\r\n"
+        "Accept: c/d\r\ntraceparent: x\r\ntraceparent: y\r\ntraceparent: z\r\n\r\n",
+        0);
+    EXPECT_TRUE(got.done);
+    EXPECT_EQ(got.message.header_list("accept"), "a/b, c/d");
+    EXPECT_EQ(got.message.header("x-request-id"), "");
+    EXPECT_EQ(got.message.header("traceparent"), "");
 }
 
 TEST(http_request_parser, expectation_of_http_1_0_is_ignored) {

@@ -292,11 +292,14 @@ TEST(read_sql, parameter_of_function_is_argument_or_condition) {
 TEST(read_sql, selection_of_single_value_refused) {
     function_query query;
     query.function = "poke";
+    query.limit = 7;
+    query.rows.limit = 0;
     query.rows.order = {{"a", false, std::nullopt}};
     const auto plan = plan_read(shop(), {query, std::nullopt, {}, row_format::csv});
-    ASSERT_EQ(plan.faults.size(), 2U);
+    ASSERT_EQ(plan.faults.size(), 3U);
     EXPECT_EQ(plan.faults[0].pointer, "Accept");
     EXPECT_EQ(plan.faults[1].pointer, "order");
+    EXPECT_EQ(plan.faults[2].pointer, "limit");
     EXPECT_EQ(plan_failure(plan, errc::unprocessable, "").code, errc::not_acceptable);
 }
 

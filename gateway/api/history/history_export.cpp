@@ -25,6 +25,7 @@ struct export_state {
     std::size_t left;   ///< Maximum number of items still to send, including those of the page.
     export_form form;
     std::string principal;
+    http::rights::time_point rights_until;  ///< No page is read after it.
 };
 
 std::string render_page(const export_state& state) {
@@ -56,6 +57,8 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
         if (!more) co_return;
         if ((co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none)
             throw std::runtime_error("the export is incomplete: the caller hung up or the gateway stops");
+        if (http::rights::time_point::clock::now() >= state.rights_until)
+            throw std::runtime_error("the export is incomplete: the caller's token or certificate has ended");
         state.query.limit = std::min(state.left, pg::history_page_max);
         auto page =
             co_await services.history.read(state.principal, read_cost::continued, state.query,
@@ -69,7 +72,7 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
 
 awaitable<http::response> export_history(gateway_services services, history_query query, export_form form,
                                          http::request r) {
-    export_state state{std::move(query), {}, 0, form, r.principal};
+    export_state state{std::move(query), {}, 0, form, r.principal, r.rights_until};
     state.left = state.query.limit;
     // Without an end an ascending export would also send new events, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();

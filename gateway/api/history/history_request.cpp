@@ -120,6 +120,12 @@ result<history_query> parse_history_query(std::string_view text, lockcore::cell_
     out.token_max = read_token(query, "token_max");
     out.from = read_time(query, "from", faults);
     out.to = read_time(query, "to", faults);
+    for (const char* name : {"resource", "owner", "principal", "trace_id"}) {
+        if (query.text(name) == "") faults.add(name, "is empty, so that it matches no event");
+    }
+    if (out.token_min && out.token_max && *out.token_min > *out.token_max)
+        faults.add("token_min", "is higher than token_max, so that they match no event");
+    if (out.from && out.to && *out.from > *out.to) faults.add("from", "is after to, so that they match no event");
     result<void> order;
     if (!stream) {
         const bool page = form == history_form::page;

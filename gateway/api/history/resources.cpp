@@ -58,7 +58,7 @@ std::string_view state_of(const seen_lease& seen) {
 }
 
 std::string render_resource(const lockcore::resource_name& resource, const resource_facts& facts,
-                            const seen_lease& seen, std::size_t nodes, const history_page& last) {
+                            const seen_lease& seen, std::size_t nodes) {
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource.str()).number("last_fencing_token", facts.last_fencing_token);
@@ -78,7 +78,7 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
         counts.number(event, count);
     counts.end();
     out.boolean("counts_complete", facts.all_counted).key("last_events");
-    append_history_items(text, last.items);
+    append_history_items(text, facts.last_events);
     out.end();
     return text;
 }
@@ -97,16 +97,10 @@ awaitable<http::response> show_resource(gateway_services services, http::request
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 
-    const auto facts = co_await services.history.read_resource(r.principal, *resource, r.deadline);
+    const auto facts = co_await services.history.read_resource(r.principal, *resource, last_events, r.deadline);
     if (!facts) co_return http::problem_response(facts.error(), r.request_id);
-    history_query wanted;
-    wanted.resource = resource->str();
-    wanted.limit = last_events;
-    const auto last = co_await services.history.read(r.principal, read_cost::cheap, std::move(wanted), r.deadline);
-    if (!last) co_return http::problem_response(last.error(), r.request_id);
     const seen_lease seen = co_await services.locks.find_lease(*resource);
-    co_return http::json_response(
-        render_resource(*resource, *facts, seen, services.settings.locks.nodes.size(), *last));
+    co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.locks.nodes.size()));
 }
 
 }  // namespace fencegate::api

@@ -71,6 +71,7 @@ http::response kept_response(gateway_services services, lockcore::lease granted,
                              std::string trace_id, std::shared_ptr<limits::place> stream) {
     http::response out;
     out.content_type = "text/event-stream";
+    out.headers.emplace_back("X-Accel-Buffering", "no");
     out.headers.emplace_back("Location", location_of(granted.id));
     // A repeated request gets a hold of its own, so that the end of the first stream does not end this lease.
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");

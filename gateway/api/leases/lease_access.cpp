@@ -29,7 +29,7 @@ result<void> check_event_capacity(gateway_services services, const std::string& 
     return make_failure(
         errc::storage_unavailable,
         services.events.is_nearly_full()
-            ? "No new leases: the buffer of lease events (audit.buffer_max) is full while they wait for "
+            ? "No new leases: the buffer of lease events (audit.buffer_max) is nearly full while they wait for "
               "PostgreSQL."
             : "No new leases for this principal: its lease events that wait for PostgreSQL use three "
               "quarters of their buffer (audit.buffer_max).");

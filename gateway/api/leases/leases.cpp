@@ -215,6 +215,11 @@ awaitable<http::response> release_lease(gateway_services services, http::request
     http::fault_list faults;
     const http::query_reader query(r.query, {"seal"}, faults);
     const bool seal = query.boolean("seal").value_or(false);
+    if (!r.body.empty()) {  // one that asks for a seal must not be ignored
+        const auto body = http::parse_object_body(r);
+        if (!body) co_return http::problem_response(body.error(), r.request_id);
+        http::object_reader(*body, "", faults).refuse_unknown({});
+    }
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     const auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);

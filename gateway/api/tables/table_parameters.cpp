@@ -69,7 +69,7 @@ class parameter_reader {
         std::int64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error == std::errc{} && end == text.data() + text.size() && value >= 0) return value;
-        faults.add(name, "has to be an integer from 0");
+        faults.add(name, "has to be an integer from 0 to 9223372036854775807");
         return std::nullopt;
     }
 

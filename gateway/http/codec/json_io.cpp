@@ -2,6 +2,7 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/json_handler.hpp>
+#include <gateway/http/codec/utf8.hpp>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
@@ -35,6 +36,8 @@ result<boost::json::value> parse_json(std::string_view text, reserved_memory* me
     if (!ec && used < text.size()) ec = boost::json::error::extra_data;
     if (parser.handler().exceeded_memory()) return bodies_budget_failure();
     if (ec) {
+        if (text.starts_with("\xEF\xBB\xBF")) return malformed("begins with a byte order mark");
+        if (!is_utf8(text)) return malformed("is not UTF-8");
         const std::string_view known = explain(ec);
         return malformed((known.empty() ? ec.message() : std::string(known)) + ", at byte " + std::to_string(used));
     }

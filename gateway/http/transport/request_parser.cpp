@@ -9,10 +9,11 @@ namespace fencegate::http {
 namespace {
 
 /// Fields that may be given only once: of two values one reader could use the first and another the last.
-constexpr std::array<std::string_view, 13> single_fields{
-    "accept",        "content-type",      "content-encoding", "fencing-lease", "fencing-resource",
-    "fencing-token", "idempotency-key",   "last-event-id",    "origin",        "sec-fetch-site",
-    "traceparent",   "transfer-encoding", "x-request-id"};
+constexpr std::array<std::string_view, 10> single_fields{
+    "content-type",    "content-encoding", "fencing-lease", "fencing-resource", "fencing-token",
+    "idempotency-key", "last-event-id",    "origin",        "sec-fetch-site",   "transfer-encoding"};
+/// Fields that are ignored if they are given more than once, as if they were malformed.
+constexpr std::array<std::string_view, 2> optional_fields{"traceparent", "x-request-id"};
 
 /// Maximum number of bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows
 /// as it arrives.
@@ -74,6 +75,11 @@ void request_parser::refuse(std::string_view detail, error_code& ec) {
     ec = boost::beast::http::error::bad_field;
 }
 
+void request_parser::refuse_repeated(std::string_view field, error_code& ec) {
+    repeated_field_ = field;
+    refuse("The header " + repeated_field_ + " is given more than once.", ec);
+}
+
 void request_parser::on_request_impl(boost::beast::http::verb, string_view method_text, string_view target, int version,
                                      error_code& ec) {
     version_ = version;
@@ -114,7 +120,7 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
     }
     if (name == "authorization" || name == "x-api-key") {
         std::string& slot = name == "authorization" ? authorization : x_api_key;
-        if (!slot.empty()) return refuse("The API key is given more than once.", ec);
+        if (!slot.empty()) return refuse_repeated(view(name_text), ec);
         slot = view(value);
         return;
     }
@@ -126,8 +132,13 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
         return refuse("The Transfer-Encoding has to be 'chunked'; no other is supported.", ec);
     }
     if (name == "expect") expects_continue_ = !http_1_0() && lower_case(value) == "100-continue";
-    if (std::ranges::find(single_fields, std::string_view(name)) != single_fields.end() && message.has_header(name)) {
-        return refuse("The header " + std::string(view(name_text)) + " is given more than once.", ec);
+    const auto first = std::ranges::find(message.headers, name, [](const auto& header) { return header.first; });
+    if (first != message.headers.end()) {
+        if (std::ranges::find(single_fields, name) != single_fields.end()) return refuse_repeated(view(name_text), ec);
+        if (std::ranges::find(optional_fields, name) != optional_fields.end()) {
+            first->second.clear();
+            return;
+        }
     }
     message.headers.emplace_back(std::move(name), std::string(view(value)));
 }
@@ -171,6 +182,8 @@ failure make_parse_failure(const request_parser& parser, const boost::system::er
         return make_failure(errc::header_too_large,
                             "The request's head, its trailer or a chunk's header is larger than " +
                                 std::to_string(config.header_max_bytes) + " bytes (http.header_max_bytes).");
+    if (!parser.repeated_field().empty())
+        return invalid_field(std::string(parser.repeated_field()), "is given more than once");
     if (!parser.fault().empty())
         return make_failure(parser.exceeded_header_limit() ? errc::header_too_large : errc::invalid_request,
                             std::string(parser.fault()));

@@ -37,6 +37,8 @@ class request_parser : public boost::beast::http::basic_parser<true> {
 
     /// Returns why the parser refused the request; empty if the error is Beast's.
     std::string_view fault() const { return fault_; }
+    /// Returns the header that was refused because it was given more than once; empty: there is none.
+    std::string_view repeated_field() const { return repeated_field_; }
     bool exceeded_header_limit() const { return exceeded_header_limit_; }
     bool expects_continue() const { return expects_continue_; }
     bool http_1_0() const { return version_ == 10; }
@@ -58,9 +60,10 @@ class request_parser : public boost::beast::http::basic_parser<true> {
     void on_finish_impl(error_code&) override {}
 
     void refuse(std::string_view detail, error_code& ec);
+    void refuse_repeated(std::string_view field, error_code& ec);
 
     const std::size_t header_max_bytes_, header_fields_max_;
-    std::string fault_;
+    std::string fault_, repeated_field_;
     std::size_t fields_ = 0, extension_bytes_ = 0;
     bool exceeded_header_limit_ = false;
     bool absolute_target_ = false;

@@ -2,6 +2,7 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/problem.hpp>
+#include <gateway/runtime/line_limit.hpp>
 #include <gateway/runtime/log.hpp>
 
 #include <spdlog/spdlog.h>
@@ -38,10 +39,19 @@ constexpr std::chrono::seconds stalled_after{1};
 /// A connection whose request has been arriving for this long may be closed for a new one when all are in use.
 constexpr std::chrono::seconds replaceable_after{1};
 
+/// The most lines in a second for answers from status 500 on.
+constexpr std::uint64_t failures_logged_max = 100;
+
 /// Logs one line for a request.
 void log_access(const served_request& s, bool is_readiness) {
     const auto level = s.status >= 500 && !is_readiness ? spdlog::level::info : spdlog::level::debug;
     if (!spdlog::default_logger_raw()->should_log(level)) return;
+    if (level == spdlog::level::info) {
+        static runtime::line_limit limit(failures_logged_max);
+        const auto left_out = limit.admit(std::chrono::steady_clock::now());
+        if (!left_out) return;
+        if (*left_out > 0) runtime::log(spdlog::level::warn, "requests were left out", {{"left_out", *left_out}});
+    }
     runtime::log(level, "request",
                  {{"client", canonical_address(s.address.to_string())},
                   {"method", to_string(s.verb)},

@@ -36,6 +36,7 @@ void catalog_listener::loop() {
             listen();
         } catch (const session_lost&) {
             slot_.drop();
+            pause(std::chrono::steady_clock::now() + catalog_store::read_pause);
         } catch (const std::exception& e) {
             slot_.drop();
             spdlog::error("the catalog can't be read: {}", e.what());

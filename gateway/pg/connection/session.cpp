@@ -45,6 +45,9 @@ std::string settings_sql(const postgres_config& cfg) {
            "set intervalstyle = 'postgres';"
            "set bytea_output = 'hex';"
            "set extra_float_digits = 1;"
+           // Texts of statements and names mean the same whatever the database's settings.
+           "set standard_conforming_strings = on;"
+           "set quote_all_identifiers = off;"
            "set client_encoding = 'UTF8';"
            "set client_min_messages = 'error'";
 }

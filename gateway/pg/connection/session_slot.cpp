@@ -29,11 +29,14 @@ session& session_slot::get() {
 
 std::atomic<std::uint64_t> session_slot::newest_floor_{0}, session_slot::renewals_{0};
 
-void session_slot::require_floor(lockcore::epoch floor) {
+bool session_slot::require_floor(lockcore::epoch floor) {
     std::uint64_t newest = newest_floor_;
     while (newest < value_of(floor)) {
-        if (newest_floor_.compare_exchange_weak(newest, value_of(floor))) return renew_all();
+        if (!newest_floor_.compare_exchange_weak(newest, value_of(floor))) continue;
+        renew_all();
+        return true;
     }
+    return false;
 }
 
 void session_slot::renew_all() {
@@ -50,6 +53,8 @@ void session_slot::check_server() {
     const auto found = pg::check_server(*session_);
     if (found && value_of(*found) < newest_floor_)
         throw session_lost("the server was replaced by another: its floor is not the newest", replaced_cause);
+    // The others may be connected to the server that this one has replaced: a write made here must not be flushed there.
+    if (found && require_floor(*found)) ++made_at_;  // not this session
 }
 
 session& session_slot::connect() {

@@ -1,3 +1,4 @@
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/history/history_executor.hpp>
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/pg/read/durable_read.hpp>
@@ -8,6 +9,15 @@
 namespace fencegate::pg {
 
 namespace asio = boost::asio;
+namespace {
+
+/// Whether the content of an event is at fault; events that PostgreSQL refuses for anything else are sent again later.
+bool is_fault_of_event(std::string_view sqlstate) {
+    return sqlstate.starts_with("22") || sqlstate.starts_with("23") || sqlstate.starts_with("54") ||
+           sqlstate == "P0001";
+}
+
+}  // namespace
 
 /// Runs `read`, which may run twice, and waits until what it read is durable.
 template <class T>
@@ -48,10 +58,11 @@ asio::awaitable<result<std::vector<history_count>>> history_executor::summarize(
 
 asio::awaitable<result<resource_facts>> history_executor::read_resource(std::string principal,
                                                                         lockcore::resource_name resource,
-                                                                        deadline until) {
-    return read_durably<resource_facts>(
-        std::move(principal), read_cost::cheap, until,
-        [resource = std::move(resource)](session& session) { return pg::read_resource(session, resource.str()); });
+                                                                        std::size_t last_events, deadline until) {
+    return read_durably<resource_facts>(std::move(principal), read_cost::cheap, until,
+                                        [resource = std::move(resource), last_events](session& session) {
+                                            return pg::read_resource(session, resource.str(), last_events);
+                                        });
 }
 
 asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<const history_batch> batch,
@@ -61,12 +72,13 @@ asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<co
             return append_history(slot.get(), *batch);
         } catch (const statement_failed& e) {
             const auto& code = e.error.sqlstate;
-            if (!code.starts_with("42")) throw;
-            // Not the events' fault: the function is missing or not granted. A new session prepares the statement
-            // again.
+            const errc meaning = rule_of(code).meaning;
+            const bool is_known = meaning == errc::storage_unavailable || meaning == errc::write_conflict;
+            if (is_fault_of_event(code) || (is_known && code != "42501")) throw;
+            // The function is missing, not granted or fails. A new session prepares the statement again.
             slot.drop();
-            spdlog::error("fencing.append_events can't be called: {} {}", code, e.error.message);
-            return unavailable("The history in PostgreSQL can't be called (see the log); nothing was added.");
+            spdlog::error("fencing.append_events failed: {} {}", code, e.error.message);
+            return unavailable("The history in PostgreSQL can't be written (see the log); nothing was added.");
         }
     };
     auto& chosen = writes_.least_loaded_worker();

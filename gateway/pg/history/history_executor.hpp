@@ -40,7 +40,8 @@ class history_executor {
     boost::asio::awaitable<result<std::vector<history_count>>> summarize(std::string principal,
                                                                          history_summary_query query, deadline until);
     boost::asio::awaitable<result<resource_facts>> read_resource(std::string principal,
-                                                                 lockcore::resource_name resource, deadline until);
+                                                                 lockcore::resource_name resource,
+                                                                 std::size_t last_events, deadline until);
 
     /// Adds the items of a batch that the history does not have yet, all or none.
     ///

@@ -294,19 +294,30 @@ std::vector<history_count> summarize_history(session& session, const history_sum
     return counts;
 }
 
-resource_facts read_resource(session& session, const std::string& resource) {
+resource_facts read_resource(session& session, const std::string& resource, std::size_t last_events) {
     resource_facts facts;
-    facts.last_fencing_token = session.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
-    const auto rows = session.exec(
-        "select event, count(*) from (select event from fencing.history where resource = $1 order by at desc, id desc "
-        "limit $2::bigint) as newest group by event order by event",
-        {resource, std::to_string(resource_events_counted_max)});
-    std::int64_t sum = 0;
-    for (const auto& row : rows) {
-        facts.counts.emplace_back(row[0].c_str(), row[1].as<std::int64_t>());
-        sum += facts.counts.back().second;
+    history_query newest;
+    newest.resource = resource;
+    newest.limit = last_events;
+    session.command("begin isolation level repeatable read read only");
+    try {
+        facts.last_fencing_token = session.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
+        const auto rows = session.exec(
+            "select event, count(*) from (select event from fencing.history where resource = $1 order by at desc, id "
+            "desc limit $2::bigint) as newest group by event order by event",
+            {resource, std::to_string(resource_events_counted_max)});
+        std::int64_t sum = 0;
+        for (const auto& row : rows) {
+            facts.counts.emplace_back(row[0].c_str(), row[1].as<std::int64_t>());
+            sum += facts.counts.back().second;
+        }
+        facts.all_counted = sum < resource_events_counted_max;
+        facts.last_events = read_history(session, newest).items;
+        session.command("commit");
+    } catch (const statement_failed&) {
+        session.command("rollback");
+        throw;
     }
-    facts.all_counted = sum < resource_events_counted_max;
     return facts;
 }
 

@@ -41,8 +41,9 @@ history_tail read_history_tail(session& session);
 /// Counts events, in order of time and event; buckets without events are left out. Throws as session::exec does.
 std::vector<history_count> summarize_history(session& session, const history_summary_query& query);
 
-/// Reads a resource's fence and counts its newest events. Throws as session::exec does.
-resource_facts read_resource(session& session, const std::string& resource);
+/// Reads a resource's fence, counts its newest events and returns the last ones, at most `last_events`, all of one
+/// moment. Throws as session::exec does.
+resource_facts read_resource(session& session, const std::string& resource, std::size_t last_events);
 
 /// Calls fencing.keep_history(); with `keep_days` 0 it drops nothing. Throws as session::exec does.
 history_upkeep keep_history(session& session, unsigned keep_days);

@@ -101,12 +101,17 @@ class read_run {
                 record(*why);
                 return std::move(*why);
             }
+            if (auto why = read_answer(out)) {
+                session.command(rollback_sql);
+                return std::move(*why);
+            }
             // Where no fence was raised nothing has to be committed, and no commit has to be awaited.
             const bool any_raised = has_raised(trip.answers[raised_at_]);
             session.command(any_raised ? commit_sql : rollback_sql);
             if (any_raised) state_.seen = snapshot_state::durability::durable;
+        } else if (auto why = read_answer(out)) {
+            return std::move(*why);
         }
-        if (auto why = read_answer(out)) return std::move(*why);
         if (estimate_at_) add_estimate(read_estimate(trip.answers[*estimate_at_].text(0, 0)), out);
         return out;
     }

@@ -10,6 +10,14 @@ namespace {
 
 namespace asio = boost::asio;
 
+template <class T>
+asio::awaitable<result<T>> submit_to(worker& chosen, deadline until, typename session_job<T>::work work,
+                                     std::string principal) {
+    return await_work<T>(
+        work_kind::changes, until, std::move(work),
+        [&chosen](std::unique_ptr<job> made) { chosen.submit(std::move(made)); }, std::move(principal));
+}
+
 /// Runs statements that may be repeated, on the chosen worker. `ticket` is kept until they have ended.
 template <class T>
 asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<T(session&)> statements,
@@ -22,9 +30,7 @@ asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<
             return retry_once_on_disconnect(slot, statements);
         }
     };
-    return await_work<T>(
-        work_kind::changes, until, std::move(work),
-        [&chosen](std::unique_ptr<job> made) { chosen.submit(std::move(made)); }, std::move(principal));
+    return submit_to<T>(chosen, until, std::move(work), std::move(principal));
 }
 
 }  // namespace
@@ -48,11 +54,12 @@ asio::awaitable<result<fence_state>> fence_executor::repair(lockcore::resource_n
                                                             std::string reason, deadline until) {
     std::string principal = initiator.principal;
     auto [chosen, ticket] = writes_.isolate({resource}, principal);
-    return run_on<fence_state>(
-        *chosen, until,
-        [resource = std::move(resource), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
-            session& session) { return pg::repair_fence(session, resource, new_fence, initiator, reason); },
-        std::move(principal), std::move(ticket));
+    // Not repeated after a lost connection: it may have been made, and others may have raised the fence since.
+    auto work = [resource = std::move(resource), new_fence, initiator = std::move(initiator),
+                 reason = std::move(reason), ticket = std::move(ticket)](session_slot& slot) -> result<fence_state> {
+        return pg::repair_fence(slot.get(), resource, new_fence, initiator, reason);
+    };
+    return submit_to<fence_state>(*chosen, until, std::move(work), std::move(principal));
 }
 
 asio::awaitable<result<lockcore::drawn_epoch>> node_register::draw_epoch(lockcore::epoch_request request,

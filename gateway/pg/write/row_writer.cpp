@@ -155,6 +155,7 @@ void row_writer::refuse_selection(const std::string& function_name, const row_se
         add_fault(condition.pointer, detail);
     if (!rows.order.empty()) add_fault("order", detail);
     if (rows.offset > 0) add_fault("offset", detail);
+    if (rows.limit < 1) add_fault("limit", detail);
 }
 
 }  // namespace fencegate::pg

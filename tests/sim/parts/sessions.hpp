@@ -22,10 +22,11 @@ class gateway_sessions {
         newest_floor_ = renewals_ = 0;
     }
     void renew_all() { ++renewals_; }
-    void require_floor(lockcore::epoch floor) {
-        if (newest_floor_ >= value_of(floor)) return;
+    bool require_floor(lockcore::epoch floor) {
+        if (newest_floor_ >= value_of(floor)) return false;
         newest_floor_ = value_of(floor);
         renew_all();
+        return true;
     }
     /// Chooses a connection and returns the server that the call reaches over it; empty if it fails.
     std::optional<database::server> reach() {
@@ -56,6 +57,7 @@ class gateway_sessions {
             const database::generation found = db_.state_of(route_);
             if (!found.current) db_.begin_generation_change(route_, {});
             if (found.current && value_of(found.floor) < newest_floor_) return ctx_.hit(probe::replaced_server_refused);
+            if (found.current && require_floor(found.floor)) ++used.made_at;
         }
         used.server = route_;
     }

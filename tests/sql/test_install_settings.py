@@ -1,0 +1,70 @@
+"""The guard is installed, works and names no fault whatever settings the database has, and whatever encoding."""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+from test_catalogue import SCHEMA_FILES
+
+SETTINGS = {"datestyle": "'SQL, DMY'", "timezone": "'Asia/Shanghai'", "standard_conforming_strings": "off", "quote_all_identifiers": "on", "escape_string_warning": "off",
+            "default_transaction_isolation": "serializable", "intervalstyle": "sql_standard", "bytea_output": "escape"}
+
+
+def install(server, database, **environment):
+    done = subprocess.run([server.bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", database, "-f", SCHEMA_FILES[0].parent.parent / "install.sql"],
+                          env={"PATH": os.environ["PATH"], "PGHOST": str(server.folder), "PGUSER": "postgres", "PGOPTIONS": "-c client_min_messages=warning", **environment},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def empty(server):
+    """An empty database with SETTINGS."""
+    name = server.create("template0")
+    admin = server.connect("postgres")
+    for setting, value in SETTINGS.items():
+        admin.cursor().execute(f"alter database {name} set {setting} = {value}")
+    admin.close()
+    yield name
+    server.drop(name)
+
+
+def rows_of(connection, statement):
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def test_guard_installed_under_other_settings_is_complete(server, empty):
+    install(server, empty)
+    inside, outside = server.connect(empty), server.connect(empty, options=" ".join(
+        f"-c {name}={value}" for name, value in {"datestyle": "ISO", "timezone": "UTC", "standard_conforming_strings": "on", "quote_all_identifiers": "off",
+                                                  "default_transaction_isolation": "read\\ committed"}.items()))
+    for connection in (inside, outside):
+        rows_of(connection, "set default_transaction_isolation = 'read committed'")
+        rows_of(connection, "create table goods (id text); select fencing.protect('goods', $$'goods/' || regexp_replace(id, E'\\\\D', '', 'g')$$)")
+        assert rows_of(connection, "select fencing.guard_faults()") == []
+        assert rows_of(connection, "select fencing.watch_guard()") == []
+        rows_of(connection, "select fencing.add_proof_key(decode(repeat('ab', 32), 'hex'))")
+        rows_of(connection, "begin; select fencing.enter('goods/7', 3); insert into goods values ('a7'); commit")
+        rows_of(connection, "select fencing.unprotect('goods'); drop table goods")
+    bounds = rows_of(outside, "select pg_get_expr(c.relpartbound, c.oid) from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+                              "where i.inhparent = 'fencing.history'::regclass and c.relname <> 'history_default'")
+    assert len(bounds) > 8 and all(re.search(r"\('\d+-\d\d-\d\d 00:00:00\+00'\) TO \('\d+-\d\d-\d\d 00:00:00\+00'\)", bound) for (bound,) in bounds), bounds
+    assert rows_of(inside, "select fencing.make_history_partition('2030-01-28')") == rows_of(outside, "select fencing.make_history_partition('2030-02-04')") == [(True,)]
+    inside.close()
+    outside.close()
+
+
+def test_guard_is_installed_in_database_of_another_encoding(server):
+    admin = server.connect("postgres")
+    admin.cursor().execute("create database latin encoding latin1 locale 'C' template template0")
+    admin.close()
+    install(server, "latin", PGCLIENTENCODING="UTF8")
+    server.drop("latin")
+
+
+def test_schema_is_ascii():
+    for file in SCHEMA_FILES[0].parent.parent.rglob("*.sql"):
+        assert pathlib.Path(file).read_bytes().isascii(), file
