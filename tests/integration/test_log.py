@@ -141,7 +141,7 @@ def test_text_format_has_readable_fields(start: Callable[..., Gateway]) -> None:
     pattern = r'^\d{4}-\d\d-\d\d [\d:.]+ debug request client=127.0.0.1 method=GET route=/v1/leases/{lease_id} status=\d+ problem=[\w-]+ duration_us=\d+ request_id="in=text" principal=dev$'
     eventually(lambda: re.search(pattern, gateway.log.read_text(), re.MULTILINE), goal="the line is there")
     # As before any field: the states of nodes.
-    assert re.search(r" node changed its state node=node-1 old_state=identifying new_state=\w+", gateway.log.read_text()), gateway.log.read_text()
+    eventually(lambda: re.search(r" node changed its state node=node-1 old_state=identifying new_state=\w+", gateway.log.read_text()), goal="the node's line is there")
 
 
 def test_node_line_has_states_as_members(cluster: Cluster, start: Callable[..., Gateway]) -> None:

@@ -327,7 +327,7 @@ def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> 
     one.stop(signal.SIGKILL)
     detail = eventually(lambda: (found := gateway.api.get("/readyz/writes").json().get("detail")) and "standby" in found and found, 10, goal="the gateway names the standby")
     assert "can't be reached" not in detail
-    assert "FAULT storage generation: unknown: this server is a standby" in checked(made, gateway)
+    assert "it is read-only (a standby, or default_transaction_read_only is on): name the primary" in checked(made, gateway)
     made.promote(two)
     eventually(lambda: gateway.api.get("/readyz/writes").status == 200, 20, goal="the promoted server is used")
     gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())

@@ -32,3 +32,11 @@ TEST(session_slot, cut_after_commit_was_sent_leaves_outcome_open) {
     slot.begin_transaction();
     EXPECT_TRUE(says_unchanged_if_cut(slot)) << "the callers of the transaction before were answered";
 }
+
+TEST(session_slot, only_a_higher_floor_is_required) {
+    using lockcore::epoch;
+    EXPECT_TRUE(session_slot::require_floor(epoch{7}));
+    EXPECT_FALSE(session_slot::require_floor(epoch{7}));
+    EXPECT_FALSE(session_slot::require_floor(epoch{6}));
+    EXPECT_TRUE(session_slot::require_floor(epoch{8}));
+}
