@@ -183,11 +183,11 @@ int serve(const config& cfg, const config_source& source) {
     members.takes_answer_bound = !cfg.lease.answer_bound_is_given;
     const auto answer_bound = database.join_cluster(std::move(members));
     if (!answer_bound) {
-        const std::string& cause = answer_bound.error().detail;
-        spdlog::critical("{}{}", cause,
-                         cause.starts_with("PostgreSQL refused") ? " (fencing.cluster; docs/operations.md says how to "
-                                                                   "change settings that all gateways share)"
-                                                                 : "");
+        const failure& cause = answer_bound.error();
+        spdlog::critical("{}{}", cause.detail,
+                         cause.facts.contains("sqlstate") ? " (fencing.cluster; docs/operations.md says how to change "
+                                                            "settings that all gateways share)"
+                                                          : "");
         return exit_unavailable;
     }
     lockcore::config lock_settings = cfg.locks;

@@ -5,10 +5,9 @@
 -- It runs in one transaction and may be run again. The files below are plain SQL, so that `fencegate migrate` can send the same
 -- files, in the order of their names, without psql. Only this file uses psql's commands.
 \set ON_ERROR_STOP on
-begin isolation level read committed;
+begin;
 set local client_min_messages = warning;
-set local standard_conforming_strings = on;
-set local quote_all_identifiers = off;
+\ir migrations/0000_settings.sql
 \ir migrations/0003_version_3.sql
 \ir migrations/0004_version_4.sql
 \ir migrations/0006_version_6.sql
@@ -28,6 +27,7 @@ set local quote_all_identifiers = off;
 \ir schema/095_kept_outcomes.sql
 \ir schema/100_fences.sql
 \ir schema/105_seal.sql
+\ir schema/107_code_of_others.sql
 \ir schema/110_protect.sql
 \ir schema/120_checks.sql
 \ir schema/122_guard_changes.sql

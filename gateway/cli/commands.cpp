@@ -294,7 +294,8 @@ void commands::add_completion() {
     CLI::App& command = add("completion", "Print a script that completes these commands in a shell",
                             "Examples:\n  source <(fencegate completion bash)\n"
                             "  mkdir -p ~/.zfunc && fencegate completion zsh > ~/.zfunc/_fencegate\n"
-                            "  fencegate completion fish > ~/.config/fish/completions/fencegate.fish");
+                            "  mkdir -p ~/.config/fish/completions && fencegate completion fish > "
+                            "~/.config/fish/completions/fencegate.fish");
     command.add_option("SHELL", shell_, "Which shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
 }
 

@@ -94,7 +94,9 @@ struct database::impl {
         } catch (const statement_failed& e) {
             if (e.error.sqlstate == "25006")
                 return unavailable_because(cause_of("25006") + ": name the primary (target_session_attrs=read-write)");
-            return unavailable("PostgreSQL refused: " + e.error.message);
+            failure refused = unavailable("PostgreSQL refused: " + e.error.message);
+            refused.facts["sqlstate"] = e.error.sqlstate;
+            return refused;
         }
     }
 

@@ -252,7 +252,7 @@ void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool 
                                                                         ? "The lease has " + std::to_string(holds_max) +
                                                                               " holds, the largest number allowed."
                                                                         : "With another hold the lease would be held "
-                                                                          "longer than max_hold allows."));
+                                                                          "longer than lease.max_hold_ms allows."));
                   take_outcome(c, make_no_quorum("Too few Redis nodes answered to add another hold.", round.answers()));
               });
 }

@@ -109,10 +109,10 @@ std::vector<std::string> config::validate() const {
     }
     // A bound that is another setting is named.
     const auto within = [&](const char* path, milliseconds v, milliseconds low, milliseconds high,
-                            const std::string& low_is = "", const std::string& high_is = "") {
+                            const std::string& low_setting = "", const std::string& high_setting = "") {
         if (v < low || v > high) {
-            fault(path, std::to_string(v.count()) + " ms is not between " + std::to_string(low.count()) + low_is +
-                            " and " + std::to_string(high.count()) + " ms" + high_is);
+            fault(path, std::to_string(v.count()) + " ms is not between " + std::to_string(low.count()) + low_setting +
+                            " and " + std::to_string(high.count()) + " ms" + high_setting);
         }
     };
     using namespace std::chrono_literals;

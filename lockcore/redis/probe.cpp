@@ -98,6 +98,7 @@ node_report probe(const node_address& address, const config& cfg, std::map<std::
     node_client node(address, cfg.node_dead_after);
     if (!node.connect()) {
         report.detail = address.host + ":" + std::to_string(address.port) + " can't be reached: " + node.error();
+        if (address.tls) report.detail += "; with redis.tls the port has to be the node's tls-port";
         return report;
     }
     if (const std::optional<std::string> auth = redis::format_auth(address)) {

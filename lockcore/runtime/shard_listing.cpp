@@ -46,10 +46,12 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
         const auto until =
             can_fail ? now + (query.until - now) / static_cast<std::ptrdiff_t>(enough - scanned) : query.until;
         std::string cursor = "0";
+        const char* answer = "did not list its keys in time";
         do {
             input::list next{{}, static_cast<node_index>(n), cursor, "fg:lease:" + query.prefix + "*"};
             const auto part = co_await call<result<list_part>>(std::move(next));
             cursor.clear();
+            if (!part) answer = "no answer";
             if (!part || std::chrono::steady_clock::now() >= until) break;
             cursor = part->cursor;
             for (const auto& name : part->names) {
@@ -59,7 +61,7 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
             }
         } while (cursor != "0" && !cursor.empty());
         if (!cursor.empty()) ++scanned;
-        answers.push_back({config_.nodes[n].name, cursor.empty() ? "did not list its keys in time" : "listed"});
+        answers.push_back({config_.nodes[n].name, cursor.empty() ? answer : "listed"});
     }
     if (scanned < enough)
         co_return make_no_quorum("Too few Redis nodes listed their keys in time.", std::move(answers));

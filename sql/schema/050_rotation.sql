@@ -10,19 +10,28 @@ declare
   first_moment constant timestamptz := date_trunc('week', day, 'UTC');
   end_moment   constant timestamptz := date_trunc('week', day + interval '168 hours', 'UTC');
   partition    constant text := 'history_' || to_char(first_moment at time zone 'UTC', 'YYYYMMDD');
+  lower_bound  timestamptz;
+  upper_bound  timestamptz;
 begin
   if to_regclass('fencing.' || partition) is not null then
     return false;
   end if;
+  -- Next to the partitions that there are: until version 7 their bounds depended on the session's datestyle, and could be up to a day off.
+  select coalesce(max(b.upper) filter (where abs(extract(epoch from b.upper - first_moment)) < 86400), first_moment),
+         coalesce(min(b.lower) filter (where abs(extract(epoch from b.lower - end_moment)) < 86400), end_moment)
+    into lower_bound, upper_bound
+    from (select substring(e.text from 'FROM [(]''([^'']+)''[)]')::timestamptz as lower, substring(e.text from 'TO [(]''([^'']+)''[)]')::timestamptz as upper
+            from pg_inherits i join pg_class c on c.oid = i.inhrelid cross join lateral pg_get_expr(c.relpartbound, c.oid) e (text)
+           where i.inhparent = 'fencing.history'::regclass) b;
   execute format('create table fencing.%I (like fencing.history including defaults including constraints)', partition);
   execute format('comment on table fencing.%I is %L', partition, 'One week of fencing.history, from this UTC day on.');
-  if exists (select from fencing.history_default d where d.at >= first_moment and d.at < end_moment) then
+  if exists (select from fencing.history_default d where d.at >= lower_bound and d.at < upper_bound) then
     alter table fencing.history_default disable trigger history_append_only;
     execute format('with moved as (delete from fencing.history_default where at >= $1 and at < $2 returning *) '
-                   'insert into fencing.%I select * from moved', partition) using first_moment, end_moment;
+                   'insert into fencing.%I select * from moved', partition) using lower_bound, upper_bound;
     alter table fencing.history_default enable always trigger history_append_only;
   end if;
-  execute format('alter table fencing.history attach partition fencing.%I for values from (%L) to (%L)', partition, first_moment, end_moment);
+  execute format('alter table fencing.history attach partition fencing.%I for values from (%L) to (%L)', partition, lower_bound, upper_bound);
   execute format('alter table fencing.%I enable always trigger history_append_only', partition);
   execute format('create trigger history_no_truncate before truncate on fencing.%I for each statement execute function fencing.refuse_history_change()', partition);
   execute format('alter table fencing.%I enable always trigger history_no_truncate', partition);

@@ -74,7 +74,7 @@ $statement$ end,
     '{try}', case mode when 'observe' then $try$
   begin$try$ else '' end),
     '{catch}', case mode when 'observe' then $catch$
-  exception when others then
+  exception when others or assert_failure then
     handed_over := set_config('fencing.changed', '{""}', true);
   end;$catch$ else '' end),
     '{hand_over_one}', format($one$handed_over := set_config('fencing.changed',
@@ -83,7 +83,7 @@ $statement$ end,
     '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from', fencing.bounded_text_of('t.resource'))),
     '{expression}', row_expression)
 $body$;
-comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. In mode observe it refuses nothing: a statement for whose rows the expression raises an error changes rows without a resource. Locks: none.';
+comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. In mode observe it refuses nothing: if the expression raises an error, the statement is recorded as a change of a row without a resource. Locks: none.';
 
 create or replace function fencing.check_settings() returns text[]
 language sql immutable

@@ -35,7 +35,7 @@ as $$
     from fencing.triggers_between(array(select t.oid from tables t)) b join tables g on g.oid = b.relation
   union all
   select p.relation, i.inhparent, 'parent', format(case when i.inhparent in (select g.oid from tables g where g.by_row)
-                                                        then '%s: changes through %s are checked by the expression of that table alone; unprotect() one of them, or detach it'
+                                                        then '%s: changes through %s are checked by the expression of that table alone; protect() that again, or detach it'
                                                         else '%s: changes through %s, which is not protected, are not checked; detach it, or protect that' end, p.relation, i.inhparent::regclass)
     from fencing.protected p join pg_inherits i on i.inhrelid = p.relation
   union all
@@ -122,8 +122,9 @@ begin
     return;
   end if;
   faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
-              where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name');
-  -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
+              where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name'
+                 or exists (select from pg_partition_ancestors(f.relation) a where a.relid = any (touched)));
+  -- Only faults that this command can have made, so none that is known: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)
    where case f.about when 'history' then false
@@ -134,6 +135,7 @@ begin
                                                    or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
                       when 'trigger between' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER') or tg_tag = 'ALTER TABLE' and f.relation <> f.other  -- a partition that was attached
                       else true end
+     and not exists (select from fencing.known_fault k where k.fault = f.fault)
    order by f.fault limit 1;
   if found then
     raise exception using errcode = '55000', message = 'this would open a protected table: ' || found_fault, hint = 'fencing.unprotect() takes the protection off, and fencing.protect() puts it on again.';

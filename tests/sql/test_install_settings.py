@@ -12,6 +12,7 @@ SETTINGS = {"datestyle": "'SQL, DMY'", "timezone": "'Asia/Shanghai'", "standard_
 
 
 def install(server, database, **environment):
+    """By psql."""
     done = subprocess.run([server.bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", database, "-f", SCHEMA_FILES[0].parent.parent / "install.sql"],
                           env={"PATH": os.environ["PATH"], "PGHOST": str(server.folder), "PGUSER": "postgres", "PGOPTIONS": "-c client_min_messages=warning", **environment},
                           capture_output=True, text=True)
@@ -30,39 +31,67 @@ def empty(server):
     server.drop(name)
 
 
-def rows_of(connection, statement):
+def run(connection, statement):
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
 
-def test_guard_installed_under_other_settings_is_complete(server, empty):
-    install(server, empty)
+def install_file_by_file(server, database):
+    """As `fencegate migrate` does."""
+    connection = server.connect(database, autocommit=False)
+    for file in SCHEMA_FILES:
+        run(connection, file.read_text())
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("way", [install, install_file_by_file])
+def test_guard_installed_under_other_settings_is_complete(server, empty, way):
+    way(server, empty)
     inside, outside = server.connect(empty), server.connect(empty, options=" ".join(
         f"-c {name}={value}" for name, value in {"datestyle": "ISO", "timezone": "UTC", "standard_conforming_strings": "on", "quote_all_identifiers": "off",
                                                   "default_transaction_isolation": "read\\ committed"}.items()))
     for connection in (inside, outside):
-        rows_of(connection, "set default_transaction_isolation = 'read committed'")
-        rows_of(connection, "create table goods (id text); select fencing.protect('goods', $$'goods/' || regexp_replace(id, E'\\\\D', '', 'g')$$)")
-        assert rows_of(connection, "select fencing.guard_faults()") == []
-        assert rows_of(connection, "select fencing.watch_guard()") == []
-        rows_of(connection, "select fencing.add_proof_key(decode(repeat('ab', 32), 'hex'))")
-        rows_of(connection, "begin; select fencing.enter('goods/7', 3); insert into goods values ('a7'); commit")
-        rows_of(connection, "select fencing.unprotect('goods'); drop table goods")
-    bounds = rows_of(outside, "select pg_get_expr(c.relpartbound, c.oid) from pg_inherits i join pg_class c on c.oid = i.inhrelid "
+        run(connection, "set default_transaction_isolation = 'read committed'")
+        run(connection, "create table goods (id text); select fencing.protect('goods', $$'goods/' || regexp_replace(id, E'\\\\D', '', 'g')$$)")
+        assert run(connection, "select fencing.guard_faults()") == []
+        assert run(connection, "select fencing.watch_guard()") == []
+        run(connection, "select fencing.add_proof_key(decode(repeat('ab', 32), 'hex'))")
+        run(connection, "begin; select fencing.enter('goods/7', 3); insert into goods values ('a7'); commit")
+        run(connection, "select fencing.unprotect('goods'); drop table goods")
+    bounds = run(outside, "select pg_get_expr(c.relpartbound, c.oid) from pg_inherits i join pg_class c on c.oid = i.inhrelid "
                               "where i.inhparent = 'fencing.history'::regclass and c.relname <> 'history_default'")
     assert len(bounds) > 8 and all(re.search(r"\('\d+-\d\d-\d\d 00:00:00\+00'\) TO \('\d+-\d\d-\d\d 00:00:00\+00'\)", bound) for (bound,) in bounds), bounds
-    assert rows_of(inside, "select fencing.make_history_partition('2030-01-28')") == rows_of(outside, "select fencing.make_history_partition('2030-02-04')") == [(True,)]
+    assert run(inside, "select fencing.make_history_partition('2030-01-28')") == run(outside, "select fencing.make_history_partition('2030-02-04')") == [(True,)]
     inside.close()
     outside.close()
+
+
+@pytest.mark.parametrize("hours", [14, -10])
+def test_partition_next_to_one_with_wrong_bounds_takes_the_rest(server, database, hours):
+    """Until version 7 a session with another datestyle gave partitions bounds that were hours off."""
+    connection = server.connect(database)
+    names = [name for name, in run(connection, "select relname::text from pg_class where relnamespace = 'fencing'::regnamespace and relname ~ '^history_[0-9]{8}$' order by 1")]
+    for name in names:
+        run(connection, f"alter table fencing.history detach partition fencing.{name}")
+    for name in names:
+        week = f"(to_date('{name[-8:]}', 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '{hours} hours')"
+        run(connection, f"do $$begin execute format('alter table fencing.history attach partition fencing.{name} for values from (%L) to (%L)', {week}, {week} + interval '7 days'); end$$")
+    assert run(connection, f"select fencing.make_history_partition({week} + interval '8 days'), fencing.make_history_partition({week} + interval '15 days')") == [(True, True)]
+    run(connection, f"insert into fencing.history (at, event) select {week} + n * interval '1 hour', 'lease_granted' from generate_series(0, 400) n")
+    assert run(connection, "select count(*) from fencing.history_default") == [(0,)]
+    connection.close()
 
 
 def test_guard_is_installed_in_database_of_another_encoding(server):
     admin = server.connect("postgres")
     admin.cursor().execute("create database latin encoding latin1 locale 'C' template template0")
     admin.close()
-    install(server, "latin", PGCLIENTENCODING="UTF8")
-    server.drop("latin")
+    try:
+        install(server, "latin", PGCLIENTENCODING="UTF8")
+    finally:
+        server.drop("latin")
 
 
 def test_schema_is_ascii():

@@ -101,7 +101,7 @@ def test_install_concurrent_waits_for_the_first(server, database):
         install(cursor)
         second_cursor.execute("set local lock_timeout = '50ms'")
         with pytest.raises(psycopg2.errors.LockNotAvailable):
-            second_cursor.execute(SCHEMA_FILES[0].read_text())
+            second_cursor.execute(SCHEMA_FILES[1].read_text())
         second.rollback()
         first.commit()
         began = time.monotonic()

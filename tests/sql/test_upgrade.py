@@ -13,6 +13,7 @@ ACTIVITY = """
     select * from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
     update inventory set stock = stock - 1 where sku = 'sku-1';
 """
+OBSERVED = "create table seen (id text); select fencing.protect('public.seen', $$'seen/' || id$$, 'observe')"
 HISTORY = """select id, at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, tableoid::regclass::text
   from fencing.history where event <> 'guard_changed' order by id"""
 CHANGES = "select detail ->> 'action', detail ->> 'relation', detail ->> 'mode' from fencing.history where event = 'guard_changed' order by id"
@@ -34,7 +35,7 @@ def old(server, request):
     name = server.create("template0")
     run(server, name, request.param.read_text(), (SQL / "examples" / "shop.sql").read_text())
     assert rows(server, name, "select fencing.schema_version()") == [(int(request.param.stem),)]
-    run(server, name, ACTIVITY)
+    run(server, name, ACTIVITY, OBSERVED)
     if int(request.param.stem) < 4:
         run(server, name, "insert into fencing.settings values ('recorder', 'dbname=old password=secret')")
     yield name
@@ -46,7 +47,7 @@ def new(server):
     """A new database with the same events and writes."""
     name = server.create("template0")
     run(server, name, *[file.read_text() for file in SCHEMA_FILES], (SQL / "examples" / "shop.sql").read_text())
-    run(server, name, ACTIVITY)
+    run(server, name, ACTIVITY, OBSERVED)
     yield name
     server.drop(name)
 
@@ -81,7 +82,7 @@ def test_upgrade_equals_new_install_and_keeps_history(server, old, new, upgrade)
 
 def test_upgrade_records_itself_and_what_was_protected(server, old):
     """Protected tables are in the history from the upgrade on, with the time since when they are protected; a repeated installation changes nothing."""
-    protected = {(relation.removeprefix("public."), "enforce") for relation, in rows(server, old, "select relation::text from fencing.protected")}
+    protected = {(relation.removeprefix("public."), mode) for relation, mode in rows(server, old, "select relation::text, mode from fencing.protected")}
     was = rows(server, old, "select max(version) from fencing.schema_version")[0][0]
     recorded = rows(server, old, CHANGES) if was >= 5 else []
     upgrade_with_psql(server, old)

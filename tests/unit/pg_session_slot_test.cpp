@@ -35,8 +35,10 @@ TEST(session_slot, cut_after_commit_was_sent_leaves_outcome_open) {
 
 TEST(session_slot, only_a_higher_floor_is_required) {
     using lockcore::epoch;
-    EXPECT_TRUE(session_slot::require_floor(epoch{7}));
-    EXPECT_FALSE(session_slot::require_floor(epoch{7}));
-    EXPECT_FALSE(session_slot::require_floor(epoch{6}));
-    EXPECT_TRUE(session_slot::require_floor(epoch{8}));
+    static std::uint64_t floor = 7;  // that of the process stays
+    EXPECT_TRUE(session_slot::require_floor(epoch{floor}));
+    EXPECT_FALSE(session_slot::require_floor(epoch{floor}));
+    EXPECT_FALSE(session_slot::require_floor(epoch{floor - 1}));
+    EXPECT_TRUE(session_slot::require_floor(epoch{++floor}));
+    ++floor;
 }

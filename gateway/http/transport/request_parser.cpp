@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 10> single_fields{
     "content-type",    "content-encoding", "fencing-lease", "fencing-resource", "fencing-token",
     "idempotency-key", "last-event-id",    "origin",        "sec-fetch-site",   "transfer-encoding"};
 /// Fields that are ignored if they are given more than once, as if they were malformed.
-constexpr std::array<std::string_view, 2> optional_fields{"traceparent", "x-request-id"};
+constexpr std::array<std::string_view, 2> ignored_if_repeated{"traceparent", "x-request-id"};
 
 /// Maximum number of bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows
 /// as it arrives.
@@ -135,7 +135,7 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
     const auto first = std::ranges::find(message.headers, name, [](const auto& header) { return header.first; });
     if (first != message.headers.end()) {
         if (std::ranges::find(single_fields, name) != single_fields.end()) return refuse_repeated(view(name_text), ec);
-        if (std::ranges::find(optional_fields, name) != optional_fields.end()) {
+        if (std::ranges::find(ignored_if_repeated, name) != ignored_if_repeated.end()) {
             first->second.clear();
             return;
         }
@@ -146,7 +146,8 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
 void request_parser::on_header_impl(error_code& ec) {
     header_over_ = true;
     if (hosts_ == 1 && host.empty() && version_ >= 11) refuse("The header Host is empty.", ec);
-    if (hosts_ > 1 || (hosts_ == 0 && version_ >= 11)) refuse("The request needs exactly one header Host.", ec);
+    if (hosts_ > 1) return refuse_repeated("Host", ec);
+    if (hosts_ == 0 && version_ >= 11) refuse("The request needs exactly one header Host.", ec);
 }
 
 void request_parser::on_body_init_impl(const boost::optional<std::uint64_t>& content_length, error_code&) {

@@ -37,7 +37,7 @@ class session_slot {
     /// Makes every slot of this process connect anew, and refuse servers whose floor is lower: they were replaced
     /// (docs/protocol.md, STORAGE GENERATION). A process has one database. Threads: any.
     ///
-    /// Out: whether no higher floor, nor this one, was known before.
+    /// Out: whether the floor is higher than every earlier one.
     static bool require_floor(lockcore::epoch floor);
     /// Makes every slot of this process connect anew: another server may have become the one that accepts writes.
     static void renew_all();
