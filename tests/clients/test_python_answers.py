@@ -258,3 +258,82 @@ def test_lease_ids_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -
         logging.getLogger("httpcore.http11").debug(
             "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', b'/v1/leases/secret-id~.x'), (b'Content-Length', b'5')])")
     assert "secret" not in caplog.text and "b'/v1/leases/…'), (b'Content-Length', b'5')" in caplog.text
+
+
+# Leases that a repeated request or a late loss concerns
+
+
+def test_lease_of_a_repeated_request_is_renewed_in_time() -> None:
+    from fencegate._lease import now
+
+    state = lease_state(ttl_ms=6_000, validity_ms=1_200)
+    assert state.renew_at < now() + 0.5, "a third of the ttl would be after the end of the validity"
+
+
+@pytest.mark.parametrize("seal, raised", [(False, None), (True, errors.LeaseLost)])
+def test_release_after_503_has_released_unless_it_seals(seal: bool, raised: Any) -> None:
+    def release() -> None:
+        finish(Protocol(10.0, 30.0).release(lease_state(), seal), response(503, problem("no-quorum", 503)), response(410, problem("lease-lost", 410)))
+
+    from fencegate._protocol import Protocol
+
+    if raised is None:
+        return release()
+    with pytest.raises(raised):
+        release()
+
+
+def test_answer_of_a_proxy_is_shown_without_lease_ids() -> None:
+    from fencegate._protocol import read_problem
+
+    assert "secret" not in str(read_problem(response(404, b"Cannot POST /v1/leases/secret-id.x/renew")))
+
+
+def test_wait_of_whole_milliseconds_is_sent_as_it_is() -> None:
+    from fencegate._protocol import milliseconds
+
+    assert [milliseconds(ms / 1000) for ms in (16_100, 32_200, 2_007)] == [16_100, 32_200, 2_007]
+    assert milliseconds(0.0101) == 11
+
+
+def test_cancellation_that_comes_with_the_answer_is_kept() -> None:
+    """Before Python 3.12 asyncio.wait_for loses some."""
+    import asyncio
+
+    from fencegate.aio import AsyncClient
+
+    async def cancel_at_any_moment(url: str) -> None:
+        async def work(client: Any) -> None:
+            while True:
+                await client.get("/v1/nodes")
+
+        async with AsyncClient(url) as client:
+            for number in range(150):
+                task = asyncio.ensure_future(work(client))
+                await asyncio.sleep(0.005 + 0.0001 * number)
+                task.cancel()
+                await asyncio.wait([task], timeout=5.0)
+                assert task.cancelled()
+
+    with answering(lambda *_: Reply(200, {"nodes": []})) as (url, _):
+        asyncio.run(cancel_at_any_moment(url))
+
+
+def test_loss_that_another_thread_notices_wakes_the_event_loop() -> None:
+    import asyncio
+
+    from fencegate.aio import AsyncClient
+
+    async def lose(url: str) -> None:
+        async with AsyncClient(url) as client:
+            lease = await client.lease("a")
+            called_in: list[int] = []
+            lease.on_loss(lambda _: called_in.append(threading.get_ident()))
+            lease._state.valid_until = 0.0  # as after a suspension
+            with pytest.raises(errors.LeaseLost):
+                await asyncio.get_running_loop().run_in_executor(None, lease.check)
+            await asyncio.wait_for(lease.lost.wait(), 2.0)
+            assert called_in == [threading.get_ident()]
+
+    with releasing(Reply(204)) as (url, _):
+        asyncio.run(lose(url))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 import uuid
 from typing import Any, Callable, Iterator
 
@@ -11,6 +12,7 @@ import psycopg2
 import psycopg2.extras
 import pytest
 import sqlalchemy
+import traceback
 from psycopg.rows import dict_row
 from python_clients import errors, fencegate
 from sqlalchemy.orm import Session, declarative_base
@@ -169,11 +171,14 @@ def test_autocommit_and_other_objects_are_refused(stack: Stack, client: fencegat
     assert stack.query("select fencing.fence('python/autocommit')") == [(lease.fencing_token,)]
 
 
-def test_proof_is_sent_where_it_is_asked_for(stack: Stack, client: fencegate.Client) -> None:
+def test_proof_is_sent_where_it_is_asked_for(stack: Stack, client: fencegate.Client, engine: Any) -> None:
     with client.lease("python/proof") as lease:
         with pytest.raises(errors.ProofRefused) as refused, psycopg.connect(stack.conninfo()) as connection, fencegate.fenced(connection, lease, proof=True):
             raise AssertionError("the database has no key to check it with")
         assert refused.value.detail["fault"] == "not_authentic"
+        with pytest.raises(errors.ProofRefused) as shown, engine.connect() as bound, bound.begin(), fencegate.fenced(bound, lease, proof=True):
+            raise AssertionError("as above")
+        assert lease.lease_id not in "".join(traceback.format_exception(shown.type, shown.value, shown.tb))
         key = (stack.data / "signing.key").read_text().strip()
         stack.query("select fencing.add_proof_key(convert_to(%s, 'UTF8'), null, 'python')", (key,))
         try:

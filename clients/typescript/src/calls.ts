@@ -107,8 +107,8 @@ function headersOf(cell: number | undefined): Record<string, string> {
 function problemOf(error: unknown, response: Response): ProblemError {
   const seconds = Number(response.headers.get('retry-after') ?? Number.NaN);
   const retryAfterMs = seconds >= 0 && Number.isFinite(seconds) ? seconds * 1000 : undefined;
-  const isProblem = typeof error === 'object' && error !== null && typeof (error as Problem).type === 'string';
-  if (!isProblem) {
+  const {type} = (error ?? {}) as {type?: unknown};
+  if (typeof type !== 'string' || !type.startsWith('/problems/')) {
     const status = response.status;
     return new ProblemError({type: '' as Problem['type'], title: `The answer was ${status || 'a redirect'}`, status, detail: 'It was no problem document of a gateway.', request_id: ''}, retryAfterMs);
   }
@@ -244,12 +244,10 @@ export class Calls {
         const detail = 'The request is for another host or cell; nothing was executed. This version of Node.js does not pass the rest of the answer on.';
         throw new MisdirectedRequestError({type: '/problems/misdirected-request', title: 'The answer was 421', status: 421, detail, request_id: ''}, undefined, {cause: fault});
       }
-      if (fault instanceof TypeError || fault instanceof DOMException || fault instanceof SyntaxError) {
-        const code = codeOfRefusedCertificate(fault.cause);
-        const reason = code ? `a certificate was refused (${code})` : fault.message;
-        throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${reason}`, !code && !isWithoutConnection(fault.cause), {cause: fault});
-      }
-      throw fault;
+      const {cause, message} = fault instanceof Error ? fault : {cause: undefined, message: String(fault)}; // the option fetch may throw anything
+      const code = codeOfRefusedCertificate(cause);
+      const reason = code ? `a certificate was refused (${code})` : message;
+      throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${reason}`, !code && !isWithoutConnection(cause), {cause: fault});
     }
     if (!raw.response.ok) throw problemOf(raw.error, raw.response);
     if (!isExpected(raw.data, raw.response.status)) throw new ConnectionError(`The answer ${raw.response.status} of ${new URL(baseUrl).host} is not that of a gateway`, true);

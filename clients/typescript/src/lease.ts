@@ -13,6 +13,7 @@ type ReleaseAnswer = components['schemas']['remaining_holds'] | undefined;
 
 const RELEASE_TIME = 5000;
 const SHORTEST_PAUSE = 20;
+const UNAVAILABLE = 503;
 
 /** A lease that is held. Its methods are bound, so that they can be destructured: `async ({signal, write}) => …`. */
 export class Lease {
@@ -88,7 +89,8 @@ export class Lease {
     this.#end();
     await this.#renewals;
     let maybeExecuted = false;
-    const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault); };
+    // After 503 a gateway goes on with a release that too few nodes have answered; one that seals has not begun then.
+    const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault) || (!seal && fault instanceof ProblemError && fault.status === UNAVAILABLE); };
     const params = {path: {lease_id: this.leaseId}, query: seal ? {seal} : {}};
     let answer: ReleaseAnswer;
     try {
@@ -149,7 +151,7 @@ export class Lease {
       } catch (fault) {
         if (ended.aborted) return;
         if (fault instanceof LeaseLostError) return this.#lose(fault);
-        if (fault instanceof ProblemError && fault.status < 500) return;
+        if (fault instanceof ProblemError && fault.slug !== '' && fault.status < 500) return;
       }
     }
   }

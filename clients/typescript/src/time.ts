@@ -1,14 +1,21 @@
 // Time: a clock for validity, pauses, and signals with a time limit.
 
-let lead = -Infinity;
+/** How far the two clocks may differ by rounding and by a time of day that is adjusted slowly. */
+const TOLERANCE = 50;
+let difference = Date.now() - performance.now();
+let lead = difference;
 
 /**
- * Milliseconds on a clock that never goes back. It is the monotonic clock; where the time of day has moved further, as after the machine was suspended, that counts too,
- * so that a lease never seems to last longer than it does.
+ * Milliseconds on a clock that never goes back. It is the monotonic clock; where the time of day has moved further at once, as after the machine was suspended, that counts too,
+ * so that a lease never seems to last longer than it does. A time of day that was set back changes nothing.
  */
 export function now(): number {
   const monotonic = performance.now();
-  lead = Math.max(lead, Date.now() - monotonic);
+  const moved = Date.now() - monotonic - difference;
+  if (Math.abs(moved) > TOLERANCE) {
+    difference += moved;
+    lead += Math.max(0, moved);
+  }
   return monotonic + lead;
 }
 

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
+import {setTimeout as sleep} from 'node:timers/promises';
 import {ConnectionError, LeaseLostError, OutcomeUnknownError} from '@fencegate/client';
 import {loseAnswer, problem, withFront} from './support/front.js';
 import {clientOf, insertOrder, newOrder, newResource, urls} from './support/stack.js';
@@ -107,5 +108,50 @@ test('write_unknown_because_lease_is_lost_then_lost', async () => {
     const unknown = await lease.write([insertOrder(order)], {requireLive: true}).catch(fault => fault);
     assert.ok(unknown instanceof OutcomeUnknownError && unknown.cause instanceof LeaseLostError);
     assert.ok(lease.signal.reason === unknown.cause && lease.remainingMs() === 0);
+  });
+});
+
+test('write_answered_by_a_proxy_with_a_problem_of_its_own_then_repeated', async () => {
+  const ofGateway = async (asked, ask, response) => response.writeHead(504, {'content-type': 'application/json'}).end('{"type": "about:blank", "title": "Gateway Timeout", "errors": {}}');
+  await withFront(urls[0], asked => (asked.path === '/v1/writes' && asked.number === 2 ? ofGateway : undefined), async front => {
+    await clientOf({url: front.url}).withLease(newResource(), {}, ({write, resources}) => write([insertOrder(newOrder())]).catch(fault => assert.equal(fault.slug, 'resource-not-covered', resources)));
+    assert.equal(front.requests.filter(asked => asked.path === '/v1/writes').length, 2);
+  });
+});
+
+test('write_with_a_fetch_that_throws_any_error_then_repeated', async () => {
+  class FetchError extends Error {}
+  let requests = 0;
+  const fetch = async request => {
+    if (!request.url.endsWith('/v1/writes')) return globalThis.fetch(request);
+    requests += 1;
+    if (requests === 1) throw new FetchError('the connection was closed');
+    return globalThis.fetch(request);
+  };
+  await clientOf({fetch}).withLease(newResource(), {}, ({write}) => write([insertOrder(newOrder())]).catch(fault => assert.equal(fault.slug, 'resource-not-covered')));
+  assert.equal(requests, 2);
+});
+
+test('release_answered_503_and_done_then_released_unless_sealed', async () => {
+  const released = async (asked, ask, response) => {
+    await ask();
+    return problem(503, 'no-quorum', {'retry-after': '0'})(asked, ask, response);
+  };
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? released : undefined, async front => {
+    assert.equal(await clientOf({url: front.url}).withLease(newResource(), {}, () => 'a result'), 'a result');
+    assert.deepEqual(front.requests.map(asked => asked.method), ['POST', 'DELETE', 'DELETE']);
+  });
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? released : undefined, async front => {
+    await assert.rejects(clientOf({url: front.url}).withLease(newResource(), {seal: true}, () => 'a result'), LeaseLostError);
+  });
+});
+
+test('lease_renewal_answered_404_by_a_proxy_then_renewed_later', async () => {
+  const lost = async (asked, ask, response) => response.writeHead(404, {'content-type': 'text/plain'}).end('404 page not found');
+  await withFront(urls[0], asked => asked.path.endsWith('/renew') && asked.number === 2 ? lost : undefined, async front => {
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
+    await sleep(2500);
+    lease.throwIfLost();
+    await lease.release();
   });
 });

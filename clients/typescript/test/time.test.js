@@ -13,8 +13,14 @@ test('clock_set_back_then_lease_lasts_no_longer', async () => {
   const before = lease.remainingMs();
   moveTimeOfDay(-3_600_000);
   assert.ok(lease.remainingMs() <= before && lease.remainingMs() > before - 1000);
-  moveTimeOfDay(0);
   await lease.release();
+});
+
+test('clock_ahead_after_it_was_set_back_then_lease_is_lost', async () => {
+  const lease = await clientOf().acquire(newResource(), {ttlMs: 5000});
+  moveTimeOfDay(-3_600_000 + 6000);
+  assert.equal(lease.remainingMs(), 0);
+  await assert.rejects(lease.release(), LeaseLostError);
 });
 
 test('clock_ahead_after_suspension_then_lease_is_lost', async () => {

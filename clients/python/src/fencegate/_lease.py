@@ -52,7 +52,8 @@ class LeaseState:
         """Sets the validity to that of a grant or renewal."""
         self.valid_until = sent_at + (document["served_ms"] + document["validity_ms"]) / 1000
         self.renewal_failure = None
-        self.renew_at = sent_at + self.ttl_ms / 1000 / RENEWALS_PER_TTL
+        # A repeated request gets what is left of the validity, which may be much shorter than the ttl.
+        self.renew_at = sent_at + min(self.ttl_ms / 1000, self.valid_until - sent_at) / RENEWALS_PER_TTL
 
     def remaining(self) -> float:
         """Returns the seconds for which the lease is still valid; 0 once it is over."""

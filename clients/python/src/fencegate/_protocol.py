@@ -84,6 +84,7 @@ class Attempts:
 
     count: int = 0
     maybe_executed: bool = False
+    unavailable: bool = False  # whether an attempt was answered 503
     write_id: Optional[str] = None  # the latest one of an attempt that may have been executed
     untrusted: Set[int] = field(default_factory=set)  # the gateways whose certificates are not trusted
 
@@ -113,8 +114,13 @@ def encode_parameter(value: Any) -> str:
     return str(value) if isinstance(value, (str, int, float)) else encode(value)
 
 
+def hide_lease_ids(text: str) -> str:
+    """Removes the lease ids, which are secrets, from a text that names paths."""
+    return re.sub(r"(/v1/leases/)[\w.~%-]+", r"\1…", text)
+
+
 def milliseconds(seconds: float) -> int:
-    return math.ceil(seconds * 1000)
+    return math.ceil(round(seconds * 1000, 3))
 
 
 def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
@@ -130,7 +136,7 @@ def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
         slug = document["type"].rpartition("/")[2]
         detail = document["detail"]
     except (ValueError, TypeError, KeyError, AttributeError):
-        return UnexpectedAnswer(response.status, response.content[:200].decode(errors="replace"), retry_after)
+        return UnexpectedAnswer(response.status, hide_lease_ids(response.content.decode(errors="replace"))[:200], retry_after)
     return ProblemError.classes.get(slug, ProblemError)(detail, document, retry_after)
 
 
@@ -209,6 +215,7 @@ class Protocol:
                     retry_after = error.retry_after or 0.0
             attempts.maybe_executed = error.maybe_executed = attempts.maybe_executed or error.maybe_executed
             attempts.write_id = error.write_id = error.write_id or attempts.write_id
+            attempts.unavailable = attempts.unavailable or isinstance(error, ProblemError) and error.status == 503
             temporary = error.temporary or isinstance(error, also) or (attempts.maybe_executed and isinstance(error, also_if_maybe_executed))
             pause = retry_after + random.uniform(0, min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(attempts.count, 16)))
             attempts.count += 1
@@ -287,11 +294,13 @@ class Protocol:
     def release(self, state: LeaseState, seal: bool) -> Call[None]:
         """Releases the hold. LeaseLost if it was lost before. Without a seal it is tried only while the lease would last anyway; with one, the token is sealed unless it raises."""
         until = None if seal else max(state.valid_until, now() + BACKOFF_FIRST)
+        attempts = Attempts()
         try:
-            answer = yield from self.call(Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout), until)
+            answer = yield from self.call(Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout), until, attempts=attempts)
         except LeaseLost as lost:
             # If an earlier attempt was not answered, it has released the lease, and sealed before; or, where the validity is over, the lease may have ended without it.
-            if not lost.maybe_executed or (seal and now() >= state.valid_until):
+            # After 503 a gateway goes on with a release that too few nodes have answered; one that seals has not begun then.
+            if not (lost.maybe_executed or attempts.unavailable and not seal) or (seal and now() >= state.valid_until):
                 raise
             return
         if answer.status == 204:

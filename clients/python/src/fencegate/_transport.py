@@ -10,7 +10,7 @@ from typing import Any, Awaitable, Callable, NoReturn, Optional, Sequence, Union
 
 import httpx
 
-from ._protocol import NoAnswer, Request, Response
+from ._protocol import NoAnswer, Request, Response, hide_lease_ids
 
 Token = Union[str, Callable[[], str]]
 FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
@@ -26,7 +26,7 @@ def remove_lease_ids(record: logging.LogRecord) -> bool:
     """Filters the log of httpcore, which has the headers of each answer at DEBUG, such as the Location of a lease."""
     message = record.getMessage()
     if "/v1/leases/" in message:
-        record.msg, record.args = re.sub(r"(/v1/leases/)[\w.~%-]+", r"\1…", message), None
+        record.msg, record.args = hide_lease_ids(message), None
     return True
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from datetime import datetime
 from types import TracebackType
-from typing import Any, AsyncIterator, Coroutine, Generator, List, Optional, Sequence, Set, Type, Union
+from typing import Any, AsyncIterator, Callable, Coroutine, Generator, List, Optional, Sequence, Set, Type, Union
 
 import httpx
 
-from ._lease import LeaseHandle, LeaseState
+from ._lease import LeaseHandle, LeaseState, call_listener
 from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
 from ._transport import FAILURES, LIMITS, Token, Transport
+from .errors import LeaseLost
 from .models import Event, WriteResult
 
 
@@ -123,10 +125,17 @@ class AsyncClient:
             return answer
 
         sent = self._transport.begin(request, observe)
+        # Not asyncio.wait_for, which before Python 3.12 can lose a cancellation of the caller that comes with the answer.
+        answered = asyncio.ensure_future(exchange())
+        answered.add_done_callback(lambda task: task.cancelled() or task.exception())  # which is not reported then if nobody waits any more
         try:
-            return self._transport.end(sent, await asyncio.wait_for(exchange(), request.timeout))
+            if not (await asyncio.wait([answered], timeout=request.timeout))[0]:
+                raise asyncio.TimeoutError
+            return self._transport.end(sent, answered.result())
         except FAILURES as error:
             self._transport.fail(sent, httpx.ConnectTimeout("") if is_connecting and isinstance(error, asyncio.TimeoutError) else error)
+        finally:
+            answered.cancel()
 
 
 class Acquisition:
@@ -157,10 +166,22 @@ class AsyncLease(LeaseHandle):
     def __init__(self, client: AsyncClient, state: LeaseState, seal: bool) -> None:
         super().__init__(state)
         self._client, self._seal = client, seal
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.lost = asyncio.Event()
-        state.listen(lambda _: self.lost.set())
+        self.on_loss(lambda _: self.lost.set())
         self._releasing: Optional[asyncio.Task[None]] = None
         self._keeper = asyncio.get_running_loop().create_task(client._run(client._protocol.keep(state)))
+
+    def on_loss(self, callback: Callable[[LeaseLost], None]) -> None:
+        """As `Lease.on_loss`; the callback runs in the event loop, also if another thread notices the loss."""
+
+        def notify(reason: LeaseLost) -> None:
+            if threading.get_ident() == self._thread:
+                callback(reason)
+            else:
+                self._loop.call_soon_threadsafe(call_listener, callback, reason)
+
+        self._state.listen(notify)
 
     async def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
         """As `Lease.write`."""

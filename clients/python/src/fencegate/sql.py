@@ -129,6 +129,8 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if hasattr(error, "hide_parameters"):  # SQLAlchemy would show the proof, a secret
+            error.hide_parameters = True
         refusal = read_refusal(error)
         if refusal is None:
             raise

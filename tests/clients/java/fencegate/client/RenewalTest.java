@@ -179,6 +179,27 @@ public final class RenewalTest {
         assertEquals("there is nothing to release", 0, gateway.count(FakeGateway.RELEASE));
     }
 
+    @Test
+    public void lease_of_a_repeated_request_is_renewed_in_time() throws Exception {
+        try (Lease lease = lease((call, before) -> switch (call) {
+            case FakeGateway.ACQUISITION -> FakeGateway.lease(6_000, 1_200); // what is left of the validity
+            case FakeGateway.RENEWAL -> FakeGateway.lease(6_000, 6_000);
+            default -> FakeGateway.RELEASED;
+        })) {
+            remainsValid(lease, 1_500);
+        }
+    }
+
+    @Test
+    public void release_that_was_answered_with_503_has_released() throws Exception {
+        Lease lease = lease((call, before) -> switch (call) {
+            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 30_000);
+            default -> before == 0 ? FakeGateway.problem(503, "no-quorum", 1) : FakeGateway.problem(410, "lease-lost");
+        });
+        lease.close();
+        assertEquals(2, gateway.count(FakeGateway.RELEASE));
+    }
+
     private static Write write(Lease lease) {
         return Write.under(lease, Operation.delete("t").where("id", 1)).thenRelease();
     }

@@ -42,6 +42,15 @@ public final class WriteTest {
     }
 
     @Test
+    public void conditions_of_one_column_all_hold() {
+        Operation first = Operation.delete("t").where("id", "a");
+        assertEquals(Map.of("id", Map.of("eq", "a", "neq", "b")), first.where("id", "neq", "b").members().get("where"));
+        assertEquals(Map.of("id", Map.of("gt", 1, "eq", 2)), Operation.delete("t").where("id", "gt", 1).where("id", 2).members().get("where"));
+        assertThrows(IllegalArgumentException.class, () -> first.where("id", "b"));
+        assertThrows(IllegalArgumentException.class, () -> Operation.delete("t").where("id", "neq", 1).where("id", "neq", 2));
+    }
+
+    @Test
     public void write_one_shot_calls_function_once_for_its_key() throws Exception {
         long order = System.nanoTime() / 1_000;
         Write write = Write.oneShot(List.of(resource, "orders/" + order), Rig.ttl(5_000).waitTime(Duration.ofMillis(500)),

@@ -298,7 +298,7 @@ public final class FencegateClient {
             Transport.Answer answer = transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
             if (answer.status() != NO_CONTENT) answer.members().number("hold_count"); // else the answer is that of a proxy
         } catch (LeaseLostException e) {
-            if (!e.isRepeated()) throw e; // else the earlier attempt has released it
+            if (!e.isRepeated()) throw e; // else an earlier attempt has released it
         }
     }
 

@@ -55,9 +55,9 @@ public class FencegateException extends RuntimeException {
         return Optional.ofNullable(problem);
     }
 
-    /** Records whether an earlier attempt of the call was sent and not answered. */
-    void markRepeated(boolean unanswered) {
-        repeated = unanswered;
+    /** Records whether an earlier attempt of the call may have taken effect. */
+    void markRepeated(boolean begun) {
+        repeated = begun;
     }
 
     /** Whether the answer may be the consequence of an earlier attempt of the same call. */

@@ -238,7 +238,8 @@ public final class Lease implements AutoCloseable {
         long until = answer.sentAt() + TimeUnit.MILLISECONDS.toNanos(members.number("served_ms") + members.number("validity_ms"));
         synchronized (lock) {
             if (until - validUntil > 0) validUntil = until; // a renewal never shortens the lease
-            renewAt = answer.sentAt() + TimeUnit.MILLISECONDS.toNanos(ttlMs) / RENEWALS_PER_TTL;
+            // A repeated request gets what is left of the validity, which may be much shorter than the ttl.
+            renewAt = answer.sentAt() + Math.min(TimeUnit.MILLISECONDS.toNanos(ttlMs), until - answer.sentAt()) / RENEWALS_PER_TTL;
             renewalFailure = null;
         }
         // Reports a loss in time also if the source of the credential blocks the keeper.

@@ -63,25 +63,35 @@ public final class Operation {
      * @param column its name
      * @param value not null: use the operator {@code is}
      * @return the changed operation
+     * @throws IllegalArgumentException if the column has a condition with a value, or {@code eq}, already
      */
     public Operation where(String column, Object value) {
-        return with("where", column, value);
+        return conditionsOf(column).isEmpty() ? with("where", column, value) : where(column, "eq", value);
     }
 
     /**
-     * Adds a condition. Several conditions for one column all have to hold.
+     * Adds a condition. Several conditions for one column all have to hold; each has an operator of its own.
      *
      * @param column its name
      * @param operator {@code eq}, {@code neq}, {@code lt}, {@code lte}, {@code gt}, {@code gte}, {@code in} or {@code is}
      * @param value what the operator compares with
      * @return the changed operation
+     * @throws IllegalArgumentException if the column has a condition with this operator already
      */
     public Operation where(String column, String operator, Object value) {
-        Map<String, Object> conditions = new LinkedHashMap<>();
-        if (members.get("where") instanceof Map<?, ?> all && all.get(column) instanceof Map<?, ?> earlier)
-            earlier.forEach((name, compared) -> conditions.put((String) name, compared));
+        Map<String, Object> conditions = conditionsOf(column);
+        if (conditions.containsKey(operator)) throw new IllegalArgumentException("The column " + column + " has a condition with " + operator + " already.");
         conditions.put(operator, value);
         return with("where", column, conditions);
+    }
+
+    /** Returns the conditions of a column by operator. */
+    private Map<String, Object> conditionsOf(String column) {
+        Map<String, Object> conditions = new LinkedHashMap<>();
+        if (!(members.get("where") instanceof Map<?, ?> all) || !all.containsKey(column)) return conditions;
+        if (all.get(column) instanceof Map<?, ?> earlier) earlier.forEach((name, compared) -> conditions.put((String) name, compared));
+        else conditions.put("eq", all.get(column));
+        return conditions;
     }
 
     /**

@@ -79,6 +79,7 @@ final class Transport {
      */
     Answer call(Call call, long until) throws InterruptedException {
         boolean unanswered = false;
+        boolean begun = false; // whether an attempt may have taken effect: a gateway goes on with a release that it has answered with 503
         long[] notBefore = new long[gateways.size()];
         Arrays.fill(notBefore, System.nanoTime());
         int gateway = current.get();
@@ -88,8 +89,9 @@ final class Transport {
             } catch (Failed failed) {
                 Failure failure = failed.failure;
                 unanswered |= failure.sent;
+                begun |= unanswered || call.method.equals("DELETE") && failure.exception instanceof UnavailableException;
                 if (!failure.repeatable) {
-                    failure.exception.markRepeated(unanswered);
+                    failure.exception.markRepeated(begun);
                     throw failure.exception;
                 }
                 long now = System.nanoTime();
