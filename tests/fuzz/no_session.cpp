@@ -27,6 +27,10 @@ void session::read_each(const std::string&, const compat::parameters&,
     refuse();
 }
 
+void session::command(const std::string&) {
+    refuse();
+}
+
 const char* answer_rows::text(int, int) const {
     refuse();
     return "";
