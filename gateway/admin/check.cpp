@@ -7,6 +7,7 @@
 #include <gateway/http/identity/key_set_fetch.hpp>
 #include <gateway/http/transport/tls_context.hpp>
 #include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/runtime/printable.hpp>
@@ -152,16 +153,12 @@ void check_postgres(const config& cfg, check_report& report) {
         const auto server = database.exec(
             "select current_setting('server_version'), current_database(), current_user::text, "
             "current_setting('transaction_read_only') = 'on', exists (select from pg_roles where rolname = "
-            "current_user and "
-            "rolsuper)",
+            "current_user and rolsuper)",
             {});
         const std::string name = std::string("PostgreSQL ") + server[0][0].c_str() + ", database " +
                                  server[0][1].c_str() + " as " + server[0][2].c_str();
         if (server[0][3].as<bool>()) {
-            report.add(false, "postgres",
-                       name +
-                           "; it is read-only (a standby, or default_transaction_read_only is on): name the primary "
-                           "(target_session_attrs=read-write)");
+            report.add(false, "postgres", name + "; " + pg::cause_of("25006") + pg::read_only_advice);
             return;
         }
         report.add(true, "postgres",

@@ -92,8 +92,7 @@ struct database::impl {
         } catch (const session_lost& e) {
             return unavailable(std::string("PostgreSQL can't be reached: ") + e.what());
         } catch (const statement_failed& e) {
-            if (e.error.sqlstate == "25006")
-                return unavailable_because(cause_of("25006") + ": name the primary (target_session_attrs=read-write)");
+            if (e.error.sqlstate == "25006") return unavailable_because(cause_of(e.error.sqlstate) + read_only_advice);
             failure refused = unavailable("PostgreSQL refused: " + e.error.message);
             refused.facts["sqlstate"] = e.error.sqlstate;
             return refused;

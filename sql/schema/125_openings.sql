@@ -34,10 +34,10 @@ as $$
   select g.oid, g.root, 'trigger between', format('%s: the trigger %s runs between the checks and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
     from fencing.triggers_between(array(select t.oid from tables t)) b join tables g on g.oid = b.relation
   union all
-  select p.relation, i.inhparent, 'parent', format(case when i.inhparent in (select g.oid from tables g where g.by_row)
-                                                        then '%s: changes through %s are checked by the expression of that table alone; protect() that again, or detach it'
-                                                        else '%s: changes through %s, which is not protected, are not checked; detach it, or protect that' end, p.relation, i.inhparent::regclass)
+  select p.relation, i.inhparent, k.about, format(case k.about when 'parent' then '%s: changes through %s, which is not protected, are not checked; detach it, or protect that'
+                                                  else '%s: changes through %s are checked by the expression of that table alone; protect() that again, or detach it' end, p.relation, i.inhparent::regclass)
     from fencing.protected p join pg_inherits i on i.inhrelid = p.relation
+         cross join lateral (select case when i.inhparent in (select g.oid from tables g where g.by_row) then 'protected parent' else 'parent' end) k (about)
   union all
   select c.oid, g.root, 'foreign', format('%s is a foreign table: its rows can be changed at its server, and TRUNCATE is not refused; detach it', c.oid::regclass)
     from tables g join pg_class c on c.oid = g.oid and c.relkind = 'f'
@@ -55,7 +55,7 @@ as $$
     from tables g join pg_class c on c.oid = g.oid and c.relpersistence = 'u';
 $$;
 comment on function fencing.table_faults() is
-  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
+  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, protected parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
 -- Only now, because until here the event triggers of an earlier installation call them.
 drop function if exists fencing.triggers_between(regclass);
@@ -124,9 +124,11 @@ begin
   faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
               where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name'
                  or exists (select from pg_partition_ancestors(f.relation) a where a.relid = any (touched)));
-  -- Only faults that this command can have made, so none that is known: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
+  -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
+  -- Such a table and such partitions may be there since an earlier version, which did not refuse them, and must not prevent that they are detached one by one.
   select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)
+         cross join lateral (select exists (select from fencing.known_fault k where k.fault = f.fault)) k (is_known)
    where case f.about when 'history' then false
                       when 'function' then false
                       when 'missing trigger' then tg_event = 'sql_drop' or tg_tag = 'ALTER TRIGGER'
@@ -134,8 +136,9 @@ begin
                       when 'disabled trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
                                                    or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper)
                       when 'trigger between' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER') or tg_tag = 'ALTER TABLE' and f.relation <> f.other  -- a partition that was attached
+                      when 'foreign' then not is_known
+                      when 'protected parent' then not is_known
                       else true end
-     and not exists (select from fencing.known_fault k where k.fault = f.fault)
    order by f.fault limit 1;
   if found then
     raise exception using errcode = '55000', message = 'this would open a protected table: ' || found_fault, hint = 'fencing.unprotect() takes the protection off, and fencing.protect() puts it on again.';

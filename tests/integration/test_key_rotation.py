@@ -178,6 +178,7 @@ def test_signing_key_removed_stops_its_lease_ids_at_once(cluster: Cluster, pair:
 def test_check_names_keys_and_one_that_the_database_lacks(cluster: Cluster, pair: list[Gateway], new_key: Path) -> None:
     done = cluster.run("check", pair[0].config)
     assert done.returncode == 0 and "ok    proof keys: none" in done.stdout, done.stdout
+    assert "; WARNING: a superuser, whom no privilege and no row security limits" in done.stdout, done.stdout
     assert cluster.run("migrate", pair[0].config, "--require-proof").returncode == 0
     old_id = ids_of(pair[0])[0]
     done = cluster.run("check", pair[0].config)

@@ -267,6 +267,8 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     gateway.api.must_write(lease, sku.sell())
     done = Cluster.call("fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "snapshot of 09:00 put back")
     assert done.returncode == 0, done.stderr
+    done_without_right = Cluster.call("fence-all", "--conninfo", made.site.server.conninfo(user=GATEWAY_ROLE), "--reason", "in doubt")
+    assert done_without_right.returncode == 1 and "give --conninfo of a superuser, or of the role that installed the schema" in done_without_right.stderr, done_without_right.stderr
     refused = write_when_let_in(gateway.api, lease, sku.sell())
     assert refused["cause"] == CAUSE and str(refused["last_fencing_token"]) in done.stdout
     change = gateway.api.history(event="storage_generation_changed")[0]["detail"]
@@ -327,7 +329,7 @@ def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> 
     one.stop(signal.SIGKILL)
     detail = eventually(lambda: (found := gateway.api.get("/readyz/writes").json().get("detail")) and "standby" in found and found, 10, goal="the gateway names the standby")
     assert "can't be reached" not in detail
-    assert "it is read-only (a standby, or default_transaction_read_only is on): name the primary" in checked(made, gateway)
+    assert "PostgreSQL is read-only (a standby, or default_transaction_read_only is on): name the primary" in checked(made, gateway)
     made.promote(two)
     eventually(lambda: gateway.api.get("/readyz/writes").status == 200, 20, goal="the promoted server is used")
     gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())

@@ -175,3 +175,8 @@ def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
     assert refused.value.pgcode == "55000"
     owner.run("drop event trigger fencing_refuse_openings; alter table public.split attach partition public.far for values from (1) to (9)")
     assert any("far is a foreign table" in fault for (fault,) in owner.run("select fencing.guard_faults()"))
+    # One that is there since an earlier version prevents neither other changes nor that it is detached.
+    owner.run("create foreign table public.further partition of public.split for values from (11) to (19) server elsewhere options (table_name 'base')")
+    owner.run("select fencing.watch_guard()")
+    owner.run("create event trigger fencing_refuse_openings on ddl_command_end execute function fencing.refuse_openings()")
+    owner.run("alter table public.split add column note text; alter table public.split detach partition public.far; alter table public.split detach partition public.further")

@@ -297,6 +297,18 @@ TEST(config, with_five_nodes_and_defaults_has_no_fault) {
     EXPECT_TRUE(five_nodes().validate().empty());
 }
 
+TEST(config, names_the_setting_that_is_the_bound) {
+    config c = five_nodes();
+    c.node_timeout = 3s;
+    c.max_ttl = 5s;
+    c.max_hold = 4s;
+    const std::vector<std::string> faults{
+        "node_dead_after: 2000 ms is not between 3000 (node_timeout_ms) and 600000 ms",
+        "default_ttl: 10000 ms is not between 100 and 5000 ms (max_ttl_ms)",
+        "max_hold: 4000 ms is not between 5000 (max_ttl_ms) and 31536000000 ms"};
+    EXPECT_EQ(c.validate(), faults);
+}
+
 TEST(config, names_every_fault_at_once) {
     config c = five_nodes();
     c.nodes.pop_back();

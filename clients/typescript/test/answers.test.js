@@ -112,9 +112,9 @@ test('write_unknown_because_lease_is_lost_then_lost', async () => {
 });
 
 test('write_answered_by_a_proxy_with_a_problem_of_its_own_then_repeated', async () => {
-  const ofGateway = async (asked, ask, response) => response.writeHead(504, {'content-type': 'application/json'}).end('{"type": "about:blank", "title": "Gateway Timeout", "errors": {}}');
-  await withFront(urls[0], asked => (asked.path === '/v1/writes' && asked.number === 2 ? ofGateway : undefined), async front => {
-    await clientOf({url: front.url}).withLease(newResource(), {}, ({write, resources}) => write([insertOrder(newOrder())]).catch(fault => assert.equal(fault.slug, 'resource-not-covered', resources)));
+  const timeoutOfProxy = async (asked, ask, response) => response.writeHead(504, {'content-type': 'application/json'}).end('{"type": "about:blank", "title": "Gateway Timeout", "errors": {}}');
+  await withFront(urls[0], asked => (asked.path === '/v1/writes' && asked.number === 2 ? timeoutOfProxy : undefined), async front => {
+    await clientOf({url: front.url}).withLease(newResource(), {}, ({write}) => write([insertOrder(newOrder())]).catch(fault => assert.equal(fault.slug, 'resource-not-covered')));
     assert.equal(front.requests.filter(asked => asked.path === '/v1/writes').length, 2);
   });
 });

@@ -71,8 +71,7 @@ constexpr std::array<problem_kind, 30> kinds{{
      soon},
     {errc::renewals_exhausted, "renewals-exhausted", 409, "The lease is at its limit",
      "The lease was renewed as often, or is held as long, as the configuration allows, or it has as many holds as a "
-     "lease may have; detail says which. The lease is unchanged. For another hold release one; for more time "
-     "acquire a "
+     "lease may have; detail says which. The lease is unchanged. For another hold release one; for more time acquire a "
      "new lease after this one.",
      no_retry},
     {errc::write_conflict, "write-conflict", 409, "In conflict with another transaction",

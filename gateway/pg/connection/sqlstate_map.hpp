@@ -58,6 +58,9 @@ inline constexpr std::string_view generation_changed = "storage-generation-chang
 /// Returns why PostgreSQL did not do the work, as a clause for callers that their operator understands.
 std::string cause_of(std::string_view sqlstate);
 
+/// What an operator does about a read-only PostgreSQL, as the rest of a clause.
+inline constexpr const char* read_only_advice = ": name the primary (target_session_attrs=read-write)";
+
 /// Returns errc::storage_unavailable with `detail`.
 failure unavailable(std::string detail);
 

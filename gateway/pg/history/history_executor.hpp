@@ -46,7 +46,8 @@ class history_executor {
     /// Adds the items of a batch that the history does not have yet, all or none.
     ///
     /// Out:    the number of items added.
-    /// Errors: outcome_unknown where the connection broke; the same batch may be sent again.
+    /// Errors: unprocessable and constraint_violation where the content of an event is at fault. After any other the same
+    ///         batch may be sent again, with outcome_unknown where the connection broke.
     boost::asio::awaitable<result<std::size_t>> append(std::shared_ptr<const history_batch> batch, deadline until);
 
     /// Creates partitions of the history ahead and drops the oldest one that is older than `keep_days` (0: drops none).
