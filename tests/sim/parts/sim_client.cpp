@@ -253,7 +253,7 @@ void sim_client::take_lease(const lease& granted) {
     lease_.write_under_way = unknown_outcome_tokens_.contains(lease_.token);  // another hold: the same token
     lease_.until = until;
     lease_.holds = {{granted.claims, until}};
-    lease_.confirmed_since = asked_at_;
+    lease_.confirmations = {{asked_at_, until}};
     lease_.answered = granted;
     lease_.gateway = asked_gateway_;
     check_.lease_valid(lease_.resources, lease_.nonce, until);

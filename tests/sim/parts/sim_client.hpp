@@ -47,6 +47,9 @@ class sim_client {
         lockcore::lease_claims claims;
         sim_time until{0};  ///< Each hold has a validity of its own.
     };
+    struct confirmation {
+        sim_time since, until;  ///< The time of the request, and how long the lease is valid by its answer.
+    };
     struct held {
         sim_nonce nonce = 0;
         std::uint64_t token = 0;
@@ -56,9 +59,9 @@ class sim_client {
         bool release_requested = false;
         bool write_under_way = false;  ///< Its outcome is unknown: the client writes nothing more with this token.
         std::vector<hold> holds;       ///< Granted to this client and not released.
-        lockcore::lease_claims last_released;  ///< The hold that it released last.
-        sim_time confirmed_since{0};           ///< When the request was made that last confirmed the lease.
-        sim_time until{0};                     ///< End of the validity by its own clock, in real time.
+        lockcore::lease_claims last_released;     ///< The hold that it released last.
+        std::vector<confirmation> confirmations;  ///< By time; each is valid for longer than those that follow.
+        sim_time until{0};                        ///< End of the validity by its own clock, in real time.
         /// As the gateway `gateway` answered it: only that one can keep it, for it measures the validity.
         std::optional<lockcore::lease> answered;
         std::uint32_t gateway = 0;

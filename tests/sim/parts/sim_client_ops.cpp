@@ -44,7 +44,9 @@ void sim_client::extend_validity(const lease& confirmed) {
         if (h.claims.hold == confirmed.claims.hold) h.until = std::max(h.until, until);
         lease_.until = std::max(lease_.until, h.until);
     }
-    lease_.confirmed_since = asked_at_;
+    // INSPECT may confirm it for a shorter time than an answer before: a node has a copy with less time.
+    std::erase_if(lease_.confirmations, [until](const confirmation& c) { return c.until <= until; });
+    lease_.confirmations.push_back({asked_at_, until});
     lease_.answered = confirmed;
     lease_.gateway = asked_gateway_;
     if (!lease_.release_requested) check_.lease_valid(lease_.resources, lease_.nonce, lease_.until);
@@ -52,8 +54,9 @@ void sim_client::extend_validity(const lease& confirmed) {
 
 /// A gateway says that the lease is lost.
 void sim_client::end_of_lease_reported(const hold_id& id) {
-    if (!lease_.release_requested && ctx_.now() < valid_until(id))
-        check_.lease_reported_lost(index_, lease_.nonce, lease_.token, lease_.confirmed_since);
+    if (lease_.release_requested || ctx_.now() >= valid_until(id)) return;
+    std::erase_if(lease_.confirmations, [now = ctx_.now()](const confirmation& c) { return c.until <= now; });
+    check_.lease_reported_lost(index_, lease_.nonce, lease_.token, lease_.confirmations.back().since);
 }
 
 // --- RENEW, INSPECT, keep
