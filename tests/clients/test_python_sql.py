@@ -12,7 +12,6 @@ import psycopg2
 import psycopg2.extras
 import pytest
 import sqlalchemy
-import traceback
 from psycopg.rows import dict_row
 from python_clients import errors, fencegate
 from sqlalchemy.orm import Session, declarative_base

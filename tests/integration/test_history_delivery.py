@@ -171,6 +171,7 @@ def test_repair_without_answer_is_not_made_twice(cluster: Cluster, resource: str
     with gateway_behind_gate(cluster) as (gateway, gate):
         # The first repair prepares the statement.
         assert gateway.api.call("POST", path, {"reason": "a wrong token", "last_fencing_token": 6}).status == 200
+        pause(0.5, "its connection is free again")
         gate.replies.stalled = True
         asked = gateway.api.begin("POST", path, {"reason": "a wrong token", "last_fencing_token": 7})
         eventually(lambda: len(repairs()) == 2, goal="the repair commits")

@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 from support import processes
-from support.api import Api, expect_problem
+from support.api import Answer, Api, expect_problem
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
 from support.polling import eventually, pause
@@ -141,8 +141,11 @@ def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_r
 def test_fenced_read_over_budget_leaves_fence(make: Callable[..., Gateway], cluster: Cluster, large_rows: str, resource: str) -> None:
     api = make(answers_max_bytes=4 * MIB).api
     eventually(lambda: api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
-    lease = api.must_acquire(resource, ttl_ms=2_000)
-    expect_problem(api.get(f"/v1/tables/{large_rows}?id=eq.1", {"Fencing-Lease": lease["lease_id"]}), 503, "overloaded")
+
+    def read() -> Answer:
+        return api.get(f"/v1/tables/{large_rows}?id=eq.1", {"Fencing-Lease": api.must_acquire(resource, ttl_ms=2_000)["lease_id"]})
+
+    expect_problem(eventually(lambda: answer if (answer := read()).status != 410 else None, goal="the lease lasts until the read"), 503, "overloaded")
     assert cluster.stack.query("select id from fencing.history where resource = %s and event = 'fence_raised'", (resource,), dbname=cluster.database) == []
 
 

@@ -169,16 +169,16 @@ def test_streams_end_with_the_token(gateway: Gateway, keys: dict[str, SigningKey
 
 
 def test_export_ends_with_the_token(gateway: Gateway, cluster: Cluster, keys: dict[str, SigningKey], resource: str) -> None:
-    cluster.stack.query("insert into fencing.history (event, resource, fencing_token, owner) select 'lease_granted', %s, n, repeat('o', 100) from generate_series(1, 60000) n",
+    cluster.stack.query("insert into fencing.history (event, resource, fencing_token, owner) select 'lease_granted', %s, n, repeat('o', 250) from generate_series(1, 60000) n",
                         (resource,), dbname=cluster.database)
-    api = gateway.api.with_key(keys["ES256"].token(exp=int(time.time()) - 25, scope="history"))  # with the clock skew it lasts 5 s
+    api = gateway.api.with_key(keys["ES256"].token(exp=int(time.time()) - 20, scope="history"))  # with the clock skew it lasts 10 s
     with api.connection() as connection:
         connection.wire.connect()
         connection.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.send("GET", f"/v1/history?resource={resource}", headers={"Accept": "application/x-ndjson"})
         answer = connection.wire.getresponse()
         assert answer.status == 200
-        pause(7, "the token ends while the caller reads nothing")
+        pause(12, "the token ends while the caller reads nothing")
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
     assert "the export is incomplete: the caller's token or certificate has ended" in gateway.log.read_text()

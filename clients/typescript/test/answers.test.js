@@ -2,10 +2,9 @@
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
-import {setTimeout as sleep} from 'node:timers/promises';
 import {ConnectionError, LeaseLostError, OutcomeUnknownError} from '@fencegate/client';
 import {loseAnswer, problem, withFront} from './support/front.js';
-import {clientOf, insertOrder, newOrder, newResource, urls} from './support/stack.js';
+import {clientOf, eventually, insertOrder, newOrder, newResource, urls} from './support/stack.js';
 
 /** What a proxy answers to any request while it is in maintenance. */
 const maintenance = async (asked, ask, response) => response.writeHead(200, {'content-type': 'application/json'}).end('{"status": "maintenance"}');
@@ -149,8 +148,8 @@ test('release_answered_503_and_done_then_released_unless_sealed', async () => {
 test('lease_renewal_answered_404_by_a_proxy_then_renewed_later', async () => {
   const lost = async (asked, ask, response) => response.writeHead(404, {'content-type': 'text/plain'}).end('404 page not found');
   await withFront(urls[0], asked => asked.path.endsWith('/renew') && asked.number === 2 ? lost : undefined, async front => {
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
-    await sleep(2500);
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 8000});
+    await eventually(() => front.requests.filter(asked => asked.path.endsWith('/renew')).length > 1, 'it is renewed again');
     lease.throwIfLost();
     await lease.release();
   });

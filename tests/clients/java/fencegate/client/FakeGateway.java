@@ -22,7 +22,7 @@ final class FakeGateway implements AutoCloseable {
     static final Reply NO_ANSWER = new Reply(0, "", 0);
     static final Reply RELEASED = new Reply(204, "", 0);
 
-    /** An answer; {@code retryAfter} is 0 for none. */
+    /** An answer; {@code retryAfter} is 0 for none. An error whose body is not JSON is that of a proxy. */
     record Reply(int status, String body, int retryAfter) {}
 
     /** Answers a call such as {@link #RENEWAL}, of which {@code before} have come before. */
@@ -77,7 +77,7 @@ final class FakeGateway implements AutoCloseable {
             Reply reply = handler.answer(call, before);
             if (reply.status == 0) return;
             byte[] body = reply.body.getBytes(StandardCharsets.UTF_8);
-            exchange.getResponseHeaders().set("Content-Type", reply.status < 300 ? "application/json" : "application/problem+json");
+            exchange.getResponseHeaders().set("Content-Type", reply.status < 300 ? "application/json" : reply.body.startsWith("{") ? "application/problem+json" : "text/plain");
             if (reply.retryAfter > 0) exchange.getResponseHeaders().set("Retry-After", "" + reply.retryAfter);
             exchange.sendResponseHeaders(reply.status, body.length == 0 ? -1 : body.length);
             if (body.length > 0) exchange.getResponseBody().write(body);

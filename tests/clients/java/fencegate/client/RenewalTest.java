@@ -182,12 +182,22 @@ public final class RenewalTest {
     @Test
     public void lease_of_a_repeated_request_is_renewed_in_time() throws Exception {
         try (Lease lease = lease((call, before) -> switch (call) {
-            case FakeGateway.ACQUISITION -> FakeGateway.lease(6_000, 1_200); // what is left of the validity
-            case FakeGateway.RENEWAL -> FakeGateway.lease(6_000, 6_000);
+            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 4_000); // what is left of the validity
+            case FakeGateway.RENEWAL -> FakeGateway.lease(30_000, 30_000);
             default -> FakeGateway.RELEASED;
         })) {
-            remainsValid(lease, 1_500);
+            remainsValid(lease, 4_500);
         }
+    }
+
+    @Test
+    public void release_that_only_a_proxy_answered_has_not_released() throws Exception {
+        Lease lease = lease((call, before) -> switch (call) {
+            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 30_000);
+            default -> before == 0 ? new FakeGateway.Reply(429, "too many", 1) : FakeGateway.problem(410, "lease-lost");
+        });
+        assertThrows(LeaseLostException.class, lease::close);
+        assertEquals(2, gateway.count(FakeGateway.RELEASE));
     }
 
     @Test

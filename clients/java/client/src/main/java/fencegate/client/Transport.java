@@ -89,7 +89,7 @@ final class Transport {
             } catch (Failed failed) {
                 Failure failure = failed.failure;
                 unanswered |= failure.sent;
-                begun |= unanswered || call.method.equals("DELETE") && failure.exception instanceof UnavailableException;
+                begun |= unanswered || call.method.equals("DELETE") && failure.exception instanceof UnavailableException && failure.exception.problem().isPresent();
                 if (!failure.repeatable) {
                     failure.exception.markRepeated(begun);
                     throw failure.exception;
