@@ -11,7 +11,7 @@ namespace lockcore {
 /// The commands of the protocol, one script each in redis/scripts. `undo` runs the script of `release` for a failed
 /// attempt, `hold` runs the script of `renew` to add a hold.
 ///
-/// The commands of one loop turn are sent in this order: a command with a hold's id before the release of that hold,
+/// The commands of one loop turn are sent in this order: what extends or adds a hold before the release of that hold,
 /// and releases before ACQUIRE, so that an ACQUIRE finds the lease released.
 enum class command_kind : std::uint8_t {
     renew,

@@ -24,9 +24,9 @@ struct core_context {
     const authenticator& mac;
     random_source& random;
 
-    /// Returns the interval of ticks, in which the answers of nodes are awaited: time in which this process does not run
-    /// (a busy machine, a paused virtual machine) does not count, for it reads no answers then. A timeout is late by one
-    /// interval at most.
+    /// Returns the interval of ticks. Timeouts of nodes are counted in ticks, so that time in which this process does not
+    /// run (a busy machine, a paused virtual machine), and reads no answers, does not count. A timeout is late by one
+    /// tick at most.
     static milliseconds tick_length(const config& cfg) {
         return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
     }

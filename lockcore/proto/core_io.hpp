@@ -163,7 +163,7 @@ struct lease_ended {
 
 struct start {};
 struct stop {};
-/// A time::step has passed in which this process could read answers.
+/// core::tick_length has passed, in which this process could read answers.
 struct tick {};
 /// The time that core::next_timer() returned has come.
 struct timer {};

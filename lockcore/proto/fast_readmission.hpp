@@ -44,9 +44,10 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
     static constexpr std::size_t page_size = 100;
     /// The requests to install that may be unanswered. A node that syncs every write then syncs once for several of them.
     static constexpr std::size_t installs_max = 8;
-    /// How much longer a gateway waits if the mark is another's, which copies the leases already, and how often it looks
-    /// meanwhile whether the node is admitted.
-    static constexpr milliseconds other_gateway_timeout{1'000}, recheck_interval{100};
+    /// How much longer this gateway waits if another one set the mark and copies the leases already.
+    static constexpr milliseconds other_gateway_timeout{1'000};
+    /// How often it looks meanwhile whether the node is admitted.
+    static constexpr milliseconds recheck_interval{100};
 
   private:
     void marked(const node_response::text& answer, const std::string& digits);

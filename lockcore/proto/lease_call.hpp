@@ -35,7 +35,7 @@ struct lease_call {
     std::string close_mark;                     ///< CLOSE: the second half of the mark; the first is the hold's id.
     bool lift = false;                          ///< CLOSE: removes that mark.
     std::string key;                            ///< HOLD: the digest of the idempotency key; empty: none.
-    std::string seen;                           ///< TOP-UP: the stamp that the node answered before; empty: none.
+    std::string seen;                           ///< TOP-UP: max(stamp, base), as the node answered before; empty: none.
     std::string cursor, pattern;                ///< LIST: the arguments of SCAN.
 };
 

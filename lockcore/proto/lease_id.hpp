@@ -19,8 +19,9 @@ std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authen
 
 /// Verifies that a lease_id is of this cell, and its MAC, and returns its claims.
 ///
-/// Errors: errc::other_cell if it names another cell, whatever key signed it. errc::lease_not_authentic for any text that sign_lease_id did not make with a key that counts. For a lease_id
-///         of version "1" the detail says so: that version counted holds, and its leases expire.
+/// Errors: errc::other_cell if it names another cell, whatever key signed it. errc::lease_not_authentic for any text that
+///         sign_lease_id did not make with a key that counts. For a lease_id of version "1" the detail says so: that
+///         version counted holds, and its leases expire.
 result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, const authenticator& mac);
 
 /// The longest lease_id: a cell, 16 resources of 200 bytes, a principal and an owner of 128 bytes, encoded.

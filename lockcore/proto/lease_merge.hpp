@@ -25,7 +25,7 @@ namespace lockcore {
 class lease_merge {
   public:
     static constexpr std::size_t bytes_max = std::size_t{64} << 20U;
-    /// A node has one lease under a name, or a few one after the other while it is read.
+    /// While the nodes are read, one name may have several leases in turn.
     static constexpr std::size_t leases_max = 64;
 
     /// `nodes`: of the cluster. `sources`: how many of them are read. `longest`: the ttl that is written for a key

@@ -53,7 +53,7 @@ class majority_round {
     /// Returns for `exhausted` the highest `value` of a node.
     std::uint64_t limit() const { return limit_; }
     reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
-    /// Returns the stamp of the lease on a node where it does not count; empty if the node did not report that.
+    /// Returns max(stamp, base) of the lease on a node where it does not count; empty if the node did not report that.
     std::optional<std::uint64_t> uncounted_stamp(node_index node) const { return uncounted_stamps_[value_of(node)]; }
 
   private:

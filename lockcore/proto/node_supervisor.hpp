@@ -71,7 +71,7 @@ class node_supervisor {
         find_record,       ///< Read what the register knows of the node.
         draw_epoch,        ///< Draw an epoch from the register for life().
         note_unsynced,     ///< Have the register record that the node's data may be incomplete after a restart.
-        delete_admission,  ///< Delete the run id and the claim from fg:node.
+        delete_admission,  ///< Delete the run id, the claim and the mark from fg:node.
         copy_leases,       ///< Copy the leases of the other nodes to this one (FAST READMISSION).
         readmit,           ///< Run READMIT with the run id, the drawn epoch, the marks and copy_mark().
         vote,              ///< Ask the node for leases until the next report.

@@ -22,13 +22,13 @@ std::vector<std::string> format_request(const node_request::any& request, const 
 node_response::any parse_response(const node_request::any& request, const node_address& address,
                                   std::span<const reply> replies);
 
-/// Reads the reply to a script call of this kind of commands.
-///
-/// Out: the reply to each command; `error` if the whole call was refused, or is not answered by a list.
 struct batch_reply {
     std::vector<node_reply> replies;
     std::string error;
 };
+/// Reads the reply to a script call of this kind of commands.
+///
+/// Out: the reply to each command; `error` if the whole call was refused, or is not answered by a list.
 batch_reply parse_batch(command_kind kind, const reply& answer);
 
 /// What a node publishes when a lease ends (release.lua).

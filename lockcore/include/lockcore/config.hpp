@@ -52,7 +52,7 @@ struct config {
     /// An answer that is read later than this after the first request of its attempt or round counts for nothing. A node
     /// that may have forgotten leases may therefore vote again after this time, when it has the leases of the others
     /// (docs/protocol.md, FAST READMISSION). Equal for the whole cluster. Default 500 ms; 1 ms to 10 s.
-    /// Below node_timeout, answers that arrive in time count for nothing.
+    /// If it is below node_timeout, answers that arrive between the two count for nothing.
     std::chrono::milliseconds answer_bound{500};
     /// The longest time for which a caller may wait for a resource. 0: no caller may wait. Default 30 s.
     std::chrono::milliseconds max_wait{30'000};

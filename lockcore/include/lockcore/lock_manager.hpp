@@ -177,11 +177,11 @@ class lock_manager {
 
     /// Returns the claims of a lease_id that was signed with this cluster's key.
     ///
-    /// Errors:  errc::lease_not_authentic.
+    /// Errors:  errc::lease_not_authentic, errc::other_cell.
     result<lease_claims> verify_lease_id(std::string_view lease_id) const;
 
-    /// Returns the status of every node: of all shards' views the worst. Does not wait for the nodes; the views are at
-    /// most a second old.
+    /// Returns the status of every node: of all shards' views the worst. Does not wait for the nodes; the views are
+    /// those of the last tick (2 to 25 ms).
     std::vector<node_status> nodes() const;
 
     /// Returns how many callers wait at this manager.

@@ -9,7 +9,7 @@ namespace lockcore {
 enum class node_state {
     unreachable,    ///< No connection, or no answer in time.
     identifying,    ///< Connected; its run id, role and persistence are being read. It does not vote.
-    quarantined,    ///< It may have forgotten leases, and does not vote until all older leases have expired.
+    quarantined,    ///< It may have forgotten leases. It votes when it has the others', or all of them are over.
     misconfigured,  ///< It cannot vote with its present settings; `detail` says what to change.
     voting,         ///< It is admitted under its run id and is asked for leases.
 };

@@ -22,12 +22,12 @@ struct close_outcome {
 
 /// The floor that a change of the storage generation sets (docs/protocol.md, STORAGE GENERATION).
 struct storage_floor {
-    epoch value{};          ///< Tokens below value × 2^32 are refused by PostgreSQL.
+    epoch value{};          ///< The guard refuses tokens below value × 2^32.
     std::string change_id;  ///< Identifies the change.
 };
 
-/// By how much a floor is above every epoch that was drawn before it, as far as is known: more than can have been drawn in
-/// what a register has lost. The register adds as much.
+/// A new floor is this much above every epoch that is known to be drawn: more than were drawn in what a register lost.
+/// The register adds it.
 inline constexpr std::uint64_t floor_distance = 1'024;
 
 /// The result of lock_manager::announce_floor.

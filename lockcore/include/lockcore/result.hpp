@@ -23,7 +23,7 @@ enum class errc {
     no_quorum,
     /// Refused: a majority no longer holds this lease.
     lease_lost,
-    /// Refused: the lease was renewed as often, or held as long, as the configuration allows.
+    /// Refused: the lease was renewed as often, or held as long, as the configuration allows, or has 64 holds.
     renewals_exhausted,
     /// Caller error: the lease_id was not signed with this cluster's key, or was changed.
     lease_not_authentic,
@@ -31,7 +31,7 @@ enum class errc {
     other_cell,
     /// Refused: as many callers wait as the configuration allows.
     too_many_waiters,
-    /// The caller cancelled the call while it waited. No lease is left on the nodes.
+    /// The caller cancelled the call while it waited. What the call acquired is released; a lease that is kept stays.
     cancelled,
     /// Caller error: the idempotency key was used for another request, whose lease is still live.
     idempotency_mismatch,

@@ -84,7 +84,7 @@ class resource_name {
     std::string text_;
 };
 
-/// Identifies one attempt to acquire a lease: 128 random bits as 32 hexadecimal digits, new for each attempt.
+/// Identifies one attempt to acquire a lease: 127 random bits and a 0 as 32 hexadecimal digits, new for each attempt.
 class nonce {
   public:
     static constexpr std::size_t size = 32;
@@ -100,7 +100,7 @@ class nonce {
     std::array<char, size> text_;
 };
 
-/// Identifies one hold within its lease: 64 random bits as 16 hexadecimal digits.
+/// Identifies one hold within its lease: 63 random bits, and one that is 0 in a tentative id, as 16 hexadecimal digits.
 class hold_id {
   public:
     static constexpr std::size_t size = 16;

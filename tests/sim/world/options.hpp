@@ -20,7 +20,7 @@ enum class fault : std::uint8_t {
     block_path,  ///< Delays everything from a gateway to a node, or back, until the block ends.
     crash_node,
     flush_node,
-    replace_data,  ///< REPLICAOF, DEBUG RELOAD, eviction: older data without a restart.
+    replace_data,  ///< DEBUG RELOAD, eviction: older data without a restart.
     end_sync,      ///< CONFIG SET appendonly no.
     pause_node,
     pause_gateway,
