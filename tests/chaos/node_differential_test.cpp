@@ -281,7 +281,7 @@ TEST(node_differential, simulated_server_answers_like_redis) {
         {command_kind::close, "0 2 7 UNINIT"},
         {command_kind::release, "0 2 UNINIT"},
         {command_kind::undo, "0 2 UNINIT"},
-        {command_kind::acquire, "0 1 4 6 7 E UNINIT"},
+        {command_kind::acquire, "0 1 4 6 7 E ERR UNINIT"},
         {command_kind::confirm, "0 2 3 E UNINIT"},
         {command_kind::inspect, "0 2 UNINIT"},
         {command_kind::look, "0 2 UNINIT"},

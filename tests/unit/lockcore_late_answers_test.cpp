@@ -236,5 +236,27 @@ TEST_F(missed_release, is_repeated_after_broken_connection) {
     expect_repetition();
 }
 
+TEST_F(missed_release, of_a_failed_hold_is_repeated) {
+    set_reply(command_kind::hold, every_node, other(reply_status::error));
+    start_repeated(request_of_named_owner());
+    expect_undone_hold();
+    step(input::disconnected{node(failing), connections_[failing], "reset"});
+    expect_repetition();
+}
+
+TEST_F(missed_release, of_a_close_mark_is_repeated) {
+    const call_id closing = close(claims_);
+    ASSERT_TRUE(succeeded(closing));
+    hold(command_kind::close, {failing});
+    step(input::reopen{claims_, std::get<result<close_outcome>>(answers_.at(closing)).value()});
+    EXPECT_EQ(count_sent(command_kind::close), 10U);
+    step(input::disconnected{node(failing), connections_[failing], "reset"});
+    for (int n = 0; n < 3; ++n)
+        let_time_pass();
+    EXPECT_EQ(count_sent(command_kind::close, {failing}), 3U);
+    EXPECT_EQ(count_sent(command_kind::close), 11U);
+    EXPECT_TRUE(last_sent(command_kind::close).lift);
+}
+
 }  // namespace
 }  // namespace lockcore

@@ -106,6 +106,18 @@ TEST_F(release_with_a_waiter, that_finds_another_lease_of_the_waiter_has_lost_it
     expect_lost(hand_over(own('a', 9)));
 }
 
+TEST_F(release_with_a_waiter, is_sent_to_a_node_that_may_not_have_replaced_the_lease) {
+    node_reply replaced = ok(value_of(held_.token) + 1);
+    replaced.took_over = true;
+    release();
+    answer_round(command_kind::acquire, {replaced, replaced, replaced, replaced, other(reply_status::error)});
+    const auto sent =
+        std::ranges::find_if(sent_, [](const action::send_batch& one) { return one.kind == command_kind::release; });
+    ASSERT_NE(sent, sent_.end());
+    EXPECT_EQ(value_of(sent->node), 4U);
+    EXPECT_EQ(call_of(*sent).attempt_id, held_.attempt_id);
+}
+
 // --- undo
 
 TEST_F(lease_ends_test, undo_of_a_failed_grant_ends_only_its_hold) {

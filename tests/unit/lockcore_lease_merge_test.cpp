@@ -128,6 +128,12 @@ TEST_F(lease_merge_test, key_without_ttl_gets_the_longest_ttl) {
     EXPECT_EQ(remaining_, 60'001ms);
 }
 
+TEST_F(lease_merge_test, remaining_time_above_the_longest_ttl_is_shortened) {
+    add(copy_of{}.text(), 70s);
+    take();
+    EXPECT_EQ(remaining_, 60'001ms);
+}
+
 TEST_F(lease_merge_test, renewals_and_times_are_the_highest) {
     add(copy_of{.renewals = 3, .ttl = 10s, .held = 40s}.text());
     add(copy_of{.renewals = 5, .ttl = 9s, .held = 20s}.text());

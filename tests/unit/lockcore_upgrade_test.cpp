@@ -189,6 +189,14 @@ TEST_F(upgrade, is_done_until_the_validity_ends) {
     expect_success(claims_);
 }
 
+TEST_F(upgrade, is_done_after_a_renewal_for_less_within_the_longer_validity) {
+    set_reply(command_kind::renew, restarted, ok(0));
+    EXPECT_TRUE(succeeded(renew(claims_, 100ms)));
+    set_reply(command_kind::renew, restarted, lost_with_stamp(stamp_seen));
+    pass(valid_for - 1ms);
+    expect_success(claims_);
+}
+
 TEST_F(upgrade, is_refused_when_the_validity_is_over) {
     pass(valid_for);
     expect_refusal(claims_);
