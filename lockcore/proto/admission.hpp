@@ -21,9 +21,9 @@ class cluster_view {
     virtual epoch highest_epoch() const = 0;
     /// Returns the highest epoch that is plausible for the node, by what the others show (proto/plausible_epoch).
     virtual epoch highest_plausible_epoch(node_index node) const = 0;
-    /// Returns the other voting nodes; empty if there are fewer than n − q + 1, because only then every majority that
-    /// includes this node includes one of them. After failed tries it returns only so many, another choice each time, because one of the nodes may be impossible
-    /// to read.
+    /// Returns the other voting nodes; empty if there are fewer than n − q + 1: of so many, every majority that
+    /// includes this node includes one of them. After failed tries it returns only so many, another choice each time,
+    /// because one of the nodes may be impossible to read.
     virtual std::vector<fast_readmission::source> find_sources(node_index node, std::size_t failed_tries) const = 0;
 };
 

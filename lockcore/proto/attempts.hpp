@@ -50,8 +50,9 @@ class round_repeater {
 /// Lifetime: the commands in flight own the attempt until the last answer or timeout.
 class acquire_attempt final : public reply_target, public std::enable_shared_from_this<acquire_attempt> {
   public:
-    /// In: `observed_tokens`: records the counter of each answer within D that is plausible, also of one after the grant. `release_previous`: the RELEASE of
-    ///     the previous lease, not started; null if there is none.
+    /// In: `observed_tokens`: records the counter of each answer within D that is plausible, also of an ACQUIRE that is
+    ///     answered after the grant. `release_previous`: the RELEASE of the previous lease, not started; null if there is
+    ///     none.
     acquire_attempt(core_context& ctx, lease_call call, link_span links, token_memory& observed_tokens,
                     std::shared_ptr<round_attempt> release_previous);
 

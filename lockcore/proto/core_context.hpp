@@ -25,8 +25,8 @@ struct core_context {
     random_source& random;
 
     /// Returns the interval of ticks. Timeouts of nodes are counted in ticks, so that time in which this process does not
-    /// run (a busy machine, a paused virtual machine), and reads no answers, does not count. A timeout is late by one
-    /// tick at most.
+    /// run (a busy machine, a paused virtual machine), and reads no answers, does not count. A timeout is late by
+    /// less than two ticks.
     static milliseconds tick_length(const config& cfg) {
         return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
     }

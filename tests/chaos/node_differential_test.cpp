@@ -211,7 +211,8 @@ class random_commands {
         }
         constexpr milliseconds ttls[] = {60s, 100s, 300s, 900s};
         // The script ends with an error, after the commands in front of this one had their effect.
-        call.ttl = kind != command_kind::top_up && r_.chance(10) ? 0ms : r_.pick(ttls);  // TOP-UP makes 1 ms of 0
+        const bool is_error = kind != command_kind::top_up && r_.chance(kind == command_kind::acquire ? 60 : 10);
+        call.ttl = is_error ? 0ms : r_.pick(ttls);  // TOP-UP makes 1 ms of 0
         claims.attempt_id = call.attempt_id;
         claims.resources = call.resources;
         claims.hold = call.hold;

@@ -31,7 +31,7 @@ struct event {
     std::string detail;  ///< A short text, such as the reason of a refusal or the name of a node.
     milliseconds ttl{0};
     wall_time granted_at{};               ///< When the lease was granted; zero where there is none.
-    std::chrono::microseconds waited{0};  ///< From the call to its answer; 0: no caller waited.
+    std::chrono::microseconds waited{0};  ///< From the call to its answer; 0 unless it asked for a lease.
     /// lease_granted, lease_thin: how many of `nodes` hold the lease. After lease_granted more of them may follow.
     std::size_t nodes_granted = 0;
     std::size_t nodes = 0;

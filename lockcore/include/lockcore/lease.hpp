@@ -31,7 +31,7 @@ struct lease_claims {
     fencing_token token{};                 ///< Equal on a majority of the nodes.
     std::vector<resource_name> resources;  ///< 1 to resources_max names, sorted, without duplicates.
     lockcore::holder holder;
-    wall_time granted_at;  ///< For the history.
+    wall_time granted_at;  ///< Identifies the lease's copies too (lease_record::is_same_lease).
     hold_id hold;          ///< The hold that this lease_id identifies.
     /// The lease may have further holds: its owner has a name, or it was acquired with an idempotency key.
     bool may_be_shared = false;

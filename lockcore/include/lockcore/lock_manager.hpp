@@ -181,7 +181,7 @@ class lock_manager {
     result<lease_claims> verify_lease_id(std::string_view lease_id) const;
 
     /// Returns the status of every node: of all shards' views the worst. Does not wait for the nodes; the views are
-    /// those of the last tick (2 to 25 ms).
+    /// at most one tick old (2 to 25 ms).
     std::vector<node_status> nodes() const;
 
     /// Returns how many callers wait at this manager.

@@ -81,7 +81,8 @@ class checkers {
     void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t stamp, std::uint64_t token);
 
     // C9: within the validity of a lease, and while a hold is left, its holder is never answered that the lease
-    // is lost. Exceptions: a node had a fault since the request that last confirmed the lease, or the attempt
+    // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for
+    // this time, or the attempt
     // raised its token after another call of the same owner had added a hold under the lower token
     // (tests/sim/README.md, "Findings").
     void lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time confirmed_since);
