@@ -67,6 +67,7 @@ void checkers::lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::u
     const auto requested = hold_request_tokens_.find(nonce);
     if (requested != hold_request_tokens_.end() && requested->second > token)
         return ctx_.hit(probe::token_raised_after_hold);
+    if (const auto a = attempts_.find(nonce); a != attempts_.end() && a->second.late_token > token) return;
     if (!ctx_.config.exclusion_promised() || last_node_fault_ >= confirmed_since || revoked_.contains(nonce)) return;
     fail(checker::holds, "client " + number(client) + " was answered that the lease of attempt " + number(nonce) +
                              " is lost, although it is valid, has an unreleased hold, and no node lost it");
@@ -188,7 +189,11 @@ void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce non
     if (const auto requested = hold_request_tokens_.find(nonce); requested != hold_request_tokens_.end())
         requested->second = std::max(requested->second, token);
     const auto found = attempts_.find(nonce);
-    if (found == attempts_.end() || ctx_.now() > found->second.begun + 2 * ctx_.config.answer_bound) return;
+    if (found == attempts_.end()) return;
+    if (ctx_.now() > found->second.begun + 2 * ctx_.config.answer_bound) {
+        found->second.late_token = std::max(found->second.late_token, token);
+        return;
+    }
     const bool was_complete = is_complete(found->second, token);
     found->second.stamped[token].set(node);
     if (!was_complete && is_complete(found->second, token)) complete(found->second, nonce, token);

@@ -81,10 +81,9 @@ class checkers {
     void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t stamp, std::uint64_t token);
 
     // C9: within the validity of a lease, and while a hold is left, its holder is never answered that the lease
-    // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for
-    // this time, or the attempt
-    // raised its token after another call of the same owner had added a hold under the lower token
-    // (tests/sim/README.md, "Findings").
+    // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for this time; the
+    // attempt raised its token after another call of the same owner had added a hold under the lower token; or a late
+    // request of the attempt raised it on a node (tests/sim/README.md, "Findings").
     void lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time confirmed_since);
     void node_fault_injected() { last_node_fault_ = ctx_.now(); }
     sim_time last_node_fault() const { return last_node_fault_; }
@@ -130,6 +129,7 @@ class checkers {
         sim_time begun{};
         token_floors before{};                                        ///< When it began.
         std::map<std::uint64_t, std::bitset<sim_nodes_max>> stamped;  ///< By token: the nodes that were stamped.
+        std::uint64_t late_token = 0;  ///< The highest that a late request wrote on a node.
     };
     bool is_complete(const attempt& a, std::uint64_t token) const;
     bool may_have_forgotten(sim_time since) const;
