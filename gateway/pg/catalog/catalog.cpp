@@ -70,17 +70,25 @@ std::shared_ptr<const catalog> catalog_store::get(session& session) {
 }
 
 std::shared_ptr<const catalog> catalog_store::refresh(session& session, const std::shared_ptr<const catalog>& seen) {
-    return refresh_since(session, seen, std::chrono::steady_clock::now() - reload_interval);
+    auto read = read_since(session, seen, std::chrono::steady_clock::now(), unknown_name_limit, for_unknown_names_);
+    return read ? read : seen;
 }
 
 std::shared_ptr<const catalog> catalog_store::refresh_since(session& session,
                                                             const std::shared_ptr<const catalog>& seen,
                                                             std::chrono::steady_clock::time_point moment) {
+    return read_since(session, seen, moment, change_limit, for_refusals_);
+}
+
+std::shared_ptr<const catalog> catalog_store::read_since(session& session, const std::shared_ptr<const catalog>& seen,
+                                                         std::chrono::steady_clock::time_point moment,
+                                                         const limits::bucket_size& limit,
+                                                         limits::request_bucket& readings) {
     const std::lock_guard lock(loading_);
     auto known = current();
     // loaded_at_ is written only under loading_.
     if (known == seen && (!known || loaded_at_ <= moment)) {
-        if (known && std::chrono::steady_clock::now() - loaded_at_ < read_pause) return nullptr;
+        if (known && !readings.take(limit, std::chrono::steady_clock::now()).admitted) return nullptr;
         load(session);
         known = current();
     }

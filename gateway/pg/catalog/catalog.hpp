@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/limits/request_bucket.hpp>
 #include <gateway/pg/catalog/catalog_field.hpp>
 
 #include <chrono>
@@ -49,22 +50,22 @@ struct catalog {
 /// the types with which they were prepared.
 ///
 /// Threads: safe.
-/// Limits:  refresh() reads the catalog at most once per `reload_interval`, refresh_since() once per `read_pause`, however
-///          many unknown names and refused values callers send.
+/// Limits:  the catalog is read ten times at once, however many unknown names and refused values callers send; then
+///          refresh() reads it once a second, refresh_since() ten times a second.
 class catalog_store {
   public:
-    static constexpr std::chrono::milliseconds reload_interval{1'000}, read_pause{100};
+    static constexpr limits::bucket_size unknown_name_limit{std::chrono::seconds(1), 10};
+    static constexpr limits::bucket_size change_limit{std::chrono::milliseconds(100), 10};
 
     /// Returns the current catalog; reads it with `session` if none was read yet. Throws as session::exec does.
     std::shared_ptr<const catalog> get(session& session);
 
-    /// Returns the catalog after a name was not found in `seen`. Reads it again, unless another worker just did or the
-    /// interval has not passed. Throws as session::exec does.
+    /// Returns the catalog after a name was not found in `seen`. Reads it again, unless another worker has begun to since
+    /// this call or the limit is reached. Throws as session::exec does.
     std::shared_ptr<const catalog> refresh(session& session, const std::shared_ptr<const catalog>& seen);
 
     /// Returns the catalog after a statement that was built from `seen` was refused at `moment`. Reads it again, unless
-    /// another worker has begun to since then. Null: unknown, because it was read too short a time before `moment`. Throws
-    /// as session::exec does.
+    /// another worker has begun to since then. Null: unknown, because the limit is reached. Throws as session::exec does.
     std::shared_ptr<const catalog> refresh_since(session& session, const std::shared_ptr<const catalog>& seen,
                                                  std::chrono::steady_clock::time_point moment);
 
@@ -75,7 +76,14 @@ class catalog_store {
     std::shared_ptr<const catalog> current() const;
     void load(session& session);
 
+    /// Returns the catalog. Reads it again if it is still `seen` and was not read since `moment`; null if the limit is
+    /// reached then.
+    std::shared_ptr<const catalog> read_since(session& session, const std::shared_ptr<const catalog>& seen,
+                                              std::chrono::steady_clock::time_point moment,
+                                              const limits::bucket_size& limit, limits::request_bucket& readings);
+
     std::mutex loading_;  ///< Held while the catalog is read, so that only one worker reads it.
+    limits::request_bucket for_unknown_names_, for_refusals_;  ///< Guarded by loading_.
     mutable std::mutex mutex_;
     std::shared_ptr<const catalog> current_;
     std::chrono::steady_clock::time_point loaded_at_;  ///< When the last reading began.

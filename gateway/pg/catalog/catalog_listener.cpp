@@ -36,7 +36,7 @@ void catalog_listener::loop() {
             listen();
         } catch (const session_lost&) {
             slot_.drop();
-            pause(std::chrono::steady_clock::now() + catalog_store::read_pause);
+            pause(std::chrono::steady_clock::now() + reconnect_backoff_min);
         } catch (const std::exception& e) {
             slot_.drop();
             spdlog::error("the catalog can't be read: {}", e.what());
@@ -55,14 +55,17 @@ void catalog_listener::listen() {
     auto& session = slot_.connect_idle();
     expect_soon();
     session.command("listen fencing_catalog");
-    auto next_reload = std::chrono::steady_clock::now();
     while (!ending_) {
         if (slot_.is_outdated()) throw session_lost("PostgreSQL may have been replaced");
-        pause(next_reload);
+        const auto now = std::chrono::steady_clock::now();
+        const auto level = readings_.take(catalog_store::change_limit, now);
+        if (!level.admitted) {
+            pause(now + level.retry_after);
+            continue;
+        }
         expect_soon();
         catalogs_.reload(session);
         slot_.expect_nothing();
-        next_reload = std::chrono::steady_clock::now() + catalog_store::read_pause;
         const auto until = std::chrono::steady_clock::now() + catalog_recheck;
         for (auto left = catalog_recheck; left.count() > 0 && !ending_;
              left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())) {

@@ -16,8 +16,8 @@ inline constexpr std::chrono::milliseconds catalog_recheck{2'000};
 /// Keeps the catalog up to date: a thread with a connection that listens to `fencing_catalog`.
 ///
 /// expose_table, expose_function and hide send a notification when their transaction commits. The catalog is read then,
-/// at the earliest catalog_store::read_pause after the last time: anyone who can connect can send notifications without end. It is also read every catalog_recheck, and after each
-/// reconnect, because notifications may have been missed.
+/// within catalog_store::change_limit: anyone who can connect can send notifications without end. It is also read every
+/// catalog_recheck, and after each reconnect, because notifications may have been missed.
 class catalog_listener {
   public:
     catalog_listener(const postgres_config& cfg, catalog_store& catalogs) : slot_(cfg), catalogs_(catalogs) {}
@@ -40,6 +40,7 @@ class catalog_listener {
 
     session_slot slot_;
     catalog_store& catalogs_;
+    limits::request_bucket readings_;
     std::atomic<bool> ending_{false};
     int wake_ = -1;  ///< An eventfd that stop() makes readable.
     std::thread thread_;

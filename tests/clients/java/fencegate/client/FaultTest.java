@@ -192,7 +192,8 @@ public final class FaultTest {
         LeaseOptions options = Rig.ttl(10_000).notRenewed();
         Lease lease = client.acquire("inventory/" + skus.get(0), options);
         Lease blindLease = blind.acquire("inventory/" + skus.get(1), options);
-        FencegateClient hasty = Rig.client("worker").retryFor(Duration.ofSeconds(16)).build();
+        // Of the other gateway: in one gateway two writes may have the same worker, in which the second one waits for the first one's commit.
+        FencegateClient hasty = FencegateClient.builder(Rig.GATEWAYS.get(1)).apiKey(Rig.property("key.worker")).retryFor(Duration.ofSeconds(16)).build();
         Lease hastyLease = hasty.acquire(resource, options);
         Rig.fault("hold_commits");
         Write hastyWrite = Write.under(hastyLease, Rig.sell(sku));
