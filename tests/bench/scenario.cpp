@@ -31,7 +31,7 @@ std::uint64_t parse_number(std::string_view digits) {
 bool is_expected(workload mode, step s, int status) {
     switch (s) {
         case step::acquire:
-            return status == 201 || status == 423;
+            return status == 201 || status == 423 || (mode == workload::stale && status == 410);
         case step::write:
             return status == 200 || (mode == workload::stale && status == 412) ||
                    (mode == workload::shot && status == 423);

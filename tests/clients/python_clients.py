@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,7 @@ from typing import Any, Callable, Coroutine, Iterator
 
 from support import processes
 from support.cluster import Gateway
+from support.polling import eventually
 from support.stack import Stack
 from support.tcp_gate import Gate
 
@@ -24,7 +26,8 @@ sys.path.insert(0, str(PACKAGE / "src"))
 import fencegate  # noqa: E402
 from fencegate import errors  # noqa: E402
 
-__all__ = ["PACKAGE", "ROOT", "Reply", "Site", "answering", "clients", "cut_first_answer", "errors", "fencegate", "problem", "recorded_answers", "url_of"]
+__all__ = ["PACKAGE", "ROOT", "Reply", "Site", "answering", "await_renewal", "clients", "cut_first_answer", "errors", "fencegate", "is_lost_on_time", "problem",
+           "recorded_answers", "url_of"]
 NO_LIMIT = 10**9
 
 
@@ -112,6 +115,28 @@ def recorded_answers(client: Any, on_answer: Callable[[], None] = lambda: None) 
     return answers
 
 
+def await_renewal(lease: Any) -> None:
+    """Waits until the validity of a lease, which decreases with time, is longer again."""
+    least = lease.remaining()
+
+    def is_longer() -> bool:
+        nonlocal least
+        least, longer = min(least, lease.remaining()), lease.remaining() > least + 0.2
+        assert lease.remaining(), "it is over"
+        return longer
+
+    eventually(is_longer, 10, interval=0.01, goal="the lease is renewed")
+
+
+def is_lost_on_time(lease: Any) -> bool:
+    """Waits until a lease that cannot be renewed is lost; that is never before its end. Returns False if it is so late that a busy machine may be the cause: then the test tries again."""
+    began, left = time.monotonic(), lease.remaining()
+    eventually(lease.lost.is_set, 5, interval=0.002, goal="the lease is lost")
+    late = time.monotonic() - began - left
+    assert -0.25 < late < 3.0, f"lost {late} s after its end"
+    return late < 0.25
+
+
 class Site:
     """Gateways of their own that use the nodes and the database of the stack."""
 
@@ -121,7 +146,7 @@ class Site:
 
     def settings(self, **lease: object) -> dict[str, Any]:
         return {"http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
-                "redis": {"nodes": [{name: node[name] for name in ("name", "host", "port")} for node in self.stack.facts["redis"]]},
+                "redis": {"node_timeout_ms": 1_000, "nodes": [{name: node[name] for name in ("name", "host", "port")} for node in self.stack.facts["redis"]]},
                 "lease": {"signing_key_file": str(self.stack.data / "signing.key"), **lease}, "postgres": {"conninfo": self.stack.conninfo()}}
 
     def start(self, settings: dict[str, Any], **options: Any) -> Gateway:

@@ -183,7 +183,7 @@ def outcomes(built: Path, site: Site) -> dict[str, str]:
     with FaultServer(site) as server:
         options = [f"-Dfencegate.{name}={value}" for name, value in {**site.properties, "faults": f"http://127.0.0.1:{server.server_port}/"}.items()]
         process = processes.start(["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", *options, "-cp", class_path(built), "fencegate.client.Main", *classes], log)
-        until = time.monotonic() + 400
+        until = time.monotonic() + 600
         while process.poll() is None and time.monotonic() < until:
             server.handle_request()
         process.kill()  # without effect if it has ended

@@ -121,7 +121,13 @@ def prepared(stack: Stack, request: Request) -> Iterator[Request]:
     lease_id = ""
     if openapi_examples.has_lease_id(request) or request.operation in ("revoke_lease", "list_leases", "show_resource"):
         resources = RESOURCES.get(request.operation, ["inventory/sku-9"])
-        lease = api.call("POST", "/v1/leases", {"resources": resources, "ttl_ms": 20_000, "wait_ms": 10_000, "owner": "orders-7f3a"}).json()
+
+        def acquire() -> Json:
+            answer = api.call("POST", "/v1/leases", {"resources": resources, "ttl_ms": 20_000, "wait_ms": 10_000, "owner": "orders-7f3a"})
+            assert answer.status == 201, answer
+            return answer.json()
+
+        lease = eventually(acquire, 20)
         lease_id = lease["lease_id"]
         if request.operation == "delete_rows":
             api.must_write(lease, {"insert": "orders", "values": {"id": 7003, "sku": "sku-9", "quantity": 1}})

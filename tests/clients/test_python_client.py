@@ -15,7 +15,7 @@ import time
 from typing import Any, Iterator
 
 import pytest
-from python_clients import ROOT, Site, clients, cut_first_answer, errors, fencegate, recorded_answers, url_of
+from python_clients import ROOT, Site, await_renewal, clients, cut_first_answer, errors, fencegate, is_lost_on_time, recorded_answers, url_of
 from support import processes
 from support.api import Api
 from support.certificates import Certificates, tls_settings, trust
@@ -59,19 +59,6 @@ def gate(gateways: list[Gateway]) -> Iterator[Gate]:
         yield made.members[0]
 
 
-def await_renewal(lease: Any) -> None:
-    """Waits until the validity of a lease, which decreases with time, is longer again."""
-    least = lease.remaining()
-
-    def is_longer() -> bool:
-        nonlocal least
-        least, longer = min(least, lease.remaining()), lease.remaining() > least + 0.2
-        assert lease.remaining(), "it is over"
-        return longer
-
-    eventually(is_longer, 10, interval=0.01, goal="the lease is renewed")
-
-
 def grants(api: Api, resource: str) -> int:
     return len(api.history(resource=resource, event="lease_granted"))
 
@@ -82,14 +69,14 @@ def grants(api: Api, resource: str) -> int:
 @both
 def test_lease_is_renewed_until_the_block_ends(api: Api, kind: str) -> None:
     with clients(kind, api.url) as client:
-        with client.lease("python/renewed", ttl=3.0, owner="me") as lease:
+        with client.lease("python/renewed", ttl=6.0, owner="me") as lease:
             assert (lease.resources, lease.owner, lease.lost.is_set()) == (("python/renewed",), "me", False)
             await_renewal(lease)
             await_renewal(lease)
             lease.check()
             with pytest.raises(errors.ResourceLocked) as locked:
                 client.lease("python/renewed")
-            assert locked.value.document["remaining_ms"] <= 3_000 and locked.value.status == 423
+            assert locked.value.document["remaining_ms"] <= 6_000 and locked.value.status == 423
         assert not lease.remaining()
         with pytest.raises(errors.LeaseLost, match="was released"):
             lease.check()
@@ -101,24 +88,24 @@ def test_lease_is_renewed_until_the_block_ends(api: Api, kind: str) -> None:
 
 @both
 def test_lease_waits_longer_than_a_gateway_lets_wait(gateways: list[Gateway], kind: str) -> None:
-    with clients(kind, gateways[0].api.url) as client, client.lease("python/waited", "python/waited-2", ttl=2.5) as lease:
+    with clients(kind, gateways[0].api.url) as client, client.lease("python/waited", "python/waited-2", ttl=6.0) as lease:
         with pytest.raises(errors.ResourceLocked):
             client.lease("python/waited", wait=0.7)
-        threading.Timer(1.0, lease.release).start()
         began = time.monotonic()
-        with client.lease("python/waited", wait=4.0) as waited:
-            assert 0.9 < time.monotonic() - began < 3.0 and waited.fencing_token > lease.fencing_token
+        threading.Timer(1.0, lease.release).start()
+        with client.lease("python/waited", wait=10.0) as waited:
+            assert 0.9 < time.monotonic() - began < 5.0 and waited.fencing_token > lease.fencing_token
 
 
 def test_lease_validity_counts_from_the_sending(gate: Gate) -> None:
     with clients("sync", url_of(gate), retry_for=0) as client:
         gate.replies.delay = 0.5
-        with client.lease("python/late", ttl=2.0) as lease:
-            assert 1.0 < lease.remaining() < 1.5
+        with client.lease("python/late", ttl=10.0) as lease:
+            assert 5.0 < lease.remaining() < 9.5
             gate.replies.delay = 0.0
-        gate.replies.delay = 0.5
+        gate.replies.delay = 2.5
         with pytest.raises(errors.LeaseLost, match="validity"):
-            client.lease("python/too-late", ttl=0.3)
+            client.lease("python/too-late", ttl=2.0)
 
 
 @both
@@ -143,10 +130,10 @@ def test_lease_that_is_revoked_is_lost_for_the_block(api: Api, kind: str) -> Non
 def test_lease_revoked_between_renewals_is_lost_at_release(api: Api, kind: str) -> None:
     with clients(kind, api.url) as client:
         with pytest.raises(errors.LeaseLost):
-            with client.lease("python/revoked-2", ttl=2.5):
+            with client.lease("python/revoked-2", ttl=6.0):
                 assert api.call("DELETE", "/v1/resources/python%2Frevoked-2/lease", {"reason": "test"}).status == 204
         with pytest.raises(ZeroDivisionError):
-            with client.lease("python/revoked-2", ttl=2.5):
+            with client.lease("python/revoked-2", ttl=6.0):
                 assert api.call("DELETE", "/v1/resources/python%2Frevoked-2/lease", {"reason": "test"}).status == 204
                 raise ZeroDivisionError
 
@@ -154,49 +141,53 @@ def test_lease_revoked_between_renewals_is_lost_at_release(api: Api, kind: str) 
 @both
 def test_lease_is_lost_on_time_while_the_gateway_hangs(gateways: list[Gateway], stack: Stack, kind: str) -> None:
     with clients(kind, gateways[1].api.url) as client:
-        lease = client.lease(f"python/paused-{kind}", ttl=1.2)
-        with stack.frozen([gateways[1].pid]):
-            began, left = time.monotonic(), lease.remaining()
-            eventually(lease.lost.is_set, 5, interval=0.002)
-            assert abs(time.monotonic() - began - left) < 0.25
-            with pytest.raises(errors.LeaseLost, match="validity"):
-                lease.check()
-            with pytest.raises(errors.LeaseLost):
-                lease.release()
+        def is_on_time(attempt: int) -> bool:
+            lease = client.lease(f"python/paused-{kind}-{attempt}", ttl=1.2)
+            with stack.frozen([gateways[1].pid]):
+                on_time = is_lost_on_time(lease)
+                with pytest.raises(errors.LeaseLost, match="validity"):
+                    lease.check()
+                with pytest.raises(errors.LeaseLost):
+                    lease.release()
+            return on_time
+
+        assert any(map(is_on_time, range(3))), "late three times"
 
 
 @both
 def test_lease_is_lost_on_time_while_an_answer_trickles(api: Api, kind: str) -> None:
     """Each byte arrives within the time-outs of httpx, and the whole answer does not arrive before the end of the lease."""
-    over = threading.Event()
-
-    def trickle(listener: socket.socket) -> None:
+    def trickle(listener: socket.socket, over: threading.Event) -> None:
         with listener, listener.accept()[0] as connection:
             connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
             while not over.wait(0.05):
                 with contextlib.suppress(OSError):
                     connection.sendall(b"x")
 
-    with clients(kind, api.url) as client, socket.create_server(("127.0.0.1", 0)) as listener:
-        lease = client.lease(f"python/trickle-{kind}", ttl=1.2)
-        getattr(client, "client", client)._transport._urls = [f"http://127.0.0.1:{listener.getsockname()[1]}"]
-        threading.Thread(target=trickle, args=(listener,), daemon=True).start()
-        began, left = time.monotonic(), lease.remaining()
-        try:
-            eventually(lease.lost.is_set, 5, interval=0.002)
-            assert abs(time.monotonic() - began - left) < 0.25
-        finally:
-            over.set()
+    def is_on_time(attempt: int) -> bool:
+        over = threading.Event()
+        with clients(kind, api.url) as client, socket.create_server(("127.0.0.1", 0)) as listener:
+            lease = client.lease(f"python/trickle-{kind}-{attempt}", ttl=1.2)
+            getattr(client, "client", client)._transport._urls = [f"http://127.0.0.1:{listener.getsockname()[1]}"]
+            threading.Thread(target=trickle, args=(listener, over), daemon=True).start()
+            try:
+                return is_lost_on_time(lease)
+            finally:
+                over.set()
+
+    assert any(map(is_on_time, range(3))), "late three times"
 
 
 @both
 def test_lease_is_lost_at_its_end_if_the_token_cannot_be_had(api: Api, kind: str) -> None:
-    tokens = iter(["first"])
-    with clients(kind, api.url, token=lambda: next(tokens)) as client:
-        lease = client.lease("python/token", ttl=1.2)
-        began, left = time.monotonic(), lease.remaining()
-        eventually(lease.lost.is_set, 5, interval=0.002)
-        assert abs(time.monotonic() - began - left) < 0.25
+    def is_on_time(attempt: int) -> bool:
+        tokens = ["first"]
+        with clients(kind, api.url, token=lambda: next(iter(tokens))) as client:
+            lease = client.lease(f"python/token-{kind}-{attempt}", ttl=1.2)
+            tokens.clear()
+            return is_lost_on_time(lease)
+
+    assert any(map(is_on_time, range(3))), "late three times"
 
 
 @both
@@ -212,7 +203,7 @@ def test_error_of_the_block_is_raised_if_the_release_fails(api: Api, kind: str, 
         with clients(kind, api.url, token=token) as client, contextlib.ExitStack() as expectations:
             if block_error:
                 expectations.enter_context(pytest.raises(block_error))
-            with client.lease("python/no-token", ttl=1.0, wait=5.0):
+            with client.lease(f"python/no-token-{kind}-{block_error is None}", ttl=10.0):
                 is_expired = True
                 if block_error:
                     raise block_error
@@ -339,16 +330,16 @@ def test_write_that_was_never_sent_is_not_unknown(gate: Gate) -> None:
 @both
 def test_history_is_read_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     for _ in range(4):
-        api.must_release(api.must_acquire("python/history", ttl_ms=2_000))
-    eventually(lambda: len(api.history(resource="python/history")) >= 8, goal="the events are stored")
+        api.must_release(api.must_acquire(f"python/history-{kind}"))
+    eventually(lambda: len(api.history(resource=f"python/history-{kind}", event="lease_released")) == 4, goal="the events are stored, in their order")
     monkeypatch.setattr("fencegate._protocol.PAGE_SIZE", 3)
     with clients(kind, api.url) as client:
-        events = list(client.history(resource="python/history", newest_first=False))
-        expected = api.history(resource="python/history", order="asc")
+        events = list(client.history(resource=f"python/history-{kind}", newest_first=False))
+        expected = api.history(resource=f"python/history-{kind}", order="asc")
         assert [(event.id, event.event, event.fencing_token, event.principal) for event in events] == [
             (item["id"], item["event"], item["fencing_token"], item["principal"]) for item in expected]
         assert len(events) >= 8 and events[0].at.utcoffset() is not None
-        assert [event.id for event in client.history(resource="python/history", since=events[2].at, event="lease_released")] == [
+        assert [event.id for event in client.history(resource=f"python/history-{kind}", since=events[2].at, event="lease_released")] == [
             event.id for event in reversed(events) if event.at >= events[2].at and event.event == "lease_released"]
         with pytest.raises(ValueError, match="since"):
             list(client.history(since=events[0].at.replace(tzinfo=None)))
@@ -426,10 +417,10 @@ def test_unknown_problems_and_foreign_answers_are_errors() -> None:
 
 def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:
     """No thread renews it there, and the child knows from the clock when it is over."""
-    with clients("sync", api.url) as client, client.lease("python/forked", ttl=2.5) as lease:
+    with clients("sync", api.url) as client, client.lease("python/forked", ttl=5.0) as lease:
         child = os.fork()
         if child == 0:
-            time.sleep(2.7)  # longer than the validity
+            time.sleep(5.2)  # longer than the validity
             os._exit(0 if lease.remaining() == 0 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         lease.check()

@@ -240,9 +240,9 @@ def test_call_does_not_queue_behind_calls_that_wait(kind: str) -> None:
     def on_request(path: str) -> None:
         if path == "/waiting":
             waiting.release()
-            answered.wait(30)
+            answered.wait(60)
 
-    with serving(on_request) as url, clients(kind, url, timeout=8, retry_for=0) as client, ThreadPoolExecutor(100) as pool:
+    with serving(on_request) as url, clients(kind, url, timeout=30, retry_for=0) as client, ThreadPoolExecutor(100) as pool:
         calls = [pool.submit(client.get, "/waiting") for _ in range(100)]
         try:
             assert all(waiting.acquire(timeout=20) for _ in calls)
@@ -273,5 +273,5 @@ def test_connection_that_is_not_established_sends_nothing(kind: str, ended_by: s
 
 @both
 def test_gateway_that_does_not_answer_may_have_executed(kind: str) -> None:
-    with silent() as port, clients(kind, f"http://127.0.0.1:{port}", timeout=0.4, retry_for=0) as client, pytest.raises(errors.OutcomeUnknown):
+    with silent() as port, clients(kind, f"http://127.0.0.1:{port}", timeout=2.0, retry_for=0) as client, pytest.raises(errors.OutcomeUnknown):
         client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])

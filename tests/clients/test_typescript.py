@@ -52,7 +52,7 @@ def cors(pair: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     """A gateway of the same cluster that allows the pages of one origin: its address, a key, and the port of the page's server."""
     key, page_port = "a-long-enough-key-of-a-page", processes.free_port()
     settings = {"http": {"address": "127.0.0.1", "port": processes.free_port(), "allowed_origins": [f"http://127.0.0.1:{page_port}"]},
-                "redis": {"nodes": [{name: node[name] for name in ("name", "host", "port")} for node in pair.facts["redis"]]},
+                "redis": {"node_timeout_ms": 1_000, "nodes": [{name: node[name] for name in ("name", "host", "port")} for node in pair.facts["redis"]]},
                 "lease": {"signing_key_file": str(pair.data / "signing.key")}, "postgres": {"conninfo": pair.conninfo()},
                 "auth": {"api_keys": [{"principal": "page", "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}]}}
     gateway = Gateway(tmp_path_factory.mktemp("cors"), "gateway", settings)
@@ -63,7 +63,7 @@ def cors(pair: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
 
 @pytest.mark.parametrize("file", TESTS)
 def test_typescript_client_passes_its_own_tests(package: Path, pair: Stack, cors: dict[str, object], file: str) -> None:
-    npm.run(["node", "--test", "--test-reporter=spec", f"test/{file}"], package, FENCEGATE_STACK=str(pair.data / "stack.json"),
+    npm.run(["node", "--test", "--test-reporter=spec", f"test/{file}"], package, 240, FENCEGATE_STACK=str(pair.data / "stack.json"),
             FENCEGATE_DATABASE=database_url(pair), FENCEGATE_OPENAPI=str(ROOT / "gateway/api/service/openapi.json"), FENCEGATE_CORS=json.dumps(cors))
 
 

@@ -11,7 +11,7 @@ const shows = (element, pattern) => eventually(async () => pattern.test(await el
 
 for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, scheme: 'dark'}, {width: 1440, scheme: 'dark'}, {width: 390, scheme: 'light'}]) {
   test(`panels at ${width} px, ${scheme}, are complete, fit and are accessible`, async () => {
-    await stack.quarantine(2);
+    await stack.quarantine(2, 30_000);
     const {page, observed} = await browser.open(stack, {width, scheme, query: `?timeline=${STALE_RESOURCE}`});
     const lease = page.locator(`#leases [data-resource="${STALE_RESOURCE}"]`);
     await lease.waitFor();
@@ -77,7 +77,7 @@ test('section links move the focus', async () => {
 });
 
 test('countdowns are not announced to screen readers', async () => {
-  await stack.quarantine(2);
+  await stack.quarantine(2, 30_000);
   const {page} = await browser.open(stack);
   const left = page.locator('#leases [data-resource="jobs/nightly"] .left');
   const quarantine = page.locator('#nodes li').nth(2).locator('.quarantine');
@@ -86,9 +86,10 @@ test('countdowns are not announced to screen readers', async () => {
     globalThis.announcements = 0;
     for (const region of document.querySelectorAll('[aria-live]')) new MutationObserver(() => { globalThis.announcements += 1; }).observe(region, {childList: true, characterData: true, subtree: true});
   });
-  await page.waitForTimeout(1300);
-  const after = [await left.innerText(), await quarantine.innerText()];
-  assert.ok(before.every((text, index) => text !== after[index]), `${before} ${after}`);
+  await eventually(async () => {
+    const after = [await left.innerText(), await quarantine.innerText()];
+    return before.every((text, index) => text !== after[index]);
+  }, `both of ${before} change`);
   assert.equal(await page.evaluate(() => globalThis.announcements), 0);
 });
 

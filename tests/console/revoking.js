@@ -28,7 +28,7 @@ test('lease revoked with a reason blocks its holder', async () => {
   await screenshot(page, 'revoke-390-dark');
   await page.getByLabel('Reason, for the history').fill('the holder hängt');
   await page.getByRole('button', {name: 'Revoke lease'}).click();
-  await page.locator(`#leases [data-resource="${resource}"]`).waitFor({state: 'detached', timeout: 3000});
+  await page.locator(`#leases [data-resource="${resource}"]`).waitFor({state: 'detached'});
   await page.getByRole('dialog').waitFor({state: 'hidden'});
   assert.equal(await focused(page), 'leases-title');
   assert.equal(await stack.write(lease, 'sku-2', 'orders'), 412);
@@ -42,7 +42,7 @@ test('lease revoked with a reason blocks its holder', async () => {
 });
 
 test('revoke dialog names the other resources of the lease', async () => {
-  const {body: lease} = await stack.call('POST', '/v1/leases', {resources: ['set/a', 'set/b', 'set/c'], ttl_ms: 60_000});
+  const lease = await stack.acquire(undefined, {resources: ['set/a', 'set/b', 'set/c']});
   const {page, observed} = await browser.open(stack);
   await page.getByRole('button', {name: 'Revoke the lease on set/b'}).click();
   await page.getByRole('dialog').getByText('set/a, set/c').waitFor();

@@ -47,7 +47,7 @@ test('stream failure falls back to polling, then reconnects', async () => {
   await page.reload();
   await page.locator('#live', {hasText: 'Every 2 s'}).waitFor();
   const lease = await stack.acquire('live/2', {owner: 'polled'});
-  await page.locator('#history tbody tr', {hasText: 'polled'}).waitFor({timeout: 2 * UPDATE_MAX});
+  await page.locator('#history tbody tr', {hasText: 'polled'}).waitFor({timeout: 4 * UPDATE_MAX});
   await stack.release(lease);
   await page.unroute('**/v1/history/stream');
   await page.locator('#live', {hasText: 'Live'}).waitFor({timeout: 20_000});
@@ -136,13 +136,14 @@ test('leases answered 429 are requested after Retry-After', async () => {
     }
   })();
   try {
-    await page.locator('#leases').getByText('Too many requests').waitFor();
+    await page.locator('#leases').getByText('Too many requests').waitFor({timeout: 20_000}); // after three of them
     const pauses = times.slice(1).map((at, index) => at - times[index]);
     assert.ok(times.length >= 3 && pauses.every(pause => pause > 1900), pauses.join());
     await page.evaluate(() => {
       Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true});
       document.dispatchEvent(new Event('visibilitychange'));
     });
+    await sleep(1000); // a request that was about to be sent
     const before = times.length;
     await sleep(5000);
     assert.equal(times.length, before, 'none while the page is hidden');
@@ -176,7 +177,7 @@ test('rates count no event twice after a reconnection', async () => {
     proxy.closeConnections();
     await page.getByText('The gateway has been unreachable since').waitFor();
     for (let number = 0; number < 5; ++number) await stack.release(await stack.acquire('rates/offline'));
-    await sleep(1000); // they are in the history
+    await eventually(async () => (await stack.history({resource: 'rates/offline', event: 'lease_granted'})).length === 5, 'they are in the history');
     const summary = page.waitForResponse(/history\/summary/);
     proxy.refuse = ({url}) => url === '/v1/history/stream';
     await (await summary).finished();
@@ -184,6 +185,7 @@ test('rates count no event twice after a reconnection', async () => {
     await page.locator('#live', {hasText: 'Live'}).waitFor({timeout: 30_000});
     await stack.release(await stack.acquire('rates/online', {owner: 'after'}));
     await page.locator('#history tbody tr', {hasText: 'after'}).first().waitFor();
+    await eventually(async () => await granted() >= await recorded(), 'the rates have the last event', 8000);
     await sleep(1500); // the chart is drawn once a second
     assert.equal(await granted(), await recorded());
   } finally {

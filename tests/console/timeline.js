@@ -160,14 +160,15 @@ test('timeline leaves out long idle time between leases', async () => {
 
 test('timeline of several days shows dates', async () => {
   const resource = 'days/1';
-  const events = [[48 * 3600, 'lease_granted'], [48 * 3600 - 300, 'lease_released']];
-  for (const [seconds, event] of events) {
+  const old = new Date(Date.now() - 48 * 3_600_000).setUTCHours(12, 2, 30, 0); // not near midnight in Berlin
+  const events = [[old, 'lease_granted'], [old + 300_000, 'lease_released']];
+  for (const [at, event] of events) {
     execFileSync('psql', ['-X', '-q', '-v', 'ON_ERROR_STOP=1', '-c', `insert into fencing.history (at, event, resource, principal, owner, fencing_token)
-      values (now() - interval '${seconds} s', '${event}', '${resource}', 'admin', 'old', 1)`, stack.stackFile.postgres.conninfo]);
+      values (to_timestamp(${at / 1000}), '${event}', '${resource}', 'admin', 'old', 1)`, stack.stackFile.postgres.conninfo]);
   }
   await stack.release(await stack.acquire(resource));
   const dateOf = at => new Intl.DateTimeFormat('en-GB', {month: 'short', day: 'numeric', timeZone: 'Europe/Berlin'}).format(at);
-  const dates = [dateOf(Date.now() - 48 * 3_600_000), dateOf(Date.now())];
+  const dates = [dateOf(old), dateOf(Date.now())];
   for (const width of [1440, 390]) {
     const {page} = await browser.open(stack, {width, query: `?timeline=${resource}`});
     await eventually(async () => await page.locator('#timeline .lane').count() === 2, 'both leases');

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import uuid
-from typing import Any
+from typing import Any, Callable
 
-from support.api import Json, expect_problem
+import psycopg2
+
+from support.api import Answer, Json, expect_problem
 from support.cluster import Cluster
 from support.patroni import LONG, TTL, PatroniSite
 from support.polling import eventually
@@ -15,6 +18,11 @@ from support.sales import CAUSE, Sellers, check_sales, enter_refusal, generation
 
 EPOCH = 2**32
 LEASE_TTL_MS = 20_000
+
+
+def available(call: Callable[[], Answer]) -> Answer:
+    """Repeats a call while the answer is 503, as it may be for a while after a failover, and returns the first other answer."""
+    return eventually(lambda: (answer := call()).status != 503 and answer, LONG, goal="the answer is not 503")
 
 
 class Observer:
@@ -28,7 +36,7 @@ class Observer:
         self.named_before = named_lost_writes(generation_changes(site.query))
         self.counted_before = site.lost_writes_total()
         self.lease = self.acquire()
-        self.site.api.must_write(self.lease, self.sku.sell())
+        self.write(self.lease)
         self.stop_requested = threading.Event()
         self.renewing = threading.Thread(target=self.keep_renewing, daemon=True)
 
@@ -46,11 +54,16 @@ class Observer:
         while not self.stop_requested.wait(3.0):
             try:
                 self.site.api.renew(self.lease, LEASE_TTL_MS)
-            except (AssertionError, OSError):  # HAProxy's own answer, while no gateway is ready for leases
+            except (AssertionError, OSError, http.client.HTTPException):  # HAProxy's own answer, while no gateway is ready for leases
                 pass
 
     def acquire(self) -> Json:
         return self.site.api.must_acquire(self.sku.resource, ttl_ms=LEASE_TTL_MS, wait_ms=LEASE_TTL_MS)
+
+    def write(self, lease: Json) -> None:
+        """Sells a piece that no check counts."""
+        answer = available(lambda: self.site.api.write(lease, self.sku.sell()))
+        assert answer.status == 200, answer
 
     def floors(self) -> list[int]:
         return [change["floor"] for change in generation_changes(self.site.query) if "floor" in change]
@@ -58,7 +71,10 @@ class Observer:
     def wait_for_change(self) -> int:
         """Waits until the floor is above that from before, and returns it."""
         def changed() -> int:
-            floor = max(self.floors(), default=0)
+            try:
+                floor = max(self.floors(), default=0)
+            except psycopg2.Error:  # the primary was replaced meanwhile
+                return 0
             return floor if floor > self.floor else 0
 
         self.floor = eventually(changed, LONG, interval=0.1, goal="the storage generation is changed")
@@ -95,7 +111,7 @@ class Observer:
         """Every token from before is refused, at each gateway and in direct SQL."""
         assert self.floor % EPOCH == 0
         for gateway in self.site.gateways:
-            refused = eventually(lambda: (a := gateway.api.write(self.lease, self.sku.sell())).status != 503 and a, LONG, goal="the gateway lets writes in")
+            refused = available(lambda: gateway.api.write(self.lease, self.sku.sell()))
             problem = expect_problem(refused, 412, "stale-fencing-token")
             assert problem["cause"] == CAUSE and problem["last_fencing_token"] == self.floor, problem
         connection = self.site.sql()
@@ -111,14 +127,14 @@ class Observer:
         assert any(sale.token > self.floor and sale.acknowledged for sale in sellers.sales())
         self.stop_requested.set()
         self.renewing.join(60)
-        self.site.api.release(self.lease)
+        available(lambda: self.site.api.release(self.lease))
         lease = self.acquire()
         assert lease["fencing_token"] > self.floor
-        self.site.api.must_write(lease, self.sku.sell())
+        self.write(lease)
 
     def check_lease_lives_on(self) -> None:
         """The lease from before is renewed with its token, although that token is refused."""
-        renewed = self.site.api.renew(self.lease, LEASE_TTL_MS)
+        renewed = available(lambda: self.site.api.renew(self.lease, LEASE_TTL_MS))
         assert renewed.status == 200 and renewed.json()["fencing_token"] == self.lease["fencing_token"], renewed
 
     def print_verdict(self) -> None:

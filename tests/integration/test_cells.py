@@ -282,7 +282,7 @@ def proxy(cells: list[Gateway], clusters: list[Cluster]) -> Iterator[Api]:
 
 @pytest.mark.parametrize("resource, cell", [("orders/7", 0), ("inventory/sku-1", 0), ("orders/eu/7", 1)])
 def test_proxy_leads_a_lease_and_its_calls_to_one_cell(proxy: Api, cells: list[Gateway], resource: str, cell: int) -> None:
-    for body in ({"resource": resource}, {"ttl_ms": 20_000, "resources": [resource, f"{resource}/2"]}):
+    for body in ({"ttl_ms": 20_000, "resource": resource}, {"ttl_ms": 20_000, "resources": [resource, f"{resource}/2"]}):
         lease = proxy.call("POST", "/v1/leases", body)
         assert lease.status == 201 and lease.json()["lease_id"].startswith("1~") == (cell == 1), lease
         assert proxy.read_lease(lease.json()).status == 200

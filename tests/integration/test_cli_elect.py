@@ -70,7 +70,7 @@ def test_elect_exit_on_loss_exits_65(cli: Cli, api_a: Api, resource: str, tmp_pa
 def test_elect_max_hold_begins_new_term(cli: Cli, resource: str, tmp_path: Path) -> None:
     file = tmp_path / "terms"
     member = cli.begin("elect", "--max-hold", "2s", "--ttl", "1s", resource, "--", *leader_command(file))
-    found = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="a second term")
+    found = eventually(lambda: len(found := terms(file)) >= 2 and found, 10, goal="a second term")
     assert found[1][0] > found[0][0]
     member.terminate()
     member.communicate(timeout=10)
@@ -89,7 +89,7 @@ def test_elect_competes_again_after_gateway_restart(gateway: Gateway, resource: 
     gateway.kill()
     eventually(lambda: not processes.is_alive(terms(file)[0][1]), 10, goal="the command is ended")
     gateway.start()
-    found = eventually(lambda: len(found := terms(file)) == 2 and found, 20, goal="it leads again")
+    found = eventually(lambda: len(found := terms(file)) >= 2 and found, 20, goal="it leads again")
     assert found[1][0] > found[0][0]
     member.terminate()
     member.communicate(timeout=10)
@@ -114,7 +114,7 @@ def test_elect_interrupted_during_release_does_not_compete(guarded_pair: Stack, 
     file = tmp_path / "terms"
     with open_gates([api_a.port]) as gates:
         [gate] = gates[:]
-        member = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("elect", "--max-hold", "2s", resource, "--", *leader_command(file))
+        member = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("elect", "--max-hold", "4s", resource, "--", *leader_command(file))
         [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
         gate.requests.stalled = True
         accepted = gate.accepted

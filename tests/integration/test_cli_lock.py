@@ -215,15 +215,15 @@ def test_lock_stopped_gateway_ends_command_with_65(gateway: Gateway, resource: s
 
 
 def test_lock_hanging_gateway_ends_command_at_lease_expiry(gateway: Gateway, resource: str, mark: Path) -> None:
-    running = Cli(gateway.api.url).begin("lock", resource, "--ttl", "1s", "--", *sleeping_command(mark))
+    running = Cli(gateway.api.url).begin("lock", resource, "--ttl", "2s", "--", *sleeping_command(mark))
     pids = read_pids(mark)
-    pause(1.5, "renewed more than once")
+    pause(2.5, "renewed more than once")
     assert running.poll() is None
     processes.signal_all([gateway.pid], signal.SIGSTOP)
     try:
         began = time.monotonic()
         code, errors = wait_for_exit(running)
-        assert code == LOST and "expired" in errors and time.monotonic() - began < 2
+        assert code == LOST and "expired" in errors and time.monotonic() - began < 8
     finally:
         os.kill(gateway.pid, signal.SIGCONT)
     expect_ended(pids)
@@ -280,11 +280,11 @@ def state_of(pid: int) -> str:
 
 
 def test_lock_sigtstp_stops_command_and_lock_until_sigcont(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
-    running = cli.begin("lock", "--ttl", "1s", resource, "--", "sh", "-c", f"echo $$ > {mark}; exec sleep 300")
+    running = cli.begin("lock", "--ttl", "3s", resource, "--", "sh", "-c", f"echo $$ > {mark}; exec sleep 300")
     [command] = read_pids(mark)
     running.send_signal(signal.SIGTSTP)
     eventually(lambda: state_of(command) == "T" and state_of(running.pid) == "T", goal="both are stopped")
-    remains(lambda: is_held(api_a, resource), 1.5)
+    remains(lambda: is_held(api_a, resource), 3.5)
     running.send_signal(signal.SIGCONT)
     eventually(lambda: state_of(command) in "SR" and state_of(running.pid) in "SR", goal="both continue")
     running.terminate()
@@ -343,11 +343,11 @@ def test_lock_control_c_on_terminal_reaches_command_once(cli: Cli, resource: str
 
 def test_lock_control_z_on_terminal_suspends_until_fg(cli: Cli, api_a: Api, resource: str) -> None:
     terminal = cli.shell_on_terminal()
-    terminal.type(f"fencegate lock {resource} --ttl 1s -- sh -c 'echo be''gun; read word; echo \"got <$word>\"'\n")
+    terminal.type(f"fencegate lock {resource} --ttl 3s -- sh -c 'echo be''gun; read word; echo \"got <$word>\"'\n")
     terminal.expect("begun")
     terminal.type("\x1a")
     terminal.expect("Stopped")
-    remains(lambda: is_held(api_a, resource), 1.5)  # the gateway renews it while the connection is open
+    remains(lambda: is_held(api_a, resource), 3.5)  # the gateway renews it while the connection is open
     terminal.type("fg\n")
     pause(0.3, "the shell has made it the foreground process")
     terminal.type("hello\n")
@@ -366,8 +366,8 @@ def test_lock_killed_leaves_neither_command_nor_lease(cli: Cli, guarded_pair: St
     assert lease_keys(guarded_pair.nodes(), resource)
     running.kill()
     running.wait()
-    expect_ended(pids, 2)
-    eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), 3, goal="the gateway has released the lease, long before its ttl")
+    expect_ended(pids, 5)
+    eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), 10, goal="the gateway has released the lease, long before its ttl")
     running.communicate(timeout=5)  # no process has its output open any more
 
 
@@ -389,12 +389,13 @@ def test_lock_seal_makes_database_refuse_token(stack: Stack, api: Api, sku: Sku)
     stack.query("select fencing.enter(%s, %s)", (name, int(unsealed.stdout)))
 
 
-def test_lock_seal_without_database_exits_69(stack: Stack, api: Api, resource: str) -> None:
+def test_lock_seal_without_database_exits_69(stack: Stack, api: Api, resource: str, mark: Path) -> None:
     cli = Cli(api.url)
     assert cli.run("lock", "--seal", resource, "--", "false").returncode == 1
-    running = cli.begin("lock", "--seal", resource, "--timeout", "1s", "--", "sleep", "0.5")
-    pause(0.3, "the command runs, which takes half a second")
+    running = cli.begin("lock", "--seal", resource, "--timeout", "1s", "--", "sh", "-c", f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done")
+    first_line(mark)
     with stack.frozen(stack.postgres_pids()):
+        Path(f"{mark}.stop").touch()
         code, errors = wait_for_exit(running)
     assert code == UNAVAILABLE and "not sealed" in errors
     eventually(lambda: api.get("/readyz").status == 200, 30, goal="the shared stack is ready")

@@ -168,7 +168,7 @@ extern "C" int kill(pid_t process, int number) noexcept {
 
 
 def test_lock_waits_for_processes_of_other_user(cli: Cli, api_a: Api, foreign_group: Path, resource: str, mark: Path) -> None:
-    running = begin_preloaded(cli, foreign_group, "lock", "--kill-after", "2s", resource, "--", *sleeping_command(mark))
+    running = begin_preloaded(cli, foreign_group, "lock", "--kill-after", "5s", resource, "--", *sleeping_command(mark))
     leader, other = read_pids(mark)
     try:
         revoke(api_a, resource)

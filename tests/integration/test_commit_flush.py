@@ -109,6 +109,8 @@ def test_unflushed_one_shot_frees_resource_but_caller_waits(own_stack: Stack, un
 
 
 def test_unflushed_then_release_keeps_lease_held(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+    with Sellers(own_stack, unique_name, 1, one_shot=True).selling(times=1):
+        pass  # from now on there is a connection that flushes
     sellers = Sellers(own_stack, unique_name, 1)
     ((sku,), api) = sellers.goods, own_stack.api()
     sellers.lease_members[0]["then"] = "release"
@@ -137,11 +139,11 @@ def test_crash_of_server_keeps_every_answered_write(own_stack: Stack, unique_nam
     sellers = Sellers(own_stack, unique_name, 32, one_shot)
 
     def accepted() -> int:
-        return sum(sellers.tally(sku) for sku in sellers.goods)
+        return sum(answer.status == 200 for _, answer in list(sellers.answers))
 
     def wait_for_sales() -> None:
         before = accepted()
-        eventually(lambda: accepted() > before + 300, 60, goal="they sell")
+        eventually(lambda: accepted() > before + 100, 60, goal="they sell")
 
     with sellers.selling():
         for _ in range(4):

@@ -97,7 +97,7 @@ def test_cors_headers_are_those_of_openapi(cors_gateway: Gateway) -> None:
 
 def test_cors_every_answer_names_origin_and_exposes_headers(cors_gateway: Gateway, resource: str) -> None:
     key = {"Authorization": f"Bearer {KEY}"}
-    granted = ask(cors_gateway, "POST", "/v1/leases", PAGE, {"resource": resource}, **key)
+    granted = ask(cors_gateway, "POST", "/v1/leases", PAGE, {"resource": resource, "ttl_ms": 2_000}, **key)
     assert granted.status == 201 and granted.headers["Location"], "a page of the origin may change something with its key"
     answers = [granted, ask(cors_gateway, "GET", "/v1/history", PAGE, **key), ask(cors_gateway, "GET", "/v1/history", PAGE), ask(cors_gateway, "POST", "/v1/leases", PAGE, {"resource": resource}, **key),
                ask(cors_gateway, "GET", "/nothing", PAGE), ask(cors_gateway, "PUT", "/v1/leases", PAGE), ask(cors_gateway, "GET", "/v1/history", PAGE, Accept="text/csv", **key),

@@ -110,10 +110,10 @@ def test_lease_majority_hanging_is_not_reported_lost(stack: Stack, api: Api, res
 def test_waiter_majority_hanging_gets_answer_in_time(stack: Stack, api: Api, resource: str) -> None:
     stack.wait_until_all_vote()
     wait_until_five_grant(api, f"{resource}-before", 15)
-    held = api.must_acquire(resource, ttl_ms=500)
-    waiter = api.begin_acquire(resource, wait_ms=3_000)
+    held = api.must_acquire(resource, ttl_ms=2_000)
+    waiter = api.begin_acquire(resource, wait_ms=4_000)
     with stack.frozen(stack.node_pids()[:3]):
-        answer = waiter.answer(8)
+        answer = waiter.answer(12)
         assert answer.status in (423, 503), answer
     eventually(lambda: api.get("/readyz").status == 200, 15)
     assert eventually(lambda: (answer := api.acquire(resource, wait_ms=1_000)).status == 201 and answer, 15).json()["fencing_token"] > held["fencing_token"]
@@ -138,7 +138,7 @@ def test_scripts_flushed_on_every_node_are_loaded_again(stack: Stack, api: Api, 
         for node in stack.nodes():
             node.script_flush()
         answer = call()
-        assert answer.status in (200, 201, 204) and answer.seconds < 1, answer
+        assert answer.status in (200, 201, 204) and answer.seconds < 3, answer
 
 
 # Nodes that end. max_ttl_ms is 2 s here, which is also how long a node is quarantined.
@@ -189,9 +189,9 @@ def test_nodes_restarted_empty_at_once_tokens_only_grow(cluster: Cluster, gatewa
     tokens, _ = acquire_and_release(gateway.api, resource, 10)
     for node in cluster.nodes:
         node.kill()
+    eventually(lambda: gateway.api.get("/readyz").status == 503, 15, goal="the gateway notices")
     for node in cluster.nodes:
         node.start()
-    eventually(lambda: gateway.api.get("/readyz").status == 503, 5, goal="the gateway notices")
     gateway.wait_until_ready()
     after, _ = acquire_and_release(gateway.api, resource, 10)
     assert tokens + after == sorted({*tokens, *after})

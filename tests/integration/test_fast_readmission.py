@@ -47,10 +47,10 @@ def forget(nodes: list[RedisServer], *gateways: Gateway) -> float:
     longest = 0.0
     for node in nodes:
         before = state_of(gateways[0], node)["epoch"]
-        node.restart_empty()
         began = time.monotonic()
+        node.restart_empty()
         for gateway in gateways:
-            eventually(lambda gateway=gateway: (now := state_of(gateway, node))["state"] == "voting" and now["epoch"] > before, 15, interval=0.01, goal=f"{node.name} votes again")
+            eventually(lambda gateway=gateway: (now := state_of(gateway, node))["state"] == "voting" and now["epoch"] > before, 30, interval=0.01, goal=f"{node.name} votes again")
         longest = max(longest, time.monotonic() - began)
     return longest
 
@@ -70,12 +70,12 @@ def expect_held(gateway: Gateway, resource: str) -> None:
 
 
 def test_node_that_forgot_votes_after_bound_of_answers(forgetful: Cluster, gateways: tuple[Gateway, Gateway], unique_name: Callable[[str], str]) -> None:
-    leases = [gateways[0].api.must_acquire(unique_name("test/held")) for _ in range(20)]
+    leases = [gateways[0].api.must_acquire(unique_name("test/held"), ttl_ms=40_000) for _ in range(20)]
     seconds = forget(forgetful.nodes[:1], *gateways)
-    assert ANSWER_BOUND_MS / 1000 < seconds < 1.5
+    assert ANSWER_BOUND_MS / 1000 < seconds < MAX_TTL_MS / 4_000, "long before max_ttl_ms is over"
     copied = forgetful.nodes[0].client()
     for lease in leases:
-        assert 0 < copied.pttl(f"fg:lease:{lease['resource']}") <= 20_001
+        assert 0 < copied.pttl(f"fg:lease:{lease['resource']}") <= 40_001
     for lease in leases:
         gateways[0].api.must_release(lease)
     eventually(lambda: not copied.exists(*[f"fg:lease:{lease['resource']}" for lease in leases]), 5, goal="a release deletes the copy")
@@ -221,10 +221,12 @@ def test_two_voting_nodes_are_too_few_to_copy_from(stack: Stack, resource: str) 
         began = time.monotonic()
         lease = gateway.api.must_acquire(resource, ttl_ms=6_000)
         for node in cluster.nodes[:3]:
-            node.restart_empty()
+            node.kill()
+        for node in cluster.nodes[:3]:
+            node.start()
         eventually(lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2, 5, goal="they are quarantined")
         left = [state["quarantine_left_ms"] for state in gateway.nodes()[:3]]
-        remains(lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2 and gateway.api.acquire(resource).status == 503, (min(left) - 500) / 1000)
+        remains(lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2 and gateway.api.acquire(resource).status == 503, (min(left) - 1_500) / 1000)
         gateway.wait_until_all_vote()
         assert time.monotonic() - began > 6
         eventually(lambda: gateway.api.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="the lease has expired")

@@ -107,7 +107,7 @@ def test_clocks_of_two_nodes_back_leases_end_in_time(clock_cluster: Cluster, mod
     """Two nodes keep a lease for an hour too long. They neither delay other callers nor extend the expired lease."""
     api, nodes = module_gateway.api, clock_cluster.clients()
     asked = time.monotonic()
-    held = api.must_acquire(resource, ttl_ms=1_000)
+    held = api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
     until = asked + held["validity_ms"] / 1000
     eventually(lambda: count_holders(nodes, resource) == 5, interval=0.005, goal="every node has the lease")
     for clock in clocks[:2]:
@@ -160,7 +160,7 @@ def test_clocks_of_all_nodes_forward_guard_refuses_older_holder(
 def test_clocks_forward_on_older_data_nodes_stay_quarantined(stack: Stack, unique_name: Callable[[str], str], resource: str, offset_s: int) -> None:
     """A majority loses a held lease, and its clocks are set forward during quarantine. The nodes are quarantined (true), for
     a time that is measured by a monotonic clock (forward)."""
-    with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=4_000, fsync="everysec") as cluster:
+    with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=7_000, fsync="everysec") as cluster:
         clocks = [clock_of(node) for node in cluster.nodes]
         for node, clock in zip(cluster.nodes, clocks):
             node.kill()
@@ -174,7 +174,7 @@ def test_clocks_forward_on_older_data_nodes_stay_quarantined(stack: Stack, uniqu
         for node in cluster.nodes[:3]:
             shutil.copytree(node.folder, cluster.folder / f"{node.name}.copy")
         asked = time.monotonic()
-        held = first.api.must_acquire(resource, ttl_ms=4_000)
+        held = first.api.must_acquire(resource, ttl_ms=7_000)
         until = asked + held["validity_ms"] / 1000
         for number, node in enumerate(cluster.nodes[:3]):
             node.kill()
@@ -225,8 +225,8 @@ def test_clock_of_gateway_jumping_changes_no_validity_or_wait(cluster: Cluster, 
         gateway.start()
         gateway.wait_until_all_vote()
         api = gateway.api
+        asked = time.monotonic()
         held = api.must_acquire(resource, ttl_ms=2_000)
-        began = time.monotonic()
         waiter = api.begin_acquire(resource, ttl_ms=1_500, wait_ms=10_000)
         hopeless = api.begin_acquire(resource, ttl_ms=1_500, wait_ms=600)
         waiter.join(0.1)
@@ -239,10 +239,10 @@ def test_clock_of_gateway_jumping_changes_no_validity_or_wait(cluster: Cluster, 
         assert 0.5 < hopeless.ended - hopeless.began < 5
         answer = waiter.answer()
         assert answer.status == 201 and answer.json()["fencing_token"] > held["fencing_token"], answer
-        assert 1.9 < waiter.ended - began < 2 + 3, "neither before the lease is over nor long after"
-        assert 1_000 < answer.json()["validity_ms"] < 1_500
+        assert 1.95 < waiter.ended - asked < 6, "neither before the lease is over nor long after"
+        assert 0 < answer.json()["validity_ms"] < 1_500
         expect_problem(api.read_lease(held), 410, "lease-lost")
-        api.must_release(answer.json())
+        api.release(answer.json())  # it may have expired by now
         clock.set_offset(0)
         wait_for_grant_above(api, resource, answer.json()["fencing_token"])
     finally:

@@ -194,6 +194,7 @@ def test_messages_sent_byte_by_byte_are_all_understood(cluster: Cluster, gates: 
     assert gated_api.read_lease(held).status == 200
     waiter = gated_api.begin_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=10_000)
     expect_problem(gated_api.acquire(resource), 423, "resource-locked")
+    assert gated_api.renew(held, MAX_TTL_MS).status == 200
     gated_api.must_release(held)
     answer = waiter.answer()
     assert answer.status == 201 and answer.json()["fencing_token"] > held["fencing_token"], answer
@@ -228,7 +229,7 @@ def test_node_flapping_causes_neither_errors_nor_waits(
     known = flapping.accepted
     with running_callers([gated_api], resources, ttl_ms=MAX_TTL_MS) as callers:
         until = time.monotonic() + 4
-        while time.monotonic() < until:
+        while time.monotonic() < until or (len(callers.answers()) < 300 and time.monotonic() < until + 30):
             flapping.refuse()
             flapping.cut()
             pause(0.1, "down for a moment")
@@ -237,8 +238,9 @@ def test_node_flapping_causes_neither_errors_nor_waits(
     assert flapping.accepted > known + 3, "it never connected again"
     assert callers.statuses() == {201}, callers.statuses()
     assert {status for caller in callers.members for status in caller.releases} == {204}
-    seconds = sorted(answer.seconds for answer in callers.answers())
-    assert len(seconds) >= 100 and seconds[len(seconds) * 99 // 100] < NODE_TIMEOUT, seconds[-5:]
+    seconds = [answer.seconds for answer in callers.answers()]
+    slow = [each for each in seconds if each >= NODE_TIMEOUT]
+    assert len(seconds) >= 300 and len(slow) <= max(4, len(seconds) // 100), (len(seconds), slow)
     expect_growing(callers.grants())
     for resource in resources:
         expect_recovery(gates, module_gateway, resource, callers.highest_token(resource))

@@ -89,8 +89,8 @@ def test_gateway_stopped_during_grant_grants_nothing_expired(
         set_counters_apart(nodes, resource)
     for gate in gates.members:
         gate.replies.stalled = True
-    call = slow_gateway.api.begin_acquire(resource, ttl_ms=500)
-    eventually(lambda: count_holders(nodes, resource) == 5, goal="executed on every node")
+    call = slow_gateway.api.begin_acquire(resource, ttl_ms=1_500)
+    eventually(lambda: count_holders(nodes, resource) == 5, interval=0.005, goal="executed on every node")
     with stopped(slow_gateway.pid):
         for gate in gates.members:
             gate.replies.stalled = False
@@ -159,7 +159,7 @@ def test_gateway_stopped_before_write_412_for_older_token(cluster: Cluster, uniq
         refused = expect_problem(write.answer(), 412, "stale-fencing-token")
         assert (refused["fencing_token"], refused["last_fencing_token"]) == (old["fencing_token"], new["fencing_token"])
         assert read_stock(cluster, sku) == 8
-        second_gateway.api.must_release(new)
+        second_gateway.api.release(new)  # it may have expired by now
         again = wait_for_grant_above(first_gateway.api, resource, new["fencing_token"], release=False)
         first_gateway.api.must_write(again, sale_operation(sku))
         assert read_stock(cluster, sku) == 7
@@ -204,7 +204,7 @@ def test_holder_stopped_past_ttl_write_is_refused(cluster: Cluster, gateway: Gat
         holder.kill()
         holder.wait()
     assert read_stock(cluster, sku) == 8
-    gateway.api.must_release(new)
+    gateway.api.release(new)  # it may have expired by now
     wait_for_grant_above(gateway.api, resource, new["fencing_token"])
 
 

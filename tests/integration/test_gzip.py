@@ -117,4 +117,4 @@ def test_gzip_openapi_is_compressed_once(gateway: Gateway) -> None:
             wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n")
             assert wire.receive().body == body
     each = (processor_seconds(gateway.pid) - used) / count
-    assert each < 0.0005, f"{each * 1000:.2f} ms each"
+    assert each < 0.001, f"{each * 1000:.2f} ms each"

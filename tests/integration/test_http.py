@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 
 import pytest
 from support.api import Api, expect_problem, lease_path
@@ -11,7 +12,9 @@ from support.polling import eventually, pause
 from support.stack import Stack
 from support.wire import Wire, request
 
-LEASE = {"resource": "test/http", "ttl_ms": 100, "wait_ms": 2_000}
+
+def lease_body() -> dict[str, object]:
+    return {"resource": f"test/http-{uuid.uuid4().hex[:12]}", "ttl_ms": 20_000}
 
 
 @pytest.fixture
@@ -52,18 +55,18 @@ def test_accept_that_includes_json_200(api: Api, accept: str) -> None:
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "application/xml", "application/jsonx", "multipart/form-data; boundary=x"])
 def test_content_type_other_than_json_415(api: Api, media_type: str) -> None:
-    refused = expect_problem(api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}), 415, "unsupported-media-type")
+    refused = expect_problem(api.call("POST", "/v1/leases", lease_body(), {"Content-Type": media_type}), 415, "unsupported-media-type")
     assert "'content-type: application/json'" in refused["detail"]
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON", "application/json;charset=UTF-8"])
 def test_content_type_json_is_accepted(api: Api, media_type: str) -> None:
-    assert api.call("POST", "/v1/leases", LEASE, {"Content-Type": media_type}).status == 201
+    assert api.call("POST", "/v1/leases", lease_body(), {"Content-Type": media_type}).status == 201
 
 
 def test_content_type_with_other_charset_415_names_it(api: Api) -> None:
     for written, named in (("charset=latin1", "latin1"), ('Charset="UTF-16"', "UTF-16"), ("charset=utf-8; charset=latin1", "latin1")):
-        answer = api.call("POST", "/v1/leases", LEASE, {"Content-Type": f"application/json; {written}"})
+        answer = api.call("POST", "/v1/leases", lease_body(), {"Content-Type": f"application/json; {written}"})
         assert named in expect_problem(answer, 415, "unsupported-media-type")["detail"]
 
 
@@ -91,12 +94,12 @@ def test_body_chunked_beyond_limit_413(wire: Wire) -> None:
 
 
 def test_body_at_limit_is_read(api: Api) -> None:
-    body = json.dumps(LEASE).encode()
+    body = json.dumps(lease_body()).encode()
     assert api.call("POST", "/v1/leases", raw=body + b" " * ((1 << 20) - len(body))).status == 201
 
 
 def test_body_chunked_is_read(wire: Wire) -> None:
-    body = json.dumps(LEASE).encode()
+    body = json.dumps(lease_body()).encode()
     with wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
         for piece in (body[:10], body[10:]):
@@ -107,7 +110,7 @@ def test_body_chunked_is_read(wire: Wire) -> None:
 
 def test_request_sent_byte_by_byte_is_answered(wire: Wire) -> None:
     with wire:
-        for byte in request("POST", "/v1/leases", json.dumps(LEASE).encode()):
+        for byte in request("POST", "/v1/leases", json.dumps(lease_body()).encode()):
             wire.send(bytes([byte]))
         assert wire.receive().status == 201
 
@@ -116,7 +119,7 @@ def test_request_sent_byte_by_byte_is_answered(wire: Wire) -> None:
 def test_empty_line_before_request_is_ignored(wire: Wire, pieces: list[bytes]) -> None:
     """Some clients send one after a body."""
     with wire:
-        wire.send(request("POST", "/v1/leases", json.dumps(LEASE).encode()))
+        wire.send(request("POST", "/v1/leases", json.dumps(lease_body()).encode()))
         assert wire.receive().status == 201
         for piece in pieces:
             wire.send(piece)
@@ -126,7 +129,7 @@ def test_empty_line_before_request_is_ignored(wire: Wire, pieces: list[bytes]) -
 
 
 def test_expect_100_continue_is_answered_before_body(wire: Wire) -> None:
-    body = json.dumps(LEASE).encode()
+    body = json.dumps(lease_body()).encode()
     with wire:
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
         assert wire.receive(has_body=False).status == 100

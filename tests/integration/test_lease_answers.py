@@ -133,7 +133,7 @@ def test_grant_after_gateway_pause_is_released(cluster: Cluster, threaded_gatewa
 def test_served_ms_includes_time_in_queue(api: Api, resource: str) -> None:
     held = api.must_acquire(resource, ttl_ms=20_000)
     assert held["served_ms"] < 1_000
-    waiter = api.begin_acquire(resource, wait_ms=10_000)
+    waiter = api.begin_wait(resource, wait_ms=10_000)
     pause(0.5, "the caller waits for as long")
     api.must_release(held)
     answer = waiter.answer()

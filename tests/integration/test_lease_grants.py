@@ -45,9 +45,12 @@ def test_location_leads_to_lease(api: Api, resource: str) -> None:
 
 @pytest.mark.parametrize("ttl_ms", [100, 1_000, 10_000, 60_000])
 def test_validity_is_ttl_less_elapsed_time_less_drift(api: Api, unique_name: Callable[[str], str], ttl_ms: int) -> None:
-    before = time.time()
-    answer = api.acquire(unique_name("test/validity"), ttl_ms=ttl_ms)
-    after = time.time()
+    for _ in range(20):
+        before = time.time()
+        answer = api.acquire(unique_name("test/validity"), ttl_ms=ttl_ms)
+        after = time.time()
+        if answer.status != 410:  # which means that the validity was over before it could be answered
+            break
     assert answer.status == 201, answer
     lease = answer.json()
     most = ttl_ms - drift_allowance(ttl_ms)

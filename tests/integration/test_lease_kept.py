@@ -36,26 +36,26 @@ def test_kept_lease_first_event_has_lease(api_a: Api, resource: str) -> None:
 
 
 def test_kept_lease_is_renewed_every_third_of_ttl(api_a: Api, resource: str) -> None:
-    with open_kept_lease(api_a, resource, ttl_ms=900) as kept:
+    with open_kept_lease(api_a, resource, ttl_ms=3_000) as kept:
         first = kept.wait_for_grant()
-        eventually(lambda: kept.names().count("renewed") >= 5, 8, goal="five renewals")
+        eventually(lambda: kept.names().count("renewed") >= 5, 20, goal="five renewals")
         renewed = [event for event in kept.events if event.name == "renewed"]
         gaps = sorted(after.received_at - before.received_at for before, after in zip(kept.events, kept.events[1:]))
-        assert 0.25 < gaps[len(gaps) // 2] < 0.6, gaps
+        assert 0.8 < gaps[len(gaps) // 2] < 2.0, gaps
         for count, event in enumerate(renewed, 1):
             assert set(event.data) == set(first)
             assert (event.data["lease_id"], event.data["fencing_token"]) == (first["lease_id"], first["fencing_token"])
             assert event.data["renewals_left"] == first["renewals_left"] - count
-            assert 0 < event.data["validity_ms"] < 900
+            assert 0 < event.data["validity_ms"] < 3_000
         expect_problem(api_a.acquire(resource), 423, "resource-locked")
 
 
 def test_kept_lease_on_several_resources_keeps_all(api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
     names = sorted(unique_name("test/kept") for _ in range(3))
-    with EventStream(api_a, {"resources": names, "ttl_ms": 600}) as kept:
+    with EventStream(api_a, {"resources": names, "ttl_ms": 2_000}) as kept:
         assert sorted(kept.wait_for_grant()["resources"]) == names
         kept.wait_for("renewed")
-        pause(0.6, "the ttl")
+        pause(2, "the ttl")
         for name in names:
             expect_problem(api_b.acquire(name), 423, "resource-locked")
     for name in names:
@@ -64,11 +64,11 @@ def test_kept_lease_on_several_resources_keeps_all(api_a: Api, api_b: Api, uniqu
 
 def test_kept_lease_writes_like_any_lease(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
     goods = create_sku(guarded_pair, unique_name("sku-kept"), 10)
-    with open_kept_lease(api_a, goods.resource, ttl_ms=600, fence_on_grant=True) as kept:
+    with open_kept_lease(api_a, goods.resource, ttl_ms=2_000, fence_on_grant=True) as kept:
         lease = kept.wait_for_grant()
         for api in (api_a, api_b):
+            pause(1.2, "more than half of the ttl")
             api.must_write(lease, goods.sell(), require_live=True)
-            pause(0.5, "most of the ttl")
     assert goods.stock() == 8
 
 
@@ -156,7 +156,7 @@ def test_kept_lease_ended_connection_serves_next_request(api_a: Api, resource: s
 
 
 def test_kept_lease_pipelined_request_is_answered_after_end(guarded_pair: Stack, api_a: Api, resource: str) -> None:
-    body = json.dumps({"resource": resource, "ttl_ms": 600}).encode()
+    body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
     authorization = f"Authorization: Bearer {guarded_pair.key('admin')}"
     with Wire(api_a.host, api_a.port) as wire:
         wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization) + request("GET", "/healthz"))
@@ -169,7 +169,7 @@ def test_kept_lease_pipelined_request_is_answered_after_end(guarded_pair: Stack,
 
 
 def test_kept_lease_over_http_1_0_sends_events_until_close(guarded_pair: Stack, api_a: Api, resource: str) -> None:
-    body = json.dumps({"resource": resource, "ttl_ms": 600}).encode()
+    body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
     authorization = f"Authorization: Bearer {guarded_pair.key('admin')}"
     with Wire(api_a.host, api_a.port) as wire:
         wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization).replace(b"HTTP/1.1", b"HTTP/1.0"))
@@ -250,27 +250,27 @@ def test_kept_lease_of_holder_adds_hold_until_stream_ends(api_a: Api, api_b: Api
 
 
 def test_kept_lease_continues_after_release_of_another_hold(api_a: Api, api_b: Api, resource: str) -> None:
-    with open_kept_lease(api_a, resource, owner="same", ttl_ms=900) as kept:
+    with open_kept_lease(api_a, resource, owner="same", ttl_ms=3_000) as kept:
         lease = kept.wait_for_grant()
         for api in (api_a, api_b):
-            taken = api.acquire(resource, owner="same", ttl_ms=900).json()
+            taken = api.acquire(resource, owner="same", ttl_ms=3_000).json()
             assert taken["hold_count"] == 2
             assert api.release(taken).json()["hold_count"] == 1
         count = kept.names().count("renewed")
-        eventually(lambda: kept.names().count("renewed") > count, 5, goal="renewals continue")
+        eventually(lambda: kept.names().count("renewed") > count, 10, goal="renewals continue")
         assert "lost" not in kept.names()
 
 
 def test_kept_lease_opened_twice_has_hold_for_each_stream(api_a: Api, api_b: Api, resource: str) -> None:
-    first = open_kept_lease(api_a, resource, owner="same", ttl_ms=900)
+    first = open_kept_lease(api_a, resource, owner="same", ttl_ms=3_000)
     lease = first.wait_for_grant()
-    second = open_kept_lease(api_b, resource, owner="same", ttl_ms=900)
+    second = open_kept_lease(api_b, resource, owner="same", ttl_ms=3_000)
     held = second.wait_for_grant(5)
     assert (held["fencing_token"], held["hold_count"]) == (lease["fencing_token"], 2)
     first.disconnect()
     eventually(lambda: api_b.read_lease(held).json()["hold_count"] == 1, 5, goal="one hold is released")
     count = second.names().count("renewed")
-    eventually(lambda: second.names().count("renewed") > count + 1, 5, goal="renewals of the other stream continue")
+    eventually(lambda: second.names().count("renewed") > count + 1, 10, goal="renewals of the other stream continue")
     second.disconnect()
     eventually(lambda: is_free(api_a, resource), RELEASED_WITHIN + 4, goal="free with the last hold")
 
@@ -278,21 +278,21 @@ def test_kept_lease_opened_twice_has_hold_for_each_stream(api_a: Api, api_b: Api
 def test_kept_lease_with_repeated_key_has_hold_of_its_own(api_a: Api, api_b: Api, resource: str) -> None:
     """A caller that lost the answer repeats the request: the end of the first stream must not end the second one."""
     key = {"Idempotency-Key": resource}
-    first = open_kept_lease(api_a, resource, key, ttl_ms=900)
+    first = open_kept_lease(api_a, resource, key, ttl_ms=3_000)
     lease = first.wait_for_grant()
     assert first.head is not None and first.head.headers["Idempotency-Replayed"] is None
     for api in (api_a, api_b):
-        with open_kept_lease(api, resource, key, ttl_ms=900) as again:
+        with open_kept_lease(api, resource, key, ttl_ms=3_000) as again:
             granted = again.wait_for_grant(5)
             assert (granted["fencing_token"], granted["hold_count"]) == (lease["fencing_token"], 2)
             assert again.head is not None and again.head.headers["Idempotency-Replayed"] == "true"
         eventually(lambda: api_a.read_lease(lease).json()["hold_count"] == 1, 5, goal="the hold is released")
-    second = open_kept_lease(api_b, resource, key, ttl_ms=900)
+    second = open_kept_lease(api_b, resource, key, ttl_ms=3_000)
     held = second.wait_for_grant(5)
     first.disconnect()
     eventually(lambda: api_b.read_lease(held).json()["hold_count"] == 1, 5, goal="the hold of the first stream is released")
     count = second.names().count("renewed")
-    eventually(lambda: second.names().count("renewed") > count + 1, 5, goal="renewals of the second stream continue")
+    eventually(lambda: second.names().count("renewed") > count + 1, 10, goal="renewals of the second stream continue")
     second.disconnect()
     eventually(lambda: is_free(api_a, resource), RELEASED_WITHIN + 4, goal="free with the last hold")
 

@@ -11,7 +11,7 @@ from typing import Callable, Iterator
 import pytest
 import redis
 from support.api import Api, Call
-from support.cluster import Cluster, Gateway
+from support.cluster import Gateway
 from support.cluster import running as running_cluster
 from support.events import EventStream
 from support.polling import eventually, pause, remains
@@ -235,7 +235,8 @@ def test_gateway_after_handoff_max_lets_another_gateway_grant(guarded_pair: Stac
         turns, releases_for_all = 1, 0
         while True:
             eventually(lambda: sum(mark in waiter_marks(node, resource) for node in nodes) >= 3, 10, goal="the other gateway has its mark in this lease")
-            assert not subscription.received_any()
+            late = subscription.received_any()
+            assert turns == 1 or not late, "a message of a release for all may arrive after the next was served"
             api_a.must_release(lease)
             eventually(lambda: not other_waiter.is_alive() or not own[0].is_alive(), 15, goal="the next is served")
             if subscription.received_any():
@@ -302,17 +303,18 @@ def test_waiter_without_messages_finds_release_by_polling(guarded_pair: Stack, a
 
 
 @pytest.fixture(scope="module")
-def without_hand_over(cluster: Cluster) -> Iterator[Gateway]:
-    made = cluster.gateway(cluster.settings(handoff_max=0))
-    made.start()
-    yield made
-    assert made.stop() == 0
+def without_hand_over(stack: Stack) -> Iterator[Gateway]:
+    with running_cluster(stack, "turns_no_hand_over", max_ttl_ms=LONG_TTL_MS) as cluster:
+        made = cluster.gateway(cluster.settings(handoff_max=0))
+        made.start()
+        yield made
+        assert made.stop() == 0
 
 
 def test_waiters_without_hand_over_are_served_in_order(without_hand_over: Gateway, resource: str) -> None:
     api = without_hand_over.api
-    lease = api.must_acquire(resource, ttl_ms=2_000)
-    waiters = [api.begin_wait(resource, ttl_ms=2_000, owner=f"waiter-{number}") for number in range(4)]
+    lease = api.must_acquire(resource, ttl_ms=LONG_TTL_MS)
+    waiters = [api.begin_wait(resource, ttl_ms=LONG_TTL_MS, owner=f"waiter-{number}") for number in range(4)]
     for number, waiter in enumerate(waiters):
         api.must_release(lease)
         answer = waiter.answer()

@@ -22,25 +22,25 @@ def test_waiter_is_served_when_holder_releases(api: Api, resource: str) -> None:
 
 
 def test_waiter_is_served_when_lease_expires(api: Api, resource: str) -> None:
-    held = api.must_acquire(resource, ttl_ms=800)
     began = time.monotonic()
+    held = api.must_acquire(resource, ttl_ms=800)
     answer = api.acquire(resource, wait_ms=5_000)
     waited = time.monotonic() - began
     assert answer.status == 201, answer
-    assert 0.4 < waited < 2
+    assert 0.7 < waited < 5
     assert answer.json()["fencing_token"] > held["fencing_token"]
 
 
 def test_waiter_for_free_resource_does_not_wait(api: Api, resource: str) -> None:
     answer = api.acquire(resource, wait_ms=10_000)
-    assert answer.status == 201 and answer.seconds < 1, answer
+    assert answer.status == 201 and answer.seconds < 5, answer
 
 
 def test_waiter_timed_out_423_with_queue_position(api: Api, resource: str) -> None:
     api.must_acquire(resource, ttl_ms=20_000)
     answer = api.acquire(resource, wait_ms=500)
     problem = expect_problem(answer, 423, "resource-locked")
-    assert 0.5 <= answer.seconds < 1.5
+    assert 0.5 <= answer.seconds < 5
     assert problem["queue_position"] == 1
     assert 15_000 < problem["remaining_ms"] <= 20_000
     assert int(answer.headers["Retry-After"]) >= 1
@@ -84,7 +84,7 @@ def test_waiters_keep_order_when_one_disconnects(api: Api, resource: str) -> Non
 
 def test_queue_position_is_reported_to_each_refused_waiter(api: Api, resource: str) -> None:
     api.must_acquire(resource)
-    waiters = [api.begin_wait(resource, wait_ms=1_000 + 700 * number) for number in (2, 1, 0)]
+    waiters = [api.begin_wait(resource, wait_ms=2_000 + 2_000 * number) for number in (2, 1, 0)]
     places = [expect_problem(waiter.answer(), 423, "resource-locked")["queue_position"] for waiter in reversed(waiters)]
     assert places == [3, 2, 1]
 
@@ -118,12 +118,12 @@ def test_waiter_disconnected_at_grant_leaves_resource_free(stack: Stack, api: Ap
 
 
 def test_waiter_keeps_waiting_while_lease_is_renewed(api: Api, resource: str) -> None:
-    held = api.must_acquire(resource, ttl_ms=700)
+    held = api.must_acquire(resource, ttl_ms=3_000)
     waiter = api.begin_wait(resource)
-    for _ in range(5):
-        answer = api.renew(held, ttl_ms=700)
+    for _ in range(4):
+        answer = api.renew(held, ttl_ms=3_000)
         assert answer.status == 200, answer
-        pause(0.25, "more than a third of the ttl")
+        pause(1.1, "more than a third of the ttl")
         assert waiter.is_alive(), f"served while the lease was held: {waiter.received}"
     api.must_release(held)
     assert waiter.answer().status == 201
@@ -131,7 +131,7 @@ def test_waiter_keeps_waiting_while_lease_is_renewed(api: Api, resource: str) ->
 
 def test_validity_of_waiter_counts_from_grant(api: Api, resource: str) -> None:
     held = api.must_acquire(resource)
-    waiter = api.begin_wait(resource, ttl_ms=3_000)
-    pause(1, "the wait is long compared with the allowance for drift")
+    waiter = api.begin_wait(resource, ttl_ms=10_000)
+    pause(2, "the wait is long compared with the allowance for drift")
     api.must_release(held)
-    assert waiter.answer().json()["validity_ms"] > 2_700
+    assert waiter.answer().json()["validity_ms"] > 8_000

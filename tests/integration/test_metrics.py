@@ -47,7 +47,7 @@ def test_lease_granted_waited_for_and_released_is_counted(api: Api, unique_name:
     refused = api.acquire(name)
     waiter = api.begin_acquire(name, wait_ms=10_000)
     eventually(lambda: sum_samples(scrape(api), "distributed_lock_waiters") == 1, goal="one waits")
-    pause(0.15, "it waits for longer than 0.1 s")
+    pause(1.2, "it waits for longer than 1 s")
     api.must_release(held)
     api.must_release(waiter.answer().json())
     after = scrape(api)
@@ -60,7 +60,7 @@ def test_lease_granted_waited_for_and_released_is_counted(api: Api, unique_name:
     assert grown("distributed_lock_grants_total", **prefix) == 2
     assert grown("distributed_lock_wait_seconds_count", outcome="granted", **prefix) == 2
     assert grown("distributed_lock_wait_seconds_count", outcome="refused", **prefix) == 1
-    assert grown("distributed_lock_wait_seconds_bucket", outcome="granted", le="0.1", **prefix) == 1, "one had to wait longer"
+    assert grown("distributed_lock_wait_seconds_bucket", outcome="granted", le="1", **prefix) == 1, "one had to wait longer"
     assert grown("distributed_lock_hold_seconds_count", **prefix) == 2 and grown("distributed_lock_hold_seconds_sum", **prefix) > 0.15
     assert grown("distributed_lock_failures_total", cause="resource-locked") == 1
     assert sum_samples(after, "distributed_lock_waiters") == 0
@@ -120,7 +120,7 @@ def test_problems_not_seen_yet_are_exported_as_0(cluster: Cluster) -> None:
 
 def test_labels_for_invented_names_are_bounded(api: Api, unique_name: Callable[[str], str]) -> None:
     for number in range(70):
-        api.must_release(api.must_acquire(f"{unique_name('p').replace('/', '-')}-{number}/x", ttl_ms=1_000))
+        api.must_release(api.must_acquire(f"{unique_name('p').replace('/', '-')}-{number}/x", ttl_ms=20_000))
     api.must_release(api.must_acquire(unique_name("single").replace("/", "-")))
     api.call("GET", "/no/such/" + unique_name("path"))
     prefixes = {dict(labels).get("resource_prefix") for _, labels in scrape(api)} - {None}

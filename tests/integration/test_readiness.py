@@ -94,13 +94,13 @@ def test_grace_serves_while_not_ready_until_second_signal(cluster: Cluster, reso
 
 
 def test_grace_ends_by_itself_and_interrupt_has_none(cluster: Cluster) -> None:
-    gateway = with_grace(cluster, 1_500)
+    gateway = with_grace(cluster, 4_000)
     began = time.monotonic()
-    assert gateway.stop() == 0 and time.monotonic() - began >= 1.5
+    assert gateway.stop() == 0 and time.monotonic() - began >= 4
     gateway.start()
     began = time.monotonic()
     assert gateway.process is not None and processes.stop(gateway.process, 10, signal.SIGINT) == 0
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 4
 
 
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL}
@@ -112,8 +112,7 @@ def test_gateway_ignores_meaningless_signals(gateway: Gateway, resource: str) ->
     lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
     for number in sorted(signal.valid_signals() - ENDING - STOPPING - FAULTS):
         os.kill(gateway.pid, number)
-        assert gateway.api.get("/healthz").status == 200, number
-    assert gateway.api.renew(lease, ttl_ms=2_000).status == 200
+        assert gateway.api.renew(lease, ttl_ms=2_000).status == 200, number
     assert gateway.stop() == 0
 
 

@@ -170,7 +170,7 @@ def test_recipe_without_key_stops_before_a_node(trial: Trial, recipe: str) -> No
     finally:
         config.write_text(keyless)
         trial.run("systemctl restart fencegate\n")
-    assert trial.states() == {"voting"}
+    eventually(lambda: trial.states() == {"voting"}, 30, goal="every node votes")
 
 
 def test_recipe_upgrade_brings_older_schema_to_this_version(trial: Trial) -> None:
@@ -223,5 +223,5 @@ def test_recipe_replace_a_node_makes_new_one_vote(trial: Trial) -> None:
     trial.follow("replace a node")
     ports = {node["name"]: node.get("port") or node.get("address") for node in trial.api.get("/v1/nodes").json()["nodes"]}
     assert str(trial.redis + 5) in str(ports["redis-3"]), ports
-    assert trial.states() == {"voting"}
+    eventually(lambda: trial.states() == {"voting"}, 30, goal="every node votes")
     trial.sell()

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Callable, Iterator
@@ -41,7 +40,7 @@ def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, 
     """Two last holds, released at once while PostgreSQL is away: one that finds itself the last after its release can't seal any more."""
     seen = set()
     with postgres_stopped(own_stack):
-        for turn in range(12):
+        for turn in range(300):  # the second request must arrive within the first one's round trip to the nodes
             name = unique_name("seal")
             leases = [own_stack.api().acquire(name, owner="same", ttl_ms=20_000).json() for _ in range(2)]
             with ThreadPoolExecutor(2) as callers:
@@ -65,7 +64,7 @@ def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, 
 
 def write_after_recovery(api: Api, lease: Json, operation: Json) -> Answer:
     """Repeats the write until its answer is not 503: each connection of the gateway reconnects within its back-off."""
-    return eventually(lambda: (answer := api.write(lease, operation)).status != 503 and answer, 5, goal="PostgreSQL is reached again")
+    return eventually(lambda: (answer := api.write(lease, operation)).status != 503 and answer, 20, goal="PostgreSQL is reached again")
 
 
 def test_readiness_postgresql_stopped_503_until_it_returns(own_stack: Stack) -> None:
@@ -111,7 +110,7 @@ def test_leases_without_postgresql_continue_and_are_recorded(own_stack: Stack, r
     with own_stack.frozen(own_stack.postgres_pids()):
         for _ in range(10):
             answer = api.acquire(resource)
-            assert answer.status == 201 and answer.seconds < 1, answer
+            assert answer.status == 201 and answer.seconds < 5, answer
             tokens.append(answer.json()["fencing_token"])
             api.must_release(answer.json())
     eventually(lambda: len(api.history(resource=resource, event="lease_released")) == 10, 20, goal="ten releases in the history")
@@ -193,9 +192,7 @@ def test_backend_terminated_is_replaced_for_next_write(own_stack: Stack, unique_
     lease = api.must_acquire(goods.resource, ttl_ms=60_000)
     for _ in range(5):
         own_stack.query("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")
-        began = time.monotonic()
-        eventually(lambda: api.write(lease, goods.sell()).status == 200, 5, goal="it writes again")
-        assert time.monotonic() - began < 5
+        eventually(lambda: api.write(lease, goods.sell()).status == 200, 20, goal="it writes again")
 
 
 def test_work_goes_to_workers_that_are_connected() -> None:

@@ -78,8 +78,7 @@ def test_lease_over_tls_and_wrong_name_does_not_vote(cluster: TlsCluster) -> Non
     gateway = cluster.gateway()
     gateway.start()
     eventually(lambda: list(states(cluster).values()).count("voting") == 4, 20, goal="four nodes vote")
-    refused = gateway.nodes()[4]
-    assert refused["state"] == "unreachable" and "certificate verify failed" in refused["detail"], refused
+    eventually(lambda: (refused := gateway.nodes()[4])["state"] == "unreachable" and "certificate verify failed" in refused["detail"], goal="the fifth node is refused")
     gateway.api.must_release(gateway.api.must_acquire("tls/a", ttl_ms=2_000))
     # A waiter learns of a release by a subscription, which is another connection to each node.
     held = gateway.api.must_acquire("tls/b", ttl_ms=2_000)

@@ -13,7 +13,7 @@ from support.events import open_kept_lease
 from support.polling import eventually, pause
 from support.stack import Stack
 
-TTL_MS = 20_000
+TTL_MS = 60_000
 
 
 @pytest.fixture(scope="module")

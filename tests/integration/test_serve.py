@@ -126,7 +126,7 @@ def test_stop_exits_0_and_frees_port(cluster: Cluster, gateway: Gateway, resourc
     gateway.api.must_acquire(resource, ttl_ms=1_000)
     began = time.monotonic()
     assert gateway.stop() == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert not processes.accepts(gateway.api.port)
 
 
@@ -134,7 +134,7 @@ def test_stop_writes_buffered_events_to_history(cluster: Cluster, gateway: Gatew
     """Events in the buffer are written before the gateway ends."""
     with gateway.api.connection() as connection:
         for _ in range(200):
-            answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 1_000})
+            answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
             assert connection.call("DELETE", answer.headers["Location"]).status == 204
     assert gateway.stop() == 0
     counted = cluster.stack.query("select event, count(*) from fencing.history where resource = %s group by 1 order by 1", (resource,),
@@ -145,11 +145,11 @@ def test_stop_writes_buffered_events_to_history(cluster: Cluster, gateway: Gatew
 def test_stop_answers_waiting_callers_503_shutting_down(gateway: Gateway, resource: str) -> None:
     gateway.api.must_acquire(resource, ttl_ms=2_000)
     waiters = [gateway.api.begin_acquire(resource, wait_ms=20_000) for _ in range(3)]
-    waiters[0].join(0.3)
+    gateway.api.await_waiters(resource, 3)
     assert all(waiter.is_alive() for waiter in waiters)
     assert gateway.stop() == 0
     for waiter in waiters:
-        answer = waiter.answer(1)
+        answer = waiter.answer(10)
         expect_problem(answer, 503, "shutting-down")
         assert int(answer.headers["Retry-After"]) >= 1
 
@@ -160,7 +160,7 @@ def test_stop_does_not_wait_for_idle_connections(gateway: Gateway) -> None:
     assert idle[0].receive().status == 200
     began = time.monotonic()
     assert gateway.stop() == 0
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4, "callers have 5 s"
     for wire in idle:
         assert wire.is_closed()
         wire.socket.close()

@@ -98,11 +98,16 @@ def expect_node_refused(cluster: Cluster, settings: dict[str, Any], reason: str,
     checked = cluster.run("check", gateway.config)
     (line,) = [line for line in checked.stdout.splitlines() if line.startswith("FAULT")]
     assert checked.returncode == UNAVAILABLE and "redis.nodes[2]" in line and reason in line, checked
+
+    def is_refused() -> bool:
+        node = gateway.nodes()[2]
+        return node["state"] == "misconfigured" and reason in node["detail"]
+
     try:
         gateway.start()
         eventually(lambda: [node["state"] for node in gateway.nodes()].count("voting") == 4, goal="the others vote")
-        assert gateway.nodes()[2]["state"] == "misconfigured" and reason in gateway.nodes()[2]["detail"], gateway.nodes()[2]
-        remains(lambda: gateway.nodes()[2]["state"] == "misconfigured" and reason in gateway.nodes()[2]["detail"], 1.5, goal="it does not vote")
+        eventually(is_refused, goal="it is named")
+        remains(is_refused, 1.5, goal="it does not vote")
         repair()
         gateway.wait_until_all_vote()
     finally:

@@ -27,7 +27,7 @@ select fencing.expose_function('fail_with(text)');
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with running_site(deadlock_timeout="200ms") as made:
+    with running_site(max_ttl_ms=20_000, deadlock_timeout="200ms") as made:
         yield made
 
 
@@ -175,43 +175,43 @@ def test_row_locked_in_psql_delays_only_its_writers(site: Site, apis: list[Api],
     others = sorted(writer for sku in free for writer in seconds[sku.name])
     print("held", max(seconds[held.name]), "others: median", others[len(others) // 2], "99 %", others[len(others) * 99 // 100], "longest", others[-1])
     assert all(statuses[sku.name, 200] == len(seconds[sku.name]) for sku in free), statuses
-    # Nearly all take less than lock_timeout, which is how long they would wait for the locked row.
-    assert others[len(others) * 9 // 10] < 0.5 and others[len(others) * 99 // 100] < 1
+    # Nearly all take less than lock_timeout, which is how long they would wait for the locked row, and most of the time.
+    assert others[len(others) * 9 // 10] < 0.9 and sum(took for took in others if took >= 0.9) < 0.4 * sum(others)
     assert {status for name, status in statuses if name == held.name} <= {200, 409} and max(seconds[held.name]) < 8
 
 
 def test_locked_fence_delays_no_call_and_says_repeat(site: Site, apis: list[Api], resource: str) -> None:
-    lease = apis[0].must_acquire(resource, ttl_ms=2_000, fence_on_grant=True)
+    lease = apis[0].must_acquire(resource, ttl_ms=20_000, fence_on_grant=True)
     apis[0].must_release(lease)
     connection = site.server.sql()
     with connection.cursor() as cursor:
         cursor.execute("begin")
         cursor.execute("select from fencing.guard where resource = %s for update", (resource,))
-        problem = expect_problem(apis[0].acquire(resource, ttl_ms=2_000, fence_on_grant=True), 503, "storage-unavailable")
+        problem = expect_problem(apis[0].acquire(resource, ttl_ms=20_000, fence_on_grant=True), 503, "storage-unavailable")
         assert problem["sqlstate"] == "55P03"
         path = f"/v1/resources/{urllib.parse.quote(resource, safe='')}"
         expect_conflict(apis[0].call("POST", f"{path}/fence", {"reason": "test", "last_fencing_token": lease["fencing_token"]}))
-        held = apis[0].must_acquire(resource, ttl_ms=2_000)
+        held = apis[0].must_acquire(resource, ttl_ms=20_000)
         expect_conflict(apis[0].call("DELETE", f"{path}/lease", {"reason": "test"}))
-        assert apis[0].renew(held, ttl_ms=2_000).status == 200, "nothing was changed"
+        assert apis[0].renew(held, ttl_ms=20_000).status == 200, "nothing was changed"
         cursor.execute("rollback")
     connection.close()
     assert apis[0].call("DELETE", f"{path}/lease", {"reason": "test"}).status == 204
 
 
 @contextlib.contextmanager
-def writes_elsewhere(site: Site, api: Api, unique_name: Callable[[str], str]) -> Iterator[list[float]]:
-    """Writes eight other resources all the time; yields the seconds that each write took, which none of them may spend waiting."""
+def writes_elsewhere(site: Site, api: Api, unique_name: Callable[[str], str]) -> Iterator[list[tuple[int, float]]]:
+    """Writes eight other resources all the time; yields the number of the resource and the seconds of each write, which none may spend waiting."""
     goods = [site.create_sku(unique_name("elsewhere"), 1_000_000) for _ in range(8)]
     leases = [acquire_for_writes(api, sku.resource) for sku in goods]
-    seconds: list[float] = []
+    seconds: list[tuple[int, float]] = []
     stop_requested = threading.Event()
 
     def work(number: int) -> None:
         with api.connection() as connection:
             while not stop_requested.wait(0.02):
                 answer = connection.call("POST", "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [goods[number].sell()]})
-                seconds.append(answer.seconds if answer.status == 200 else float("inf"))
+                seconds.append((number, answer.seconds if answer.status == 200 else float("inf")))
 
     with ThreadPoolExecutor(len(goods)) as pool:
         at_work = [pool.submit(work, number) for number in range(len(goods))]
@@ -221,7 +221,13 @@ def writes_elsewhere(site: Site, api: Api, unique_name: Callable[[str], str]) ->
             stop_requested.set()
         for task in at_work:
             task.result()
-    print("elsewhere:", len(seconds), "writes, longest", max(seconds))
+    print("elsewhere:", len(seconds), "writes, longest", max(took for _, took in seconds))
+
+
+def expect_no_waits(seconds: list[tuple[int, float]]) -> None:
+    """Checks writes during a lock of 2.5 s: one that had to wait would take lock_timeout, 1 s, and so would the next one of its resource."""
+    slow = Counter(number for number, took in seconds if took >= 0.9)
+    assert len(seconds) > 20 and max(took for _, took in seconds) < 2.4 and max(slow.values(), default=0) <= 1, (len(seconds), slow, max(took for _, took in seconds))
 
 
 def test_lock_wait_at_commit_delays_no_other_resource(site: Site, apis: list[Api], unique_name: Callable[[str], str]) -> None:
@@ -239,19 +245,19 @@ def test_lock_wait_at_commit_delays_no_other_resource(site: Site, apis: list[Api
         pause(2.5, "the writes wait for the lock")
         cursor.execute("commit")
         assert {answer.result().status for answer in answers} <= {200, 409, 503}
-        assert len(seconds) > 20 and max(seconds) < 1.5, max(seconds)
+        expect_no_waits(seconds)
     connection.close()
 
 
 def test_locked_fence_delays_no_write_of_other_resources(site: Site, apis: list[Api], unique_name: Callable[[str], str], resource: str) -> None:
     connection = site.server.sql()
-    apis[0].must_release(apis[0].must_acquire(resource, ttl_ms=2_000, fence_on_grant=True))
+    apis[0].must_release(apis[0].must_acquire(resource, ttl_ms=20_000, fence_on_grant=True))
     with connection.cursor() as cursor, writes_elsewhere(site, apis[0], unique_name) as seconds, ThreadPoolExecutor(6) as pool:
         cursor.execute("begin")
         cursor.execute("select from fencing.guard where resource = %s for update", (resource,))
-        answers = [pool.submit(apis[0].acquire, resource, ttl_ms=2_000, owner="o", fence_on_grant=True) for _ in range(6)]
+        answers = [pool.submit(apis[0].acquire, resource, ttl_ms=20_000, owner="o", fence_on_grant=True) for _ in range(6)]
         pause(2.5, "the grants wait for the lock")
         cursor.execute("commit")
         assert {answer.result().status for answer in answers} <= {200, 201, 503}
-        assert len(seconds) > 20 and max(seconds) < 1.5, max(seconds)
+        expect_no_waits(seconds)
     connection.close()

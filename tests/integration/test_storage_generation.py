@@ -36,10 +36,10 @@ class Failover:
             self.servers.append(made)
         eventually(lambda: len(site.server.query("select pid from pg_stat_replication where state = 'streaming'")) == standbys, 10, goal="the standbys follow")
 
-    def gateway(self, *servers: PostgresServer) -> Gateway:
+    def gateway(self, *servers: PostgresServer, **timeouts: int) -> Gateway:
         used = servers or tuple(self.servers)
         hosts, ports = ",".join("127.0.0.1" for _ in used), ",".join(str(s.port) for s in used)
-        return self.site.gateway(f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} target_session_attrs=read-write")
+        return self.site.gateway(f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} target_session_attrs=read-write", **timeouts)
 
     def wait_for_replay(self, standby: PostgresServer) -> None:
         end = self.site.server.query("select pg_current_wal_lsn()")[0][0]
@@ -58,8 +58,7 @@ class Failover:
 
 @pytest.fixture
 def failover() -> Iterator[Callable[..., Failover]]:
-    site, made = Site(), list[Failover]()
-    site.cluster.max_ttl_ms = 20_000
+    site, made = Site(max_ttl_ms=60_000), list[Failover]()
     try:
         site.start()
         def make(standbys: int = 1) -> Failover:
@@ -105,7 +104,7 @@ def test_promotion_refuses_older_tokens_and_leases_live_on(failover: Callable[..
     one, two = made.servers
     gateway = made.gateway()
     sku = made.site.create_sku("a", 100)
-    lease = gateway.api.must_acquire(sku.resource)
+    lease = gateway.api.must_acquire(sku.resource, ttl_ms=60_000)
     gateway.api.must_write(lease, sku.sell())
     made.wait_for_replay(two)
     opened_on_standby = two.sql()
@@ -208,9 +207,9 @@ def test_session_replaced_within_write_keeps_no_outcome(failover: Callable[..., 
     made = failover(0)
     server, sku = made.site.server, made.site.create_sku("a", 100)
     server.query("""create function sell_slowly(sold text) returns void language plpgsql as $$ begin
-                      perform pg_sleep(1.5); update public.inventory set stock = stock - 1 where sku = sold; end $$;
+                      perform pg_sleep(4); update public.inventory set stock = stock - 1 where sku = sold; end $$;
                     select fencing.expose_function('sell_slowly(text)')""")
-    gateway = made.gateway()
+    gateway = made.gateway(request_timeout_ms=10_000, statement_timeout_ms=8_000)
     body = {"lease": {"resource": sku.resource, "wait_ms": 5_000}, "operations": [{"call": "sell_slowly", "args": {"sold": sku.name}}]}
 
     def sell() -> Answer:
@@ -223,7 +222,7 @@ def test_session_replaced_within_write_keeps_no_outcome(failover: Callable[..., 
         answer = first.result()
     assert answer.status == 503 and "outcome_unknown" not in answer.json(), answer
     assert server.query("select key from fencing.kept_outcome") == [], "the write was rolled back"
-    again = eventually(lambda: (a := sell()).status != 503 and a, 20, goal="the gateway lets writes in again")
+    again = eventually(lambda: (a := sell()).status != 503 and a, 40, goal="the gateway lets writes in again")
     assert again.status == 200 and again.headers["Idempotency-Replayed"] is None, again
     assert server.query("select stock from inventory where sku = %s", (sku.name,)) == [(99,)]
 
@@ -263,7 +262,7 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     made = failover(0)
     gateway = made.gateway()
     sku = made.site.create_sku("a", 100)
-    lease = gateway.api.must_acquire(sku.resource)
+    lease = gateway.api.must_acquire(sku.resource, ttl_ms=60_000)
     gateway.api.must_write(lease, sku.sell())
     done = Cluster.call("fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "snapshot of 09:00 put back")
     assert done.returncode == 0, done.stderr

@@ -18,12 +18,12 @@ from support.polling import eventually, pause
 from support.postgres import GATEWAY_ROLE, Site, acquire_for_writes, running_site
 
 DEADLINE = 3.0  # of a call
-BACK_WITHIN = 5.0
+BACK_WITHIN = 20.0
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with running_site(max_connections=40, fsync="off") as made:
+    with running_site(max_ttl_ms=20_000, max_connections=40, fsync="off") as made:
         yield made
 
 
@@ -68,13 +68,13 @@ def test_server_down_calls_refused_at_once_and_leases_continue(site: Site, api: 
     lease = acquire_for_writes(api, goods.resource)
     with site.server.stopped():
         expect_not_ready(api, "PostgreSQL can't be reached")
-        eventually(lambda: expect_unavailable(api.write(lease, goods.sell()), "PostgreSQL can't be reached", 1.0), 3, goal="each worker has noticed")
+        eventually(lambda: expect_unavailable(api.write(lease, goods.sell()), "PostgreSQL can't be reached", 2.5), 10, goal="each worker has noticed")
         other = unique_name("test/lease")
         for _ in range(5):
             answer = api.acquire(other, wait_ms=500)
-            assert answer.status == 201 and answer.seconds < 1, answer
+            assert answer.status == 201 and answer.seconds < DEADLINE, answer
             api.must_release(answer.json())
-        expect_unavailable(api.get("/v1/history"), "PostgreSQL can't be reached", 1.0)
+        expect_unavailable(api.get("/v1/history"), "PostgreSQL can't be reached", 2.5)
     expect_recovery(api, lease, goods.sell())
     assert goods.stock() == 999
     eventually(lambda: len(api.history(resource=other, event="lease_granted")) == 5, 10, goal="the history has all grants")
@@ -82,19 +82,19 @@ def test_server_down_calls_refused_at_once_and_leases_continue(site: Site, api: 
 
 def test_fence_on_grant_server_down_leaves_no_lease(site: Site, api: Api, resource: str) -> None:
     with site.server.stopped():
-        expect_unavailable(api.acquire(resource, ttl_ms=2_000, fence_on_grant=True), "", 2.0)
-        eventually(lambda: count_holders(site.cluster.clients(), resource) == 0, 0.8, goal="released long before the ttl")
-    granted = eventually(lambda: (answer := api.acquire(resource, fence_on_grant=True)).status == 201 and answer.json(), BACK_WITHIN, goal="granted again")
+        expect_unavailable(api.acquire(resource, ttl_ms=20_000, fence_on_grant=True), "", 2.5)
+        eventually(lambda: count_holders(site.cluster.clients(), resource) == 0, 8, goal="released long before the ttl")
+    granted = eventually(lambda: (answer := api.acquire(resource, ttl_ms=20_000, fence_on_grant=True)).status == 201 and answer.json(), BACK_WITHIN, goal="granted again")
     assert site.server.query("select fencing.fence(%s)", (resource,)) == [(granted["fencing_token"],)]
     api.must_release(granted)
 
 
 def test_fence_on_grant_server_hanging_503_and_no_lease(site: Site, api: Api, resource: str) -> None:
     with site.server.frozen():
-        problem = expect_unavailable(api.acquire(resource, ttl_ms=2_000, fence_on_grant=True), "PostgreSQL")
+        problem = expect_unavailable(api.acquire(resource, ttl_ms=20_000, fence_on_grant=True), "PostgreSQL")
         begun = "whether the change was made" in problem["detail"]
         assert problem.get("outcome_unknown", False) == begun, "the fence may still be raised once the server resumes"
-        eventually(lambda: count_holders(site.cluster.clients(), resource) == 0, 0.8, goal="released")
+        eventually(lambda: count_holders(site.cluster.clients(), resource) == 0, 8, goal="released long before the ttl")
     eventually(lambda: api.get("/readyz").status == 200, BACK_WITHIN, goal="ready again")
 
 
@@ -111,9 +111,9 @@ def test_server_hanging_calls_are_answered_by_deadline(site: Site, module_gatewa
         began = time.monotonic()
         expect_not_ready(api, "PostgreSQL")
         asked = api.acquire(unique_name("test/lease"))
-        assert asked.status == 201 and asked.seconds < 1
+        assert asked.status == 201 and asked.seconds < DEADLINE
         answers = [(number, call.answer()) for number, call in calls]
-        assert time.monotonic() - began < DEADLINE + 4
+        assert time.monotonic() - began < DEADLINE + 12
         for _, answer in answers:
             expect_unavailable(answer, "PostgreSQL")
         for _ in range(3):
@@ -246,7 +246,7 @@ def test_session_killed_is_replaced_with_settings(site: Site, api: Api, unique_n
     for _ in range(5):
         answer = api.write(lease, goods.sell(), {"call": "die_here", "args": {}}, goods.sell())
         assert not expect_unavailable(answer, "PostgreSQL").get("outcome_unknown"), answer
-        settings = eventually(lambda: (answer := api.write(lease, say)).status == 200 and answer.json()["results"][0]["value"], 3, goal="a new session")
+        settings = eventually(lambda: (answer := api.write(lease, say)).status == 200 and answer.json()["results"][0]["value"], 20, goal="a new session")
         assert settings == "fencegate 1s UTC"
     assert goods.stock() == before
     assert len(api.history(resource=goods.resource, event="write_applied")) == site.server.query(

@@ -332,7 +332,7 @@ def test_tls_stop_closes_idle_connections_with_close_notify(make: Callable[..., 
     assert idle[0].receive().status == 200
     began = time.monotonic()
     assert stopped.stop() == 0
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 4, "callers have 5 s"
     for wire in idle:
         assert wire.is_closed()  # a connection that was cut raises SSLEOFError
         wire.socket.close()

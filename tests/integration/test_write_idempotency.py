@@ -298,7 +298,7 @@ def test_kept_outcomes_are_accessible_to_no_role(stack: Stack) -> None:
 def test_repeat_while_first_runs_409_and_outcome_survives_kill(pair: Stack, key: str, unique_name: Callable[[str], str]) -> None:
     """The gateway is killed while PostgreSQL commits, before the answer."""
     row = unique_name("killed")
-    insert = {"insert": "keyed", "values": {"id": row, "seconds": 2}}
+    insert = {"insert": "keyed", "values": {"id": row, "seconds": 4}}
     lease = pair.api(1).must_acquire(f"keyed/{row}", ttl_ms=30_000)
     body = {"lease_id": lease["lease_id"], "operations": [insert], "return": "rows"}
     first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
@@ -397,7 +397,7 @@ def test_hundreds_of_keys_sent_three_times_apply_once_each(pair: Stack, unique_n
 
 def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> None:
     settings = cluster.settings()
-    settings["writes"] = {"idempotency_ttl_ms": 1_000}
+    settings["writes"] = {"idempotency_ttl_ms": 3_000}
     cluster.stack.query(SLOW_COMMIT, dbname=cluster.database)
     gateway = cluster.gateway(settings)
     gateway.start()
@@ -412,7 +412,7 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
 
     try:
         assert not is_replay(call()) and is_replay(call())
-        pause(1.1, "the key's time")
+        pause(3.1, "the key's time")
         assert not is_replay(call()), "the key has expired, deleted or not"
         # Many expired keys: deleted in batches, skipping locked rows.
         cluster.stack.query("""insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'

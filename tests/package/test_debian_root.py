@@ -23,7 +23,7 @@ from support.stack import running as running_stack
 
 CONFIGURATION = "/etc/fencegate/fencegate.yaml"
 UNITS = ("fencegate.service", "fencegate@second.service")
-WATCHDOG_SECONDS = 2
+WATCHDOG_SECONDS = 10  # longer than a gateway on a busy machine may pause
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def ports(root: Root) -> Iterator[dict[str, int]]:
         override.parent.mkdir(parents=True)
         override.write_text(f"[Service]\nWatchdogSec={WATCHDOG_SECONDS}\n")
         root.start()
-        started = root.call("sh", "-exc", f"cd /srv\n{documented_commands()}")
+        started = root.call("sh", "-exc", f"cd /srv\n{documented_commands()}", timeout=180)
         assert started.returncode == 0, started.stdout + started.stderr + root.call("journalctl", "--output=cat", "--unit=fencegate*").stdout
         yield made
         root.stop()
@@ -153,6 +153,7 @@ def test_systemd_starts_gateways_that_take_leases_and_write(root: Root, ports: d
 
 def test_systemd_shows_whether_a_reload_was_applied(root: Root, ports: dict[str, int]) -> None:
     unit = UNITS[1]
+    restarts = root.property(unit, "NRestarts")
     listens = f"listens on http://127.0.0.1:{ports[unit]}"
     file = root.path("/etc/fencegate/second.yaml")
     right = file.read_text()
@@ -164,18 +165,20 @@ def test_systemd_shows_whether_a_reload_was_applied(root: Root, ports: dict[str,
         file.write_text(right)
     root.run("systemctl", "reload", unit)
     eventually(lambda: root.property(unit, "StatusText") == listens, goal="the status says so")
-    assert root.property(unit, "NRestarts") == "0"
+    assert root.property(unit, "NRestarts") == restarts
 
 
 def test_systemd_replaces_a_gateway_that_hangs(root: Root, ports: dict[str, int]) -> None:
     """tests/integration/test_service_manager.py has the cases of single threads."""
     unit = UNITS[1]
     before = root.property(unit, "MainPID")
+    restarts = {name: int(root.property(name, "NRestarts")) for name in UNITS}
     os.kill(root.pid_here(before), signal.SIGSTOP)
-    eventually(lambda: root.property(unit, "NRestarts") == "1" and root.property(unit, "ActiveState") == "active", WATCHDOG_SECONDS + 20, interval=0.2, goal="another gateway runs")
+    eventually(lambda: int(root.property(unit, "NRestarts")) > restarts[unit] and root.property(unit, "ActiveState") == "active",
+               WATCHDOG_SECONDS + 30, interval=0.2, goal="another gateway runs")
     assert root.property(unit, "MainPID") != before
     assert "Watchdog timeout" in root.run("journalctl", "--unit", unit)
-    assert root.property(UNITS[0], "NRestarts") == "0"
+    assert int(root.property(UNITS[0], "NRestarts")) == restarts[UNITS[0]]
 
 
 def test_upgrade_keeps_configuration_and_running_gateways(root: Root, ports: dict[str, int], next_package: Path) -> None:

@@ -73,6 +73,20 @@ TEST_F(rules, holds_tombstone_refuses_a_hold_after_its_release) {
     EXPECT_EQ(lease.find(id), lease.rfind(id)) << "it has the tombstone only: " << lease;
 }
 
+TEST_F(rules, top_up_puts_nothing_back_without_a_live_hold) {
+    const auto a = call_of('a', {r}), second = with_hold(a, 2);
+    ASSERT_EQ(n0().run(kind::acquire, a).status, status::ok);
+    ASSERT_EQ(n0().run(kind::hold, second, 1).status, status::ok);
+    ASSERT_EQ(n0().run(kind::release, a).status, status::ok);
+    std::string lease = n0().lease(r);
+    const std::string id(second.hold.str());
+    ASSERT_NE(lease.find(id), std::string::npos);
+    n0().command({"SET", "fg:lease:" + r, lease.erase(lease.find(id), id.size()), "PX", "20000"});
+    const std::string before = n0().all_keys();
+    EXPECT_EQ(n0().run(kind::top_up, a, 1).status, status::lost);
+    EXPECT_EQ(n0().all_keys(), before);
+}
+
 TEST_F(rules, holds_renew_and_top_up_add_a_missing_id) {
     for (const kind k : {kind::renew, kind::top_up}) {
         ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r})).status, status::ok);

@@ -137,6 +137,22 @@ TEST_F(differing_keys, released_holds_of_all_keys_are_joined) {
     }
 }
 
+TEST_F(differing_keys, release_joins_the_tombstones_of_all_keys) {
+    for (const char* older : keys) {
+        const std::uint64_t token = n0().run(kind::acquire, a_).value;
+        ASSERT_EQ(n0().run(kind::hold, with_hold(a_, 4), token).status, status::ok);
+        const std::string before = n0().lease(older);
+        ASSERT_EQ(n0().run(kind::hold, with_hold(a_, 2), token).status, status::ok);
+        ASSERT_EQ(n0().run(kind::release, with_hold(a_, 2)).status, status::ok);
+        write(older, before);
+        EXPECT_EQ(count_holds(n0().run(kind::release, with_hold(a_, 4))), 1U);
+        EXPECT_EQ(n0().run(kind::hold, with_hold(a_, 2), token).status, status::lost)
+            << "released, whatever key had it";
+        for (const char* name : keys)
+            n0().expire_lease(name);
+    }
+}
+
 TEST_F(differing_keys, renewals_and_times_of_all_keys_are_joined) {
     for (const char* older : keys) {
         run_except_on(older, kind::renew, a_);

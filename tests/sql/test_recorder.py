@@ -96,7 +96,7 @@ def test_refusal_cut_off_by_the_callers_timeout_is_logged(server, database, logi
     owner.run(f"alter database {database} set log_min_messages = warning")  # PostgreSQL's default
     app, blocker = logins(), logins("postgres")
     blocker.run("begin; lock table fencing.history in share mode")
-    app.run("set statement_timeout = '300ms'; set application_name = 'cut_off'")
+    app.run("set statement_timeout = '900ms'; set application_name = 'cut_off'")
     assert app.sqlstate(CHANGE) == "FG428"
     blocker.run("rollback")
     assert app.connection.notices == [] and owner.run(REFUSALS) == [(0,)]

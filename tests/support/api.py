@@ -195,10 +195,10 @@ class Api:
         return call
 
     def must_acquire(self, resource: str, ttl_ms: int = 20_000, **fields: object) -> Json:
-        """Acquires a lease on a free resource; repeats the call while too few nodes answer in time."""
+        """Acquires a lease on a free resource; repeats the call while too few nodes answer in time, or the answer comes after the end of a short ttl."""
         until = time.monotonic() + 10
         answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
-        while answer.status == 503 and answer.json()["type"] == "/problems/no-quorum" and time.monotonic() < until:
+        while time.monotonic() < until and (answer.status == 410 or answer.status == 503 and answer.json()["type"] == "/problems/no-quorum"):
             answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
         assert answer.status == 201, f"no lease on {resource}: {answer}"
         return answer.json()

@@ -160,7 +160,7 @@ class Cluster:
             "http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
             "redis": {"node_timeout_ms": 1_000,  # so long that a busy machine does not make a node late
                       "nodes": [{"name": node.name, "host": "127.0.0.1", "port": port} for node, port in zip(self.nodes, ports)]},
-            "lease": {"signing_key_file": str(self.key_file), "max_ttl_ms": self.max_ttl_ms, "default_ttl_ms": 1_000, **lease},
+            "lease": {"signing_key_file": str(self.key_file), "max_ttl_ms": self.max_ttl_ms, "default_ttl_ms": min(2_000, self.max_ttl_ms), **lease},
             "postgres": {"conninfo": self.stack.conninfo(self.database)},
         }
 

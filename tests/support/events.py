@@ -104,7 +104,7 @@ def open_kept_lease(api: Api, resource: str, headers: dict[str, str] | None = No
 
 def is_free(api: Api, resource: str) -> bool:
     """Returns whether a lease on the resource is granted at once; releases it."""
-    answer = api.acquire(resource, ttl_ms=500)
+    answer = api.acquire(resource, ttl_ms=2_000)
     if answer.status == 201:
         api.must_release(answer.json())
     return answer.status == 201

@@ -81,7 +81,7 @@ class Callers:
     def highest_token(self, resource: str) -> int:
         return max((grant.token for grant in self.grants(resource)), default=0)
 
-    def wait_for_more(self, count: int, timeout: float = 20.0) -> None:
+    def wait_for_more(self, count: int, timeout: float = 60.0) -> None:
         """Waits until each caller has got `count` more grants."""
         before = [len(caller.grants) for caller in self.members]
         eventually(lambda: all(caller.failed or len(caller.grants) >= had + count for caller, had in zip(self.members, before)), timeout,

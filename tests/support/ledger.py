@@ -100,7 +100,7 @@ class Writers:
     def applied(self) -> int:
         return sum(writer.applied() for writer in self.members)
 
-    def wait_for_more(self, count: int, timeout: float = 15.0) -> None:
+    def wait_for_more(self, count: int, timeout: float = 60.0) -> None:
         """Waits until `count` more writes of each writer are applied."""
         before = [writer.applied() for writer in self.members]
         eventually(lambda: all(writer.failed or writer.applied() >= had + count for writer, had in zip(self.members, before)), timeout,

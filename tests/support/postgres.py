@@ -16,7 +16,7 @@ import psycopg2.extensions
 
 from support import processes
 from support.api import Api
-from support.cluster import Cluster, Gateway
+from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.polling import eventually
 from support.rows import rows_of
 from support.shop import Sku, create_sku
@@ -139,10 +139,10 @@ class PostgresServer:
 class Site:
     """A PostgreSQL server, five nodes, the shop, and gateways whose database role has only the privileges they need."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, max_ttl_ms: int = MAX_TTL_MS, **settings: object) -> None:
         self.folder = make_folder()
         self.server = PostgresServer(self.folder, "one", **settings)
-        self.cluster = Cluster(self.server, DATABASE)  # type: ignore[arg-type]
+        self.cluster = Cluster(self.server, DATABASE, max_ttl_ms)  # type: ignore[arg-type]
 
     def start(self) -> None:
         self.server.init_data()
@@ -156,11 +156,11 @@ class Site:
     def conninfo(self) -> str:
         return self.server.conninfo(user=GATEWAY_ROLE)
 
-    def gateway(self, conninfo: str = "", request_timeout_ms: int = 3_000) -> Gateway:
+    def gateway(self, conninfo: str = "", request_timeout_ms: int = 3_000, statement_timeout_ms: int = 2_000) -> Gateway:
         """Starts and returns another gateway."""
         settings = self.cluster.settings()
         settings["http"]["request_timeout_ms"] = request_timeout_ms
-        settings["postgres"] = {"conninfo": conninfo or self.conninfo(), "connections": 4, "statement_timeout_ms": 2_000, "lock_timeout_ms": 1_000}
+        settings["postgres"] = {"conninfo": conninfo or self.conninfo(), "connections": 4, "statement_timeout_ms": statement_timeout_ms, "lock_timeout_ms": 1_000}
         settings["lease"]["max_ttl_ms"] = self.cluster.max_ttl_ms
         gateway = self.cluster.gateway(settings)
         gateway.start()
@@ -182,8 +182,8 @@ class Site:
 
 
 @contextmanager
-def running_site(**settings: object) -> Iterator[Site]:
-    site = Site(**settings)
+def running_site(max_ttl_ms: int = MAX_TTL_MS, **settings: object) -> Iterator[Site]:
+    site = Site(max_ttl_ms, **settings)
     try:
         site.start()
         yield site

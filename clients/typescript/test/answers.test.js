@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {ConnectionError, LeaseLostError, OutcomeUnknownError} from '@fencegate/client';
 import {loseAnswer, problem, withFront} from './support/front.js';
-import {clientOf, eventually, insertOrder, newOrder, newResource, urls} from './support/stack.js';
+import {aborted, clientOf, eventually, insertOrder, newOrder, newResource, urls} from './support/stack.js';
 
 /** What a proxy answers to any request while it is in maintenance. */
 const maintenance = async (asked, ask, response) => response.writeHead(200, {'content-type': 'application/json'}).end('{"status": "maintenance"}');
@@ -26,14 +26,12 @@ test('acquire_answered_by_a_proxy_then_repeated_or_error', async () => {
 });
 
 test('renewal_answered_by_a_proxy_then_lost_at_end_of_validity', async () => {
-  for (const answer of ofProxy) {
-    await withFront(urls[0], asked => (asked.path.endsWith('/renew') ? answer : undefined), async front => {
-      const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 700});
-      const reason = await new Promise(resolve => { lease.signal.addEventListener('abort', () => resolve(lease.signal.reason)); });
-      assert.ok(reason instanceof LeaseLostError && isNoAnswer(reason.cause));
-      assert.ok(front.requests.length < 50, `${front.requests.length} requests`);
-    });
-  }
+  await Promise.all(ofProxy.map(answer => withFront(urls[0], asked => (asked.path.endsWith('/renew') ? answer : undefined), async front => {
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 3000});
+    const reason = await aborted(lease.signal);
+    assert.ok(reason instanceof LeaseLostError && reason.cause instanceof ConnectionError); // of the last attempt, which may have no time for its answer
+    assert.ok(front.requests.length < 50, `${front.requests.length} requests`);
+  })));
 });
 
 test('write_answered_by_a_proxy_with_success_then_unknown', async () => {
@@ -52,7 +50,7 @@ test('release_and_history_answered_by_a_proxy_then_error', async () => {
   for (const answer of ofProxy) {
     await withFront(urls[0], asked => (asked.path === '/v1/leases' ? undefined : answer), async front => {
       const other = clientOf({url: front.url, retryMs: 100});
-      const lease = await other.acquire(newResource(), {ttlMs: 1000});
+      const lease = await other.acquire(newResource(), {ttlMs: 10_000});
       await assert.rejects(lease.release({seal: true}), isNoAnswer);
       await assert.rejects(other.history().next(), isNoAnswer);
     });

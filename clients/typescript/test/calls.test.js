@@ -199,8 +199,8 @@ test('cell_of_client_is_sent_with_every_request', async () => {
   };
   await withFront(urls[0], rule, async front => {
     const client = clientOf({url: front.url, cell: 0});
-    await client.withLease(resource, {ttlMs: 900}, async ({write, remainingMs}) => {
-      for (let last = remainingMs(), left = last; left <= last; left = remainingMs()) { // until a renewal
+    await client.withLease(resource, {ttlMs: 6000}, async ({write, remainingMs}) => {
+      for (let last = remainingMs(), left = last; left > 0 && left <= last; left = remainingMs()) { // until a renewal
         last = left;
         await sleep(10);
       }

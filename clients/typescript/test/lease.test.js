@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict';
 import {after, test} from 'node:test';
-import {setTimeout as sleep} from 'node:timers/promises';
 import {FencegateError, LeaseLostError, ResourceLockedError, StaleFencingTokenError, StorageUnavailableError} from '@fencegate/client';
 import {changeAnswer, delayAnswer, first, loseAnswer, problem, withFront} from './support/front.js';
 import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, urls, withPaused} from './support/stack.js';
@@ -14,12 +13,20 @@ const leasesOn = async resource => (await client.http.GET('/v1/leases', {params:
 const statusOfWrite = async (lease, order) => (await client.http.POST('/v1/writes', {body: {lease_id: lease.leaseId, operations: [insertOrder(order)]}})).response.status;
 const renewals = asked => asked.path.endsWith('/renew');
 const renewalsOf = async resource => (await leasesOn(resource))[0]?.renewals ?? 0;
+/** Waits until the validity of a lease, which decreases with time, is longer again. */
+const renewed = lease => {
+  let least = lease.remainingMs();
+  return eventually(() => {
+    least = Math.min(least, lease.remainingMs());
+    return lease.remainingMs() > least + 200;
+  }, 'it is renewed', 20_000);
+};
 
 test('with_lease_runs_longer_than_ttl_then_renewed_and_released', async () => {
   const resource = newResource();
-  const token = await client.withLease(resource, {ttlMs: 1500}, async ({fencingToken, resources, signal}) => {
+  const token = await client.withLease(resource, {ttlMs: 4000}, async ({fencingToken, resources, signal}) => {
     assert.deepEqual(resources, [resource]);
-    await eventually(async () => await renewalsOf(resource) >= 4, 'four renewals, each after a third of the ttl');
+    await eventually(async () => await renewalsOf(resource) >= 4, 'four renewals, each after a third of the ttl', 20_000);
     await assert.rejects(client.acquire(resource), ResourceLockedError);
     assert.equal(signal.aborted, false);
     return fencingToken;
@@ -127,7 +134,7 @@ test('acquire_several_resources_with_owner_then_second_hold', async () => {
 
 test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
   const resource = newResource();
-  const working = client.withLease(resource, {ttlMs: 3000}, async ({signal, remainingMs}) => {
+  const working = client.withLease(resource, {ttlMs: 9000}, async ({signal, remainingMs}) => {
     assert.ok(remainingMs() > 0);
     await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
     const reason = await aborted(signal);
@@ -183,22 +190,22 @@ test('lease_write_refused_by_newer_token_then_lost', async () => {
 
 test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {
   const proxy = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html', 'retry-after': '60'}).end('<h1>Too many requests</h1>');
-  for (const refusal of [problem(429, 'too-many-requests', {'retry-after': '60'}), proxy]) {
+  await Promise.all([problem(429, 'too-many-requests', {'retry-after': '60'}), proxy].map(async refusal => {
     let refusals = 1;
     await withFront(urls[0], asked => (renewals(asked) && refusals-- > 0 ? refusal : undefined), async front => {
-      const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
-      await eventually(() => front.requests.filter(renewals).length >= 3, 'it is renewed again');
+      const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 6000});
+      await eventually(() => front.requests.filter(renewals).length >= 3, 'it is renewed again', 20_000);
       assert.equal(lease.signal.aborted, false);
       const [refused, last] = front.requests.filter(renewals);
       assert.ok(last.at - refused.at > 500, `an attempt after ${last.at - refused.at} ms`);
       await lease.release();
     });
-  }
+  }));
 });
 
 test('lease_renewals_always_refused_then_few_attempts', async () => {
   await withFront(urls[0], asked => (renewals(asked) ? problem(429, 'too-many-requests', {'retry-after': '60'}) : undefined), async front => {
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 4500});
     const reason = await aborted(lease.signal);
     assert.equal(reason.cause.status, 429);
     assert.equal(front.requests.filter(renewals).length, 2);
@@ -226,37 +233,34 @@ test('lease_answer_after_validity_then_acquired_again', async () => {
 });
 
 test('lease_answers_always_after_validity_then_lost', async () => {
-  await withFront(urls[0], () => delayAnswer(500), async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource(), {ttlMs: 300}), LeaseLostError);
+  await withFront(urls[0], () => delayAnswer(2200), async front => {
+    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource(), {ttlMs: 2000}), LeaseLostError);
   });
 });
 
 test('lease_gateways_paused_then_aborted_at_end_of_validity', async () => {
   const began = performance.now();
-  const lease = await client.acquire(newResource(), {ttlMs: 1500});
+  const lease = await client.acquire(newResource(), {ttlMs: 3000});
   const reason = await withPaused([0, 1], () => aborted(lease.signal));
   const after = performance.now() - began;
   assert.ok(reason instanceof LeaseLostError && reason.cause, 'the cause is the failed renewal');
-  assert.ok(after > 1400 && after < 2500, `aborted after ${after} ms; the ttl is 1500`);
+  assert.ok(after > 2900 && after < 6000, `aborted after ${after} ms; the ttl is 3000`);
   assert.equal(lease.remainingMs(), 0);
   assert.throws(() => lease.throwIfLost(), LeaseLostError);
   await assert.rejects(lease.write([insertOrder(1)]), LeaseLostError);
 });
 
 test('lease_gateway_paused_then_renewed_by_the_other', async () => {
-  const resource = newResource();
-  const lease = await client.acquire(resource, {ttlMs: 3000});
-  await withPaused([0], async () => {
-    await sleep(3500); // longer than the ttl
-    assert.equal(lease.signal.aborted, false);
-  });
+  const lease = await client.acquire(newResource(), {ttlMs: 6000});
+  await withPaused([0], () => renewed(lease));
+  assert.equal(lease.signal.aborted, false);
   await lease.release();
 });
 
 test('lease_gateway_killed_then_renewed_by_the_other', async () => {
-  const lease = await client.acquire(newResource(), {ttlMs: 3000});
+  const lease = await client.acquire(newResource(), {ttlMs: 6000});
   process.kill(readStack().gateways[0].pid, 'SIGKILL');
-  await sleep(3500); // longer than the ttl
+  await renewed(lease);
   assert.equal(lease.signal.aborted, false);
   await lease.release();
   await bothReady();
@@ -316,7 +320,7 @@ test('release_with_seal_answer_lost_then_sealed', async () => {
 test('release_with_seal_that_was_not_done_then_rejects', async () => {
   const unsealed = async (asked, ask, response) => response.writeHead(200, {'content-type': 'application/json'}).end('{"hold_count": 0, "sealed": false}');
   await withFront(urls[0], asked => asked.method === 'DELETE' ? unsealed : undefined, async front => {
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1000});
+    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 10_000});
     await assert.rejects(lease.release({seal: true}), fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
   });
 });
@@ -325,9 +329,9 @@ test('with_lease_seal_fails_then_rejects_unless_work_threw', async () => {
   const refuse = problem(503, 'storage-unavailable');
   await withFront(urls[0], asked => asked.method === 'DELETE' ? refuse : undefined, async front => {
     const other = clientOf({url: front.url});
-    await assert.rejects(other.withLease(newResource(), {ttlMs: 1000, seal: true}, () => 'a result'), StorageUnavailableError);
-    assert.equal(await other.withLease(newResource(), {ttlMs: 1000}, () => 'a result'), 'a result', 'without seal the lease only lasts until its ttl');
-    await assert.rejects(other.withLease(newResource(), {ttlMs: 1000, seal: true}, () => { throw new RangeError('of the work'); }), RangeError);
+    await assert.rejects(other.withLease(newResource(), {ttlMs: 10_000, seal: true}, () => 'a result'), StorageUnavailableError);
+    assert.equal(await other.withLease(newResource(), {ttlMs: 10_000}, () => 'a result'), 'a result', 'without seal the lease only lasts until its ttl');
+    await assert.rejects(other.withLease(newResource(), {ttlMs: 10_000, seal: true}, () => { throw new RangeError('of the work'); }), RangeError);
     assert.equal(front.requests.filter(asked => asked.path.endsWith('?seal=true')).length, 2);
   });
 });

@@ -93,7 +93,7 @@ test('one_shot_write_of_held_resource_waits_in_the_queue', async () => {
       assert.equal((await writing).applied, true);
       const [first, ...waits] = writesTo(front).map(asked => asked.json.lease.wait_ms);
       assert.equal(first, 0);
-      assert.ok(waits.every(wait => wait <= longest && wait > longest - 1000), `waits ${waits}`);
+      assert.ok(waits.every(wait => wait <= longest && wait > longest - 5000), `waits ${waits}`);
     });
     assert.equal(await countOf(order), 1);
   }
@@ -109,7 +109,7 @@ test('one_shot_write_whose_wait_is_refused_then_asks_again', async () => {
     await held.release();
     assert.equal((await writing).applied, true);
     const [first, second, ...rest] = writesTo(front).map(asked => asked.json.lease.wait_ms);
-    assert.deepEqual([first, second > 9000, new Set(rest)], [0, true, new Set([0])]);
+    assert.deepEqual([first, second > 5000, new Set(rest)], [0, true, new Set([0])]);
   });
   assert.equal(await countOf(order), 1);
 });
@@ -151,12 +151,12 @@ test('one_shot_write_gateway_killed_then_applied_once', async () => {
   const other = await connect();
   try {
     await other.query('begin; lock table orders in share mode');
-    const writing = client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 3000});
+    const writing = client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 6000});
     writing.catch(() => undefined); // until it is awaited below
     const blocked = "select count(*) from pg_locks where relation = 'orders'::regclass and not granted";
     await eventually(async () => Number((await database.query(blocked)).rows[0].count) > 0, 'PostgreSQL executes the write');
     process.kill(readStack().gateways[0].pid, 'SIGKILL');
-    await Promise.race([writing, eventually(async () => await waitersOf(`orders/${order}`, urls[1]) === 1, 'it waits for the end of its lease')]);
+    await Promise.race([writing, eventually(async () => await waitersOf(`orders/${order}`, urls[1]) === 1, 'it waits for the end of its lease', 20_000)]);
     await other.query('rollback');
     assert.equal((await writing).applied, true);
   } finally {

@@ -83,8 +83,15 @@ export class Stack {
     return {status: answer.status, body: text ? JSON.parse(text) : null};
   }
 
+  /** Repeats the call for 10 s while the gateway answers 503: on a busy machine too few nodes may answer in time. */
   async #ok(method, path, body, as) {
-    const answer = await this.call(method, path, body, as);
+    const end = Date.now() + 10_000;
+    let answer = await this.call(method, path, body, as);
+    while (answer.status === 503 && Date.now() < end) {
+      await sleep(50);
+      answer = await this.call(method, path, body, as);
+      if (answer.status === 410 && method === 'DELETE') return null; // the attempt before has released the lease
+    }
     if (answer.status >= 300) throw new Error(`${method} ${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
     return answer.body;
   }

@@ -43,13 +43,13 @@ public final class LeaseTest {
 
     @Test
     public void lease_is_renewed_beyond_its_ttl() throws Exception {
-        try (Lease lease = client.acquire(resource, Rig.ttl(400))) {
-            long until = System.nanoTime() + Duration.ofMillis(1_500).toNanos(); // real time has to pass: more than three ttls
+        try (Lease lease = client.acquire(resource, Rig.ttl(3_000))) {
+            long until = System.nanoTime() + Duration.ofMillis(4_500).toNanos(); // real time has to pass: more than its ttl, and four renewals
             while (System.nanoTime() - until < 0) {
                 assertTrue(lease.isValid());
                 Thread.sleep(5);
             }
-            assertEquals(Optional.empty(), client.tryAcquire(resource, Rig.ttl(400)));
+            assertEquals(Optional.empty(), client.tryAcquire(resource, Rig.ttl(3_000)));
         }
         assertTrue(client.history(Map.of("resource", resource)).anyMatch(event -> event.event().equals("lease_granted")));
     }
@@ -57,7 +57,7 @@ public final class LeaseTest {
     @Test
     public void lease_not_renewed_ends_and_tells_its_listeners() throws Exception {
         CountDownLatch lost = new CountDownLatch(2);
-        Lease lease = client.acquire(resource, Rig.ttl(300).notRenewed());
+        Lease lease = client.acquire(resource, Rig.ttl(1_000).notRenewed());
         lease.onLoss(() -> {
             lost.countDown();
             throw new IllegalStateException("of the test");
@@ -74,20 +74,20 @@ public final class LeaseTest {
     @Test
     public void lease_revoked_is_lost_at_next_renewal() throws Exception {
         CountDownLatch lost = new CountDownLatch(1);
-        Lease lease = client.acquire(resource, Rig.ttl(1_500));
+        Lease lease = client.acquire(resource, Rig.ttl(9_000));
         lease.onLoss(lost::countDown);
         Rig.revoke(resource);
-        assertTrue("long before the ttl of 1.5 s is over", lost.await(1_200, TimeUnit.MILLISECONDS));
+        assertTrue("long before the ttl of 9 s is over", lost.await(6, TimeUnit.SECONDS));
         assertThrows(LeaseLostException.class, lease::release);
     }
 
     @Test
     public void lease_release_is_no_loss() throws Exception {
         CountDownLatch lost = new CountDownLatch(1);
-        Lease lease = client.acquire(resource, Rig.ttl(300));
+        Lease lease = client.acquire(resource, Rig.ttl(2_000));
         lease.onLoss(lost::countDown);
         lease.release();
-        assertFalse("more than its ttl", lost.await(500, TimeUnit.MILLISECONDS));
+        assertFalse("more than its ttl", lost.await(2_500, TimeUnit.MILLISECONDS));
     }
 
     @Test
@@ -150,7 +150,7 @@ public final class LeaseTest {
         assertThrows(java.io.IOException.class, () -> client.withLease(resource, Rig.ttl(5_000), lease -> {
             throw new java.io.IOException("of the task");
         }));
-        assertThrows(LeaseLostException.class, () -> client.withLease(resource, Rig.ttl(1_000), lease -> {
+        assertThrows(LeaseLostException.class, () -> client.withLease(resource, Rig.ttl(6_000), lease -> {
             CountDownLatch lost = new CountDownLatch(1);
             lease.onLoss(lost::countDown);
             Rig.revoke(resource);

@@ -30,8 +30,8 @@ public final class ShedLockTest {
     @Rule
     public final Timeout limit = Timeout.seconds(40);
 
-    private final FencegateLockProvider provider = new FencegateLockProvider(Rig.worker(), "jobs/", Duration.ofMillis(500));
-    private final FencegateLockProvider other = new FencegateLockProvider(Rig.both(), "jobs/", Duration.ofMillis(500));
+    private final FencegateLockProvider provider = new FencegateLockProvider(Rig.worker(), "jobs/", Duration.ofSeconds(3));
+    private final FencegateLockProvider other = new FencegateLockProvider(Rig.both(), "jobs/", Duration.ofSeconds(3));
     private final String name = UUID.randomUUID().toString();
 
     private LockConfiguration times(int atMostMs, int atLeastMs) {
@@ -43,8 +43,11 @@ public final class ShedLockTest {
         SimpleLock lock = provider.lock(times(10_000, 0)).orElseThrow();
         Lease lease = FencegateLockProvider.currentLease().orElseThrow();
         assertTrue(lease.fencingToken() > 0 && lease.resources().get(0).equals("jobs/" + name));
-        long until = System.nanoTime() + Duration.ofMillis(1_200).toNanos(); // more than two ttls
-        while (System.nanoTime() - until < 0) assertEquals(Optional.empty(), other.lock(times(10_000, 0)));
+        long until = System.nanoTime() + Duration.ofMillis(4_500).toNanos(); // more than the ttl
+        while (System.nanoTime() - until < 0) {
+            assertEquals(Optional.empty(), other.lock(times(10_000, 0)));
+            Thread.sleep(20);
+        }
         lock.unlock();
         assertEquals(Optional.empty(), FencegateLockProvider.currentLease());
         other.lock(times(10_000, 0)).orElseThrow().unlock();
@@ -55,7 +58,7 @@ public final class ShedLockTest {
     public void shedlock_lock_ends_after_lock_at_most_for() throws Exception {
         long began = System.nanoTime();
         provider.lock(times(1_500, 0)).orElseThrow();
-        Rig.eventually("another gets the lock", () -> other.lock(times(100, 0)).isPresent());
+        Rig.eventually("another gets the lock", () -> other.lock(times(3_000, 0)).isPresent());
         long took = Duration.ofNanos(System.nanoTime() - began).toMillis();
         assertTrue(took + " ms", took >= 1_400 && took < 5_000);
     }
@@ -64,20 +67,20 @@ public final class ShedLockTest {
     public void shedlock_lock_stays_for_lock_at_least_for() throws Exception {
         long began = System.nanoTime();
         provider.lock(times(10_000, 1_500)).orElseThrow().unlock();
-        Rig.eventually("another gets the lock", () -> other.lock(times(100, 0)).isPresent());
+        Rig.eventually("another gets the lock", () -> other.lock(times(3_000, 0)).isPresent());
         long took = Duration.ofNanos(System.nanoTime() - began).toMillis();
         assertTrue(took + " ms", took >= 1_400 && took < 5_000);
     }
 
     @Test
     public void shedlock_extended_lock_replaces_first() throws Exception {
-        SimpleLock lock = provider.lock(times(400, 0)).orElseThrow();
+        SimpleLock lock = provider.lock(times(3_000, 0)).orElseThrow();
         SimpleLock extended = lock.extend(Duration.ofSeconds(10), Duration.ZERO).orElseThrow();
         assertThrows(IllegalStateException.class, lock::unlock);
-        Thread.sleep(1_000); // more than the first lockAtMostFor
-        assertFalse(other.lock(times(100, 0)).isPresent());
+        Thread.sleep(3_500); // more than the first lockAtMostFor
+        assertFalse(other.lock(times(3_000, 0)).isPresent());
         extended.unlock();
-        assertTrue(other.lock(times(100, 0)).isPresent());
+        assertTrue(other.lock(times(3_000, 0)).isPresent());
     }
 
     @Test
