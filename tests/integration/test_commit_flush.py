@@ -145,12 +145,16 @@ def test_crash_of_server_keeps_every_answered_write(own_stack: Stack, unique_nam
         before = accepted()
         eventually(lambda: accepted() > before + 100, 60, goal="they sell")
 
+    def kill_backend() -> bool:
+        ((victim,),) = own_stack.query("select pid from pg_stat_activity where application_name = 'fencegate' order by random() limit 1")
+        os.kill(victim, signal.SIGKILL)  # an OSError if the gateway has closed the connection meanwhile
+        return True
+
     with sellers.selling():
         for _ in range(4):
             wait_for_sales()
             # After SIGKILL of a backend PostgreSQL restarts, and WAL that was not written is lost.
-            ((victim,),) = own_stack.query("select pid from pg_stat_activity where application_name = 'fencegate' order by random() limit 1")
-            os.kill(victim, signal.SIGKILL)
+            eventually(kill_backend, goal="a backend is killed")
         wait_for_sales()
     assert {answer.status for _, answer in sellers.answers} <= {200, 409, 503}
     for sku in sellers.goods:
