@@ -54,8 +54,10 @@ class Link:
             if side is None:
                 continue
             if reset:
+                connected = side.get_extra_info("socket")  # None if TLS has closed it
                 with suppress(OSError):  # the side that was reset is closed already
-                    side.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+                    if connected is not None:
+                        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
                 side.transport.abort()
             else:
                 side.close()
