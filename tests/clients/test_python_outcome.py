@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import shutil
-from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest

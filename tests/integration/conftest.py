@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.api import Api  # noqa: E402
 from support.cli import Cli  # noqa: E402
-from support.cluster import Cluster, Gateway  # noqa: E402
+from support.cluster import MAX_TTL_MS, Cluster, Gateway  # noqa: E402
 from support.cluster import running as running_cluster  # noqa: E402
 from support.polling import eventually  # noqa: E402
 from support.shop import SAMPLES, Sample, Sku, create_sku  # noqa: E402
@@ -71,8 +71,8 @@ def orders(guarded_pair: Stack) -> Api:
 
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Nodes that a test kills and starts itself, with a database for the module."""
-    with running_cluster(stack, f"{request.module.__name__}_{uuid.uuid4().hex[:6]}") as made:
+    """Nodes that a test kills and starts itself, with a database for the module, which may set the longest ttl by CLUSTER_MAX_TTL_MS."""
+    with running_cluster(stack, f"{request.module.__name__}_{uuid.uuid4().hex[:6]}", max_ttl_ms=getattr(request.module, "CLUSTER_MAX_TTL_MS", MAX_TTL_MS)) as made:
         yield made
 
 

@@ -230,13 +230,7 @@ def test_lease_forgotten_by_minority_stays_exclusive(cluster: Cluster, gateway: 
 
 
 def test_gateway_killed_next_waits_for_end_of_its_leases(cluster: Cluster, resource: str) -> None:
-    settings = cluster.settings()
-    first = cluster.gateway(settings)
-    first.start()
-    held = first.api.must_acquire(resource, ttl_ms=2_000)
-    first.kill()
-    second = cluster.gateway(settings)
-    second.start()
+    second, held = cluster.successor_of_killed(resource, ttl_ms=2_000)
     answer = second.api.acquire(resource, ttl_ms=1_000, wait_ms=5_000)
     assert answer.status == 201 and answer.json()["fencing_token"] > held["fencing_token"], answer
     assert second.stop() == 0

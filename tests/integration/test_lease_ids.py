@@ -181,13 +181,7 @@ def test_lease_id_of_another_principal_needs_operate(api_a: Api, orders: Api, re
 
 def test_lease_id_of_killed_gateway_is_served_by_successor(stack: Stack, resource: str) -> None:
     with running_cluster(stack, f"successor_{uuid.uuid4().hex[:6]}", max_ttl_ms=20_000) as cluster:  # longer than a start takes
-        settings = cluster.settings()
-        first = cluster.gateway(settings)
-        first.start()
-        lease = first.api.must_acquire(resource, ttl_ms=20_000)
-        first.kill()
-        second = cluster.gateway(settings)
-        second.start()
+        second, lease = cluster.successor_of_killed(resource, ttl_ms=20_000)
         renewed = second.api.renew(lease, ttl_ms=20_000)
         assert renewed.status == 200, renewed
         assert renewed.json()["fencing_token"] == lease["fencing_token"]

@@ -8,19 +8,17 @@ import json
 import re
 import threading
 import time
-import uuid
 from typing import Any, Callable, Iterator, TypeVar
 
 import pytest
 from support.api import Answer, Api, Call, Connection, expect_problem
 from support.cluster import Cluster, Gateway
-from support.cluster import running as running_cluster
 from support.events import EventStream
 from support.polling import eventually, pause
-from support.stack import Stack
 from support.wire import Wire, request
 
 KEYS = {name: f"the key of {name}, which is long" for name in ("first", "second")}
+CLUSTER_MAX_TTL_MS = 20_000  # so long that a lease outlives the requests of a test on a busy machine
 Value = TypeVar("Value")
 
 
@@ -35,13 +33,6 @@ class SourceApi(Api):
         made = super().connection()
         made.wire.source_address = (self.source, 0)  # type: ignore[attr-defined]  # the library has it, its stub does not
         return made
-
-
-@pytest.fixture(scope="module")
-def cluster(stack: Stack) -> Iterator[Cluster]:
-    """Its max_ttl_ms is so long that a lease outlives the requests of a test on a busy machine."""
-    with running_cluster(stack, f"limits_{uuid.uuid4().hex[:6]}", max_ttl_ms=20_000) as made:
-        yield made
 
 
 @pytest.fixture

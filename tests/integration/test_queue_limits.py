@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
 from support.api import Answer, Api, Call, expect_problem
 from support.cluster import Cluster, Gateway
-from support.cluster import running as running_cluster
 from support.polling import eventually, pause
-from support.stack import Stack
 
+CLUSTER_MAX_TTL_MS = 20_000  # so long that a lease outlives the requests of a test on a busy machine
 WAITERS_MAX, QUEUE_MAX = 2, 4
 PRINCIPALS = ("orders", "reports", "others", "more")
 TABLE = "create table stored (id text primary key, n integer not null); insert into stored values ('a', 0); select fencing.protect('stored', $$'stored/' || id$$); select fencing.expose_table('stored')"
-
-
-@pytest.fixture(scope="module")
-def cluster(stack: Stack) -> Iterator[Cluster]:
-    """Its max_ttl_ms is so long that a lease outlives the requests of a test on a busy machine."""
-    with running_cluster(stack, f"queue_limits_{uuid.uuid4().hex[:6]}", max_ttl_ms=20_000) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import time
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import psycopg2
 import pytest

@@ -18,7 +18,6 @@ from support.cluster import Cluster, Gateway
 from support.events import EventStream
 from support.polling import eventually, pause
 from support.postgres import GATEWAY_ROLE, PostgresServer, Site
-from support.shop import Sku
 
 CAUSE = "storage-generation-changed"
 EPOCH = 2**32

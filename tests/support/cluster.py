@@ -175,6 +175,16 @@ class Cluster:
         self.gateways.append(gateway)
         return gateway
 
+    def successor_of_killed(self, resource: str, ttl_ms: int) -> tuple[Gateway, Any]:
+        """Kills a gateway that has granted a lease on the resource. Returns another one, which has the same settings and is started, and the lease."""
+        settings = self.settings()
+        first, second = self.gateway(settings), self.gateway(settings)
+        first.start()
+        held = first.api.must_acquire(resource, ttl_ms=ttl_ms)
+        first.kill()
+        second.start()
+        return second, held
+
     def run(self, command: str, config: Path, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess:
         """Runs `migrate`, `check` or another command that ends by itself."""
         return self.call(command, "--config", str(config), *arguments, timeout=timeout)

@@ -11,7 +11,7 @@ import {test} from 'node:test';
 import {setTimeout as sleep} from 'node:timers/promises';
 import * as fencegate from '@fencegate/client';
 import {first, forward, problem, stream, withFront} from './support/front.js';
-import {clientOf, collectGarbage, gateways, insertOrder, keys, newResource, urls} from './support/stack.js';
+import {clientOf, collectGarbage, gateways, insertOrder, keys, newResource, renewed, urls} from './support/stack.js';
 
 const {Fencegate, ConnectionError, ProblemError} = fencegate;
 const gaps = requests => requests.slice(1).map((asked, index) => asked.at - requests[index].at);
@@ -200,10 +200,7 @@ test('cell_of_client_is_sent_with_every_request', async () => {
   await withFront(urls[0], rule, async front => {
     const client = clientOf({url: front.url, cell: 0});
     await client.withLease(resource, {ttlMs: 6000}, async ({write, remainingMs}) => {
-      for (let last = remainingMs(), left = last; left > 0 && left <= last; left = remainingMs()) { // until a renewal
-        last = left;
-        await sleep(10);
-      }
+      await renewed({remainingMs});
       await assert.rejects(write([{delete: 'orders', where: {id: 1}, expect_rows: 9}])); // its look-up finds nothing, and the repeat executes it
     });
     for await (const item of client.history({resource})) assert.equal(item.resource, resource);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {after, test} from 'node:test';
 import {FencegateError, LeaseLostError, ResourceLockedError, StaleFencingTokenError, StorageUnavailableError} from '@fencegate/client';
 import {changeAnswer, delayAnswer, first, loseAnswer, problem, withFront} from './support/front.js';
-import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, urls, withPaused} from './support/stack.js';
+import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, renewed, urls, withPaused} from './support/stack.js';
 
 after(bothReady);
 
@@ -13,14 +13,6 @@ const leasesOn = async resource => (await client.http.GET('/v1/leases', {params:
 const statusOfWrite = async (lease, order) => (await client.http.POST('/v1/writes', {body: {lease_id: lease.leaseId, operations: [insertOrder(order)]}})).response.status;
 const renewals = asked => asked.path.endsWith('/renew');
 const renewalsOf = async resource => (await leasesOn(resource))[0]?.renewals ?? 0;
-/** Waits until the validity of a lease, which decreases with time, is longer again. */
-const renewed = lease => {
-  let least = lease.remainingMs();
-  return eventually(() => {
-    least = Math.min(least, lease.remainingMs());
-    return lease.remainingMs() > least + 200;
-  }, 'it is renewed', 20_000);
-};
 
 test('with_lease_runs_longer_than_ttl_then_renewed_and_released', async () => {
   const resource = newResource();

@@ -70,14 +70,14 @@ std::shared_ptr<const catalog> catalog_store::get(session& session) {
 }
 
 std::shared_ptr<const catalog> catalog_store::refresh(session& session, const std::shared_ptr<const catalog>& seen) {
-    auto read = read_since(session, seen, std::chrono::steady_clock::now(), unknown_name_limit, for_unknown_names_);
+    auto read = read_since(session, seen, std::chrono::steady_clock::now(), lookup_limit, lookups_);
     return read ? read : seen;
 }
 
 std::shared_ptr<const catalog> catalog_store::refresh_since(session& session,
                                                             const std::shared_ptr<const catalog>& seen,
                                                             std::chrono::steady_clock::time_point moment) {
-    return read_since(session, seen, moment, change_limit, for_refusals_);
+    return read_since(session, seen, moment, change_limit, certain_lookups_);
 }
 
 std::shared_ptr<const catalog> catalog_store::read_since(session& session, const std::shared_ptr<const catalog>& seen,

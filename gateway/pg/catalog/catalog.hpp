@@ -54,18 +54,18 @@ struct catalog {
 ///          refresh() reads it once a second, refresh_since() ten times a second.
 class catalog_store {
   public:
-    static constexpr limits::bucket_size unknown_name_limit{std::chrono::seconds(1), 10};
+    static constexpr limits::bucket_size lookup_limit{std::chrono::seconds(1), 10};
     static constexpr limits::bucket_size change_limit{std::chrono::milliseconds(100), 10};
 
     /// Returns the current catalog; reads it with `session` if none was read yet. Throws as session::exec does.
     std::shared_ptr<const catalog> get(session& session);
 
-    /// Returns the catalog after a name was not found in `seen`. Reads it again, unless another worker has begun to since
-    /// this call or the limit is reached. Throws as session::exec does.
+    /// Returns the catalog after a name was not found in `seen`, or a statement that was built from it was refused. Reads
+    /// it again, unless another worker has begun to since this call or the limit is reached. Throws as session::exec does.
     std::shared_ptr<const catalog> refresh(session& session, const std::shared_ptr<const catalog>& seen);
 
-    /// Returns the catalog after a statement that was built from `seen` was refused at `moment`. Reads it again, unless
-    /// another worker has begun to since then. Null: unknown, because the limit is reached. Throws as session::exec does.
+    /// The same after a statement that was refused at `moment`, for a refusal that is kept: it must not follow from a former
+    /// catalog. Null: unknown, because the limit is reached. Throws as session::exec does.
     std::shared_ptr<const catalog> refresh_since(session& session, const std::shared_ptr<const catalog>& seen,
                                                  std::chrono::steady_clock::time_point moment);
 
@@ -83,7 +83,7 @@ class catalog_store {
                                               const limits::bucket_size& limit, limits::request_bucket& readings);
 
     std::mutex loading_;  ///< Held while the catalog is read, so that only one worker reads it.
-    limits::request_bucket for_unknown_names_, for_refusals_;  ///< Guarded by loading_.
+    limits::request_bucket lookups_, certain_lookups_;  ///< Guarded by loading_.
     mutable std::mutex mutex_;
     std::shared_ptr<const catalog> current_;
     std::chrono::steady_clock::time_point loaded_at_;  ///< When the last reading began.

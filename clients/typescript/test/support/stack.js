@@ -33,6 +33,15 @@ export async function eventually(condition, goal, timeout = 10_000) {
   }
 }
 
+/** Waits until the validity of a lease, which decreases with time, is longer again. */
+export const renewed = lease => {
+  let least = lease.remainingMs();
+  return eventually(() => {
+    least = Math.min(least, lease.remainingMs());
+    return lease.remainingMs() > least + 200;
+  }, 'it is renewed', 20_000);
+};
+
 /** Waits until a signal is aborted, and returns its reason. */
 export const aborted = signal => new Promise(resolve => {
   if (signal.aborted) return resolve(signal.reason);
