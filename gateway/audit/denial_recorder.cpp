@@ -2,13 +2,12 @@
 
 #include <gateway/audit/denial_sampler.hpp>
 #include <gateway/config/authority.hpp>
+#include <gateway/runtime/background.hpp>
 #include <gateway/runtime/log.hpp>
-#include <gateway/runtime/rethrow.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json/object.hpp>
@@ -28,7 +27,7 @@ using std::chrono::system_clock;
 
 constexpr unsigned status_unauthorized = 401;
 constexpr std::array<unsigned, 4> denial_statuses{status_unauthorized, 403, 412, 429};
-constexpr std::chrono::seconds sweep_interval{1};
+constexpr std::chrono::seconds denial_sweep_interval{1};
 constexpr std::size_t reason_bytes_max = 1'000;
 
 bool is_recorded(const http::served_request& request) {
@@ -140,7 +139,7 @@ struct denial_recorder::impl {
     static asio::awaitable<void> sweep(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
         for (;;) {
-            timer.expires_after(sweep_interval);
+            timer.expires_after(denial_sweep_interval);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
             self->end_windows_that_are_over();
@@ -172,7 +171,7 @@ void denial_recorder::on_served(const http::served_request& request) noexcept {
 }
 
 void denial_recorder::start() {
-    asio::co_spawn(impl_->io, impl::sweep(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::sweep(impl_));
 }
 
 void denial_recorder::flush() {

@@ -1,12 +1,11 @@
 #include <gateway/audit/event_buffer.hpp>
 #include <gateway/audit/event_items.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/runtime/background.hpp>
 #include <gateway/runtime/random.hpp>
-#include <gateway/runtime/rethrow.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -204,7 +203,7 @@ std::size_t event_sink::size() const {
 
 void event_sink::start() {
     if (impl_->started.exchange(true)) return;
-    asio::co_spawn(impl_->io, impl::write_all(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::write_all(impl_));
 }
 
 asio::awaitable<bool> event_sink::flush(std::chrono::steady_clock::time_point until) {

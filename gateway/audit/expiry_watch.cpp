@@ -1,6 +1,6 @@
 #include <gateway/audit/expiry_schedule.hpp>
 #include <gateway/audit/expiry_watch.hpp>
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -22,10 +22,10 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using std::chrono::system_clock;
 
-constexpr auto sweep_interval = 500ms;
+constexpr auto expiry_sweep_interval = 500ms;
 /// How long after its expiry a lease is checked, so that events of other gateways can arrive.
 constexpr auto grace = 2s;
-constexpr auto call_timeout = 5s;
+constexpr auto expiry_read_timeout = 5s;
 /// Leases whose events are read by one statement.
 constexpr std::size_t leases_per_check_max = 500;
 /// Leases that are looked up on the nodes at the same time.
@@ -87,8 +87,8 @@ struct expiry_watch::impl {
             asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max,
                              lease.granted_here ? std::nullopt : std::optional(lease.granted_at - skew_max)});
         }
-        const auto recorded =
-            co_await history.read_recorded_leases(std::move(asked), std::chrono::steady_clock::now() + call_timeout);
+        const auto recorded = co_await history.read_recorded_leases(
+            std::move(asked), std::chrono::steady_clock::now() + expiry_read_timeout);
         // If one of them has so many events that reading takes too long, the others are read without it before long.
         leases_per_check = recorded ? std::min(2 * leases_per_check, leases_per_check_max) : 1 + leases_per_check / 4;
         const auto now = system_clock::now();
@@ -119,7 +119,7 @@ struct expiry_watch::impl {
         for (std::size_t i = 0; i < lanes; ++i) {
             asio::co_spawn(io, look_up_in_turn(expired, next), [&running, &done](std::exception_ptr fault) {
                 if (--running == 0) done.cancel();
-                runtime::rethrow(fault);
+                if (fault) std::rethrow_exception(fault);
             });
         }
         while (running > 0) {
@@ -163,7 +163,7 @@ struct expiry_watch::impl {
     static asio::awaitable<void> watch(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
         while (!self->stopping) {
-            timer.expires_after(sweep_interval);
+            timer.expires_after(expiry_sweep_interval);
             co_await timer.async_wait(asio::use_awaitable);
             // A lease that is scheduled again is due after the grace, so that this loop ends.
             while (!self->stopping) {
@@ -204,7 +204,7 @@ void expiry_watch::on_event(lockcore::event e) {
 
 void expiry_watch::start(lockcore::lock_manager& locks) {
     impl_->locks = &locks;
-    asio::co_spawn(impl_->io, impl::watch(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::watch(impl_));
 }
 
 }  // namespace fencegate::audit

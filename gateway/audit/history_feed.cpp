@@ -1,9 +1,8 @@
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/audit/history_horizon.hpp>
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -21,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr auto interval_while_unsettled = 25ms;
 constexpr auto interval_while_followed = 100ms;
 constexpr auto interval_without_followers = 1'000ms;
-constexpr auto call_timeout = 5s;
+constexpr auto tail_read_timeout = 5s;
 constexpr std::int64_t unknown = -1;
 
 }  // namespace
@@ -32,7 +31,7 @@ struct history_feed::impl {
     static asio::awaitable<void> poll_tail(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
         while (!self->stopping) {
-            auto tail = co_await self->history.read_tail(std::chrono::steady_clock::now() + call_timeout);
+            auto tail = co_await self->history.read_tail(std::chrono::steady_clock::now() + tail_read_timeout);
             if (tail) {
                 if (const auto settled = self->horizon.advance(std::move(*tail))) self->settled = *settled;
             }
@@ -61,7 +60,7 @@ history_feed::~history_feed() {
 }
 
 void history_feed::start() {
-    asio::co_spawn(impl_->io, impl::poll_tail(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::poll_tail(impl_));
 }
 
 std::shared_ptr<void> history_feed::add_follower() {

@@ -1,10 +1,9 @@
 #include <gateway/audit/history_keeper.hpp>
 
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -19,11 +18,11 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 constexpr steady_clock::duration first_delay = 2s;
-constexpr steady_clock::duration interval = 1h;
+constexpr steady_clock::duration upkeep_interval = 1h;
 constexpr steady_clock::duration delay_after_drop = 1s;
 constexpr steady_clock::duration delay_after_lock = 5s;
 constexpr steady_clock::duration delay_after_failure = 1min;
-constexpr auto call_timeout = 10s;
+constexpr auto upkeep_timeout = 10s;
 
 }  // namespace
 
@@ -45,7 +44,7 @@ struct history_keeper::impl {
     ///
     /// Out: the time until the next one.
     asio::awaitable<steady_clock::duration> keep_up() {
-        const auto done = co_await history.keep_up(cfg.keep_days, steady_clock::now() + call_timeout);
+        const auto done = co_await history.keep_up(cfg.keep_days, steady_clock::now() + upkeep_timeout);
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
             if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
@@ -53,7 +52,7 @@ struct history_keeper::impl {
         }
         if (done->made > 0 || done->dropped > 0)
             spdlog::info("the history's partitions: {} made, {} dropped", done->made, done->dropped);
-        if (done->remaining == 0) co_return interval;
+        if (done->remaining == 0) co_return upkeep_interval;
         co_return done->dropped > 0 ? delay_after_drop : delay_after_lock;
     }
 
@@ -71,7 +70,7 @@ history_keeper::~history_keeper() {
 }
 
 void history_keeper::start() {
-    asio::co_spawn(impl_->io, impl::keep(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::keep(impl_));
 }
 
 }  // namespace fencegate::audit

@@ -5,14 +5,13 @@
 #include <gateway/pg/connection/session_slot.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json/array.hpp>
@@ -32,9 +31,9 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-constexpr steady_clock::duration interval = 1s;
+constexpr steady_clock::duration storage_interval = 1s;
 constexpr steady_clock::duration interval_during_change = 200ms;
-constexpr auto call_timeout = 5s;
+constexpr auto storage_call_timeout = 5s;
 /// Write ids in one query. If none of so many consecutively acknowledged writes is lost, no older one is looked up.
 constexpr std::size_t looked_up_at_once = 10'000;
 /// Write ids that the history's row and the log name; the others are counted.
@@ -55,9 +54,9 @@ struct storage_watch::impl : generation_steps::ports {
           events(e),
           io(i),
           gateway(std::move(name)),
-          steps(*this, 2 + static_cast<int>(request_timeout / interval)) {}
+          steps(*this, 2 + static_cast<int>(request_timeout / storage_interval)) {}
 
-    static steady_clock::time_point deadline() { return steady_clock::now() + call_timeout; }
+    static steady_clock::time_point deadline() { return steady_clock::now() + storage_call_timeout; }
 
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         for (generation_step::any next = self->steps.look(); !self->stopping;) {
@@ -107,7 +106,7 @@ struct storage_watch::impl : generation_steps::ports {
 
     asio::awaitable<generation_step::any> perform(generation_step::wait asked) {
         asio::steady_timer timer(io);
-        timer.expires_after(asked.briefly ? interval_during_change : interval);
+        timer.expires_after(asked.briefly ? interval_during_change : storage_interval);
         co_await timer.async_wait(asio::use_awaitable);
         co_return steps.look();
     }
@@ -201,7 +200,7 @@ storage_watch::~storage_watch() {
 
 void storage_watch::start(lockcore::lock_manager& locks) {
     impl_->locks = &locks;
-    asio::co_spawn(impl_->io, impl::run(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::run(impl_));
 }
 
 result<void> storage_watch::check() const {

@@ -71,7 +71,7 @@ std::vector<subcommand> describe(const CLI::App& app) {
     return out;
 }
 
-std::string join(const std::vector<std::string>& words, std::string_view separator = " ") {
+std::string join_words(const std::vector<std::string>& words, std::string_view separator = " ") {
     std::string out;
     for (const auto& word : words) {
         if (!out.empty()) out += separator;
@@ -105,13 +105,14 @@ std::string bash_script(const std::vector<subcommand>& subcommands) {
                 if (option.takes_file) values += "compopt -o default; ";
                 if (option.takes_resource) values += "_fencegate_resources; ";
                 if (!option.choices.empty())
-                    values += "COMPREPLY=($(compgen -W " + quote(join(option.choices)) + " -- \"$cur\")); ";
+                    values += "COMPREPLY=($(compgen -W " + quote(join_words(option.choices)) + " -- \"$cur\")); ";
                 values += "return ;;\n";
             }
         }
         names += (names.empty() ? "" : " ") + command.name;
-        words += "    " + command.name + ") words=" + quote(join(offered)) + "; plain=" + quote(join(command.words)) +
-                 (command.takes_resource ? "; resources=1" : "") + " ;;\n";
+        words += "    " + command.name + ") words=" + quote(join_words(offered)) +
+                 "; plain=" + quote(join_words(command.words)) + (command.takes_resource ? "; resources=1" : "") +
+                 " ;;\n";
     }
     return R"(# bash completion of fencegate: source it, or save it in a directory that bash-completion reads.
 # Bash splits words at : and @ too, so the whole word is taken from the line, and only its last part is replaced.
@@ -168,12 +169,12 @@ std::string zsh_script(const std::vector<subcommand>& subcommands) {
                 if (option.takes_value)
                     value = option.takes_file       ? ":file:_files"
                             : option.takes_resource ? ":resource:_fencegate_resources"
-                                                    : ":value:(" + join(option.choices) + ")";
+                                                    : ":value:(" + join_words(option.choices) + ")";
                 // An unescaped bracket in the help text would end it.
                 cases += " \\\n      " + quote(name + "[") + quote(option.help, "[]:\\") + quote("]" + value);
             }
         }
-        if (!command.words.empty()) cases += " \\\n      ':word:(" + join(command.words) + ")'";
+        if (!command.words.empty()) cases += " \\\n      ':word:(" + join_words(command.words) + ")'";
         if (command.takes_resource) cases += " \\\n      '*:resource:_fencegate_resources'";
         cases += " ;;\n";
     }
@@ -222,10 +223,10 @@ std::string fish_script(const std::vector<subcommand>& subcommands) {
             if (option.takes_file) out += " -F";
             if (option.takes_value) out += " -r";
             if (option.takes_resource) out += " -a '(__fencegate_resources)'";
-            if (!option.choices.empty()) out += " -a " + quote(join(option.choices));
+            if (!option.choices.empty()) out += " -a " + quote(join_words(option.choices));
             out += " -d " + quote(option.help, "\\") + "\n";
         }
-        if (!command.words.empty()) out += condition + " -a " + quote(join(command.words)) + "\n";
+        if (!command.words.empty()) out += condition + " -a " + quote(join_words(command.words)) + "\n";
     }
     return out;
 }

@@ -8,10 +8,9 @@
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 #include <gateway/runtime/terminal.hpp>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/json.hpp>
@@ -61,7 +60,7 @@ class lock_run {
 
     int run() {
         watch_signals();
-        asio::co_spawn(io_, run_lease(), runtime::rethrow);
+        runtime::run_in_background(io_.get_executor(), run_lease());
         io_.run();
         // The release blocks this thread: handles a signal that arrived meanwhile.
         if (lost_) {
@@ -268,7 +267,7 @@ class lock_run {
             confirm_again_ = true;
             return;
         }
-        asio::co_spawn(io_, confirm_renewals(), runtime::rethrow);
+        runtime::run_in_background(io_.get_executor(), confirm_renewals());
     }
 
     asio::awaitable<void> confirm_renewals() {
@@ -305,7 +304,7 @@ class lock_run {
             if (phase_ != phase::running || !(late || stream_.has_unread()))
                 return handle_lease_loss("it expired without a message from the gateway");
             // This process was suspended and may have missed renewals.
-            asio::co_spawn(io_, confirm_late(), runtime::rethrow);
+            runtime::run_in_background(io_.get_executor(), confirm_late());
         });
     }
 

@@ -1,24 +1,28 @@
 # shellcheck shell=bash disable=SC2154
 # The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`, `data` and `http`, the arguments;
-# `dev`, the process id of the stack; `output`, a file with the stack's output.
+# `version` and `program`, the version of this tree and the installed program of that version; `dev`, the process id of the stack; `output`, a file with
+# the stack's output.
 
 usage() {
     cat <<'TEXT'
-usage: gateway/quickstart [--once] [--data-dir DIR] [--http ADDR:PORT]
+usage: gateway/quickstart [--once] [--build] [--data-dir DIR] [--http ADDR:PORT]
   --once            end after the example and delete its data, which is in a temporary folder
+  --build           build, although a fencegate of this version is in the PATH
   --data-dir DIR    where the stack keeps its data; default var/dev
   --http ADDR:PORT  where the gateway listens; default 127.0.0.1:8080, or any free port if that one is in use
 TEXT
 }
 
-# Sets `once`, `data` and `http`.
+# Sets `once`, `always_build`, `data` and `http`.
 read_arguments() {
     once=no
+    always_build=no
     data=
     http=
     while (($# > 0)); do
         case $1 in
             --once) once=yes ;;
+            --build) always_build=yes ;;
             --data-dir | --http)
                 if (($# < 2)); then
                     usage >&2
@@ -60,21 +64,32 @@ clean_up() {
     if [[ -n $temporary_folder ]]; then rm -rf "$temporary_folder"; fi
 }
 
-# Reads ninja's output and writes it to the log. Prints the progress: on a terminal as one line that is updated, else as a line for each tenth.
+# Sets `version`, and `program` to the fencegate in the PATH if it has this version; else `program` is empty.
+find_installed() {
+    version=$(sed -nE 's/^project\(fencegate VERSION ([0-9.]+) .*/\1/p' "$root/CMakeLists.txt")
+    program=$(type -P fencegate || true)
+    if [[ $always_build == yes || -z $program || $("$program" --version 2>/dev/null) != "fencegate $version" ]]; then program=; fi
+}
+
+# Reads ninja's output and writes it to the log. Prints every `progress_interval` seconds how many files are built, how many a minute, and the time left by
+# that rate.
+progress_interval=15
 show_progress() {
-    local line built_files all_files tenth=0
+    local line built_files all_files elapsed started_at=$SECONDS next_at=$((SECONDS + progress_interval))
     while IFS= read -r line; do
         printf '%s\n' "$line" >>"$log"
         [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]] || continue
+        ((SECONDS >= next_at)) || continue
         built_files=${BASH_REMATCH[1]} all_files=${BASH_REMATCH[2]}
-        if [[ -t 1 ]]; then
-            printf '\r  %d of %d files' "$built_files" "$all_files"
-        elif ((built_files * 10 / all_files > tenth)); then
-            tenth=$((built_files * 10 / all_files))
-            printf '  %d of %d files\n' "$built_files" "$all_files"
-        fi
+        elapsed=$((SECONDS - started_at)) next_at=$((SECONDS + progress_interval))
+        printf '  %d of %d files, %d a minute, about %s left\n' "$built_files" "$all_files" $((built_files * 60 / elapsed)) \
+            "$(show_duration $(((all_files - built_files) * elapsed / built_files)))"
     done
-    if [[ -t 1 && -n ${built_files:-} ]]; then printf '\n'; fi
+}
+
+# show_duration SECONDS: prints it rounded up: in minutes, or below a minute and a half in tens of seconds.
+show_duration() {
+    if (($1 > 90)); then echo "$((($1 + 59) / 60)) min"; else echo "$((($1 + 9) / 10 * 10)) s"; fi
 }
 
 run_cmake() { (cd "$root" && cmake --preset release && NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target fencegate -j "$(nproc)") 2>&1; }
@@ -116,7 +131,7 @@ set_defaults() {
 
 start_stack() {
     # setsid: Ctrl-C reaches only this script, which then stops the stack. setpriv: the stack gets SIGTERM if this script is killed.
-    setsid setpriv --pdeathsig TERM "$root/build/release/fencegate" dev --data-dir "$data" --http "$http" >"$output" 2>&1 &
+    setsid setpriv --pdeathsig TERM "${program:-$root/build/release/fencegate}" dev --data-dir "$data" --http "$http" >"$output" 2>&1 &
     dev=$!
     until grep -q '^Ready after' "$output"; do
         if ! kill -0 "$dev" 2>/dev/null; then

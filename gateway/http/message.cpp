@@ -58,4 +58,8 @@ bool request::has_header(std::string_view name) const {
     return false;
 }
 
+boost::asio::awaitable<response> ready(response made) {
+    co_return made;
+}
+
 }  // namespace fencegate::http

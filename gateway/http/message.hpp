@@ -116,6 +116,9 @@ struct response {
     std::function<boost::asio::awaitable<void>()> undo_undelivered;
 };
 
+/// Returns a response that is there already as one to wait for.
+boost::asio::awaitable<response> ready(response made);
+
 /// Answers a request.
 ///
 /// Cancel: terminal when the caller hangs up, on routes marked long_waiting; on every route when the time that a

@@ -1,10 +1,9 @@
 #include <gateway/metrics/guard_watch.hpp>
 
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -71,7 +70,7 @@ guard_watch::~guard_watch() {
 }
 
 void guard_watch::start() {
-    asio::co_spawn(impl_->io, impl::run(impl_), runtime::rethrow);
+    runtime::run_in_background(impl_->io.get_executor(), impl::run(impl_));
 }
 
 std::optional<guard_watch::finding> guard_watch::latest() const {

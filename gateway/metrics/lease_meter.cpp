@@ -1,6 +1,6 @@
 #include <gateway/metrics/lease_meter.hpp>
+#include <gateway/metrics/seconds.hpp>
 
-#include <chrono>
 #include <utility>
 
 namespace fencegate::metrics {
@@ -11,10 +11,6 @@ using prometheus::BuildHistogram;
 
 const prometheus::Histogram::BucketBoundaries wait_buckets{.001, .005, .01, .05, .1, .5, 1, 5};
 const prometheus::Histogram::BucketBoundaries hold_buckets{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300};
-
-double seconds(auto duration) {
-    return std::chrono::duration<double>(duration).count();
-}
 
 }  // namespace
 

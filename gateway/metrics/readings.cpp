@@ -7,6 +7,7 @@
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/process_status.hpp>
+#include <gateway/metrics/seconds.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -26,10 +27,6 @@ using labels = std::vector<ClientMetric::Label>;
 constexpr std::array node_states{lockcore::node_state::voting, lockcore::node_state::quarantined,
                                  lockcore::node_state::misconfigured, lockcore::node_state::identifying,
                                  lockcore::node_state::unreachable};
-
-double seconds(auto duration) {
-    return std::chrono::duration<double>(duration).count();
-}
 
 /// Builds metric families.
 class families {

@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds end_poll_interval{5};
 /// number of checks must not depend on the number of callers.
 constexpr std::chrono::milliseconds readiness_kept{200};
 
-void append(std::vector<worker*>& out, const std::vector<std::unique_ptr<worker>>& workers) {
+void append_workers(std::vector<worker*>& out, const std::vector<std::unique_ptr<worker>>& workers) {
     for (const auto& added : workers)
         out.push_back(added.get());
 }
@@ -41,11 +41,11 @@ struct database::impl {
     impl(postgres_config c, memory_budget& answers_budget) : cfg(std::move(c)), answers(answers_budget) {
         // Workers pass work on to the isolated workers and to the flush, never the other way round, so those end last.
         groups.resize(6);
-        append(groups[0], reads.pool().workers());
-        append(groups[1], history.pool().workers());
+        append_workers(groups[0], reads.pool().workers());
+        append_workers(groups[1], history.pool().workers());
         groups[2] = {&writes.lookup_worker()};
         groups[3] = writes.workers();
-        append(groups[4], writes.isolated_workers());
+        append_workers(groups[4], writes.isolated_workers());
         groups[5] = {&flush.worker()};
     }
 

@@ -29,7 +29,8 @@ std::string csv_filter::take(std::string_view piece) {
         if (quoted_ || c != '\n') {
             line_ += c;
             if (line_.size() < line_bytes_max) continue;
-            out += make_printable(std::exchange(line_, {}));
+            out += make_printable(line_);
+            line_.clear();
             continue;
         }
         if (line_.ends_with('\r')) line_.pop_back();

@@ -19,6 +19,7 @@
 #include <iterator>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace lockcore {
@@ -63,12 +64,9 @@ struct lock_manager::impl {
 
 namespace {
 
-/// Runs `work` on the thread of `io` and returns to the caller's executor. A cancellation of the caller is passed on.
-template <class T>
-asio::awaitable<T> run_on_thread(asio::io_context& io, asio::awaitable<T> work) {
-    const asio::any_io_executor caller_executor = co_await asio::this_coro::executor;
-    if (caller_executor == asio::any_io_executor(io.get_executor())) co_return co_await std::move(work);
-
+/// Runs `work` on the thread of `io` and returns to the caller's executor. A cancellation of the caller is passed on. One
+/// function for all results: what Asio makes of it takes the compiler a second.
+asio::awaitable<void> run_on_thread(asio::io_context& io, asio::awaitable<void> work) {
     auto start = [&io, &work](auto handler) {
         // A signal is not safe across threads: the coroutine on the shard gets its own, emitted on its own thread.
         auto signal = std::make_shared<asio::cancellation_signal>();
@@ -79,16 +77,29 @@ asio::awaitable<T> run_on_thread(asio::io_context& io, asio::awaitable<T> work) 
             });
         }
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        auto finish = [shared, signal](std::exception_ptr error, T value) {
+        auto finish = [shared, signal](std::exception_ptr error) {
             auto executor = asio::get_associated_executor(*shared);
-            asio::post(executor, [shared, error = std::move(error), v = std::make_shared<T>(std::move(value))] {
-                std::move (*shared)(error, std::move(*v));
-            });
+            asio::post(executor, [shared, error = std::move(error)] { std::move (*shared)(error); });
         };
         asio::co_spawn(io, std::move(work), asio::bind_cancellation_slot(signal->slot(), std::move(finish)));
     };
-    co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(std::exception_ptr, T)>(
+    co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(std::exception_ptr)>(
         std::move(start), asio::use_awaitable);
+}
+
+/// Runs `work` and stores its result.
+template <class T>
+asio::awaitable<void> store_result(asio::awaitable<T> work, std::optional<T>& out) {
+    out.emplace(co_await std::move(work));
+}
+
+template <class T>
+asio::awaitable<T> run_on_thread(asio::io_context& io, asio::awaitable<T> work) {
+    const asio::any_io_executor caller_executor = co_await asio::this_coro::executor;
+    if (caller_executor == asio::any_io_executor(io.get_executor())) co_return co_await std::move(work);
+    std::optional<T> out;  // in this coroutine's frame, which lives until its handler has run or is destroyed
+    co_await run_on_thread(io, store_result(std::move(work), out));
+    co_return std::move(*out);
 }
 
 /// Does the same as run_on_thread; if the caller is on the shard's thread, it adds no coroutine frame.

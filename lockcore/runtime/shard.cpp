@@ -49,6 +49,8 @@ shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies
     }
 }
 
+shard::~shard() = default;
+
 void shard::open() {
     open_ = true;
     deliver(input::start{});

@@ -42,6 +42,7 @@ class shard {
     /// `on_state_change`: called when a node's state changes for this shard.
     shard(const config& cfg, boost::asio::io_context& io, lock_manager::dependencies deps, bool leads,
           std::function<void(node_index)> on_state_change);
+    ~shard();
 
     void open();
     void close();

@@ -49,7 +49,6 @@ def clock_cluster(stack: Stack) -> Iterator[Cluster]:
         node.environment = clock_of(node).environment()
     try:
         made.start()
-        made.migrate()
         yield made
     finally:
         made.remove()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from support import processes
 from support.postgres import unprivileged
@@ -42,17 +45,54 @@ def test_demo_with_proxy_and_libpq_variables_succeeds(stack: Stack) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_quickstart_build_shows_steps_and_progress(tmp_path: Path) -> None:
-    """Uses a cmake that prints progress, compiles nothing and fails."""
-    write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; for n in $(seq 40); do echo "[$n/40] Building CXX object $n"; done; echo no such header; exit 1')
-    write_stub(tmp_path, "dpkg-query", f'case "$*" in *Provides*) exit 0;; esac; printf installed')
-    env = {**FOREIGN, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run([str(ROOT / "gateway" / "quickstart"), "--once"], env=env, capture_output=True, text=True, timeout=30)
+def run_quickstart(programs: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Runs it with the stubs in `programs` and every package installed."""
+    write_stub(programs, "dpkg-query", 'case "$*" in *Provides*) exit 0;; esac; printf installed')
+    env = {**FOREIGN, "PATH": f"{programs}:{os.environ['PATH']}"}
+    return subprocess.run([str(ROOT / "gateway" / "quickstart"), "--once", *arguments], env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_quickstart_failing_build_shows_steps_and_the_end_of_the_log(tmp_path: Path) -> None:
+    write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; echo no such header; exit 1')
+    done = run_quickstart(tmp_path)
     assert done.returncode == 1 and "no such header" in done.stderr and "The build failed" in done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "This will" and "Step 1 of 4: packages" in lines
-    counts = [line.strip() for line in lines if line.endswith("of 40 files")]
-    assert counts == [f"{n} of 40 files" for n in range(4, 41, 4)]
+
+
+def test_quickstart_progress_has_count_rate_and_time_left(tmp_path: Path) -> None:
+    """Feeds the function lines of ninja, one every half second, and lets it report every second in place of every 15."""
+    script = (f'. "{ROOT}/gateway/devstack/quickstart_functions.sh"; progress_interval=1; log={tmp_path}/log; '
+              'for n in $(seq 8); do echo "[$n/40] Building CXX object $n"; sleep 0.5; done | show_progress')
+    done = subprocess.run(["/bin/bash", "-c", script], env=FOREIGN, capture_output=True, text=True, timeout=60)
+    reports = [re.fullmatch(r"  (\d+) of 40 files, (\d+) a minute, about (\d+) (s|min) left", line) for line in done.stdout.splitlines()]
+    assert len(reports) >= 2 and all(reports), done.stdout + done.stderr
+    for report in reports:
+        assert report
+        built, rate, left = (int(number) for number in report.groups()[:3])
+        seconds_left = left * (60 if report[4] == "min" else 1)
+        assert 0 <= seconds_left - (40 - built) * 60 / (rate + 1) and seconds_left <= (40 - built) * 60 / rate + 60
+    assert (tmp_path / "log").read_text().count("Building") == 8
+
+
+def test_quickstart_with_installed_program_of_this_version_builds_nothing(tmp_path: Path) -> None:
+    write_stub(tmp_path, "cmake", "echo cmake was called; exit 1")
+    (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
+    done = run_quickstart(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"use {tmp_path}/fencegate" in done.stdout and "Step 2 of 4: nothing to build" in done.stdout
+    assert "412" in done.stdout, "the example has run"
+
+
+@pytest.mark.parametrize(("version", "arguments"), [("0.0.1", []), (None, ["--build"])], ids=["another version", "--build"])
+def test_quickstart_builds_beside_an_installed_program(tmp_path: Path, version: str | None, arguments: list[str]) -> None:
+    write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; echo cmake was called; exit 1')
+    if version:
+        write_stub(tmp_path, "fencegate", f"echo fencegate {version}")
+    else:
+        (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
+    done = run_quickstart(tmp_path, *arguments)
+    assert done.returncode == 1 and "cmake was called" in done.stderr
 
 
 def test_packages_that_need_root_are_named_before_sudo() -> None:

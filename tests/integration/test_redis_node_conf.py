@@ -9,7 +9,7 @@ from typing import Iterator
 import pytest
 import redis
 from support import processes
-from support.cluster import Cluster, RedisServer, answers
+from support.cluster import Cluster, RedisServer
 from support.polling import eventually
 from support.stack import Stack
 
@@ -21,7 +21,7 @@ class ConfiguredServer(RedisServer):
 
     changes: dict[str, str] = {}
 
-    def start(self) -> None:
+    def launch(self, fsync: str | None = None) -> None:
         text = re.sub(r"(?m)^port .*", f"port {self.port}", FILE.read_text())
         text = re.sub(r"(?m)^dir .*", f"dir {self.folder}", text)
         text = text.replace(">CHANGE-ME-TOO", ">of-people").replace(">CHANGE-ME", ">of-gateways")
@@ -30,7 +30,6 @@ class ConfiguredServer(RedisServer):
             text = text.replace(f"\n{line}\n", f"\n{other}\n")
         (self.folder / "redis.conf").write_text(text)
         self.process = processes.start(["redis-server", str(self.folder / "redis.conf")], self.folder / "log")
-        eventually(lambda: answers(self.client()), 15, goal=f"{self.name} answers")
 
     def client(self, user: str = "operator", password: str = "of-people") -> redis.Redis:
         return redis.Redis("127.0.0.1", self.port, username=user, password=password, decode_responses=True, socket_timeout=5)
@@ -44,7 +43,6 @@ def configured(stack: Stack) -> Iterator[Cluster]:
     (cluster.folder / "redis.password").write_text("of-gateways")
     try:
         cluster.start()
-        cluster.migrate()
         yield cluster
     finally:
         cluster.remove()

@@ -11,7 +11,7 @@ import redis
 
 from support import processes
 from support.certificates import Authority
-from support.cluster import Cluster, RedisServer, answers
+from support.cluster import Cluster, RedisServer
 from support.polling import eventually
 from support.stack import Stack
 
@@ -25,12 +25,11 @@ class TlsServer(RedisServer):
         self.__dict__.update(plain.__dict__)
         self.authority, self.own = authority, authority.issue(self.name, alternative_names)
 
-    def start(self, fsync: str | None = None) -> None:
+    def launch(self, fsync: str | None = None) -> None:
         self.process = processes.start(
             ["redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", str(self.port), "--dir", str(self.folder), "--save", "",
              "--appendonly", "no", "--tls-cert-file", str(self.own.file), "--tls-key-file", str(self.own.key),
              "--tls-ca-cert-file", str(self.authority.file), "--tls-auth-clients", "yes"], self.folder / "log")
-        eventually(lambda: answers(self.client()), 15, goal=f"{self.name} answers")
 
     def client(self) -> redis.Redis:
         return redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=5, ssl=True, ssl_ca_certs=str(self.authority.file),
@@ -57,7 +56,6 @@ def cluster(stack: Stack) -> Iterator[TlsCluster]:
     made = TlsCluster(stack)
     try:
         made.start()
-        made.migrate()
         yield made
     finally:
         made.remove()

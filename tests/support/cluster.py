@@ -23,6 +23,7 @@ from support.polling import eventually
 from support.stack import Stack, make_folder
 
 MAX_TTL_MS = 2_000
+MIGRATED = "fencegate_migrated"  # a database with the schema, of which each cluster gets a copy
 SIGNING_KEY = "a signing key of a test, long enough to be one"
 
 
@@ -46,12 +47,19 @@ class RedisServer:
         self.environment: dict[str, str] = {}
 
     def start(self, fsync: str | None = None) -> None:
+        self.launch(fsync)
+        self.wait_until_it_answers()
+
+    def launch(self, fsync: str | None = None) -> None:
+        """Starts the process and does not wait for it."""
         fsync = fsync or self.fsync
         persistence = ["--appendonly", "yes", "--appendfsync", fsync] if fsync and fsync != "without" else ["--appendonly", "no"]
         self.process = processes.start(
             ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "",
              "--repl-diskless-sync-delay", "0", *persistence],
             self.folder / "log", env={**os.environ, **self.environment})
+
+    def wait_until_it_answers(self) -> None:
         eventually(lambda: answers(self.client()), 15, goal=f"{self.name} answers")
 
     def kill(self) -> None:
@@ -165,9 +173,19 @@ class Cluster:
         }
 
     def start(self) -> None:
+        """Starts the nodes and creates the database with its schema."""
         for node in self.nodes:
-            node.start()
-        self.stack.query(f'create database "{self.database}"')
+            node.launch()
+        self.create_database()
+        for node in self.nodes:
+            node.wait_until_it_answers()
+
+    def create_database(self) -> None:
+        """Copies the database that the server's first cluster has migrated, which takes a tenth of the time of `fencegate migrate`."""
+        if not self.stack.query("select from pg_database where datname = %s", (MIGRATED,)):
+            self.stack.query(f'create database "{MIGRATED}"')
+            self.migrate(MIGRATED)
+        self.stack.query(f'create database "{self.database}" template "{MIGRATED}"')
 
     def gateway(self, settings: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None) -> Gateway:
         """Returns another gateway that is not started yet. `tls` is for calls to it if it has http.tls."""
@@ -194,9 +212,9 @@ class Cluster:
         return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=timeout, preexec_fn=processes.terminate_with_parent)
 
-    def migrate(self) -> None:
+    def migrate(self, database: str | None = None) -> None:
         file = self.folder / "migrate.yaml"
-        file.write_text(json.dumps(self.settings()))
+        file.write_text(json.dumps({**self.settings(), "postgres": {"conninfo": self.stack.conninfo(database or self.database)}}))
         done = self.run("migrate", file)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -232,7 +250,6 @@ def running(stack: Stack, database: str, **options: Any) -> Iterator[Cluster]:
     cluster = Cluster(stack, database, **options)
     try:
         cluster.start()
-        cluster.migrate()
         yield cluster
     finally:
         cluster.remove()

@@ -151,7 +151,7 @@ class PatroniSite:
     def start(self) -> None:
         self.etcd.start()
         for node in self.cluster.nodes:
-            node.start()
+            node.launch()
         for member in self.members:
             member.start()
         primary = self.wait_for_primary()
@@ -270,7 +270,7 @@ listen gateways
         """Starts everything that kill_everything ended, all at once, and waits until both gateways are ready."""
         self.etcd.start()
         for node in self.cluster.nodes:
-            node.start()
+            node.launch()
         for member in self.members:
             member.start()
         for gateway in self.gateways:

@@ -148,7 +148,6 @@ class Site:
         self.server.init_data()
         self.server.start()
         self.cluster.start()
-        self.cluster.migrate()
         self.server.database = DATABASE
         self.server.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text())
         self.server.query(f"create role {GATEWAY_ROLE} login in role fencing_gateway")

@@ -1,4 +1,5 @@
 #include <gateway/api/tables/preferences.hpp>
+#include <gateway/http/codec/ascii.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,29 +10,18 @@
 namespace fencegate::api {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-    const auto first = text.find_first_not_of(" \t");
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-std::string lower(std::string_view text) {
-    std::string out(text);
-    std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-    return out;
-}
-
 std::string_view unquoted(std::string_view text) {
     return text.size() > 1 && text.front() == '"' && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
 preference read_preference(std::string_view text) {
-    text = trimmed(text.substr(0, text.find(';')));
+    text = http::trim(text.substr(0, text.find(';')));
     const auto equals = text.find('=');
     preference out;
-    out.name = lower(trimmed(text.substr(0, equals)));
+    out.name = http::to_lower(http::trim(text.substr(0, equals)));
     out.text = out.name;
-    if (equals != std::string_view::npos) out.text += "=" + lower(unquoted(trimmed(text.substr(equals + 1))));
+    if (equals != std::string_view::npos)
+        out.text += "=" + http::to_lower(unquoted(http::trim(text.substr(equals + 1))));
     return out;
 }
 

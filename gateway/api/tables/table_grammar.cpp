@@ -20,7 +20,7 @@ constexpr std::ptrdiff_t column_repeats_max = 8;
 /// Longest name of a column in an answer. PostgreSQL cuts longer ones, so that two could become one.
 constexpr std::size_t answer_name_bytes_max = 63;
 
-constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> operators{
+constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> filter_operators{
     {{"eq", comparison_operator::eq},
      {"neq", comparison_operator::neq},
      {"lt", comparison_operator::lt},
@@ -147,8 +147,8 @@ class condition_reader {
         const auto begin = text_;
         const auto word = text_.take_until(".,()");
         const auto* known =
-            std::ranges::find(operators, std::string_view(word), [](const auto& row) { return row.first; });
-        if (known == operators.end() || !text_.take(".")) throw unknown_operator(begin);
+            std::ranges::find(filter_operators, std::string_view(word), [](const auto& row) { return row.first; });
+        if (known == filter_operators.end() || !text_.take(".")) throw unknown_operator(begin);
         out.op = known->second;
         if (out.op == comparison_operator::in) {
             out.value = read_list(text_);

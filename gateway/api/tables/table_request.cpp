@@ -69,8 +69,8 @@ std::optional<conflict_rule> read_conflict(const preferences& preferred, const t
     return out;
 }
 
-result<operation> read_insert(const http::request& r, const preferences& preferred, const table_parameters& given,
-                              std::size_t rows_max, http::fault_list& faults) {
+result<operation> read_table_insert(const http::request& r, const preferences& preferred, const table_parameters& given,
+                                    std::size_t rows_max, http::fault_list& faults) {
     auto body = http::parse_body(r);
     if (!body) return std::move(body).error();
     insert_operation out;
@@ -95,7 +95,7 @@ void require_condition(const table_parameters& given, http::fault_list& faults) 
     if (given.rows.where.empty()) faults.add("query", "has no condition; a change of every row is refused");
 }
 
-result<operation> read_update(const http::request& r, table_parameters& given, http::fault_list& faults) {
+result<operation> read_table_update(const http::request& r, table_parameters& given, http::fault_list& faults) {
     auto body = http::parse_object_body(r);
     if (!body) return std::move(body).error();
     update_operation out;
@@ -107,7 +107,7 @@ result<operation> read_update(const http::request& r, table_parameters& given, h
     return operation(std::move(out));
 }
 
-operation read_delete(const http::request& r, table_parameters& given, http::fault_list& faults) {
+operation read_table_delete(const http::request& r, table_parameters& given, http::fault_list& faults) {
     delete_operation out;
     out.table = r.path_parameters.front();
     require_condition(given, faults);
@@ -184,9 +184,9 @@ result<write_call> parse_table_write(const http::request& r, const preferences& 
     auto key = read_idempotency_key(r, faults);
     auto given = parse_parameters(r, rows_max, faults);
     refuse_embedding(given.rows, faults);
-    result<operation> parsed = r.verb == http::method::post    ? read_insert(r, preferred, given, rows_max, faults)
-                               : r.verb == http::method::patch ? read_update(r, given, faults)
-                                                               : result<operation>(read_delete(r, given, faults));
+    result<operation> parsed = r.verb == http::method::post ? read_table_insert(r, preferred, given, rows_max, faults)
+                               : r.verb == http::method::patch ? read_table_update(r, given, faults)
+                                                               : result<operation>(read_table_delete(r, given, faults));
     if (!parsed) return parsed.error();
     if (!faults.empty()) return std::move(faults).to_failure();
     limit_rows(*parsed, preferred, form);

@@ -1,6 +1,7 @@
 #include <gateway/api/writes/fencing.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
+#include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/codec/fields.hpp>
 
 #include <algorithm>
@@ -9,16 +10,10 @@
 namespace fencegate::api {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-    const auto first = text.find_first_not_of(" \t");
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-void read_resources(std::string_view text, http::fault_list& faults, std::vector<lockcore::resource_name>& out) {
+void read_resource_header(std::string_view text, http::fault_list& faults, std::vector<lockcore::resource_name>& out) {
     while (true) {
         const auto comma = text.find(',');
-        auto name = lockcore::resource_name::parse(trimmed(text.substr(0, comma)));
+        auto name = lockcore::resource_name::parse(http::trim(text.substr(0, comma)));
         if (!name) return faults.add("Fencing-Resource", "has to be 1 to 16 names of resources, separated by commas");
         out.push_back(std::move(*name));
         if (comma == std::string_view::npos) break;
@@ -38,8 +33,8 @@ result<lockcore::lease_claims> bare_claims(const http::request& r) {
     lockcore::lease_claims out;
     out.holder.principal = r.principal;
     http::fault_list faults;
-    read_resources(r.header("fencing-resource"), faults, out.resources);
-    const auto text = trimmed(r.header("fencing-token"));
+    read_resource_header(r.header("fencing-resource"), faults, out.resources);
+    const auto text = http::trim(r.header("fencing-token"));
     std::uint64_t token = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
     if (error != std::errc{} || end != text.data() + text.size() || token < 1 || token > lockcore::fencing_token_max)

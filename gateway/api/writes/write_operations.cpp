@@ -21,14 +21,15 @@ using http::object_reader;
 constexpr std::size_t names_max = 1'600;
 constexpr std::size_t in_values_max = 10'000;
 
-constexpr std::array<std::pair<std::string_view, comparison_operator>, 8> operators{{{"eq", comparison_operator::eq},
-                                                                                     {"neq", comparison_operator::neq},
-                                                                                     {"lt", comparison_operator::lt},
-                                                                                     {"lte", comparison_operator::lte},
-                                                                                     {"gt", comparison_operator::gt},
-                                                                                     {"gte", comparison_operator::gte},
-                                                                                     {"in", comparison_operator::in},
-                                                                                     {"is", comparison_operator::is}}};
+constexpr std::array<std::pair<std::string_view, comparison_operator>, 8> body_operators{
+    {{"eq", comparison_operator::eq},
+     {"neq", comparison_operator::neq},
+     {"lt", comparison_operator::lt},
+     {"lte", comparison_operator::lte},
+     {"gt", comparison_operator::gt},
+     {"gte", comparison_operator::gte},
+     {"in", comparison_operator::in},
+     {"is", comparison_operator::is}}};
 
 std::string_view key_of(const boost::json::key_value_pair& member) {
     return {member.key().data(), member.key().size()};
@@ -91,8 +92,9 @@ void read_operators(std::string_view column, object& given, const std::string& p
     if (given.empty()) faults.add(pointer, "has to name an operator");
     for (auto& member : given) {
         std::string member_pointer = http::child_pointer(pointer, key_of(member));
-        const auto* known = std::ranges::find(operators, key_of(member), [](const auto& row) { return row.first; });
-        if (known == operators.end()) {
+        const auto* known =
+            std::ranges::find(body_operators, key_of(member), [](const auto& row) { return row.first; });
+        if (known == body_operators.end()) {
             faults.add(std::move(member_pointer), "is no operator; there are eq, neq, lt, lte, gt, gte, in and is");
             continue;
         }

@@ -1,4 +1,5 @@
 #include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/ascii.hpp>
 
 #include <algorithm>
 #include <array>
@@ -7,22 +8,6 @@
 
 namespace fencegate::http {
 namespace {
-
-char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-    return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
-}
-
-std::string_view trim(std::string_view text) {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t'))
-        text.remove_prefix(1);
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t'))
-        text.remove_suffix(1);
-    return text;
-}
 
 /// Removes the text up to `separator` from the front of `rest` and returns it, without the separator.
 std::string_view take(std::string_view& rest, char separator) {
@@ -41,7 +26,7 @@ std::string_view take(std::string_view& rest, char separator) {
 double quality(std::string_view parameters) {
     while (!parameters.empty()) {
         const std::string_view parameter = take(parameters, ';');
-        if (parameter.size() < 3 || lower(parameter[0]) != 'q' || parameter[1] != '=') continue;
+        if (parameter.size() < 3 || to_lower(parameter[0]) != 'q' || parameter[1] != '=') continue;
         double q = 0;
         const auto [end, error] = std::from_chars(parameter.data() + 2, parameter.data() + parameter.size(), q);
         return error == std::errc{} && end == parameter.data() + parameter.size() ? std::clamp(q, 0.0, 1.0) : 0.0;
@@ -108,7 +93,7 @@ std::optional<std::string> media_parameter(std::string_view accept, std::string_
             if (!equals_ignoring_case(take(value, '='), name)) continue;
             std::string out;
             for (const char c : value) {
-                if (c != '"') out.push_back(lower(c));
+                if (c != '"') out.push_back(to_lower(c));
             }
             return out;
         }

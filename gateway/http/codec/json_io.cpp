@@ -10,7 +10,7 @@
 namespace fencegate::http {
 namespace {
 
-failure malformed(std::string detail) {
+failure malformed_json(std::string detail) {
     failure f = make_failure(errc::invalid_request, "The body is not valid JSON.");
     f.errors.push_back({"", std::move(detail)});
     return f;
@@ -27,7 +27,7 @@ std::string_view explain(const boost::json::error_code& ec) {
 }  // namespace
 
 result<boost::json::value> parse_json(std::string_view text, reserved_memory* memory) {
-    if (text.empty()) return malformed("the body is empty");
+    if (text.empty()) return malformed_json("the body is empty");
     boost::json::parse_options options;
     options.max_depth = json_depth_max;
     boost::json::basic_parser<json_handler> parser(options, text, memory);
@@ -36,10 +36,11 @@ result<boost::json::value> parse_json(std::string_view text, reserved_memory* me
     if (!ec && used < text.size()) ec = boost::json::error::extra_data;
     if (parser.handler().exceeded_memory()) return bodies_budget_failure();
     if (ec) {
-        if (text.starts_with("\xEF\xBB\xBF")) return malformed("begins with a byte order mark");
-        if (!is_utf8(text)) return malformed("is not UTF-8");
+        if (text.starts_with("\xEF\xBB\xBF")) return malformed_json("begins with a byte order mark");
+        if (!is_utf8(text)) return malformed_json("is not UTF-8");
         const std::string_view known = explain(ec);
-        return malformed((known.empty() ? ec.message() : std::string(known)) + ", at byte " + std::to_string(used));
+        return malformed_json((known.empty() ? ec.message() : std::string(known)) + ", at byte " +
+                              std::to_string(used));
     }
     json_handler& read = parser.handler();
     if (!read.faults().empty()) {

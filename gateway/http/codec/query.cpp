@@ -13,7 +13,7 @@
 namespace fencegate::http {
 namespace {
 
-std::string decode(boost::urls::pct_string_view text) {
+std::string decode_form(boost::urls::pct_string_view text) {
     // HTML forms and most clients write a space as +.
     boost::urls::encoding_opts options;
     options.space_as_plus = true;
@@ -52,8 +52,8 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
             faults.add("query", "has more than 64 parameters");
             return out;
         }
-        std::string name = decode(parameter.key);
-        std::string value = parameter.has_value ? decode(parameter.value) : std::string();
+        std::string name = decode_form(parameter.key);
+        std::string value = parameter.has_value ? decode_form(parameter.value) : std::string();
         if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
             faults.add(name, "contains U+0000, which PostgreSQL text cannot store");
         if (!is_utf8(name)) {

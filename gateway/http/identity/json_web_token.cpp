@@ -1,6 +1,7 @@
 #include <gateway/http/identity/json_web_token.hpp>
 
 #include <gateway/domain/exact_number.hpp>
+#include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/identity/token_signature.hpp>
 
@@ -24,7 +25,7 @@ using std::chrono::system_clock;
 template <class T>
 using token_result = boost::system::result<T, token_fault>;
 
-constexpr token_fault malformed{"The token is not a JSON Web Token of three parts in base64url."};
+constexpr token_fault malformed_token{"The token is not a JSON Web Token of three parts in base64url."};
 constexpr token_fault bad_header{"The token's header is not allowed."};
 constexpr token_fault bad_prefixes{"The token's claim of prefixes is malformed."};
 constexpr token_fault bad_exposed{"The token's claim of exposed names is malformed."};
@@ -34,7 +35,7 @@ struct token_parts {
     std::string_view signed_text;  ///< Header and payload with the dot between them.
 };
 
-std::optional<token_parts> split(std::string_view token) {
+std::optional<token_parts> split_token(std::string_view token) {
     const auto first = token.find('.');
     const auto last = token.rfind('.');
     if (first == last || token.find('.', first + 1) != last) return std::nullopt;
@@ -43,7 +44,7 @@ std::optional<token_parts> split(std::string_view token) {
 }
 
 /// Decodes base64url. Out: empty also if another text has the same bytes and is the shortest form.
-std::optional<std::string> decode(std::string_view part) {
+std::optional<std::string> decode_part(std::string_view part) {
     auto bytes = lockcore::from_base64url(part);
     if (!bytes || bytes->empty()) return std::nullopt;
     std::string canonical;
@@ -62,11 +63,6 @@ std::optional<json::value> parse_object(std::string_view text) {
 std::optional<std::string_view> text_of(const json::value* value) {
     if (value == nullptr || !is_json_string(*value)) return std::nullopt;
     return std::string_view(value->get_string().data(), value->get_string().size());
-}
-
-bool equals_ignoring_case(std::string_view a, std::string_view b) {
-    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-    return std::ranges::equal(a, b, {}, lower, lower);
 }
 
 /// Returns the key of a token, by its header. Members that name or carry a key, and extensions that the verifier would have
@@ -244,20 +240,20 @@ std::string credential_of(const token_key& key) {
 token_result<identity> verify_token(std::string_view token, const jwt_config& cfg, const token_key_set& keys,
                                     system_clock::time_point now) {
     if (token.size() > token_bytes_max) return token_fault{"The token is longer than 8 KiB."};
-    const auto parts = split(token);
-    if (!parts) return malformed;
-    const auto header_text = decode(parts->header);
+    const auto parts = split_token(token);
+    if (!parts) return malformed_token;
+    const auto header_text = decode_part(parts->header);
     const auto header = header_text ? parse_object(*header_text) : std::nullopt;
-    const auto signature = decode(parts->signature);
-    if (!header || !signature) return malformed;
+    const auto signature = decode_part(parts->signature);
+    if (!header || !signature) return malformed_token;
     const auto key = find_key(header->get_object(), cfg, keys);
     if (!key) return key.error();
     if (!verify_signature(**key, parts->signed_text, *signature))
         return token_fault{"The token's signature is not valid."};
 
-    auto text = decode(parts->payload);
+    auto text = decode_part(parts->payload);
     const auto claims = text ? parse_object(*text) : std::nullopt;
-    if (!claims) return malformed;
+    if (!claims) return malformed_token;
     const auto valid_until = check_claims(claims->get_object(), cfg, now);
     if (!valid_until) return valid_until.error();
     const auto principal = text_of(find_claim(*claims, cfg.principal_claim));

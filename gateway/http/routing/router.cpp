@@ -18,7 +18,7 @@ struct split_path {
     bool too_long = false;
 };
 
-split_path split(std::string_view path) {
+split_path split_segments(std::string_view path) {
     split_path out;
     if (path.empty() || path.front() != '/') {
         out.too_long = true;
@@ -37,7 +37,7 @@ split_path split(std::string_view path) {
     }
 }
 
-bool decode(std::string_view raw, std::string& out) {
+bool decode_segment(std::string_view raw, std::string& out) {
     if (raw.find('%') == std::string_view::npos) {
         out.assign(raw);
         return true;
@@ -58,7 +58,7 @@ void add_allowed(std::string& allow, method verb) {
 
 router::router(std::vector<route> routes) : routes_(std::move(routes)) {
     for (const route& r : routes_) {
-        const split_path parts = split(r.path);
+        const split_path parts = split_segments(r.path);
         if (parts.too_long) throw std::logic_error("route with an invalid path: " + r.path);
         auto& segments = templates_.emplace_back();
         for (const std::string_view part : std::span(parts.parts).first(parts.count)) {
@@ -77,10 +77,10 @@ router::router(std::vector<route> routes) : routes_(std::move(routes)) {
 
 router::match router::find(method verb, std::string_view path) const {
     match out;
-    const split_path raw = split(path);
+    const split_path raw = split_segments(path);
     std::array<std::string, segments_max> parts;
     for (std::size_t i = 0; i < raw.count; ++i) {
-        if (!decode(raw.parts[i], parts[i])) {
+        if (!decode_segment(raw.parts[i], parts[i])) {
             out.kind = outcome::malformed;
             return out;
         }

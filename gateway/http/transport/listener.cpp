@@ -1,10 +1,9 @@
 #include <gateway/http/transport/listener.hpp>
 
 #include <gateway/http/transport/session.hpp>
+#include <gateway/runtime/background.hpp>
 #include <gateway/runtime/log.hpp>
-#include <gateway/runtime/rethrow.hpp>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -55,7 +54,7 @@ void listener::open(const asio::ip::tcp::endpoint& at, bool share_port) {
 
 void listener::start() {
     auto accepting = accept_all(shared_from_this());
-    asio::co_spawn(acceptor_.get_executor(), std::move(accepting), runtime::rethrow);
+    runtime::run_in_background(acceptor_.get_executor(), std::move(accepting));
 }
 
 void listener::stop() {

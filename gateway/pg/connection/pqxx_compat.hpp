@@ -3,6 +3,7 @@
 #include <libpq-fe.h>
 #include <pqxx/pqxx>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@ namespace fencegate::pg::compat {
 
 /// Parameters of a statement as text; empty = NULL.
 using parameters = std::vector<std::optional<std::string>>;
+
+/// Returns an integer of a result; empty for NULL.
+inline std::optional<std::int64_t> optional_number(const pqxx::field& field) {
+    return field.is_null() ? std::nullopt : std::optional(field.as<std::int64_t>());
+}
 
 #if PQXX_VERSION_MAJOR < 7
 

@@ -21,10 +21,6 @@ constexpr const char* chunk_sql =
     "and (at, id) > (timestamptz 'epoch' + $2::bigint * interval '1 microsecond', $3::bigint) "
     "order by at, id limit $4::integer";
 
-std::optional<std::int64_t> number_of(const pqxx::field& field) {
-    return field.is_null() ? std::nullopt : std::optional(field.as<std::int64_t>());
-}
-
 guard_change change_of(const pqxx::row& row) {
     guard_change out;
     out.id = row[0].as<std::int64_t>();
@@ -34,8 +30,8 @@ guard_change change_of(const pqxx::row& row) {
     out.table = row[4].c_str();
     out.mode = row[5].c_str();
     out.was = row[6].c_str();
-    out.since_us = number_of(row[7]);
-    out.not_before_us = number_of(row[8]);
+    out.since_us = compat::optional_number(row[7]);
+    out.not_before_us = compat::optional_number(row[8]);
     out.renamed_from = row[10].c_str();
     const auto faults = boost::json::parse(row[9].c_str());
     if (const auto* list = faults.if_array()) {

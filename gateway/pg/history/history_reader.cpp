@@ -45,7 +45,7 @@ class filter {
 };
 
 template <class Integer>
-std::optional<std::string> text_of(const std::optional<Integer>& value) {
+std::optional<std::string> to_text(const std::optional<Integer>& value) {
     return value ? std::optional(std::to_string(*value)) : std::nullopt;
 }
 
@@ -173,8 +173,8 @@ statement history_sql(const history_query& query) {
     where.add("principal = ", query.principal);
     where.add("trace_id = ", query.trace_id);
     where.add("write_id = ", query.write_id, "::uuid");
-    where.add("fencing_token >= ", text_of(query.token_min), "::bigint");
-    where.add("fencing_token <= ", text_of(query.token_max), "::bigint");
+    where.add("fencing_token >= ", to_text(query.token_min), "::bigint");
+    where.add("fencing_token <= ", to_text(query.token_max), "::bigint");
     where.add("at >= ", query.from ? std::optional(sql_time(*query.from)) : std::nullopt, "::timestamptz");
     where.add("at < ", query.to ? std::optional(sql_time(*query.to)) : std::nullopt, "::timestamptz");
     if (query.after) {

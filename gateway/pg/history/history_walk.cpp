@@ -4,22 +4,18 @@
 namespace fencegate::pg {
 namespace {
 
-std::optional<std::int64_t> number_of(const pqxx::field& field) {
-    return field.is_null() ? std::nullopt : std::optional(field.as<std::int64_t>());
-}
-
 history_evidence evidence_of(const pqxx::row& row) {
     history_evidence out;
     out.id = row[0].as<std::int64_t>();
     out.at_us = row[1].as<std::int64_t>();
     out.event = row[2].c_str();
     out.resource = row[3].c_str();
-    out.token = number_of(row[4]);
-    out.last_token = number_of(row[5]);
+    out.token = compat::optional_number(row[4]);
+    out.last_token = compat::optional_number(row[5]);
     out.decided_by_guard = row[14].as<bool>();
     out.recorded_later = row[15].as<bool>();
     if (!row[6].as<bool>()) return out;
-    out.ttl_ms = number_of(row[7]);
+    out.ttl_ms = compat::optional_number(row[7]);
     out.repair = row[8].as<bool>();
     out.has_reason = row[9].as<bool>();
     out.observed = row[10].as<bool>();
@@ -97,7 +93,7 @@ walk_bounds find_bounds(session& session, const std::optional<std::string>& begi
         "i.inhrelid "
         "where i.inhparent = 'fencing.history'::regclass)",
         {begin, end});
-    return {number_of(rows[0][0]), rows[0][1].as<std::int64_t>(), rows[0][2].as<std::int64_t>()};
+    return {compat::optional_number(rows[0][0]), rows[0][1].as<std::int64_t>(), rows[0][2].as<std::int64_t>()};
 }
 
 std::vector<std::size_t> find_granted(session& session, const std::vector<token_of_resource>& asked) {

@@ -15,9 +15,9 @@ constexpr std::size_t plan_depth_max = 1'000;
 /// The most rows that an estimate counts, 2^53; the planner's own numbers go up to 1e100.
 constexpr double rows_counted_max = 9007199254740992.0;
 
-class planner : row_writer {
+class read_planner : row_writer {
   public:
-    planner(const catalog& known, read_plan& plan, row_format format)
+    read_planner(const catalog& known, read_plan& plan, row_format format)
         : row_writer(known, plan.sql, plan), plan_(plan), format_(format) {}
 
     void operator()(const table_query& query) {
@@ -132,7 +132,7 @@ class planner : row_writer {
 
 read_plan plan_read(const catalog& known, const read_request& request) {
     read_plan plan;
-    planner statement_planner(known, plan, request.format);
+    read_planner statement_planner(known, plan, request.format);
     std::visit([&statement_planner](const auto& query) { statement_planner(query); }, request.query);
     if (plan.sql.parameters.size() > parameters_max)
         plan.faults.push_back({"query", "The request has too many values."});

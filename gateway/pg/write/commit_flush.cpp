@@ -61,7 +61,7 @@ class committed_callers final : public waiting_caller {
 
 /// Looks up on a new session which transactions were kept, and answers them; the same statement makes them durable.
 /// Tries again where the new session breaks too, until the deadlines of the transactions.
-void look_up(write_session& session, std::vector<pending_durability> work) {
+void resolve_all(write_session& session, std::vector<pending_durability> work) {
     // write_landed locks guard rows, and guard rows are always locked in the order of their names.
     std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.writes.front().resource; });
     for (;;) {
@@ -216,7 +216,7 @@ void commit_flush::flush(write_session& session, std::vector<pending_durability>
             undecided.push_back(std::move(item));
         }
     }
-    look_up(session, std::move(undecided));
+    resolve_all(session, std::move(undecided));
 }
 
 }  // namespace fencegate::pg

@@ -26,8 +26,8 @@ void commit_marker(write_session& session) {
     }
 }
 
-commit_status look_up(write_session& session, const std::string& write_id, const std::string& resource,
-                      deadline until) {
+commit_status resolve_commit(write_session& session, const std::string& write_id, const std::string& resource,
+                             deadline until) {
     auto pause = reconnect_backoff_min;
     while (!session.was_cut()) {
         try {
@@ -78,7 +78,7 @@ commit_status commit_write(write_session& session, const std::string& write_id, 
     } catch (const std::exception&) {
         session.drop();  // it is not known how far COMMIT came
     }
-    return look_up(session, write_id, resource, until);
+    return resolve_commit(session, write_id, resource, until);
 }
 
 std::optional<failure> failure_of(commit_status status) {

@@ -20,9 +20,9 @@ const std::string limits_sql = "select set_config('statement_timeout', $1, true)
 const std::string limits_deferred_sql = limits_sql + ", set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
 
-class planner {
+class transaction_planner {
   public:
-    planner(const std::vector<planned_write>& writes, const transaction_options& options)
+    transaction_planner(const std::vector<planned_write>& writes, const transaction_options& options)
         : writes_(writes), options_(options) {
         plan_.writes.resize(writes.size());
     }
@@ -266,7 +266,7 @@ void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, co
 }  // namespace
 
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options) {
-    return planner(writes, options).plan();
+    return transaction_planner(writes, options).plan();
 }
 
 transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes, bool isolated) {

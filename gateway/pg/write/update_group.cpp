@@ -98,7 +98,7 @@ class builder {
     bool fits_ = true;
 };
 
-void append(std::string& array, const std::optional<std::string>& item) {
+void append_item(std::string& array, const std::optional<std::string>& item) {
     array += array.empty() ? '{' : ',';
     if (!item) {
         array += "NULL";
@@ -128,8 +128,8 @@ const std::string& recheck_sql() {
 
 void group_values::add(const compat::parameters& values, const std::string& resource) {
     for (std::size_t i = 0; i + 1 < columns_.size(); ++i)
-        append(columns_[i], values[i]);
-    append(columns_.back(), resource);
+        append_item(columns_[i], values[i]);
+    append_item(columns_.back(), resource);
 }
 
 compat::parameters group_values::take() {

@@ -25,9 +25,9 @@ bool has_no_addition(std::string_view type) {
 }
 
 /// Plans one operation; faults go to the plan.
-class planner : row_writer {
+class operation_planner : row_writer {
   public:
-    planner(const catalog& known, write_plan& plan, std::size_t index, const returned_rows& returned)
+    operation_planner(const catalog& known, write_plan& plan, std::size_t index, const returned_rows& returned)
         : row_writer(known, out_.sql, plan),
           plan_(plan),
           pointer_("/operations/" + std::to_string(index)),
@@ -321,9 +321,9 @@ write_plan plan_write(const catalog& known, const std::vector<operation>& operat
     write_plan plan;
     plan.operations.reserve(operations.size());
     for (std::size_t i = 0; i < operations.size(); ++i) {
-        planner operation_planner(known, plan, i, returned);
-        std::visit([&operation_planner](const auto& op) { operation_planner(op); }, operations[i]);
-        operation_planner.finish();
+        operation_planner planner(known, plan, i, returned);
+        std::visit([&planner](const auto& op) { planner(op); }, operations[i]);
+        planner.finish();
     }
     return plan;
 }

@@ -1,8 +1,7 @@
-#include <gateway/runtime/rethrow.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -24,10 +23,10 @@ asio::awaitable<void> run_loop(int& turns, bool throws) {
     if (throws) throw std::runtime_error("a broken invariant");
 }
 
-TEST(rethrow, exception_of_loop_ends_run_of_io_context) {
+TEST(run_in_background, exception_of_loop_ends_run_of_io_context) {
     asio::io_context io;
     int turns = 0;
-    asio::co_spawn(io, run_loop(turns, true), rethrow);
+    run_in_background(io.get_executor(), run_loop(turns, true));
     try {
         io.run();
         ADD_FAILURE() << "the exception was swallowed";
@@ -37,10 +36,10 @@ TEST(rethrow, exception_of_loop_ends_run_of_io_context) {
     EXPECT_EQ(turns, 3);
 }
 
-TEST(rethrow, loop_that_ends_by_itself_lets_run_return) {
+TEST(run_in_background, loop_that_ends_by_itself_lets_run_return) {
     asio::io_context io;
     int turns = 0;
-    asio::co_spawn(io, run_loop(turns, false), rethrow);
+    run_in_background(io.get_executor(), run_loop(turns, false));
     EXPECT_NO_THROW(io.run());
     EXPECT_EQ(turns, 3);
 }
