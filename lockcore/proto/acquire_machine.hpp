@@ -59,7 +59,7 @@ class acquire_machine {
     /// Returns, if locked, the conflicting lease of the same holder, where a majority reports it under one token. A
     /// lease on fewer nodes may come from a late request.
     std::optional<lease_record> own_lease() const;
-    /// Returns the nodes that reported a value under a lease key that is no lease of this version.
+    /// Returns the nodes that reported a value under a lease key that is no lease.
     const node_set& occupied() const { return occupied_; }
     /// Returns the nodes that may have the lease of this attempt: all but those that refused it.
     node_set undo_targets() const;

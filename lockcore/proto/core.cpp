@@ -295,11 +295,9 @@ void core::on(input::find_lease what) {
 
 failure core::occupied_by_another_value(std::vector<node_answer> answers, const node_set& nodes,
                                         const std::string& bound) {
-    failure f =
-        make_failure(errc::resource_locked,
-                     "A value that is no lease of this version occupies "
-                     "the resource's key on " +
-                         bound + std::to_string(nodes.count()) + " of " + std::to_string(answers.size()) + " nodes.");
+    failure f = make_failure(errc::resource_locked, "A value that is no lease occupies the resource's key on " + bound +
+                                                        std::to_string(nodes.count()) + " of " +
+                                                        std::to_string(answers.size()) + " nodes.");
     for (std::size_t n = 0; n < answers.size(); ++n) {
         if (nodes.test(n)) answers[n].answer = "occupied by another value";
     }

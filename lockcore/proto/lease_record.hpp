@@ -20,8 +20,7 @@ namespace lockcore {
 /// The second word is one number, which is both the stamp of the lease on this node and its token, or `stamp:token` if
 /// they differ (token 0: the lease has none on this node yet).
 ///
-/// Everything after nonce and stamp is the *tail* of the lease. Older versions of fencegate use another form; each
-/// version takes the other's leases for values of a stranger.
+/// Everything after nonce and stamp is the *tail* of the lease.
 struct lease_record {
     nonce attempt_id;
     std::uint64_t stamp = 0;  ///< The counter of the node when the lease was written there.

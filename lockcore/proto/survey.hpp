@@ -32,7 +32,7 @@ class survey {
     const lease_record* lease() const;
     /// Returns how many nodes reported lease().
     std::size_t nodes_holding() const;
-    /// Returns the nodes that have a value under the lease's key that is no lease of this version.
+    /// Returns the nodes that have a value under the lease's key that is no lease.
     const node_set& occupied() const { return occupied_; }
     /// Returns how long a majority still holds lease(): with five nodes, the third longest ttl. Negative: the key of
     /// some node has no ttl.

@@ -127,8 +127,8 @@ begin
   end if;
   -- The signature shows that a gateway wrote the claims. Their first five lines are ASCII, which "escape" leaves unchanged in any encoding.
   lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
-  -- "1" is the older form of a lease, whose holds were counted; both forms have the token and the resources in the same lines.
-  if lines[1] in ('1', '2') is not true then
+  -- The first line is the number of the format.
+  if lines[1] is distinct from '1' then
     return 'not_authentic';
   elsif lines[3] is distinct from fencing_token::text then
     return 'other_token';

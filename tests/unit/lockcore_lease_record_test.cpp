@@ -178,7 +178,7 @@ TEST(lease_record, text_not_written_by_this_cluster_is_no_lease) {
                                             "G" + a_nonce.substr(1) + " 1 0 1 10 0 5 -\np\no\n",
                                             a_nonce + " 99999999999999999999 0 1 10 0 5 -\np\no\n",
                                             a_nonce + " 1 4294967296 1 10 0 5 -\np\no\n",
-                                            a_nonce + " 1 0 1 10 0 5 -\np\no\n",  // an older version's
+                                            a_nonce + " 1 0 1 10 0 5 -\np\no\n",
                                             a_nonce + " 1 0 10 0 5 -\np\no\n",
                                             a_nonce + " 1 0 10 0 5 -\np\no\n\n\n",
                                             a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n\n",

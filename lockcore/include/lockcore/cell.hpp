@@ -11,8 +11,7 @@ namespace lockcore {
 /// installation by their prefixes. 0: an installation of one cluster.
 using cell_id = std::uint16_t;
 
-/// Returns the text `name`, marked as that of a cell: "CELL~name". A name of cell 0 has no mark, as before there were
-/// cells.
+/// Returns the text `name`, marked as that of a cell: "CELL~name". A name of cell 0 has no mark.
 std::string mark_cell(cell_id cell, std::string_view name);
 
 /// A name with the cell to which it belongs.
