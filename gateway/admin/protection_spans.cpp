@@ -22,12 +22,12 @@ void protection_spans::add(const guard_change& change) {
         if (!change.renamed_from.empty()) rename(change.renamed_from, change.table);
         // Its first record may be newer than its protection: `was` says so.
         const bool known = protected_since_.contains(change.table);
-        if (!known && change.was.empty()) protected_since_[change.table] = change.since_us.value_or(change.at_us);
+        if (!known && change.was.empty()) protected_since_[change.table] = change.at_us;
         if (!known && !change.was.empty()) protected_since_[change.table] = std::nullopt;
         if (!known && change.was == "observe") open(change, open_reason::observed, std::nullopt);
         close(change.table, open_reason::unprotected, change.at_us);
         if (change.mode == "observe") {
-            open(change, open_reason::observed, change.since_us.value_or(change.at_us));
+            open(change, open_reason::observed, change.at_us);
         } else {
             close(change.table, open_reason::observed, change.at_us);
         }

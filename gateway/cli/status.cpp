@@ -94,8 +94,7 @@ int show_status(const client& gateway, bool json_lines) {
         else
             std::cout << runtime::prepare_for_stdout(json::serialize(node)) << "\n";
     }
-    // A gateway of an earlier version does not show the keys.
-    const json::value* const keys = response.as_object().if_contains("signing_keys");
+    const json::object& keys = response.at("signing_keys").as_object();
     const auto cell_number = get_integer(response.as_object(), "cell").value_or(0);
     if (style.table) {
         table({{"node"},
@@ -107,10 +106,10 @@ int show_status(const client& gateway, bool json_lines) {
                {"detail", false, 1}},
               std::cout, style)
             .print(lines);
-        if (keys != nullptr) std::cout << describe_signing_keys(keys->as_object()) << "\n";
+        std::cout << describe_signing_keys(keys) << "\n";
         if (cell_number != 0) std::cout << "cell " << cell_number << "\n";
-    } else if (keys != nullptr) {
-        const json::object line{{"signing_keys", *keys}, {"cell", cell_number}};
+    } else {
+        const json::object line{{"signing_keys", keys}, {"cell", cell_number}};
         std::cout << runtime::prepare_for_stdout(json::serialize(line)) << "\n";
     }
     return ready ? exit_ok : exit_failed;

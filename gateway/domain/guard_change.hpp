@@ -18,7 +18,6 @@ struct guard_change {
     std::string renamed_from;                   ///< protect: the table's name at the call before; empty: the same.
     std::string mode;                           ///< protect: the new mode.
     std::string was;                            ///< protect, unprotect: the mode before; empty: it was not protected.
-    std::optional<std::int64_t> since_us;       ///< protect: when it was called, if that was not recorded then.
     std::optional<std::int64_t> not_before_us;  ///< fault_found: the faults may be as old as this.
     std::vector<std::string> faults;
 };

@@ -13,9 +13,8 @@
 namespace fencegate::fuzz {
 namespace {
 
-/// The failures that may be kept, in this version or in an earlier one.
-constexpr std::array refusals{errc::expectation_failed,   errc::constraint_violation, errc::stale_fencing_token,
-                              errc::resource_not_covered, errc::fencing_required,     errc::unprocessable};
+/// The failures that may be kept.
+constexpr std::array refusals{errc::expectation_failed, errc::constraint_violation, errc::unprocessable};
 
 void check_refusal(const failure& read) {
     require(!read.outcome_unknown, "a kept refusal is certain");

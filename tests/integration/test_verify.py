@@ -354,8 +354,13 @@ def test_direct_sql_fence_lowered_without_history_breaks_e(history: History) -> 
     assert findings_of(history.verify()) == [("e", history.row("write_applied", 90))]
 
 
-def test_direct_sql_of_older_schema_explains_refusals(history: History) -> None:
-    """The older schema recorded no event for a write that enter admitted."""
+def test_direct_sql_whose_row_is_missing_breaks_e(history: History) -> None:
+    history.query("select fencing.enter('a/1', 90)")
+    history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 90")
+    assert [promise for promise, _ in findings_of(history.verify())] == ["e"]
+
+
+def test_refusal_by_fence_that_no_row_raised_is_counted(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     history.query("select fencing.begin_write('{a/1}', 30, gen_random_uuid(), 'o', 'p', null, null)")
     history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 90")

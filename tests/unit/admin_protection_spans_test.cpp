@@ -94,15 +94,6 @@ TEST(protection_spans, mode_before_the_first_record_is_known) {
     EXPECT_EQ(found.spans()[0].to_us, 30);
 }
 
-TEST(protection_spans, protection_recorded_later_counts_since_its_time) {
-    auto recorded = change(30, "protect", "observe");
-    recorded.since_us = 10;
-    const auto found = replay({recorded});
-    EXPECT_EQ(found.protected_since().at(table), 10);
-    ASSERT_EQ(found.spans().size(), 1u);
-    EXPECT_EQ(found.spans()[0].from_us, 10);
-}
-
 TEST(protection_spans, faults_open_until_the_last_is_gone) {
     auto first = faults(20, "fault_found", {"a", "b"});
     first.not_before_us = 12;

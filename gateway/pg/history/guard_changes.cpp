@@ -12,7 +12,6 @@ namespace {
 constexpr const char* chunk_sql =
     "select id, (extract(epoch from at) * 1000000)::bigint, coalesce(principal, ''), detail ->> 'action', "
     "coalesce(detail ->> 'relation', ''), coalesce(detail ->> 'mode', ''), coalesce(detail ->> 'was', ''), "
-    "(extract(epoch from (detail ->> 'since')::timestamptz) * 1000000)::bigint, "
     "(extract(epoch from (detail ->> 'not_before')::timestamptz) * 1000000)::bigint, "
     "coalesce(detail -> 'faults', '[]')::text, coalesce(detail ->> 'renamed_from', '') "
     "from fencing.history where event = 'guard_changed' "
@@ -30,10 +29,9 @@ guard_change change_of(const pqxx::row& row) {
     out.table = row[4].c_str();
     out.mode = row[5].c_str();
     out.was = row[6].c_str();
-    out.since_us = compat::optional_number(row[7]);
-    out.not_before_us = compat::optional_number(row[8]);
-    out.renamed_from = row[10].c_str();
-    const auto faults = boost::json::parse(row[9].c_str());
+    out.not_before_us = compat::optional_number(row[7]);
+    out.renamed_from = row[9].c_str();
+    const auto faults = boost::json::parse(row[8].c_str());
     if (const auto* list = faults.if_array()) {
         for (const auto& fault : *list) {
             if (fault.is_string()) out.faults.emplace_back(fault.as_string());

@@ -132,11 +132,9 @@ std::vector<unscanned_row> find_unscanned_rows(session& session, const walk_rang
 
 std::unordered_map<std::string, current_fence> find_fences(session& session,
                                                            const std::vector<token_of_resource>& last) {
-    // One statement, so that a fence and the row that raised it are in one snapshot. An empty entered_for belongs to
-    // direct SQL, which added no rows before version 3.
+    // One statement, so that a fence and the row that raised it are in one snapshot.
     const auto rows = session.exec(
-        "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and g.entered_for <> '' and not "
-        "exists "
+        "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and not exists "
         "(select from fencing.history h where h.resource = g.resource and h.fencing_token = g.last_fencing_token and "
         "h.event in ('write_applied', 'fence_raised')) "
         "from unnest($1::text[], $2::bigint[]) as a (resource, token) "

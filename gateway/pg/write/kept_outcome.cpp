@@ -23,11 +23,6 @@ namespace json = boost::json;
 /// fencing_required: they follow from the lease, and with another lease the same request may succeed.
 constexpr std::array kept_refusals{errc::expectation_failed, errc::constraint_violation, errc::unprocessable};
 
-/// Refusals that the database may contain: versions before 4 also kept refusals that follow from the lease.
-constexpr std::array readable_refusals{errc::expectation_failed,  errc::constraint_violation,
-                                       errc::stale_fencing_token, errc::resource_not_covered,
-                                       errc::fencing_required,    errc::unprocessable};
-
 /// The three array parameters that identify keys.
 class key_columns {
   public:
@@ -91,8 +86,8 @@ std::string text_of(const json::value& value) {
 
 failure failure_of(const json::object& kept) {
     const auto& slug = kept.at("refusal").as_string();
-    const auto code = std::ranges::find_if(readable_refusals, [&](errc refusal) { return slug == slug_of(refusal); });
-    if (code == readable_refusals.end()) throw std::invalid_argument("an unknown refusal");
+    const auto code = std::ranges::find_if(kept_refusals, [&](errc refusal) { return slug == slug_of(refusal); });
+    if (code == kept_refusals.end()) throw std::invalid_argument("an unknown refusal");
     failure out = make_failure(*code, text_of(kept.at("detail")));
     for (const auto& error : kept.at("errors").as_array())
         out.errors.push_back({text_of(error.at("pointer")), text_of(error.at("detail"))});
