@@ -1,4 +1,4 @@
--- Installs or upgrades the guard with psql:
+-- Installs the guard with psql:
 --
 --     psql -X -v ON_ERROR_STOP=1 -d DATABASE -f sql/install.sql
 --
@@ -7,11 +7,7 @@
 \set ON_ERROR_STOP on
 begin;
 set local client_min_messages = warning;
-\ir migrations/0000_settings.sql
-\ir migrations/0003_version_3.sql
-\ir migrations/0004_version_4.sql
-\ir migrations/0006_version_6.sql
-\ir migrations/0007_version_7.sql
+\ir migrations/0000_begin.sql
 \ir schema/010_roles.sql
 \ir schema/020_schema.sql
 \ir schema/025_storage_generation.sql

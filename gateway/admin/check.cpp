@@ -60,10 +60,8 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     struct setting {
         std::string name, in_cluster, in_config;
     };
-    const std::string cluster_bound = row[0][5].is_null() ? "" : row[0][5].c_str();
+    const std::string cluster_bound = row[0][5].c_str();
     const std::string own_bound = std::to_string(cfg.locks.answer_bound.count());
-    // Without one of its own, a gateway takes the cluster's; where the cluster has none yet, it takes the gateway's.
-    const bool compares_bounds = cfg.lease.answer_bound_is_given && !cluster_bound.empty();
     const std::string cell = std::to_string(cfg.locks.cell);
     const std::vector<setting> settings{
         {"cell", row[0][6].c_str(), cell},
@@ -71,7 +69,8 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
         {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
         {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.locks.max_ttl.count())},
         {"buckets", row[0][3].c_str(), std::to_string(lockcore::buckets)},
-        {"lease.answer_bound_ms", cluster_bound, compares_bounds ? own_bound : cluster_bound},
+        {"lease.answer_bound_ms", cluster_bound,
+         cfg.lease.answer_bound_is_given ? own_bound : cluster_bound},  // without one of its own, a gateway takes it
     };
     bool agrees = true;
     for (const auto& each : settings) {

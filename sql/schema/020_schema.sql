@@ -16,9 +16,9 @@ create table if not exists fencing.schema_version (
   version    integer primary key check (version > 0),
   applied_at timestamptz not null default clock_timestamp()
 );
-comment on table fencing.schema_version is 'The versions of this schema that were applied; migrations/ has what each needed beyond the schema files.';
-comment on column fencing.schema_version.version is 'From 1 on; a migration''s file name begins with it.';
-comment on column fencing.schema_version.applied_at is 'When it was applied.';
+comment on table fencing.schema_version is 'The versions of this schema that were installed here, each by a row.';
+comment on column fencing.schema_version.version is 'From 1 on; the file of sql/migrations that made it has it in its name.';
+comment on column fencing.schema_version.applied_at is 'When it was first installed.';
 lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
 
 create or replace function fencing.server_fault(server_version integer) returns text
@@ -45,7 +45,17 @@ begin
 end
 $$;
 
-insert into fencing.schema_version (version) values (1), (2), (3), (4), (5), (6), (7) on conflict do nothing;
+do $$
+declare
+  installed constant integer := (select max(v.version) from fencing.schema_version v);
+begin
+  if installed > 1 then
+    raise exception using errcode = '55000', message = format('the schema fencing has version %s, and this program installs version 1', installed),
+      hint = 'Install with a program of that version or a later one. There is no way back but a backup.';
+  end if;
+end
+$$;
+insert into fencing.schema_version (version) values (1) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
 language sql stable security definer
@@ -54,7 +64,7 @@ as $$
   select max(version) from fencing.schema_version;
 $$;
 comment on function fencing.schema_version() is
-  'The newest version applied, so that a gateway can refuse a database that is older than itself. Locks: none.';
+  'The newest version installed, so that a gateway can refuse a schema of another version than its own. Locks: none.';
 
 create table if not exists fencing.settings (
   key   text primary key check (key in ('require_proof', 'history_keep_days_min')),
@@ -132,15 +142,10 @@ begin
       constraint resource_name check (octet_length(value) <= 200 and value ~ '^[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*$');
   end if;
   if to_regtype('fencing.event_type') is null then
-    create domain fencing.event_type as text;
-  end if;
-  if not exists (select from pg_catalog.pg_constraint k where k.contypid = 'fencing.event_type'::regtype and pg_catalog.strpos(pg_catalog.pg_get_constraintdef(k.oid), 'storage_generation_changed') > 0) then
-    -- Not valid: the check counts for new rows, and the history is not read and locked for it.
-    alter domain fencing.event_type drop constraint if exists event_type;
-    alter domain fencing.event_type add constraint event_type check (value in (
+    create domain fencing.event_type as text constraint event_type check (value in (
       'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused', 'lease_revoked', 'fence_raised',
       'write_applied', 'write_rejected', 'write_failed', 'node_quarantined', 'node_readmitted', 'epoch_raised',
-      'request_denied', 'guard_changed', 'storage_generation_changed')) not valid;
+      'request_denied', 'guard_changed', 'storage_generation_changed'));
   end if;
 end
 $$;

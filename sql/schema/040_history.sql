@@ -33,18 +33,6 @@ comment on column fencing.history.trace_id is 'The trace that the request belong
 comment on column fencing.history.write_id is 'The guarded write; one write on several resources has a row for each.';
 comment on column fencing.history.detail is 'Further facts; observed = true marks a change that observe mode allowed.';
 
--- Version 1 had the order of id, although the events of leases reach the table after the writes made under them.
-do $$
-begin
-  if exists (select from pg_catalog.pg_index i join pg_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = i.indkey[0]
-              where i.indrelid = 'fencing.history'::regclass and i.indisprimary and a.attname = 'id') then
-    alter table fencing.history drop constraint history_pkey, add constraint history_pkey primary key (at, id);
-  end if;
-end
-$$;
-drop index if exists fencing.history_resource_idx, fencing.history_trace_id_idx, fencing.history_owner_idx, fencing.history_event_idx, fencing.history_at_idx,
-  fencing.history_owner_at_idx, fencing.history_trace_id_at_idx;
-
 -- Indexes for the filters of GET /v1/history. Filters that are used alone and over long times have an index in the order of the answer, (at, id); without a filter the primary key
 -- serves that order. The other indexes hold only the value: rows with a rare value are found by it and sorted, rows with a frequent value are found soon by reading in order of time, and an index
 -- of repeated values is small and cheap. Cost of each per row in microseconds (tests/bench/README.md): resource 3, owner 2, principal 2, trace_id 3, id 1, token 1, event 0.5.

@@ -7,22 +7,13 @@ set datestyle = 'ISO, MDY'  -- the bounds are written as text
 set timezone = 'UTC'
 as $$
 declare
-  first_moment constant timestamptz := date_trunc('week', day, 'UTC');
-  end_moment   constant timestamptz := date_trunc('week', day + interval '168 hours', 'UTC');
-  partition    constant text := 'history_' || to_char(first_moment at time zone 'UTC', 'YYYYMMDD');
-  lower_bound  timestamptz;
-  upper_bound  timestamptz;
+  lower_bound constant timestamptz := date_trunc('week', day, 'UTC');
+  upper_bound constant timestamptz := date_trunc('week', day + interval '168 hours', 'UTC');
+  partition   constant text := 'history_' || to_char(lower_bound at time zone 'UTC', 'YYYYMMDD');
 begin
   if to_regclass('fencing.' || partition) is not null then
     return false;
   end if;
-  -- Next to the partitions that there are: until version 7 their bounds depended on the session's datestyle, and could be up to a day off.
-  select coalesce(max(b.upper) filter (where abs(extract(epoch from b.upper - first_moment)) < 86400), first_moment),
-         coalesce(min(b.lower) filter (where abs(extract(epoch from b.lower - end_moment)) < 86400), end_moment)
-    into lower_bound, upper_bound
-    from (select substring(e.text from 'FROM [(]''([^'']+)''[)]')::timestamptz as lower, substring(e.text from 'TO [(]''([^'']+)''[)]')::timestamptz as upper
-            from pg_inherits i join pg_class c on c.oid = i.inhrelid cross join lateral pg_get_expr(c.relpartbound, c.oid) e (text)
-           where i.inhparent = 'fencing.history'::regclass) b;
   execute format('create table fencing.%I (like fencing.history including defaults including constraints)', partition);
   execute format('comment on table fencing.%I is %L', partition, 'One week of fencing.history, from this UTC day on.');
   if exists (select from fencing.history_default d where d.at >= lower_bound and d.at < upper_bound) then

@@ -7,8 +7,8 @@ create table if not exists fencing.cluster (
   quorum     integer not null check (quorum > 0),
   max_ttl_ms bigint not null check (max_ttl_ms > 0),
   buckets    integer not null default 65536 check (buckets > 0),
-  answer_bound_ms bigint check (answer_bound_ms > 0),
-  cell       integer not null default 0 check (cell between 0 and 65535)
+  answer_bound_ms bigint not null check (answer_bound_ms > 0),
+  cell       integer not null check (cell between 0 and 65535)
 );
 comment on table fencing.cluster is 'One row, written by the first gateway that joins: the settings that every gateway''s configuration must equal.';
 comment on column fencing.cluster.singleton is 'Keeps the table at one row.';
@@ -16,7 +16,7 @@ comment on column fencing.cluster.epoch is 'The highest epoch drawn; below 2^21,
 comment on column fencing.cluster.node_names is 'The names of the Redis nodes, sorted.';
 comment on column fencing.cluster.quorum is 'How many of them make a majority.';
 comment on column fencing.cluster.max_ttl_ms is 'The longest ttl of a lease in milliseconds, which is also the longest quarantine of a restarted node.';
-comment on column fencing.cluster.answer_bound_ms is 'An answer of a node that a gateway reads later than this counts for nothing (milliseconds); null until the first gateway that knows it has joined.';
+comment on column fencing.cluster.answer_bound_ms is 'An answer of a node that a gateway reads later than this counts for nothing (milliseconds).';
 comment on column fencing.cluster.buckets is 'How many token counters a node keeps; resources are hashed onto them.';
 comment on column fencing.cluster.cell is 'The cell of the cluster: lease ids of another one are refused. 0 in an installation of one cluster.';
 
@@ -25,7 +25,7 @@ create table if not exists fencing.node (
   first_drawn_at timestamptz not null default clock_timestamp(),
   last_drawn_at  timestamptz not null default clock_timestamp(),
   epoch          bigint not null,
-  life           text,
+  life           text not null,
   synced         boolean not null default false
 );
 comment on table fencing.node is 'The Redis nodes for which an epoch was drawn.';
@@ -33,10 +33,10 @@ comment on column fencing.node.name is 'The node''s name in the configuration.';
 comment on column fencing.node.first_drawn_at is 'When it was first admitted.';
 comment on column fencing.node.last_drawn_at is 'When an epoch was last drawn for it.';
 comment on column fencing.node.epoch is 'The epoch last drawn for it.';
-comment on column fencing.node.life is 'The life (process and data) of the node for which it was drawn; null where a gateway of version 3 drew it.';
+comment on column fencing.node.life is 'The life (process and data) of the node for which it was drawn.';
 comment on column fencing.node.synced is 'Whether the node was always seen syncing every write in that life: if its data are still there after a restart, it has lost nothing.';
 
-create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer, answer_bound_ms bigint default null, cell integer default 0) returns void
+create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer, answer_bound_ms bigint, cell integer) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -50,8 +50,6 @@ begin
   insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets, answer_bound_ms, cell)
   values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets, join_cluster.answer_bound_ms, join_cluster.cell)
   on conflict do nothing;
-  update fencing.cluster c set answer_bound_ms = join_cluster.answer_bound_ms
-   where c.answer_bound_ms is null and join_cluster.answer_bound_ms is not null;
   select * into fixed from fencing.cluster;
   for line in
     select * from (values
@@ -60,7 +58,7 @@ begin
       ('quorum', fixed.quorum::text, join_cluster.quorum::text),
       ('max_ttl_ms', fixed.max_ttl_ms::text, join_cluster.max_ttl_ms::text),
       ('buckets', fixed.buckets::text, join_cluster.buckets::text),
-      ('answer_bound_ms', fixed.answer_bound_ms::text, coalesce(join_cluster.answer_bound_ms, fixed.answer_bound_ms)::text)) as t (name, theirs, ours)
+      ('answer_bound_ms', fixed.answer_bound_ms::text, join_cluster.answer_bound_ms::text)) as t (name, theirs, ours)
   loop
     if line.theirs is distinct from line.ours then
       raise exception using errcode = 'FG500',
@@ -72,9 +70,9 @@ begin
 end
 $$;
 comment on function fencing.join_cluster(text[], integer, bigint, integer, bigint, integer) is
-  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. answer_bound_ms is null for gateways that do not have it: not compared; without cell it is 0, as for gateways of earlier versions. '
+  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. '
   'SQLSTATE FG500: the setting named in the message differs (DETAIL: line, cluster, gateway); 23502, 23514: a value is missing or not positive. '
-  'Locks: the cluster row, by the first call only, and by the first with answer_bound_ms.';
+  'Locks: the cluster row, by the first call only.';
 
 create or replace function fencing.next_epoch(seen_epoch bigint) returns bigint
 language plpgsql security invoker
@@ -146,28 +144,3 @@ as $$
 $$;
 comment on function fencing.note_unsynced(text) is
   'Records that the node was seen not syncing every write in the life for which an epoch was drawn last, or that it may have loaded older data since. No effect on a node for which none was drawn. Locks until the end of the transaction: the node''s row.';
-
-create or replace function fencing.draw_epoch(node_name text, seen_epoch bigint) returns table (epoch bigint, first_admission boolean)
-language plpgsql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-  drawn bigint;
-  is_first boolean;
-begin
-  if (octet_length(node_name) between 1 and 200) is not true or seen_epoch < 0 then
-    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, of 1 to 200 bytes, and no epoch seen is negative';
-  end if;
-  drawn := fencing.next_epoch(seen_epoch);
-  is_first := not exists (select from fencing.node n where n.name = node_name);
-  insert into fencing.node (name, epoch) values (node_name, drawn)
-  on conflict on constraint node_pkey do update
-    set epoch = excluded.epoch, life = null, synced = false, last_drawn_at = clock_timestamp();
-  return query select drawn, is_first;
-end
-$$;
-comment on function fencing.draw_epoch(text, bigint) is
-  'For gateways of version 3: draws the next epoch at every call; the node counts as not synced. '
-  'first_admission: no committed call drew an epoch for this node before. SQLSTATE FG503: the storage generation changed; FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
-  'Locks until the end of the transaction: as storage_floor, then the cluster row, then the node''s row.';

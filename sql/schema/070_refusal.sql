@@ -93,8 +93,6 @@ $$;
 comment on function fencing.is_gateway_session() is
   'Whether the session logged in as a member of fencing_gateway: gateways record their refusals themselves. False for superusers. Locks: none.';
 
-drop function if exists fencing.append_refusal(name, jsonb);  -- with two arguments until version 7
-
 create or replace function fencing.append_refusal(database name, server_started timestamptz, refusal jsonb) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp

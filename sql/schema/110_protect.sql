@@ -12,7 +12,7 @@ create table if not exists fencing.protected (
   protected_by        text not null default session_user,
   relation_name       text not null,
   expression_objects  text[],
-  row_expression      text
+  row_expression      text not null
 );
 comment on table fencing.protected is 'The protected tables. The triggers on the tables do the checks; this is the list for the operator and for guard_faults().';
 comment on column fencing.protected.relation is 'The table, or the root of a partitioned table.';

@@ -122,13 +122,3 @@ $$;
 comment on function fencing.record_faults_of(oid[], jsonb, text) is
   'Called by the event triggers after a command that changed these tables: records in the history which of their faults the command made (a superuser may disable a check) or mended. faults: what table_faults() returns for them. '
   'Locks: none that others wait for.';
-
--- Until version 7 known_faults had all faults in one row. After the functions, because the event trigger calls them for this command.
-do $$
-begin
-  if exists (select from pg_catalog.pg_attribute a where a.attrelid = 'fencing.known_faults'::regclass and a.attname = 'faults' and not a.attisdropped) then
-    insert into fencing.known_fault (fault, relation) select f.key, f.value from fencing.known_faults k cross join jsonb_each_text(k.faults) f order by f.key;
-    alter table fencing.known_faults drop column faults;
-  end if;
-end
-$$;

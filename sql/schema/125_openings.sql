@@ -57,11 +57,6 @@ $$;
 comment on function fencing.table_faults() is
   'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, protected parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
--- Only now, because until here the event triggers of an earlier installation call them.
-drop function if exists fencing.triggers_between(regclass);
-drop function if exists fencing.check_body(text, boolean);
-drop function if exists fencing.create_check_function(name, text, boolean);
-
 create or replace function fencing.event_triggers() returns table (name name, event text, tags text[])
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -124,9 +119,9 @@ begin
   faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
               where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name'
                  or exists (select from pg_partition_ancestors(f.relation) a where a.relid = any (touched)));
-  -- Only faults that this command can have made: a partition attached earlier lacks the trigger for TRUNCATE, and after an upgrade in which protect() failed the checks are those of the earlier version.
+  -- Only faults that this command can have made: a partition attached before lacks the trigger for TRUNCATE, and no such command replaces a function.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
-  -- Such a table and such partitions may be there since an earlier version, which did not refuse them, and must not prevent that they are detached one by one.
+  -- Foreign partitions and protected parents that were attached without the event triggers must not prevent that they are detached one by one.
   select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)
          cross join lateral (select exists (select from fencing.known_fault k where k.fault = f.fault)) k (is_known)
    where case f.about when 'history' then false

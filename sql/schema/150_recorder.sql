@@ -19,19 +19,14 @@ declare
   login constant name := 'fencing_recorder_' || (select d.oid from pg_database d where d.datname = current_database());
   password constant text := replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '');
   hosts text;
-  session_options text;
 begin
   if fencing.recorder_schema() is not null and exists (
        select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mappings m on m.srvid = s.oid
                    cross join pg_options_to_table(m.umoptions) u join pg_roles r on r.rolname = u.option_value
         where s.srvname = 'fencing_recorder' and o.option_name = 'dbname' and o.option_value = current_database() and u.option_name = 'user') then
-    -- It exists; the operator may have changed it, so it stays as it is. Only a copy of a server may have the port of the original, and only those of earlier versions waited for synchronous standbys.
+    -- It exists; the operator may have changed it, so it stays as it is. Only a copy of a server may have the port of the original.
     if fencing.recorder_port() is distinct from current_setting('port') then
       execute format('alter server fencing_recorder options (%s port %L)', case when fencing.recorder_port() is null then 'add' else 'set' end, current_setting('port'));
-    end if;
-    select o.option_value into session_options from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o where s.srvname = 'fencing_recorder' and o.option_name = 'options';
-    if strpos(session_options, 'synchronous_commit') = 0 then
-      execute format('alter server fencing_recorder options (set options %L)', session_options || ' -c synchronous_commit=local');
     end if;
     return null;
   end if;

@@ -10,11 +10,6 @@ begin
   if was is distinct from fencing.schema_version() or exists (select from (select * from fencing.function_digests() except select * from fencing.installed_function) d) then
     perform fencing.record_guard_change('migrate', jsonb_build_object('version', fencing.schema_version(), 'was', was));
   end if;
-  if was < 5 then  -- the tables that were protected before changes of the guard were recorded
-    insert into fencing.history (event, principal, detail)
-    select 'guard_changed', p.protected_by, jsonb_build_object('action', 'protect', 'relation', p.relation_name, 'resource_expression', p.resource_expression, 'mode', p.mode, 'since', p.protected_at)
-      from fencing.protected p order by p.relation_name;
-  end if;
 end
 $$;
 
@@ -23,25 +18,14 @@ delete from fencing.installed_function;
 insert into fencing.installed_function select * from fencing.function_digests();
 -- Exposed tables and functions stay as they are: their privileges are on the application's own objects.
 
--- Checks that an earlier version created evaluate the expression with the owner's rights, so they are created again. Where that fails the old check stays, and guard_faults() names it. Those that are
--- otherwise not what this version creates are replaced, which waits for no writer.
+-- Checks that are not what this version creates are replaced, which waits for no writer.
 do $$
 declare
   item record;
 begin
   for item in
-    select p.* from fencing.protected p join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.prosecdef
-      join pg_class c on c.oid = p.relation order by p.relation_name
-  loop
-    begin
-      perform fencing.protect(item.relation, item.resource_expression, item.mode);
-    exception when others then
-      raise warning 'fencing: % keeps the checks of an earlier version: %', item.relation, sqlerrm;
-    end;
-  end loop;
-  for item in
     select p.*, c.relkind = 'p' as by_row from fencing.protected p join pg_class c on c.oid = p.relation join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function
-     where not f.prosecdef and (f.proconfig is distinct from fencing.check_settings() or f.prosrc <> fencing.check_body(p.row_expression, c.relkind = 'p', p.mode))
+     where f.prosecdef or f.proconfig is distinct from fencing.check_settings() or f.prosrc <> fencing.check_body(p.row_expression, c.relkind = 'p', p.mode)
   loop
     perform fencing.create_check_function(item.check_function, item.row_expression, item.by_row, item.mode);
   end loop;

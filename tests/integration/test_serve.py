@@ -205,6 +205,32 @@ def test_start_without_migration_exits_69_and_names_migrate(cluster: Cluster) ->
     assert "migrate" in done.stdout + done.stderr
 
 
+def test_schema_of_later_version_is_refused_by_every_command(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
+    """A running gateway is not affected: the schema is installed first, then the gateways are replaced."""
+    stack.query("insert into fencing.schema_version (version) values (2)", dbname=cluster.database)
+    reason = "The schema `fencing` has version 2, this program needs 1: "
+    try:
+        started = serve_fails(cluster, cluster.settings(), "later-schema")
+        assert started.returncode == UNAVAILABLE and reason in started.stdout + started.stderr, started
+        checked = cluster.run("check", gateway.config)
+        assert checked.returncode == UNAVAILABLE and f"FAULT schema: {reason}" in checked.stdout, checked
+        installed = subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(cluster.database)], capture_output=True, text=True, timeout=60)
+        assert installed.returncode == 1 and "the schema fencing has version 2, and this program installs version 1; nothing was changed." in installed.stderr, installed
+        gateway.api.must_release(gateway.api.must_acquire("test/later-schema", ttl_ms=1_000))
+    finally:
+        stack.query("delete from fencing.schema_version where version = 2", dbname=cluster.database)
+
+
+def test_start_with_schema_of_earlier_version_names_migrate(cluster: Cluster, stack: Stack) -> None:
+    settings = cluster.settings()
+    stack.query("delete from fencing.schema_version", dbname=cluster.database)
+    try:
+        done = serve_fails(cluster, settings, "earlier-schema")
+        assert done.returncode == UNAVAILABLE and "has version 0, this program needs 1: run `fencegate migrate`." in done.stdout + done.stderr, done
+    finally:
+        cluster.migrate()
+
+
 @pytest.mark.parametrize("change", [
     lambda settings: settings["redis"]["nodes"][0].update(name="another-name"),
     lambda settings: settings["lease"].update(max_ttl_ms=3_000),

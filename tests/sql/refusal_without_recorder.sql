@@ -15,8 +15,6 @@ select fencing.recorder_fault();
 \connect - test_app
 update inventory set stock = 0 where sku = 'sku-1';
 \connect - postgres
--- the setting of versions before 4 that held a password is deleted
-insert into fencing.settings values ('recorder', 'dbname=shop user=recorder password=secret');
 drop schema fencing_recorder;
 select fencing.set_up_recorder() as problem;
 select fencing.recorder_fault() as fault;

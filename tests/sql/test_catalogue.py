@@ -149,15 +149,6 @@ def snapshot(server, database):
         order by 1, 2, 3""")
 
 
-def test_install_repeated_changes_nothing(server, database):
-    before = snapshot(server, database)
-    for _ in range(2):
-        for file in (SQL / "install.sql", SQL / "examples" / "shop.sql"):
-            code, output = server.psql(database, file, "-v", "ON_ERROR_STOP=1", "-o", "/dev/null")
-            assert (code, output) == (0, "")
-    assert snapshot(server, database) == before
-
-
 def test_install_without_psql_gives_the_same_schema(server, database):
     fresh = server.create("template0")
     connection = server.connect(fresh, autocommit=False)

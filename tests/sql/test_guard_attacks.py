@@ -298,7 +298,7 @@ def test_install_refuses_schema_of_another_owner(server):
     admin.run(f"grant create on database {fresh} to test_app")
     app = Login(server, fresh)
     app.run("create schema fencing; create table fencing.guard (resource text, last_fencing_token bigint)")
-    error = admin.fails(SCHEMA_FILES[1].read_text())
+    error = admin.fails(SCHEMA_FILES[0].read_text())
     assert error.pgcode == "42501" and "belongs to test_app" in str(error)
     app.connection.close()
     admin.connection.close()

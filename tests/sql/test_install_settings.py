@@ -68,22 +68,6 @@ def test_guard_installed_under_other_settings_is_complete(server, empty, way):
     outside.close()
 
 
-@pytest.mark.parametrize("hours", [14, -10])
-def test_partition_next_to_one_with_wrong_bounds_takes_the_rest(server, database, hours):
-    """Until version 7 a session with another datestyle gave partitions bounds that were hours off."""
-    connection = server.connect(database)
-    names = [name for name, in run(connection, "select relname::text from pg_class where relnamespace = 'fencing'::regnamespace and relname ~ '^history_[0-9]{8}$' order by 1")]
-    for name in names:
-        run(connection, f"alter table fencing.history detach partition fencing.{name}")
-    for name in names:
-        week = f"(to_date('{name[-8:]}', 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '{hours} hours')"
-        run(connection, f"do $$begin execute format('alter table fencing.history attach partition fencing.{name} for values from (%L) to (%L)', {week}, {week} + interval '7 days'); end$$")
-    assert run(connection, f"select fencing.make_history_partition({week} + interval '8 days'), fencing.make_history_partition({week} + interval '15 days')") == [(True, True)]
-    run(connection, f"insert into fencing.history (at, event) select {week} + n * interval '1 hour', 'lease_granted' from generate_series(0, 400) n")
-    assert run(connection, "select count(*) from fencing.history_default") == [(0,)]
-    connection.close()
-
-
 def test_guard_is_installed_in_database_of_another_encoding(server):
     admin = server.connect("postgres")
     admin.cursor().execute("create database latin encoding latin1 locale 'C' template template0")

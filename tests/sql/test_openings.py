@@ -46,12 +46,18 @@ def test_old_event_trigger_is_named_and_replaced(owner):  # noqa: F811
     assert owner.run("select fencing.guard_faults()") == []
 
 
-def test_owner_alters_a_table_with_checks_of_another_version(logins, owner):  # noqa: F811
+def test_owner_alters_a_table_with_faults(logins, owner):  # noqa: F811
+    """What was opened while the event trigger was off, or by a superuser, does not prevent changes that open nothing."""
     owner.run("create table public.kept (id integer); alter table kept owner to test_app; select fencing.protect('public.kept', $$'kept/' || id$$)")
     (name,), = owner.run("select check_function from fencing.protected where relation = 'public.kept'::regclass")
     owner.run(f"create or replace function fencing.{name}() returns trigger language plpgsql as 'begin return null; end'")
+    owner.run("create function public.own() returns trigger language plpgsql as 'begin return null; end'; alter function public.own() owner to test_app; alter event trigger fencing_refuse_openings disable")
+    for trigger in ("fencing_d", "fencing_e"):
+        owner.run(f"create trigger {trigger} after insert on public.kept for each row execute function public.own()")
+    owner.run("alter event trigger fencing_refuse_openings enable always")
     app = logins()
-    app.run("alter table public.kept add column note text")
+    for change in ("alter table public.kept add column note text", "drop trigger fencing_d on public.kept", "alter trigger fencing_e on public.kept rename to own"):
+        app.run(change)
     for attempt in ("alter table public.kept disable trigger all", "alter table public.kept enable replica trigger fencing_check_insert"):
         error = app.fails(attempt)
         assert error.pgcode == "55000" and "is not always on" in str(error), error
@@ -175,7 +181,7 @@ def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
     assert refused.value.pgcode == "55000"
     owner.run("drop event trigger fencing_refuse_openings; alter table public.split attach partition public.far for values from (1) to (9)")
     assert any("far is a foreign table" in fault for (fault,) in owner.run("select fencing.guard_faults()"))
-    # One that is there since an earlier version prevents neither other changes nor that it is detached.
+    # One that was attached without the event trigger prevents neither other changes nor that it is detached.
     owner.run("create foreign table public.further partition of public.split for values from (11) to (19) server elsewhere options (table_name 'base')")
     owner.run("select fencing.watch_guard()")
     owner.run("create event trigger fencing_refuse_openings on ddl_command_end execute function fencing.refuse_openings()")

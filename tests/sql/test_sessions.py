@@ -286,8 +286,8 @@ def test_guard_stays_locked_even_if_no_fence_was_raised(sessions, call):
 
 def test_join_cluster_concurrently_compares_the_second(sessions):
     first, second = sessions(user="test_gateway"), sessions(user="test_gateway")
-    first.run("select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536)")
-    second.start("select fencing.join_cluster('{n1,n2,n4}', 2, 30000, 65536)")
+    first.run("select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 0)")
+    second.start("select fencing.join_cluster('{n1,n2,n4}', 2, 30000, 65536, 500, 0)")
     wait_until_blocked(sessions.observer, second, first)
     first.commit()
     assert sqlstate_of(second.finish) == "FG500"
@@ -295,10 +295,10 @@ def test_join_cluster_concurrently_compares_the_second(sessions):
 
 def test_draw_epoch_concurrently_gives_two_epochs(sessions):
     first, second = sessions(user="test_gateway"), sessions(user="test_gateway")
-    first.run("select fencing.join_cluster('{n1}', 1, 30000, 65536)")
+    first.run("select fencing.join_cluster('{n1}', 1, 30000, 65536, 500, 0)")
     first.commit()
-    assert first.run("select * from fencing.draw_epoch('n1', 0)") == [(1, True)]
-    second.start("select * from fencing.draw_epoch('n1', 0)")
+    assert first.run("select * from fencing.draw_epoch('n1', 'a life', true, 0)") == [(1, False)]
+    second.start("select * from fencing.draw_epoch('n1', 'another life', true, 0)")
     wait_until_blocked(sessions.observer, second, first)
     first.commit()
     assert second.finish() == [(2, False)]

@@ -25,7 +25,6 @@ LETS_IN = {  # each with the floor's row lock or a token as its only difference
 DRAWS = {
     "draw_epoch": ("test_gateway", "select * from fencing.draw_epoch('n1', 'a life', true, 0)"),
     "draw_epoch_of_no_life": ("test_gateway", "select * from fencing.draw_epoch('n1', '', true, 0)"),
-    "draw_epoch_of_version_3": ("test_gateway", "select * from fencing.draw_epoch('n1', 0)"),
 }
 ALL = {**LETS_IN, **DRAWS}
 
@@ -37,7 +36,7 @@ def sqlstate_of(call, *arguments):
 
 
 def join(session):
-    session.run("select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536)")
+    session.run("select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 0)")
     session.commit()
 
 

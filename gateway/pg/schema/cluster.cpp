@@ -48,9 +48,11 @@ result<void> check_schema(session& session, const std::string& role) {
         }
         return unavailable("The schema `fencing` can't be read: " + e.error.message);
     }
-    if (found >= schema_version_needed) return {};
+    if (found == schema_version_needed) return {};
     return unavailable("The schema `fencing` has version " + std::to_string(found) + ", this program needs " +
-                       std::to_string(schema_version_needed) + ": run `fencegate migrate`.");
+                       std::to_string(schema_version_needed) +
+                       (found < schema_version_needed ? ": run `fencegate migrate`."
+                                                      : ": run the program that installed it, or a later one."));
 }
 
 std::vector<std::string> watch_guard(session& session) {
@@ -64,8 +66,7 @@ result<std::chrono::milliseconds> join_cluster(session& session, membership m) {
     try {
         if (m.takes_answer_bound) {
             const auto rows = session.exec("select answer_bound_ms from fencing.cluster", {});
-            if (!rows.empty() && !rows[0][0].is_null())
-                m.answer_bound = std::chrono::milliseconds(rows[0][0].as<std::int64_t>());
+            if (!rows.empty()) m.answer_bound = std::chrono::milliseconds(rows[0][0].as<std::int64_t>());
         }
         session.exec(
             "select fencing.join_cluster($1::text[], $2::integer, $3::bigint, $4::integer, $5::bigint, $6::integer)",
@@ -90,8 +91,7 @@ lockcore::drawn_epoch draw_epoch(session& session, const lockcore::epoch_request
 }
 
 lockcore::node_record find_node_record(session& session, const std::string& node_name) {
-    const auto rows =
-        session.exec("select epoch, coalesce(life, ''), synced from fencing.node where name = $1::text", {node_name});
+    const auto rows = session.exec("select epoch, life, synced from fencing.node where name = $1::text", {node_name});
     lockcore::node_record out;
     if (rows.empty()) return out;
     out.known = true;

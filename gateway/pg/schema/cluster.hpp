@@ -13,11 +13,11 @@
 
 namespace fencegate::pg {
 
-/// The version of the schema `fencing` that this program needs; a newer version in the database is accepted.
-inline constexpr int schema_version_needed = 7;
+/// The version of the schema `fencing` that this program installs and needs.
+inline constexpr int schema_version_needed = 1;
 
-/// Checks that the connection leads to the server without a pooler, and that the schema `fencing` exists and is new
-/// enough.
+/// Checks that the connection leads to the server without a pooler, and that the schema `fencing` exists and has the
+/// version needed.
 ///
 /// Errors: storage_unavailable with what to do, such as to grant `role`. Throws session_lost.
 result<void> check_schema(session& session, const std::string& role = "fencing_gateway");

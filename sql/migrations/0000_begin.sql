@@ -1,4 +1,10 @@
--- Version 3: proofs of leases. Prepares versions 1 and 2 for the schema files; does nothing in a database that is new or has version 3 already.
+-- The beginning of every installation. First the settings of its transaction, whatever those of the database are: each
+-- statement sees what was committed before it, the texts in these files mean the same, and names are stored and
+-- compared as text without quotes where none are needed.
+
+set transaction isolation level read committed;
+set local standard_conforming_strings = on;
+set local quote_all_identifiers = off;
 
 -- Two installations run one after the other: only the owner can take the lock, so that no other role can delay an installation.
 -- An installation never continues that of another role: functions with the rights of one role would then work on tables of the other.
@@ -20,18 +26,6 @@ begin
   end if;
   if pg_catalog.to_regclass('fencing.schema_version') is not null then
     lock table fencing.schema_version in share update exclusive mode;
-  end if;
-end
-$$;
-
-do $$
-begin
-  if pg_catalog.to_regclass('fencing.schema_version') is null then
-    return;
-  elsif (select pg_catalog.max(version) from fencing.schema_version) < 3 then
-    alter table fencing.settings drop constraint settings_key_check;
-    alter table fencing.settings add constraint settings_key_check check (key in ('recorder', 'require_proof')),
-      add constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off'));
   end if;
 end
 $$;
