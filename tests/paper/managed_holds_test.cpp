@@ -63,7 +63,7 @@ TEST_F(managed_holds, closed_lease_is_not_answered_to_a_repeated_request) {
 }
 
 // One node answered late with a higher token that no caller was given (R4). In a later attempt it may answer first,
-// which must not decide which lease is the holder's. Earlier versions could choose the wrong one and refuse the holder.
+// which must not decide which lease is the holder's: otherwise the holder could be refused.
 TEST_F(managed_holds, re_entrant_owner_gets_token_although_one_node_has_higher) {
     align_counters();
     connect_to(0).set_counter(sku, 3 * tokens_per_epoch + 50);
@@ -80,8 +80,8 @@ TEST_F(managed_holds, re_entrant_owner_gets_token_although_one_node_has_higher) 
 }
 
 // One of two holds is released while another caller waits, and the nodes answer too late: the hand-over fails, and the
-// other hold stays. Earlier versions released the lease with all holds if no node had reported that holds are left, so
-// that the waiter was granted within the validity of the other hold.
+// other hold stays. A release of the lease with all holds, because no node reports that holds are left, would grant it
+// to the waiter within the validity of the other hold.
 TEST_F(managed_holds, hand_over_keeps_other_hold_when_nodes_answer_too_late) {
     align_counters();
     const auto outer = acquire_as_owner(), inner = acquire_as_owner();
@@ -105,8 +105,8 @@ struct short_holds : managed_holds {
     short_holds() : managed_holds(max_ttl) {}
 };
 
-// A refused hold was not added, so there is nothing to undo. Earlier versions sent RELEASE after HOLD to a node that
-// had not answered yet; the node refused the HOLD, and RELEASE deleted the lease there.
+// A refused hold was not added, so there is nothing to undo: RELEASE after HOLD, sent to a node that has not answered
+// yet and refuses the HOLD, would delete the lease there.
 TEST_F(short_holds, re_entrant_owner_keeps_lease_when_another_hold_is_refused) {
     align_counters();
     const auto first = acquire_as_owner(max_ttl);
