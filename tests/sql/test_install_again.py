@@ -32,8 +32,8 @@ def run(server, database, *texts):
     connection.close()
 
 
-def install_with_psql(server, database):
-    for file in (SQL / "install.sql", SQL / "examples" / "shop.sql"):
+def install_with_psql(server, database, files=(SQL / "install.sql",)):
+    for file in files:
         assert server.psql(database, file, "-v", "ON_ERROR_STOP=1", "-o", "/dev/null") == (0, "")
 
 
@@ -51,6 +51,13 @@ def test_install_repeated_changes_nothing(server, database, install):
         install(server, database)
         assert (snapshot(server, database), {name: rows(server, database, query) for name, query in STATE.items()}) == before
     assert (before[1]["faults"], before[1]["recorder"], before[1]["generation"]) == ([], [(None,)], [(True, 0)])
+
+
+def test_install_repeated_with_example_changes_nothing(server, database):
+    before = snapshot(server, database)
+    for _ in range(2):
+        install_with_psql(server, database, (SQL / "install.sql", SQL / "examples" / "shop.sql"))
+    assert snapshot(server, database) == before
 
 
 def test_install_that_changes_a_function_is_recorded(server):
