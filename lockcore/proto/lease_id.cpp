@@ -11,7 +11,7 @@
 namespace lockcore {
 namespace {
 
-/// The first line of the claims; `fencing.proof_fault` compares it too.
+/// The first line of the claims. A database that requires proofs compares it too.
 constexpr std::string_view lease_id_format = "1";
 
 /// Decodes a MAC. Out: empty for a text of another length, and for a second text of the same bytes, which unused bits at

@@ -48,7 +48,6 @@ as $$
     ('function', 'fencing.keep_history(integer)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.raise_fences(text[],bigint,text,text,text,text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.repair_fence(text,bigint,text,text,text)', 'fencing_gateway', 'execute'),
-    ('function', 'fencing.draw_epoch(text,bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.draw_epoch(text,text,boolean,bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.note_unsynced(text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.storage_generation_state()', 'fencing_gateway', 'execute'),

@@ -345,6 +345,7 @@ def test_direct_sql_accepted_below_fence_breaks_b(history: History) -> None:
     history.query("select fencing.enter('a/1', 90)")
     row = history.row("write_applied", 90)
     history.tamper(f"update fencing.history set fencing_token = 12, last_fencing_token = 12 where id = {row}")
+    history.query("update fencing.guard set last_fencing_token = 31")
     assert findings_of(history.verify()) == [("b", row)]
 
 
@@ -395,7 +396,7 @@ def test_rows_with_unsteady_clock_keep_order(history: History) -> None:
         insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, detail)
         select now() - interval '2 hours' + n * interval '1 ms' - (n %% 7) * interval '5 ms', case n %% 10 when 0 then 'lease_granted' else 'write_applied' end, 'many/' || n / 100,
                n / 10, case n %% 10 when 0 then null else n / 10 end, case n %% 10 when 0 then '{"ttl_ms": 5}'::jsonb end from generate_series(0, 29999) as t (n) order by n""".replace("%%", "%"))
-    history.query("insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 99999 from generate_series(0, 299) as t (n)")
+    history.query("insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 10 * n + 9 from generate_series(0, 299) as t (n)")
     report = history.verify("--resource-prefix", "many/")
     assert (report["verdict"], report["rows"], report["resources"], report["writes"]) == ("proved", 30_000, 300, 27_000), report
 
