@@ -35,7 +35,7 @@ comment on column fencing.history.detail is 'Further facts; observed = true mark
 
 -- Indexes for the filters of GET /v1/history. Filters that are used alone and over long times have an index in the order of the answer, (at, id); without a filter the primary key
 -- serves that order. The other indexes hold only the value: rows with a rare value are found by it and sorted, rows with a frequent value are found soon by reading in order of time, and an index
--- of repeated values is small and cheap. Cost of each per row in microseconds (tests/bench/README.md): resource 3, owner 2, principal 2, trace_id 3, id 1, token 1, event 0.5.
+-- of repeated values is small and cheap.
 -- The index on id serves readers that follow the history (GET /v1/history/stream); new rows are added at its right edge.
 -- The name is looked up first: CREATE INDEX IF NOT EXISTS would lock out writers before it finds that the index exists.
 do $$

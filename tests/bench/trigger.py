@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Measures the server CPU, in microseconds per row, that the guard's trigger adds to plain SQL: runs the same statements on a table with and without it, in turn.
+Then what entering a resource costs, and a row that observe mode records.
 
     tests/bench/trigger.py "host=/run/postgresql dbname=shop user=postgres" [rounds]
 
@@ -26,11 +27,14 @@ SETUP = UNPROTECT + """;
     set search_path = bench_trigger, public;
     create table plain (id integer primary key, n integer not null default 0) with (fillfactor = 50);
     create table guarded (like plain including all);
+    create table observed (like plain including all);
+    insert into observed select generate_series(0, 999);
     create table plain_parts (id integer primary key, n integer not null default 0) partition by range (id);
     create table plain_parts_1 partition of plain_parts for values from (0) to (10000000) with (fillfactor = 50);
     create table guarded_parts (id integer primary key, n integer not null default 0) partition by range (id);
     create table guarded_parts_1 partition of guarded_parts for values from (0) to (10000000) with (fillfactor = 50);
-    select fencing.protect('guarded', $$'bench/' || (id % 1000)::text$$), fencing.protect('guarded_parts', $$'bench/' || (id % 1000)::text$$);
+    select fencing.protect('guarded', $$'bench/' || (id % 1000)::text$$), fencing.protect('observed', $$'bench/observed-' || id::text$$, 'observe'),
+        fencing.protect('guarded_parts', $$'bench/' || (id % 1000)::text$$);
 """
 FILL = """
     do $$ begin for i in 0..999 loop perform fencing.enter('bench/' || i, 1); end loop; end $$;
@@ -50,6 +54,10 @@ STATEMENTS = {
     "insert, 1,000 rows a statement": ("insert into {0} select 1000 + i from generate_series(1, 1000) as t (i)", ROWS),
     "delete, 1,000 rows a statement": ("delete from {0} where id < 1000", ROWS),
     "copy, 10,000 rows": ("copy", 10 * ROWS),
+}
+CALLS = {
+    "enter, one resource": (loop("perform fencing.enter('bench/new-' || i, 1)"), SINGLES),
+    "a row that observe mode records": ("update observed set n = n + 1", ROWS),
 }
 
 
@@ -92,6 +100,8 @@ def main() -> int:
             unguarded, protected = statistics.median(times[plain]), statistics.median(times[guarded])
             worst = max(worst, protected - unguarded)
             print(f"{guarded:13} {name:32} {unguarded:7.1f} us per row, guarded {protected:7.1f}: {protected - unguarded:6.1f} more", flush=True)
+    for name, (statement, rows) in CALLS.items():
+        print(f"{name:46} {statistics.median(measure(connection, 'plain', statement, rows) for _ in range(rounds)):7.1f} us", flush=True)
     with connection.cursor() as cursor:
         cursor.execute(f"{UNPROTECT}; drop schema bench_trigger cascade")
     connection.commit()
