@@ -108,11 +108,6 @@ def test_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api, path: 
         stack.query("select fencing.hide('fillings'); select fencing.hide('all_fillings'); drop function all_fillings(); drop table fillings")
 
 
-def test_column_selected_more_than_eight_times_is_refused(parts: Api) -> None:
-    columns = ",".join(f"a{i}:body" for i in range(9))
-    assert "more than 8 times" in expect_problem(parts.get(f"/v1/tables/parts?limit=1&select={columns}"), 400, "invalid-request")["errors"][0]["detail"]
-
-
 def test_planned_count_of_deep_plan_is_answered(parts: Api) -> None:
     joined = ",".join(f"x{i}:parts!inner(id)" for i in range(16))
     limits = "&".join(f"x{i}.limit=1" for i in range(16))

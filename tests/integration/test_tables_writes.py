@@ -127,33 +127,20 @@ def test_change_with_rows_too_large_for_answer_is_undone(stack: Stack, bins: Api
 
 def test_change_without_condition_is_refused(stack: Stack, bins: Api, lease: Json) -> None:
     send(bins, lease, "POST", "/v1/tables/bins", {"id": "a"})
-    assert pointers_of(send(bins, lease, "PATCH", "/v1/tables/bins", {"n": 1})) == ["query"]
-    assert pointers_of(send(bins, lease, "DELETE", "/v1/tables/bins")) == ["query"]
+    assert pointers_of(send(bins, lease, "PATCH", "/v1/tables/bins", {"n": 1})) == pointers_of(send(bins, lease, "DELETE", "/v1/tables/bins")) == ["query"]
     assert pointers_of(send(bins, lease, "DELETE", "/v1/tables/bins?id=eq.a&limit=1")) == ["limit"]
     assert rows(stack) == [("a", 7, None)]
 
 
 @pytest.mark.parametrize("method, query, body, pointers", [
-    ("POST", "", {"id": "a", "no/pe": 1}, ["/no~1pe"]), ("POST", "", [{"id": "a", "nope": 1}, {"id": "b", "nope": 2}], ["/0/nope"]), ("PATCH", "?id=eq.a", {"nope": 1}, ["/nope"]),
-    ("PATCH", "?nope=eq.1", {"n": 1}, ["nope"]), ("DELETE", "?nope=eq.1", None, ["nope"]), ("PATCH", "?id=eq.a", {"n": {"a": 1}}, ["/n"]),
+    ("POST", "", {"id": "a", "no/pe": 1}, ["/no~1pe"]), ("POST", "", [{"id": "a", "nope": 1}, {"id": "b", "nope": 2}], ["/0/nope"]), ("PATCH", "?nope=eq.1", {"nope": 1}, ["/nope", "nope"]),
+    ("POST", "", [{"id": "a", "n": "x"}], ["/0/n"]), ("POST", "", [{"id": "a", "n": 1}, {"id": "b", "n": "x"}], [""]), ("PATCH", "?id=eq.a", {"n": "two"}, ["/n"]),
+    ("DELETE", "?id=eq.a&n=in.(1,x)", None, ["n"]), ("POST", "?on_conflict=words", {"id": "a", "words": "x"}, ["on_conflict"]),
 ])
-def test_write_with_unknown_name_422_names_it(bins: Api, lease: Json, method: str, query: str, body: Json, pointers: list[str]) -> None:
-    assert pointers_of(send(bins, lease, method, f"/v1/tables/bins{query}", body), 422, "unprocessable") == pointers
-
-
-@pytest.mark.parametrize("method, query, body, pointers", [
-    ("POST", "", {"id": "a", "n": "x"}, ["/n"]), ("POST", "", [{"id": "a", "n": "x"}], ["/0/n"]), ("POST", "", [{"id": "a", "n": 1}, {"id": "b", "n": "x"}], [""]),
-    ("PATCH", "?id=eq.a", {"n": "x"}, ["/n"]), ("PATCH", "?n=eq.x", {"n": 1}, ["n"]), ("DELETE", "?id=eq.a&n=in.(1,x)", None, ["n"]),
-    ("POST", "?on_conflict=words", {"id": "a", "words": "x"}, ["on_conflict"]),
-])
-def test_write_with_unfit_value_422_names_it(bins: Api, lease: Json, method: str, query: str, body: Json, pointers: list[str]) -> None:
-    prefer = "resolution=merge-duplicates" if "on_conflict" in query else ""
-    assert pointers_of(send(bins, lease, method, f"/v1/tables/bins{query}", body, prefer), 422, "unprocessable") == pointers
-
-
-def test_write_with_unfit_value_422_with_message_of_server(bins: Api, lease: Json) -> None:
-    problem = expect_problem(send(bins, lease, "PATCH", "/v1/tables/bins?id=eq.a", {"n": "two"}), 422, "unprocessable")
-    assert problem["sqlstate"] == "22P02" and "operation" not in problem
+def test_write_with_unknown_name_or_unfit_value_422_names_it(bins: Api, lease: Json, method: str, query: str, body: Json, pointers: list[str]) -> None:
+    answer = send(bins, lease, method, f"/v1/tables/bins{query}", body, "resolution=merge-duplicates" if "on_conflict" in query else "")
+    assert sorted(pointers_of(answer, 422, "unprocessable")) == pointers
+    assert "operation" not in answer.json(), answer
 
 
 def test_write_to_unknown_or_unexposed_table_404(bins: Api, lease: Json) -> None:

@@ -7,14 +7,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from support.api import Answer, Api, pointers_of
+from support.api import Api, pointers_of
 from support.shop import Sample
 
 NASTY = ["'; drop table samples; --", "' or '1'='1", '"; select 1; --', "$1", "$$x$$", "\\'; --", "\\", "'", '"', "''", "%s %d {}", "{a,b}", "(1,2)", "NULL",
          "null", "", " ", "\n\t\r", "a\u0000b".replace("\u0000", "\u0001"), "Grüße 日本語 🔑 \u202e", "e\u0301", "\U0010ffff", "x" * 100_000]
 
 
-@pytest.mark.parametrize("number", [0, -1, 2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 9007199254740993])
+@pytest.mark.parametrize("number", [0, 2**53 + 1, 2**63 - 1, -(2**63)])
 def test_integer_beyond_double_precision_is_exact(api: Api, sample: Sample, number: int) -> None:
     body = api.must_write(api.must_acquire(sample.resource), sample.set(big=number), **{"return": "rows"})
     assert body["results"][0]["rows"][0]["big"] == number
@@ -29,17 +29,7 @@ def test_integer_comparison_beyond_double_precision_is_exact(api: Api, sample: S
         assert api.must_write(lease, operation)["results"][0]["rows_affected"] == rows
 
 
-@pytest.mark.parametrize("number", ["0.1", "-0.1", "1234.5678", "99999999.99", "1e3", "123456789012345", "1234567890123456789", "9223372036854775808", "12345678901234567890", "1E-7"])
-def test_decimal_number_is_stored_as_written(api: Api, sample: Sample, number: str) -> None:
-    lease = api.must_acquire(sample.resource)
-    answer = api.call("POST", "/v1/writes", raw=json.dumps(
-        {"lease_id": lease["lease_id"], "operations": [sample.set(exact="NUMBER")]}).replace('"NUMBER"', number).encode())
-    assert answer.status == 200, answer
-    assert sample.value("exact") == Decimal(number)
-
-
-@pytest.mark.parametrize("number", ["0.30000000000000004", "123456789012345678901", "-9223372036854775809", "1234567890123456.5", "1.500", "1e-30",
-                                    "12345678901234567890.123456789012345678901234567890"])
+@pytest.mark.parametrize("number", ["1.500", "-9223372036854775809", "1E-7", "12345678901234567890.123456789012345678901234567890"])
 def test_decimal_beyond_double_precision_keeps_all_digits(api: Api, sample: Sample, number: str) -> None:
     lease = api.must_acquire(sample.resource)
     raw = json.dumps({"lease_id": lease["lease_id"], "return": "rows", "operations": [sample.set(exact="NUMBER", doc={"deep": ["NUMBER"]})]})
@@ -48,20 +38,13 @@ def test_decimal_beyond_double_precision_keeps_all_digits(api: Api, sample: Samp
     row = answer.json()["results"][0]["rows"][0]
     kept = Decimal(number)
     assert (row["exact"], row["doc"]["deep"][0], sample.value("exact")) == (kept, kept, kept)
-    assert Decimal(str(row["exact"])).as_tuple().digits == kept.as_tuple().digits or "e" in number
-
-
-@pytest.mark.parametrize("number", ["0.1", "12345678901234567890.123456789012345678901234567890", "1e-30", "-0.000000000000000001", "1000000000000000000000"])
-def test_decimal_sent_as_text_is_exact_to_any_length(api: Api, sample: Sample, number: str) -> None:
-    body = api.must_write(api.must_acquire(sample.resource), sample.set(exact=number), **{"return": "rows"})
-    assert sample.value("exact") == Decimal(number)
-    assert Decimal(str(body["results"][0]["rows"][0]["exact"])) == Decimal(number)
+    assert Decimal(str(row["exact"])).as_tuple().digits == kept.as_tuple().digits or "E" in number
 
 
 @pytest.mark.parametrize("operation, pointer", [
-    ({"update": "samples", "set": {"words": "x", "small": "x"}}, "/set/small"), ({"update": "samples", "set": {"small": 10**12}}, "/set/small"),
+    ({"update": "samples", "set": {"words": "x", "small": "x"}}, "/set/small"), ({"update": "samples", "set": {"small": True}}, "/set/small"),
     ({"update": "samples", "set": {"words": "$1", "day": "2026-02-30"}}, "/set/day"), ({"update": "samples", "add": {"big": "x"}}, "/add/big"),
-    ({"update": "samples", "set": {"words": "x"}, "where": {"tag": "x"}}, "/where/tag"),
+    ({"update": "samples", "set": {"words": "x"}, "where": {"tag": "x"}}, "/where/tag"), ({"update": "samples", "set": {"words": "x"}, "where": {"small": {"gt": "x"}}}, "/where/small/gt"),
     ({"update": "samples", "set": {"words": "x"}, "where": {"small": {"in": [1, "x"]}}}, "/where/small/in"),
     ({"insert": "samples", "values": {"id": "a", "at": "soon"}}, "/values/at"), ({"delete": "samples", "where": {"id": "a", "flag": "x"}}, "/where/flag"),
     ({"call": "sample_double", "args": {"id": "a", "times": "x"}}, "/args/times"),
@@ -75,12 +58,6 @@ def test_value_unreadable_by_postgresql_422_points_at_it(api: Api, sample: Sampl
     assert sample.value("words") is None
 
 
-@pytest.mark.parametrize("number", [0.5, 1e300, -2.5e-300, 3])
-def test_double_is_kept_exactly(api: Api, sample: Sample, number: float) -> None:
-    api.must_write(api.must_acquire(sample.resource), sample.set(rounded=number))
-    assert sample.value("rounded") == number
-
-
 @pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
 def test_text_of_any_content_is_kept_exactly(api: Api, sample: Sample, text: str) -> None:
     lease = api.must_acquire(sample.resource)
@@ -89,25 +66,8 @@ def test_text_of_any_content_is_kept_exactly(api: Api, sample: Sample, text: str
     assert sample.value("words") == text
     found = api.must_write(lease, {"update": "samples", "where": {"words": text, "id": sample.name}, "set": {"flag": True}})
     assert found["results"][0]["rows_affected"] == 1
-
-
-@pytest.mark.parametrize("text", NASTY[:10], ids=range(10))
-def test_text_in_list_matches_only_itself(api: Api, sample: Sample, text: str) -> None:
-    lease = api.must_acquire(sample.resource)
-    api.must_write(lease, sample.set(words="something else"))
-    operation = {"update": "samples", "where": {"id": sample.name, "words": {"in": [text, text + "x"]}}, "set": {"flag": True}}
-    assert api.must_write(lease, operation)["results"][0]["rows_affected"] == 0
-
-
-@pytest.mark.parametrize("column, value, stored", [
-    ("words", None, None), ("small", None, None), ("doc", {"a": [1, None, {"b": "ü'\""}]}, {"a": [1, None, {"b": "ü'\""}]}), ("doc", [1, 2], [1, 2]),
-    ("flag", True, True), ("flag", False, False), ("flag", None, None),
-])
-def test_value_null_boolean_or_document_is_kept(api: Api, sample: Sample, column: str, value: Any, stored: Any) -> None:
-    lease = api.must_acquire(sample.resource)
-    body = api.must_write(lease, sample.set(**{column: value}), **{"return": "rows"})
-    assert body["results"][0]["rows"][0][column] == stored
-    assert sample.value(column) == stored
+    other = {"update": "samples", "where": {"id": sample.name, "words": {"in": [text + "x", "x" + text]}}, "set": {"flag": False}}
+    assert api.must_write(lease, other)["results"][0]["rows_affected"] == 0
 
 
 @pytest.mark.parametrize("column, value", [("at", "2026-11-21T10:00:09.894Z"), ("day", "2026-11-21"), ("tag", "0f0e0d0c-0b0a-0908-0706-050403020100")])
@@ -130,39 +90,6 @@ def test_call_arguments_of_every_type_are_kept(api: Api, sample: Sample) -> None
     arguments = {"small": -7, "big": 2**63 - 1, "exact": "0.10", "words": "it's \"ü\"", "flag": False, "doc": {"k": [None, "v"]}}
     (result,) = api.must_write(api.must_acquire(sample.resource), {"call": "sample_echo", "args": arguments})["results"]
     assert result["value"] == {**arguments, "exact": Decimal("0.10")}
-
-
-# Values that do not fit
-
-
-def expect_pointer_into(answer: Answer, place: str) -> None:
-    """Checks that the pointer leads to `place`, or at least to its operation: PostgreSQL does not always name the value."""
-    (found,) = pointers_of(answer, 422, "unprocessable")
-    operation = "/".join(place.split("/")[:3])
-    assert found == operation or (place + "/").startswith(found + "/") and found.startswith(operation + "/"), f"{found} for {place}"
-
-
-@pytest.mark.parametrize("column, value", [
-    ("small", "five"), ("small", 2**31), ("small", 1.5), ("small", True), ("small", {"a": 1}), ("small", [1]), ("big", "9223372036854775808"), ("big", "1;"), ("exact", "1.2.3"), ("flag", "maybe"), ("at", "yesterday-ish"), ("day", "2026-02-30"), ("tag", "no-uuid"),
-])
-def test_value_of_wrong_type_422_pointing_at_it(api: Api, sample: Sample, column: str, value: Any) -> None:
-    lease = api.must_acquire(sample.resource)
-    expect_pointer_into(api.write(lease, sample.set(words="never"), sample.set(**{column: value})), f"/operations/1/set/{column}")
-    assert (sample.value("small"), sample.value("words")) == (5, None)
-
-
-def test_wrong_value_pointer_names_its_place(api: Api, sample: Sample) -> None:
-    lease = api.must_acquire(sample.resource)
-    for operation, pointer in [
-        ({"update": "samples", "where": {"small": "x"}, "set": {"words": "y"}}, "/operations/0/where/small"),
-        ({"update": "samples", "where": {"small": {"gt": "x"}}, "set": {"words": "y"}}, "/operations/0/where/small/gt"),
-        ({"update": "samples", "where": {"small": {"in": [1, "x"]}}, "set": {"words": "y"}}, "/operations/0/where/small/in/1"),
-        ({"delete": "samples", "where": {"small": "x"}}, "/operations/0/where/small"),
-        ({"update": "samples", "where": sample.key_condition, "add": {"small": "x"}}, "/operations/0/add/small"),
-        ({"insert": "samples", "values": {"id": sample.name, "small": "x"}}, "/operations/0/values/small"),
-        ({"call": "sample_double", "args": {"id": sample.name, "times": "x"}}, "/operations/0/args/times"),
-    ]:
-        expect_pointer_into(api.write(lease, operation), pointer)
 
 
 def test_number_overflow_422_and_unchanged(api: Api, sample: Sample) -> None:

@@ -1,5 +1,3 @@
-#include <gateway/api/history/history_cursor.hpp>
-#include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/api/writes/write_body.hpp>
@@ -107,6 +105,29 @@ TEST(api_lease_request, nothing_given_then_resource_missing) {
     EXPECT_EQ(pointers(parse_lease("{}").error()), names{"/resource"});
 }
 
+TEST(api_lease_request, wrong_value_of_a_field_then_pointed_at) {
+    const std::string long_owner = '"' + std::string(129, 'x') + '"';
+    const std::pair<const char*, std::vector<std::string>> faults[] = {
+        {"resource", {R"("")", R"("/")", R"("a//b")", R"("a\u0000b")", "5", "null", "true", R"(["a"])", R"({"a":1})"}},
+        {"ttl_ms",
+         {"0", "-10000", "99", "60001", "2147483648", "9223372036854775808", "18446744073709551616", "1e3", "1.5",
+          R"("1000")", "null", "true", "[]", "{}"}},
+        {"wait_ms", {"-1", "30001", "9223372036854775808", "0.5", R"("10")", "null", "false", "[]"}},
+        {"owner", {long_owner, R"("a\nb")", R"("a\u0000")", R"("\u001b[31m")", "5", "null", "true", "[]", "{}"}},
+        {"fence_on_grant", {"1", R"("yes")", "null"}},
+        {"max_hold_ms", {"1000", "0", "null"}},
+    };
+    for (const auto& [field, values] : faults) {
+        const std::string name(field);
+        for (const std::string& value : values) {
+            const std::string body = (name == "resource" ? "{\"" : R"({"resource":"a",")") + name + "\":" + value + "}";
+            const auto got = parse_lease(body);
+            ASSERT_FALSE(got) << body;
+            EXPECT_EQ(pointers(got.error()), names{"/" + name}) << body;
+        }
+    }
+}
+
 TEST(api_lease_request, idempotency_key_then_passed_on_or_refused_by_name) {
     auto r = with_body(R"({"resource":"a"})");
     r.headers.emplace_back("idempotency-key", "job-1");
@@ -188,15 +209,17 @@ TEST(api_write_body, update_or_delete_without_where_then_refused) {
     EXPECT_EQ(faults_of(R"({"update":"t","set":{"a":1}})"), names{"/where"});
     EXPECT_EQ(faults_of(R"({"update":"t","set":{"a":1},"where":{}})"), names{"/where"});
     EXPECT_EQ(faults_of(R"({"delete":"t"})"), names{"/where"});
+    EXPECT_EQ(faults_of(R"({"delete":"t","where":{}})"), names{"/where"});
     EXPECT_EQ(faults_of(R"({"delete":"t","where":[]})"), names{"/where"});
+    EXPECT_EQ(faults_of(R"({"delete":"t","where":"a = 1"})"), names{"/where"});
 }
 
 TEST(api_write_body, faulty_conditions_then_each_pointed_at) {
     EXPECT_EQ(
         faults_of(R"({"delete":"t","where":{"a":null,"b":[1],"c":{},"d":{"like":1},"e":{"in":[]},"f":{"in":[null]},)"
-                  R"("g":{"is":1},"h":{"gt":null},"i":1}})"),
+                  R"("g":{"is":1},"h":{"gt":null},"i":1,"j":{"in":5},"k":{"gte":1,"; drop":2}}})"),
         (names{"/where/a", "/where/b", "/where/c", "/where/d/like", "/where/e/in", "/where/f/in", "/where/g/is",
-               "/where/h/gt"}));
+               "/where/h/gt", "/where/j/in", "/where/k/; drop"}));
     EXPECT_EQ(
         faults_of(R"({"delete":"t","where":{"a":{"is":"unknown"},"b":{"is":true},"c":{"neq":"x"},"d":{"lte":1.5}}})"),
         names{});
@@ -204,6 +227,9 @@ TEST(api_write_body, faulty_conditions_then_each_pointed_at) {
 
 TEST(api_write_body, faulty_updates_then_each_pointed_at) {
     EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1}})"), names{"/set"});
+    EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"set":{}})"), names{"/set"});
+    EXPECT_EQ(faults_of(R"({"update":5,"where":{"a":1},"add":"1","set":[1],"expect_rows":"1"})"),
+              (names{"/update", "/add", "/set", "/expect_rows"}));
     EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"add":{"x":1},"set":{"x":2}})"), names{"/add/x"});
     EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"add":{"x":true,"y":"1.5"}})"), names{"/add/x"});
     EXPECT_EQ(faults_of(R"({"update":"","where":{"a":1},"set":{"a":1},"expect_rows":-1,"values":{}})"),
@@ -213,10 +239,50 @@ TEST(api_write_body, faulty_updates_then_each_pointed_at) {
 TEST(api_write_body, operation_of_no_or_two_kinds_then_refused) {
     EXPECT_EQ(faults_of("{}"), names{""});
     EXPECT_EQ(faults_of(R"({"insert":"t","delete":"t","values":{}})"), names{""});
-    EXPECT_EQ(faults_of("1"), names{""});
+    for (const char* other : {"1", "null", R"({"truncate":"t"})", R"({"select":"t"})"})
+        EXPECT_EQ(faults_of(other), names{""}) << other;
     EXPECT_EQ(faults_of(R"({"insert":"t"})"), names{"/values"});
+    EXPECT_EQ(faults_of(R"({"insert":"t","values":5})"), names{"/values"});
+    EXPECT_EQ(faults_of(R"({"call":["f"]})"), names{"/call"});
     EXPECT_EQ(faults_of(R"({"insert":"t","values":{}})"), names{});
     EXPECT_EQ(faults_of(R"({"call":"f","args":[1],"expect_rows":1})"), (names{"/args", "/expect_rows"}));
+}
+
+TEST(api_write_body, faulty_name_then_pointed_at_with_escapes) {
+    const std::string long_name(200, 'x');
+    for (const auto& [name, escaped] :
+         {std::pair<std::string, std::string>("", ""), {"a/b~\\u0000", "a~1b~0" + std::string(1, '\0')}}) {
+        const std::string given = "{\"" + name + "\":1}";
+        EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"set":)" + given + "}"), names{"/set/" + escaped});
+        EXPECT_EQ(faults_of(R"({"update":"t","where":{"a":1},"add":)" + given + "}"), names{"/add/" + escaped});
+        EXPECT_EQ(faults_of(R"({"delete":"t","where":)" + given + "}"), names{"/where/" + escaped});
+        EXPECT_EQ(faults_of(R"({"insert":"t","values":)" + given + "}"), names{"/values/" + escaped});
+        EXPECT_EQ(faults_of(R"({"call":"f","args":)" + given + "}"), names{"/args/" + escaped});
+    }
+    for (const char* verb : {"insert", "call"}) {
+        for (const std::string& name : {std::string(), std::string("\\u0000"), long_name})
+            EXPECT_TRUE(faults_of("{\"" + std::string(verb) + "\":\"" + name + "\",\"values\":{}}")
+                            .contains("/" + std::string(verb)));
+    }
+}
+
+TEST(api_write_body, wrong_value_of_a_member_then_pointed_at) {
+    const std::pair<const char*, std::vector<std::string>> faults[] = {
+        {"lease_id", {"5", "null", "{}", R"(["a"])"}},
+        {"return", {R"("everything")", "5", "true", "null"}},
+        {"require_live", {"1", R"("true")", "null"}},
+        {"then", {"true", "null"}},
+    };
+    for (const auto& [member, values] : faults) {
+        for (const std::string& value : values) {
+            const auto got =
+                parse_write(R"({"operations":[{"call":"f"}],")" + std::string(member) + "\":" + value + "}");
+            ASSERT_FALSE(got) << member << value;
+            EXPECT_EQ(pointers(got.error()), names{"/" + std::string(member)}) << value;
+        }
+    }
+    EXPECT_NE(parse_write(R"({"lease_id":null,"operations":[{"call":"f"}]})").error().errors.at(0).detail.find("leave"),
+              std::string::npos);
 }
 
 TEST(api_write_body, unknown_field_then_refused_by_name) {
@@ -333,87 +399,11 @@ TEST(api_write_body, operations_missing_empty_or_too_many_then_refused) {
     std::string many = R"({"lease_id":"L","operations":[{"call":"f"})";
     for (std::size_t i = 0; i < operations_max; ++i)
         many += R"(,{"call":"f"})";
-    for (const std::string& body :
-         {std::string("{}"), std::string(R"({"operations":[]})"), std::string(R"({"operations":{}})"), many + "]}"}) {
-        EXPECT_EQ(pointers(parse_write((body)).error()), names{"/operations"}) << body;
-    }
-}
-
-TEST(api_history_query, every_filter_then_read) {
-    const auto q = parse_history_query(
-        "resource=a%2Fb&resource_prefix=a%2F&event=write_applied&owner=o&principal=p&write_id=01a1fc68-4bc4-7371-881a-"
-        "fddb4432f9eb"
-        "&token_min=1&token_max=9007199254740991&trace_id=t&from=2026-11-21T10:00:00Z&to=2026-11-22T10:00:00%2B01:00&"
-        "order=asc&limit=1000",
-        0);
-    ASSERT_TRUE(q);
-    EXPECT_EQ(q->resource, "a/b");
-    EXPECT_EQ(q->resource_prefix, "a/");
-    EXPECT_EQ(q->event, "write_applied");
-    EXPECT_EQ(q->owner, "o");
-    EXPECT_EQ(q->principal, "p");
-    EXPECT_EQ(q->write_id, "01a1fc68-4bc4-7371-881a-fddb4432f9eb");
-    EXPECT_EQ(q->token_min, 1U);
-    EXPECT_EQ(q->token_max, 9007199254740991U);
-    EXPECT_EQ(q->trace_id, "t");
-    EXPECT_EQ(*q->to - *q->from, std::chrono::hours(23));
-    EXPECT_TRUE(q->ascending);
-    EXPECT_EQ(q->limit, 1000U);
-    EXPECT_FALSE(q->after);
-}
-
-TEST(api_history_query, nothing_given_then_newest_hundred) {
-    const auto q = parse_history_query("", 0);
-    ASSERT_TRUE(q);
-    EXPECT_FALSE(q->ascending);
-    EXPECT_EQ(q->limit, 100U);
-}
-
-TEST(api_history_query, faults_then_all_reported_by_name) {
-    const auto q = parse_history_query(
-        "event=x&write_id=1&token_min=-1&token_max=9007199254740992&from=now&to=&order=up&limit=1001&cursor=!&colour="
-        "red",
-        0);
-    ASSERT_FALSE(q);
-    EXPECT_EQ(pointers(q.error()), (names{"event", "write_id", "token_min", "token_max", "from", "to", "order", "limit",
-                                          "cursor", "colour"}));
-}
-
-TEST(api_history_cursor, written_then_read_back) {
-    for (const history_cursor c : {history_cursor{false, {0, 0}}, history_cursor{true, {1, 2}},
-                                   history_cursor{false, {253'402'300'799'999'999, 9'223'372'036'854'775'807}}}) {
-        EXPECT_EQ(parse_cursor(to_text(c)), c);
-    }
-    const auto q = parse_history_query("order=asc&cursor=" + to_text({true, {1'500'001, 7}}), 0);
-    ASSERT_TRUE(q);
-    EXPECT_EQ(q->after, (history_position{1'500'001, 7}));
-    EXPECT_EQ(pointers(parse_history_query("cursor=" + to_text({true, {1'500'001, 7}}), 0).error()), names{"cursor"})
-        << "of the other order";
-}
-
-TEST(api_history_cursor, of_another_cell_then_refused_by_both_numbers) {
-    const std::string cursor = to_text({false, {1'500'001, 7}});
-    EXPECT_EQ(parse_history_query("cursor=2~" + cursor, 2)->after, (history_position{1'500'001, 7}));
-    const auto at_other = parse_history_query("cursor=2~" + cursor, 1);
-    EXPECT_EQ(at_other.error().detail.substr(0, 50), "The cursor names cell 2; this gateway is of cell 1");
-    EXPECT_EQ(at_other.error().facts.at("named_cell").to_number<int>(), 2);
-    EXPECT_EQ(parse_history_query("cursor=2~" + cursor, 0).error().code, errc::misdirected_request);
-    for (const char* mark : {"0~", "02~", "~", "65536~", "-1~", "2~2~", "x~"})
-        EXPECT_EQ(pointers(parse_history_query("cursor=" + (mark + cursor), 2).error()), names{"cursor"}) << mark;
-}
-
-TEST(api_history_cursor, invented_or_changed_then_refused) {
-    const std::string good = to_text({false, {1'500'001, 123}});
-    for (std::size_t i = 0; i < good.size(); ++i) {
-        std::string bad = good;
-        bad[i] = '*';
-        EXPECT_FALSE(parse_cursor(bad));
-    }
-    for (const char* text :
-         {"", "x", "ZGVzYzo", "ZGVzYzox", "ZGVzYzoxOg", "ZGVzYzo6MQ", "ZGVzYzotMTox", "ZGVzYzoxOi0x", "ZGVzYzowMTox",
-          "ZGVzYzoxOjAx", "ZGVzYzoxOjE6MQ", "ZGVzYzoyNTM0MDIzMDA4MDAwMDAwMDA6MQ", "dXA6MTox"})
-        EXPECT_FALSE(parse_cursor(text)) << text;
-    EXPECT_FALSE(parse_cursor(good + "A"));
+    EXPECT_EQ(pointers(parse_write("{}").error()), names{"/operations"});
+    EXPECT_EQ(pointers(parse_write(many + "]}").error()), names{"/operations"});
+    for (const char* operations : {"[]", "{}", "null", R"("x")", "5"})
+        EXPECT_EQ(pointers(parse_write(R"({"operations":)" + std::string(operations) + "}").error()),
+                  names{"/operations"});
 }
 
 /// Returns the members `"PREFIX0":VALUE,"PREFIX1":VALUE,…`.

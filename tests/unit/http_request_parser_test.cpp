@@ -95,6 +95,13 @@ TEST(http_request_parser, ambiguous_heads_then_refused) {
     expect_refused("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: x\r\nAuthorization: y\r\n\r\n");
     expect_refused("GET /#f HTTP/1.1\r\nHost: a\r\n\r\n");
     expect_refused("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
+    expect_refused("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n");
+    expect_refused("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n");
+    expect_refused("GET / HTTP/1.1\r\nHost: a\r\nbad header\r\n\r\n");
+    expect_refused("GET / HTTP/9.9\r\nHost: a\r\n\r\n");
+    expect_refused("GET\r\n\r\n");
+    expect_refused("\r\n\r\nnonsense\r\n\r\n");
+    expect_refused("\x16\x03\x01\x02" + std::string("\0\1\0\1\xfc\3\3", 7) + std::string(64, '\0'));
 }
 
 TEST(http_request_parser, empty_chunked_body_byte_by_byte_then_done) {

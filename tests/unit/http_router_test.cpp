@@ -35,8 +35,9 @@ TEST(http_router, find_encoded_slash_between_literals_then_not_found) {
 
 TEST(http_router, find_unknown_paths_then_not_found) {
     const router r = make_router();
-    for (const char* path : {"/", "", "v1/nodes", "/v1/nodes/", "/v1/leases/", "/v1//nodes", "/v1/leases/x/renew/y",
-                             "/V1/nodes", "*", "/a/b/c/d/e/f/g/h/i/j"}) {
+    for (const char* path :
+         {"/", "", "v1/nodes", "/v1/nodes/", "/v1/leases/", "/v1//nodes", "/v1/leases/x/renew/y", "/V1/nodes", "*",
+          "/a/b/c/d/e/f/g/h/i/j", "/v1", "/v1/lease", "/v1/leases/x/y", "/v2/leases", "/../etc/passwd"}) {
         EXPECT_EQ(r.find(method::get, path).kind, router::outcome::not_found) << path;
     }
 }

@@ -90,8 +90,12 @@ TEST(http_accept, preferred_type_then_highest_quality_and_exactness) {
     EXPECT_EQ(choose("Text/Event-Stream ; q=0.9, application/json;q=0.5"), 1U);
     EXPECT_EQ(choose("text/*"), 1U);
     EXPECT_EQ(choose("*/*, application/json;q=0"), 1U);
-    EXPECT_EQ(choose("text/html"), std::nullopt);
-    EXPECT_EQ(choose("application/json;q=x"), std::nullopt);
+    for (const char* accept : {"application/*", "text/html, application/json;q=0.1", "text/html,*/*;q=0.1",
+                               "APPLICATION/JSON", "application/json; charset=utf-8"})
+        EXPECT_EQ(choose(accept), 0U) << accept;
+    for (const char* accept : {"text/html", "application/json;q=x", "image/png", "application/xml;q=0.9, text/plain",
+                               "application/json;q=0", R"(application/x; a=", application/json, ")"})
+        EXPECT_EQ(choose(accept), std::nullopt) << accept;
 }
 
 TEST(http_dispatcher, traceparent_valid_then_trace_id) {

@@ -397,6 +397,27 @@ TEST(write_sql, unknown_names_fault_and_refresh_catalog) {
     EXPECT_EQ(refusal_of(plan).errors.size(), 6u);
 }
 
+TEST(write_sql, hostile_names_are_no_columns_tables_or_functions) {
+    for (const std::string name :
+         {"stock = 0 --", "stock\" = 0; drop table inventory; --", "stock; delete from orders", "stock'", "stock)",
+          "inventory.stock", "public.inventory", "a/b", "a~b", "*", "STOCK", "ctid", "xmin", "tableoid", "stöck", ""}) {
+        EXPECT_EQ(bad(update_of({put(name, 0)})).pointer, "/operations/0/set/" + name);
+        EXPECT_EQ(bad(update_of({}, {put(name, 0)})).pointer, "/operations/0/set/" + name);
+        auto update = update_of({put("stock", 0)});
+        update.where.push_back(where(name, comparison_operator::gte, 0));
+        EXPECT_EQ(bad(update).pointer, "/operations/0/where/" + name);
+        insert_operation insert;
+        insert.table = "inventory";
+        insert.values = {put("sku", "x"), put(name, 0)};
+        EXPECT_EQ(bad(insert).pointer, "/operations/0/set/" + name);
+        insert.table = name;
+        EXPECT_EQ(bad(insert).pointer, "/operations/0/insert");
+        call_operation call;
+        call.function = name;
+        EXPECT_EQ(bad(call).pointer, "/operations/0/call");
+    }
+}
+
 TEST(write_sql, cast_types_have_no_length) {
     EXPECT_EQ(cast_type("character varying(3)"), "character varying");
     EXPECT_EQ(cast_type("numeric(12,2)[]"), "numeric[]");
