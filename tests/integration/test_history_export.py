@@ -65,20 +65,19 @@ def test_csv_of_many_rows_follows_rfc_4180_with_header(api: Api, many: str) -> N
     assert list(rows[0]) == ["id", "at", "event", "resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "trace_id", "detail"]
 
 
-@pytest.mark.parametrize("separator", [",", ";", "|", "\t"], ids=["comma", "semicolon", "bar", "tab"])
-def test_csv_split_at_any_separator_has_no_formula(stack: Stack, api: Api, unique_name: Callable[[str], str], separator: str) -> None:
+def test_csv_split_at_any_separator_has_no_formula(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
     """Spreadsheets split at the separator of their language; they evaluate a cell that begins with one of these signs."""
     name = unique_name("formulas")
     owners = [f"{begin}{sign}1+1{end}" for sign in "=+-@\uff1d" for begin in ("", "x;", "x|", "x\t", "x\n", "x\r\n", 'x;"', "x;\n", "x,") for end in ("", ";", '"', '";')]
-    for owner in owners:
-        stack.query("insert into fencing.history (event, resource, owner, detail) values ('lease_granted', %s, %s, jsonb_build_object('note', %s::text))", (name, owner, owner))
-    answer = api.get("/v1/history", {"Accept": "text/csv"}, resource=name, order="asc")
-    rows = list(csv.reader(io.StringIO(answer.body.decode(), newline=""), delimiter=separator))
-    assert len(rows) > len(owners)
-    assert not [cell for row in rows for cell in row if cell.lstrip("\t\r\n").startswith(("=", "+", "-", "@", "\uff1d"))]
-    if separator == ",":
-        written = [re.sub(r"(^|(?<=[;|\t\r\n]))'", "", row[6]) for row in rows[1:]]
-        assert written == owners, "a reader can remove the apostrophes again"
+    stack.query("insert into fencing.history (event, resource, owner, detail) select 'lease_granted', %s, o, jsonb_build_object('note', o)"
+                " from unnest(%s::text[]) with ordinality as t (o, n) order by n", (name, owners))
+    text = api.get("/v1/history", {"Accept": "text/csv"}, resource=name, order="asc").body.decode()
+    rows = {separator: list(csv.reader(io.StringIO(text, newline=""), delimiter=separator)) for separator in ",;|\t"}
+    for found in rows.values():
+        assert len(found) > len(owners)
+        assert not [cell for row in found for cell in row if cell.lstrip("\t\r\n").startswith(("=", "+", "-", "@", "\uff1d"))]
+    written = [re.sub(r"(^|(?<=[;|\t\r\n]))'", "", row[6]) for row in rows[","][1:]]
+    assert written == owners, "a reader can remove the apostrophes again"
 
 
 def test_export_while_events_are_added_repeats_misses_nothing(stack: Stack, api: Api, many: str) -> None:
@@ -167,15 +166,6 @@ def test_summary_default_is_last_hour_by_minute(api: Api, many: str) -> None:
     assert summary["bucket_ms"] == 60_000 and 0 < len(summary["buckets"]) <= 61
 
 
-def test_summary_of_2000_buckets_is_the_longest(api: Api) -> None:
-    asked = {"from": "2026-06-01T00:00:00Z", "bucket_ms": 60_000}
-    assert api.get("/v1/history/summary", to="2026-06-02T09:20:00Z", **asked).status == 200
-    assert pointers_of(api.get("/v1/history/summary", to="2026-06-02T09:20:00.001Z", **asked)) == ["bucket_ms"]
-
-
-@pytest.mark.parametrize("query, pointer", [
-    ({"bucket_ms": 0}, "bucket_ms"), ({"bucket_ms": 1000}, "bucket_ms"), ({"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "from"),
-    ({"to": "soon"}, "to"), ({"limit": 5}, "limit"),
-])
-def test_summary_with_wrong_query_400_names_parameter(api: Api, query: dict, pointer: str) -> None:
-    assert pointers_of(api.get("/v1/history/summary", **query)) == [pointer]
+def test_summary_with_wrong_query_400_names_each_parameter(api: Api) -> None:
+    assert pointers_of(api.get("/v1/history/summary", bucket_ms=1)) == ["bucket_ms"]
+    assert sorted(pointers_of(api.get("/v1/history/summary", bucket_ms=0, to="soon", limit=5))) == ["bucket_ms", "limit", "to"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import urllib.parse
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import pytest
 from support.api import Api, expect_problem, pointers_of
@@ -34,11 +34,25 @@ def listen(api: Api) -> Any:
         stream.disconnect()
 
 
+@pytest.fixture(scope="module")
+def quiet(stack: Stack) -> Iterator[EventStream]:
+    """A stream without events, open for most of the module, because the gateway sends it something every 10 s only."""
+    with EventStream(stack.api(), None, {}, "GET", "/v1/history/stream?resource=nobody/writes-this") as stream:
+        eventually(lambda: stream.last_id, 5, interval=0.005, goal="the stream begins")
+        yield stream
+
+
+@pytest.fixture(scope="module")
+def last_row(stack: Stack, quiet: EventStream) -> int:
+    """The id of an event of another resource, committed since that stream began."""
+    return stack.query(f"{ADD} returning id", ("test/another", 1))[0][0]
+
+
 def tokens_of(stream: EventStream) -> list[int]:
     return [event.data["fencing_token"] for event in stream.events]
 
 
-def test_stream_sends_events_of_lease_as_they_commit(api: Api, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_sends_events_of_lease_as_they_commit(api: Api, last_row: int, listen: Callable[..., EventStream], resource: str) -> None:
     stream = listen(resource=resource)
     lease = api.must_acquire(resource, owner="o")
     api.must_release(lease)
@@ -148,28 +162,26 @@ def test_stream_resumed_over_many_rows_without_match(stack: Stack, listen: Calla
     eventually(lambda: tokens_of(stream) == [1, 2, 3], 10)
 
 
-def test_stream_without_match_advances_position(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
-    stream = listen(resource="nobody/writes-this")
-    ((row,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,))
-    eventually(lambda: int(stream.last_id) >= row, 20, goal="a heartbeat with the position")
-    assert stream.events == []
+def test_stream_without_match_advances_position(quiet: EventStream, last_row: int) -> None:
+    eventually(lambda: int(quiet.last_id) >= last_row, 20, goal="a heartbeat with the position")
+    assert quiet.events == []
 
 
-@pytest.mark.parametrize("last_id", ["x", "-1", "", "1e3", "99999999999999999999", "900000000000000000"])
+@pytest.mark.parametrize("last_id", ["x", "", "900000000000000000"])
 def test_stream_invalid_last_event_id_400(api: Api, last_id: str) -> None:
     assert pointers_of(api.get("/v1/history/stream", {"Last-Event-ID": last_id})) == ["Last-Event-ID"]
 
 
-@pytest.mark.parametrize("query, pointer", [({"limit": 5}, "limit"), ({"order": "asc"}, "order"), ({"cursor": "x"}, "cursor"), ({"event": "x"}, "event")])
-def test_stream_with_wrong_query_400(api: Api, query: dict[str, Any], pointer: str) -> None:
-    assert pointers_of(api.get("/v1/history/stream", **query)) == [pointer]
+def test_stream_with_wrong_query_400_names_each_parameter(api: Api) -> None:
+    assert sorted(pointers_of(api.get("/v1/history/stream", limit=5, event="x"))) == ["event", "limit"]
 
 
 def test_stream_of_another_type_406(api: Api) -> None:
     expect_problem(api.get("/v1/history/stream", {"Accept": "application/json"}), 406, "not-acceptable")
 
 
-def test_streams_above_limit_429_until_one_disconnects(api: Api, listen: Callable[..., EventStream]) -> None:
+def test_streams_above_limit_429_until_one_disconnects(api: Api, quiet: EventStream, listen: Callable[..., EventStream]) -> None:
+    quiet.disconnect()
     streams = [EventStream(api, None, {}, "GET", "/v1/history/stream?resource=nobody/writes-this") for _ in range(100)]
     try:
         eventually(lambda: all(stream.head for stream in streams), 20, goal="all have begun")

@@ -62,32 +62,31 @@ def send_without_end(wire: Wire, piece: bytes, most: int = 64 * MIB) -> None:
             wire.send(piece)
 
 
-@pytest.mark.parametrize("path, key, status", [("/v1/leases", "nobodys", 401), ("/v1/history/summary", "the-key", 405), ("/v1/nothing", "the-key", 404)])
-def test_refusal_of_request_head_precedes_reading_of_body(make: Callable[..., Gateway], cluster: Cluster, path: str, key: str, status: int) -> None:
+def test_refusal_of_request_head_precedes_reading_of_body(cluster: Cluster) -> None:
     """A caller without a key must not make the gateway buffer a body."""
     settings = cluster.settings()
     settings["auth"] = {"api_keys": [{"principal": "x", "key_sha256": hashlib.sha256(b"the-key").hexdigest(), "scopes": ["leases"]}]}
     gateway = cluster.gateway(settings)
     try:
         gateway.start()
-        with Wire("127.0.0.1", gateway.api.port) as wire:
-            wire.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode() + b" " * 1000)
-            assert wire.receive().status == status
+        for path, key, status in (("/v1/leases", "nobodys", 401), ("/v1/history/summary", "the-key", 405), ("/v1/nothing", "the-key", 404)):
+            with Wire("127.0.0.1", gateway.api.port) as wire:
+                wire.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode() + b" " * 1000)
+                assert wire.receive().status == status
     finally:
         gateway.kill()
 
 
-@pytest.mark.parametrize("begin, piece", [(b"5;", b"x" * 65_536), (b"5;a=\"", b"\t" * 65_536), (b"0\r\nX-Long: ", b"x" * 65_536), (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
-                                          (b"", b"1;" + b"x" * 8_000 + b"\r\n \r\n"), (b"0" * 60_000, b"0" * 65_536)],
-                         ids=["extension", "quoted", "trailer", "trailers", "extensions", "zeros"])
-def test_chunks_without_end_are_refused_in_little_memory(make: Callable[..., Gateway], begin: bytes, piece: bytes) -> None:
+def test_chunks_without_end_are_refused_in_little_memory(make: Callable[..., Gateway]) -> None:
     gateway = make()
-    before = processes.resident_bytes(gateway.pid)
-    with Wire("127.0.0.1", gateway.api.port) as wire:
-        wire.send(HEAD + begin)
-        send_without_end(wire, piece)
-        assert processes.resident_bytes(gateway.pid) - before < 8 * MIB
-        assert wire.receive().status in (400, 431)
+    for begin, piece in [(b"5;", b"x" * 65_536), (b"5;a=\"", b"\t" * 65_536), (b"0\r\nX-Long: ", b"x" * 65_536), (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
+                         (b"", b"1;" + b"x" * 8_000 + b"\r\n \r\n"), (b"0" * 60_000, b"0" * 65_536)]:
+        before = processes.resident_bytes(gateway.pid)
+        with Wire("127.0.0.1", gateway.api.port) as wire:
+            wire.send(HEAD + begin)
+            send_without_end(wire, piece)
+            assert processes.resident_bytes(gateway.pid) - before < 8 * MIB, begin[:20]
+            assert wire.receive().status in (400, 431), begin[:20]
     assert gateway.api.get("/healthz").status == 200
 
 
@@ -315,26 +314,24 @@ def test_connections_with_endless_requests_are_closed(make: Callable[..., Gatewa
 
 
 def test_idle_time_before_request_does_not_count(make: Callable[..., Gateway]) -> None:
-    gateway = make(idle_timeout_ms=5_000)
-    with Wire("127.0.0.1", gateway.api.port) as wire:
-        wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert wire.receive().status == 200
-        pause(3.5, "most of the idle timeout")
+    gateway = make(idle_timeout_ms=3_000)
+    with Wire("127.0.0.1", gateway.api.port) as wire, Wire("127.0.0.1", gateway.api.port) as idle:
+        for each in (wire, idle):
+            each.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert each.receive().status == 200
+        pause(1.5, "half of the idle timeout")
         wire.send(b"GET /healthz HTTP/1.1\r\n")
-        pause(3.0, "beyond the idle timeout since the last answer")
+        assert idle.is_closed(), "the idle timeout since the last answer is over for both"
         wire.send(b"Host: localhost\r\n\r\n")
         assert wire.receive().status == 200
 
 
 def test_empty_lines_do_not_prolong_idle_connection(make: Callable[..., Gateway]) -> None:
-    gateway = make(idle_timeout_ms=2_000)
-    with Wire("127.0.0.1", gateway.api.port) as wire:
-        began = time.monotonic()
-        with pytest.raises(OSError):
-            while time.monotonic() - began < 10:
-                wire.send(b"\r\n")
-                pause(0.5, "much shorter than the idle timeout")
-        assert 1.5 < time.monotonic() - began < 6
+    gateway = make(idle_timeout_ms=1_000)
+    with Wire("127.0.0.1", gateway.api.port) as wire, pytest.raises(OSError):
+        for _ in range(100):
+            wire.send(b"\r\n")
+            pause(0.1, "much shorter than the idle timeout")
 
 
 def test_request_that_has_just_begun_is_not_replaced(make: Callable[..., Gateway]) -> None:
@@ -373,11 +370,15 @@ def test_body_refused_and_endless_is_closed(make: Callable[..., Gateway]) -> Non
         wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
         assert wire.receive().status == 413
         began = time.monotonic()
-        with pytest.raises(OSError):
-            while time.monotonic() - began < 15:
-                wire.send(b"x")
-                pause(7 if time.monotonic() - began < 1 else 0.1, "longer than the gateway waits for a byte, then until the reset arrives")
-        assert 4 < time.monotonic() - began < 12, "five seconds without a byte"
+        ends = tuple(f":{port:04X}" for port in (gateway.api.port, wire.socket.getsockname()[1]))
+
+        def is_closed() -> bool:
+            """Whether no process has the gateway's end any more: its inode is 0."""
+            rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+            return not any(row[1].endswith(ends[0]) and row[2].endswith(ends[1]) and row[9] != "0" for row in rows)
+
+        eventually(is_closed, 20, goal="the gateway closes the connection")
+        assert time.monotonic() - began > 4, "five seconds without a byte"
 
 
 def test_close_with_unread_input_sends_whole_answer(api: Api) -> None:
