@@ -220,7 +220,7 @@ int serve(const config& cfg, const config_source& source) {
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
-    metrics::guard_watch guard(database.history(), first);
+    metrics::guard_watch guard(database.history(), cfg.postgres.guard_check_interval, first);
     metric_registry.add_readings(
         {locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION, cfg.locks.cell});
     std::atomic<bool> stopping = false;

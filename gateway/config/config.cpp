@@ -146,6 +146,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"rows_max", integer(cfg.postgres.rows_max, 1, 100'000)},
              {"statement_timeout_ms", duration(cfg.postgres.statement_timeout, 100ms, 10min)},
              {"lock_timeout_ms", duration(cfg.postgres.lock_timeout, 10ms, 1min)},
+             {"guard_check_interval_ms", duration(cfg.postgres.guard_check_interval, 100ms, 1h)},
          }),
          true},
         {"writes", mapping({{"idempotency_ttl_ms", duration(cfg.writes.idempotency_ttl, 1s, 30 * 24h)}})},

@@ -69,6 +69,8 @@ struct postgres_config {
     std::chrono::milliseconds statement_timeout{5'000};
     /// Longest wait for a guard row or a row lock; then 409 write-conflict. 10 ms to 1 min.
     std::chrono::milliseconds lock_timeout{2'000};
+    /// Pause between two searches for what would let a change past the guard. 100 ms to 1 h.
+    std::chrono::milliseconds guard_check_interval{30'000};
 };
 
 struct writes_config {

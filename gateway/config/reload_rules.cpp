@@ -77,6 +77,7 @@ std::vector<std::string> find_restart_only_changes(const config& running, const 
     keys.compare("postgres.rows_max", &config::postgres, &postgres_config::rows_max);
     keys.compare("postgres.statement_timeout_ms", &config::postgres, &postgres_config::statement_timeout);
     keys.compare("postgres.lock_timeout_ms", &config::postgres, &postgres_config::lock_timeout);
+    keys.compare("postgres.guard_check_interval_ms", &config::postgres, &postgres_config::guard_check_interval);
     keys.compare("writes.idempotency_ttl_ms", &config::writes, &writes_config::idempotency_ttl);
     keys.compare("audit.buffer_max", &config::audit, &audit_config::buffer_max);
     keys.compare("audit.on_full", &config::audit, &audit_config::when_full);

@@ -19,17 +19,17 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
 constexpr steady_clock::duration first_delay = 1s;
-constexpr steady_clock::duration interval = 30s;
 constexpr auto call_timeout = 10s;
 
 }  // namespace
 
 struct guard_watch::impl {
-    impl(pg::history_executor& h, asio::io_context& i) : history(h), io(i) {}
+    impl(pg::history_executor& h, steady_clock::duration pause, asio::io_context& i)
+        : history(h), interval(pause), io(i) {}
 
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
-        auto pause = first_delay;
+        auto pause = std::min<steady_clock::duration>(first_delay, self->interval);
         for (;;) {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
@@ -39,7 +39,7 @@ struct guard_watch::impl {
                 self->store(std::move(*faults));
             else if (!self->stopping)
                 spdlog::warn("the guard could not be checked: {}", faults.error().detail);
-            pause = interval;
+            pause = self->interval;
         }
     }
 
@@ -56,14 +56,15 @@ struct guard_watch::impl {
     }
 
     pg::history_executor& history;
+    const steady_clock::duration interval;
     asio::io_context& io;
     std::atomic<bool> stopping{false};
     mutable std::mutex mutex;
     std::optional<finding> found;
 };
 
-guard_watch::guard_watch(pg::history_executor& history, asio::io_context& io)
-    : impl_(std::make_shared<impl>(history, io)) {}
+guard_watch::guard_watch(pg::history_executor& history, std::chrono::milliseconds interval, asio::io_context& io)
+    : impl_(std::make_shared<impl>(history, interval, io)) {}
 
 guard_watch::~guard_watch() {
     impl_->stopping = true;

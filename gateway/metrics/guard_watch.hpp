@@ -12,7 +12,7 @@
 
 namespace fencegate::metrics {
 
-/// Asks PostgreSQL every 30 seconds what would let a change past the guard (fencing.watch_guard, which also records new
+/// Asks PostgreSQL once an interval what would let a change past the guard (fencing.watch_guard, which also records new
 /// faults in the history), keeps the latest answer, and logs new faults.
 ///
 /// Threads:  latest() from any thread.
@@ -25,7 +25,7 @@ class guard_watch {
         std::chrono::system_clock::time_point at;  ///< When PostgreSQL answered.
     };
 
-    guard_watch(pg::history_executor& history, boost::asio::io_context& io);
+    guard_watch(pg::history_executor& history, std::chrono::milliseconds interval, boost::asio::io_context& io);
     ~guard_watch();
 
     /// Begins, on `io`.

@@ -134,6 +134,7 @@ def test_labels_for_invented_names_are_bounded(api: Api, unique_name: Callable[[
 def scanning_gateway(cluster: Cluster) -> Iterator[Gateway]:
     settings = cluster.settings()
     settings["lease"]["leak_scan_interval_ms"] = 100
+    settings["postgres"]["guard_check_interval_ms"] = 300
     made = cluster.gateway(settings)
     made.start()
     yield made

@@ -93,7 +93,7 @@ redis:
   node_timeout_ms: 150
   node_dead_after_ms: 900
   node_queue_max: 120
-postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}
@@ -147,6 +147,7 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.postgres.rows_max, 17U);
     EXPECT_EQ(cfg.postgres.statement_timeout, 3s);
     EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
+    EXPECT_EQ(cfg.postgres.guard_check_interval, 900ms);
     EXPECT_EQ(cfg.writes.idempotency_ttl, 60s);
     EXPECT_EQ(cfg.audit.buffer_max, 5000U);
     EXPECT_EQ(cfg.audit.when_full, on_full::drop);
@@ -258,6 +259,8 @@ INSTANTIATE_TEST_SUITE_P(
                "lease.default_ttl_ms: 99 is not between 100 and 3600000"},
         faulty{redis + lease + "postgres: {conninfo: host=x, statement_timeout_ms: 500}\n",
                "postgres.lock_timeout_ms: is above statement_timeout_ms, which would end the wait first"},
+        faulty{redis + lease + "postgres: {conninfo: host=x, guard_check_interval_ms: 99}\n",
+               "postgres.guard_check_interval_ms: 99 is not between 100 and 3600000"},
         faulty{least + "history: {keep_days: 6}\n", "history.keep_days: is 6; it has to be 0 (for ever) or at least 7"},
         faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
                "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
@@ -437,6 +440,7 @@ TEST(config_load, example_file_has_every_default_and_is_valid) {
     EXPECT_EQ(cfg.postgres.rows_max, defaults.postgres.rows_max);
     EXPECT_EQ(cfg.postgres.statement_timeout, defaults.postgres.statement_timeout);
     EXPECT_EQ(cfg.postgres.lock_timeout, defaults.postgres.lock_timeout);
+    EXPECT_EQ(cfg.postgres.guard_check_interval, defaults.postgres.guard_check_interval);
     EXPECT_EQ(cfg.writes.idempotency_ttl, defaults.writes.idempotency_ttl);
     EXPECT_EQ(cfg.audit.buffer_max, defaults.audit.buffer_max);
     EXPECT_EQ(cfg.audit.when_full, defaults.audit.when_full);

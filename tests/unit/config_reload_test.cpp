@@ -103,7 +103,7 @@ auth:
   client_certificates: [{principal: p, dns: p.example, scopes: [leases]}]
 lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, answer_bound_ms: 700, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, handoff_max: 1, waiters_max: 11, leak_scan_interval_ms: 0, signing_key_file: other.key, verification_key_files: [signing.key]}
 redis: {nodes: [{name: a, host: other}], tls: {ca_file: gateway.pem}, node_timeout_ms: 150, node_dead_after_ms: 900, node_queue_max: 120}
-postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000}
+postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}
