@@ -5,8 +5,8 @@ Each line of mutations/table.tsv names a mutation, the checker that must find it
 it. NAME.patch in that folder changes the product: a copy of it is patched, and the given seed must break the promise;
 without the patch the same seed must break none. Where random seeds do not show the rule in useful time, the line names a
 program of tests and one of its tests, which plays the schedule that does: it must fail with the patch and pass without.
-For `sim` a patch of Lua files needs no build; of a patched C++ file only that file is compiled, with the command of the
-build, and linked in front of the library. A name without a patch is a mutation of a part that is simulated
+For `sim` a patch of Lua files needs no build; of a patched C++ file only its unit (the file, or those that the build joins
+with it) is compiled, with the command of the build, and linked in front of the library. A name without a patch is a mutation of a part that is simulated
 (`sim --mutate list`).
 """
 import argparse
@@ -72,19 +72,41 @@ class Simulation:
         if written.returncode != 0:
             raise RuntimeError(f"the scripts can't be embedded:\n{written.stderr}")
 
+    def find_units(self, target, sources):
+        """Returns the text and the command of each unit of the target that has one of the files: the file itself, or a unit that joins it with others."""
+        names = {f"{ROOT}/{source}" for source in sources}
+        # The simulation has a unit of its own of a file that is also in a library of the gateway.
+        entries = sorted(json.loads((self.build / "compile_commands.json").read_text()), key=lambda entry: ("/sim_world.dir/" in entry["command"]) != (target == "sim"))
+        units = []
+        for entry in entries:
+            file = pathlib.Path(entry["file"])
+            text = file.read_text() if "/Unity/" in entry["file"] else f'#include "{file}"\n'
+            found = {name for name in names if f'"{name}"' in text}
+            if found:
+                units.append((text, entry["command"]))
+                names -= found
+        if names:
+            raise RuntimeError(f"the build has no unit of {names}")
+        return units
+
     def compile(self, target, sources, folder):
-        """Compiles the changed C++ files and links them with the other objects of the target. Returns the program."""
-        commands = {entry["file"]: entry["command"] for entry in json.loads((self.build / "compile_commands.json").read_text())}
+        """Compiles the units of the changed C++ files and links them with the other objects of the target. Returns the program."""
+        copied = {f"{ROOT}/lockcore": f"{folder}/lockcore", f"{ROOT}/gateway/audit": f"{folder}/gateway/audit"}
+
+        def of_copy(text):
+            return re.sub("|".join(copied), lambda found: copied[found[0]], text)
+
         objects = []
-        for number, source in enumerate(sources):
-            output = folder / f"{number}.o"
-            copied = {f"{ROOT}/lockcore": f"{folder}/lockcore", f"{ROOT}/gateway/audit": f"{folder}/gateway/audit"}
-            words = re.sub("|".join(copied), lambda found: copied[found[0]], commands[str(ROOT / source)]).split()
+        for number, (text, command) in enumerate(self.find_units(target, sources)):
+            unit, output = folder / f"{number}.cpp", folder / f"{number}.o"
+            unit.write_text(of_copy(text))
+            words = of_copy(command).split()
+            words[words.index("-c") + 1] = str(unit)
             words[words.index("-o") + 1] = str(output)
             words.insert(next(at for at, word in enumerate(words) if word.startswith("-")), f"-I{folder}/generated")
             compiled = run(" ".join(words), shell=True, cwd=self.build)
             if compiled.returncode != 0:
-                raise RuntimeError(f"{source} does not compile:\n{compiled.stderr[-2000:]}")
+                raise RuntimeError(f"{text} does not compile:\n{compiled.stderr[-2000:]}")
             objects.append(str(output))
         link = run(["ninja", "-t", "commands", target], cwd=self.build).stdout.splitlines()[-1]
         program = folder / target
