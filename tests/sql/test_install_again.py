@@ -7,6 +7,7 @@ ACTIVITY = """
     select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null);
     select * from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
     update inventory set stock = stock - 1 where sku = 'sku-1';
+    select fencing.set_up_recorder();  -- that of the template leads to the template
     create table seen (id text); select fencing.protect('public.seen', $$'seen/' || id$$, 'observe');
 """
 STATE = {
