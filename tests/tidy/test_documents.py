@@ -150,10 +150,9 @@ def test_documents_and_headings_cited_in_code_exist() -> None:
 
 
 def names_of_tests() -> set[str]:
-    """Returns the functions of pytest, `suite.name` of googletest, the cases of tests/sql, the scenarios and the files of the tests."""
+    """Returns the functions of pytest, `suite.name` of googletest, the cases of tests/sql and the files of the tests."""
     names = {str(path.relative_to(ROOT)) for path in FILES if ROOT / "tests" in path.parents}
     names |= {path.stem for path in FILES if path.parent == ROOT / "tests/sql" and path.suffix == ".sql"}
-    names |= {path.stem for path in FILES if path.parent == ROOT / "tests/scenarios" and path.suffix == ".txt"}
     for path in FILES:
         if ROOT / "tests" in path.parents and path.suffix == ".py":
             names |= set(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))

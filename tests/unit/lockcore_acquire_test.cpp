@@ -30,6 +30,8 @@ TEST(acquire, majority_replies_same_counter_granted_after_one_round) {
     EXPECT_FALSE(a.acquire_answered(node(4), ok(8)).targets.any());
     EXPECT_EQ(a.outcome(), verdict::granted);
     EXPECT_EQ(a.token(), fencing_token{8});
+    a.acquire_answered(node(1), ok(8));
+    EXPECT_EQ(a.stamps(), 4U) << "a later answer of exactly the token is a stamp too";
 }
 
 TEST(acquire, confirms_highest_counter_on_nodes_that_replied_less) {
@@ -126,6 +128,11 @@ TEST(acquire, raises_the_token_when_other_nodes_no_longer_suffice) {
     const auto s = a.confirm_answered(node(0), fencing_token{2}, other(reply_status::broken));
     EXPECT_EQ(s.token, fencing_token{4});
     EXPECT_EQ(nodes_of(s), "12");
+    EXPECT_EQ(a.stamps(), 0U);
+    a.confirm_answered(node(1), fencing_token{4}, ok(4));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.confirm_answered(node(2), fencing_token{4}, ok(4));
+    EXPECT_EQ(a.outcome(), verdict::granted);
 }
 
 TEST(acquire, gives_up_when_the_token_is_raised_too_often) {
@@ -137,6 +144,19 @@ TEST(acquire, gives_up_when_the_token_is_raised_too_often) {
     for (unsigned i = 0; i <= acquire_machine::raises_max && a.outcome() == verdict::pending; ++i, ++t) {
         a.confirm_answered(node(0), fencing_token{t}, stale(t + 1));
     }
+    EXPECT_EQ(a.outcome(), verdict::no_quorum);
+    EXPECT_EQ(a.token(), fencing_token{2 + acquire_machine::raises_max});
+    EXPECT_EQ(a.undo_targets(), node_set{0b111}) << "taken on two nodes, and perhaps on the third";
+}
+
+TEST(acquire, too_few_nodes_are_left_no_quorum_at_once) {
+    acquire_machine a(5);
+    a.start();
+    a.acquire_answered(node(0), other(reply_status::unreachable));
+    a.acquire_answered(node(1), other(reply_status::not_admitted));
+    a.acquire_answered(node(2), ok(3));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(3), other(reply_status::timeout));
     EXPECT_EQ(a.outcome(), verdict::no_quorum);
 }
 
@@ -270,6 +290,7 @@ TEST(acquire, several_own_leases_reports_that_of_most_nodes) {
     a.acquire_answered(node(1), own('a', 9));
     a.acquire_answered(node(2), own('a', 9));
     ASSERT_EQ(a.outcome(), verdict::pending) << "two of five are no majority yet";
+    EXPECT_FALSE(a.own_lease());
     a.acquire_answered(node(3), own('a', 9));
     ASSERT_EQ(a.outcome(), verdict::locked);
     EXPECT_EQ(a.own_lease()->attempt_id.str(), std::string(32, 'a')) << "not what an attempt that failed left behind";
@@ -305,6 +326,19 @@ TEST(acquire, waits_for_the_answer_that_decides_between_own_leases) {
     a.acquire_answered(node(2), own('a', 9));
     EXPECT_EQ(a.outcome(), verdict::locked);
     EXPECT_EQ(a.own_lease()->token, fencing_token{9});
+}
+
+TEST(acquire, silent_node_decides_about_own_lease_no_quorum) {
+    acquire_machine a(5);
+    a.start();
+    a.acquire_answered(node(0), own('a', 12));
+    a.acquire_answered(node(1), own('a', 12));
+    a.acquire_answered(node(2), ok(13));
+    a.acquire_answered(node(3), ok(13));
+    EXPECT_EQ(a.outcome(), verdict::pending);
+    a.acquire_answered(node(4), other(reply_status::timeout));
+    EXPECT_EQ(a.outcome(), verdict::no_quorum) << "not locked: whose lease is in the way is not known";
+    EXPECT_FALSE(a.own_lease());
 }
 
 TEST(acquire, unreadable_own_lease_counts_as_held) {

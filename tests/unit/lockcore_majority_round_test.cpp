@@ -167,6 +167,17 @@ TEST(majority_round, accepts_an_answer_of_a_retry_after_silence) {
     EXPECT_EQ(r.answered(node(2), answer(reply_status::ok)), verdict::yes);
 }
 
+TEST(majority_round, no_majority_without_other_holds_is_kept_at_once) {
+    majority_round r(5);
+    node_reply kept = holding("ab");
+    kept.status = reply_status::other_holds;
+    r.answered(node(0), kept);
+    r.answered(node(1), answer(reply_status::lost));
+    EXPECT_EQ(r.answered(node(2), answer(reply_status::lost)), verdict::other_holds);
+    EXPECT_EQ(r.holds(), 2U);
+    EXPECT_EQ(r.answered(node(3), answer(reply_status::lost)), verdict::other_holds) << "the verdict stays";
+}
+
 // CLOSE, five nodes, each of: closed, other holds left, no lease, silent.
 TEST(majority_round, agrees_with_simple_model_on_close) {
     std::mt19937 shuffle(1);

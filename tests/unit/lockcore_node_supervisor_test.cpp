@@ -320,7 +320,11 @@ TEST(node_supervisor, node_that_can_never_vote_names_what_to_change) {
         change(f);
         s.identified(f, t0);
         EXPECT_EQ(s.state(), node_state::misconfigured);
-        return s.detail();
+        const std::string detail = s.detail();
+        f = good_node();
+        f.admitted_run_id = f.run_id;
+        EXPECT_EQ(s.identified(f, t0).next, action::vote) << "once it is corrected";
+        return detail;
     };
     EXPECT_NE(refused([](node_facts& f) { f.role = "slave"; }).find("independent primary"), std::string::npos);
     EXPECT_NE(refused([](node_facts& f) { f.role = "sentinel"; }).find("independent primary"), std::string::npos);
@@ -378,6 +382,12 @@ TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     EXPECT_EQ(s.identified(f, t0).next, action::find_record);
     s.record_found(drew(8), t0);
     EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
+    f.claim = "claim-3";
+    s.identified(f, t0 + 59s);
+    EXPECT_EQ(s.record_found(drew(8), t0 + 59s).delay, 100ms);
+    EXPECT_EQ(s.quarantine_left(t0 + 59s), 60s) << "wiped once more: from now on";
+    EXPECT_EQ(s.identified(f, t0 + 118'999ms).delay, 1ms);
+    EXPECT_EQ(s.identified(f, t0 + 119s).next, action::draw_epoch);
 }
 
 // A new node passes these steps: connected, identified, record found, epoch drawn, admitted, identified, voting. The

@@ -154,9 +154,11 @@ TEST(wait_queue, sleep_is_short_again_after_a_report_or_a_new_head) {
 
 TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
     wait_queue q(five_nodes);
-    q.join(1);
-    for (int turn = 0; turn < 3; ++turn) {
+    for (wait_queue::ticket t = 1; t <= 4; ++t)
+        q.join(t);
+    for (wait_queue::ticket turn = 1; turn <= 3; ++turn) {
         EXPECT_TRUE(q.begin_hand_over());
+        q.leave(turn);
         EXPECT_TRUE(q.begin_hand_over());
         EXPECT_FALSE(q.begin_hand_over()) << "handoff_max is 2";
         EXPECT_FALSE(q.begin_hand_over());
