@@ -260,5 +260,22 @@ TEST_P(lock_manager_test, refuse_new_leases_ends_all_waits_and_allows_release) {
     EXPECT_TRUE(release(*held)) << "a held lease can still be released";
 }
 
+TEST(lock_manager_of_other_size, one_or_seven_nodes_grant_to_one_caller) {
+    for (const std::size_t count : {1U, 7U}) {
+        const redis_nodes nodes(count);
+        memory_register epochs;
+        lock_host a(nodes.config(), epochs), b(nodes.config(), epochs);
+        ASSERT_TRUE(eventually([&] { return a.voting_count() + b.voting_count() == 2 * count; }));
+        const auto held = a.acquire(make_request({"x", "y"}, 1s, 10s));
+        ASSERT_TRUE(held) << held.error().detail;
+        EXPECT_EQ(b.acquire(make_request({"y"})).error().code, errc::resource_locked);
+        EXPECT_EQ(b.run(b.manager().list_leases({})).value().leases.size(), 2U);
+        ASSERT_TRUE(a.release(*held));
+        const auto next = b.acquire(make_request({"y"}, 1s, 10s));
+        ASSERT_TRUE(next) << next.error().detail;
+        EXPECT_GT(next->claims.token, held->claims.token);
+    }
+}
+
 }  // namespace
 }  // namespace lockcore
