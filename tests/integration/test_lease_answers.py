@@ -24,7 +24,7 @@ from support.wire import Wire, request
 
 TTL_MS = 150
 STOPPED = 0.4  # seconds: longer than any of these leases
-ROUNDS, CALLERS = 25, 48
+ROUNDS_MIN, ROUNDS, CALLERS = 8, 25, 48
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +108,8 @@ def test_answer_after_gateway_pause_410_not_expired_lease(threaded_gateway: Gate
                 counted = caller.sent_at + (body["served_ms"] + body["validity_ms"]) / 1000
                 assert counted <= lease_end + 0.02, "a caller that counts from its own sending never relies on the lease for too long"
             lost += status == 410 or (kind == "show" and status == 200 and body["validity_ms"] == 0)
+        if lost and number + 1 >= ROUNDS_MIN:
+            break
     for caller in callers:
         caller.wire.socket.close()
     # A fraction of a microsecond passes between the last check of the clock and the write to the socket.

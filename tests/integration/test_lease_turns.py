@@ -9,12 +9,10 @@ import time
 from typing import Callable, Iterator
 
 import pytest
-import redis
 from support.api import Api, Call
-from support.cluster import Gateway
 from support.cluster import running as running_cluster
 from support.events import EventStream
-from support.polling import eventually, pause, remains
+from support.polling import eventually, pause
 from support.stack import Stack, lease_keys
 
 HANDOFF_MAX = 16  # the default of lease.handoff_max
@@ -88,28 +86,6 @@ def test_waiters_of_one_gateway_have_even_turns(api_a: Api, resource: str) -> No
     api_a.must_release(lease)
 
 
-def test_waiters_contending_all_get_turns(api_a: Api, resource: str) -> None:
-    turns = Turns(resource)
-    for number in range(6):
-        turns.add(api_a, f"caller-{number}")
-    turns.run(each=25)
-
-
-def test_waiters_are_served_in_order_by_hand_over(api_a: Api, resource: str) -> None:
-    held = api_a.must_acquire(resource)
-    waiters = [api_a.begin_wait(resource, owner=f"waiter-{number}") for number in range(5)]
-    lease = held
-    for number, waiter in enumerate(waiters):
-        api_a.must_release(lease)
-        answer = waiter.answer()
-        lease = answer.json()
-        assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer
-        assert lease["hold_count"] == 1 and lease["lease_id"] != held["lease_id"]
-        assert api_a.release(held).status == 410
-        assert all(later.is_alive() for later in waiters[number + 1:]), "two were served at once"
-    api_a.must_release(lease)
-
-
 def test_hand_over_records_release_before_next_grant(api_a: Api, resource: str) -> None:
     held = api_a.must_acquire(resource, owner="first")
     waiter = api_a.begin_wait(resource, owner="second")
@@ -168,19 +144,6 @@ def test_waiter_disconnected_around_hand_over_leaves_no_key(guarded_pair: Stack,
     eventually(lambda: sum(bool(lease_keys(nodes, name)) for name in not_received) <= 1, 5, goal="leases that no caller received are released")
 
 
-def test_waiter_disconnected_before_release_next_is_served(guarded_pair: Stack, api_a: Api, resource: str) -> None:
-    held = api_a.must_acquire(resource)
-    lost = api_a.begin_wait(resource, ttl_ms=LONG_TTL_MS)
-    second = api_a.begin_wait(resource, owner="second")
-    lost.disconnect()
-    api_a.await_waiters(resource, 1)
-    api_a.must_release(held)
-    answer = second.answer()
-    assert answer.status == 201 and answer.json()["owner"] == "second", answer
-    api_a.must_release(answer.json())
-    remains(lambda: not lease_keys(guarded_pair.nodes(), resource), 0.5, goal="it is not granted to the disconnected waiter")
-
-
 # Two gateways
 
 
@@ -190,69 +153,6 @@ def test_gateways_with_waiters_both_get_turns(api_a: Api, api_b: Api, resource: 
         turns.add(api_a, f"here-{number}")
         turns.add(api_b, f"there-{number}")
     turns.run(each=10)
-
-
-class ReleaseSubscription:
-    """Subscribes at the nodes to the messages that tell the gateway with this mark of the end of a lease."""
-
-    def __init__(self, nodes: list[redis.Redis], mark: str) -> None:
-        self.subscriptions = [node.pubsub() for node in nodes]
-        for subscription in self.subscriptions:
-            subscription.subscribe(f"fg:wake:{mark}")
-            assert subscription.get_message(timeout=5)["type"] == "subscribe"
-
-    def __enter__(self) -> "ReleaseSubscription":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for subscription in self.subscriptions:
-            subscription.close()
-
-    def received_any(self) -> bool:
-        """Returns whether a message has arrived since the last call. What a node published before now arrives before its PONG."""
-        received = False
-        for subscription in self.subscriptions:
-            subscription.ping()
-            while subscription.get_message(timeout=5)["type"] != "pong":
-                received = True
-        return received
-
-
-def waiter_marks(node: redis.Redis, resource: str) -> set[str]:
-    """Returns the marks of gateways with waiters in the lease on the node."""
-    return set((node.get(f"fg:lease:{resource}") or "").split("\1")[1:])
-
-
-def test_gateway_after_handoff_max_lets_another_gateway_grant(guarded_pair: Stack, api_a: Api, api_b: Api, resource: str) -> None:
-    """One gateway always has a waiter of its own: after handoff_max hand-overs at most it releases for all gateways, and the notified other one is served."""
-    guarded_pair.wait_until_all_vote()
-    nodes = guarded_pair.nodes()
-    lease = api_a.must_acquire(resource)
-    other_waiter = api_b.begin_wait(resource, wait_ms=30_000)
-    mark = eventually(lambda: next(iter(set.intersection(*(waiter_marks(node, resource) for node in nodes))), None), goal="its mark is on every node")
-    with ReleaseSubscription(nodes, mark) as subscription:
-        own = collections.deque(api_a.begin_wait(resource, wait_ms=30_000) for _ in range(2))
-        turns, releases_for_all = 1, 0
-        while True:
-            eventually(lambda: sum(mark in waiter_marks(node, resource) for node in nodes) >= 3, 10, goal="the other gateway has its mark in this lease")
-            late = subscription.received_any()
-            assert turns == 1 or not late, "a message of a release for all may arrive after the next was served"
-            api_a.must_release(lease)
-            eventually(lambda: not other_waiter.is_alive() or not own[0].is_alive(), 15, goal="the next is served")
-            if subscription.received_any():
-                releases_for_all += 1
-                turns = 0
-            assert turns <= HANDOFF_MAX, f"handed over {turns} times while another waited"
-            if not other_waiter.is_alive():
-                break
-            lease = own.popleft().answer().json()
-            own.append(api_a.begin_wait(resource, wait_ms=30_000))
-            turns += 1
-    answer = other_waiter.answer()
-    assert answer.status == 201 and releases_for_all > 0, answer
-    for waiter in own:
-        waiter.disconnect()
-    api_b.must_release(answer.json())
 
 
 def release_delays(holder: Api, waiter: Api, resource: str, count: int) -> list[float]:
@@ -284,43 +184,18 @@ def test_waiter_is_notified_of_release_at_another_gateway(api_a: Api, api_b: Api
 
 
 def test_waiter_without_messages_finds_release_by_polling(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
-    taken = []
-    for _ in range(3):
-        resource = unique_name("test/cut")
-        held = api_a.must_acquire(resource)
-        call = api_b.begin_wait(resource)
-        pause(0.3, "so long that its polling interval has grown")
-        for node in guarded_pair.nodes():
-            node.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-        released = time.monotonic()
-        api_a.must_release(held)
-        answer = call.answer()
-        assert answer.status == 201, answer
-        taken.append(call.ended - released)
-        api_b.must_release(answer.json())
-    assert max(taken) < 5, taken  # it polls four times a second; without polling it would wait until wait_ms is over
+    resource = unique_name("test/cut")
+    held = api_a.must_acquire(resource)
+    call = api_b.begin_wait(resource)
+    for node in guarded_pair.nodes():
+        node.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    released = time.monotonic()
+    api_a.must_release(held)
+    answer = call.answer()
+    assert answer.status == 201, answer
+    assert call.ended - released < 5, "it polls four times a second; without polling it would wait until wait_ms is over"
+    api_b.must_release(answer.json())
     eventually(lambda: is_notified_quickly(api_a, api_b, unique_name), 60, goal="messages arrive again")
-
-
-@pytest.fixture(scope="module")
-def without_hand_over(stack: Stack) -> Iterator[Gateway]:
-    with running_cluster(stack, "turns_no_hand_over", max_ttl_ms=LONG_TTL_MS) as cluster:
-        made = cluster.gateway(cluster.settings(handoff_max=0))
-        made.start()
-        yield made
-        assert made.stop() == 0
-
-
-def test_waiters_without_hand_over_are_served_in_order(without_hand_over: Gateway, resource: str) -> None:
-    api = without_hand_over.api
-    lease = api.must_acquire(resource, ttl_ms=LONG_TTL_MS)
-    waiters = [api.begin_wait(resource, ttl_ms=LONG_TTL_MS, owner=f"waiter-{number}") for number in range(4)]
-    for number, waiter in enumerate(waiters):
-        api.must_release(lease)
-        answer = waiter.answer()
-        lease = answer.json()
-        assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer
-    api.must_release(lease)
 
 
 # Several threads
@@ -369,18 +244,3 @@ def test_end_of_lease_on_several_serves_waiters_of_each(threaded_apis: list[Api]
             kept.wait_for_end()
             assert kept.names()[-1] == "lost"
             kept.disconnect()
-
-
-def test_waiters_half_disconnected_rest_is_served_in_order(threaded_apis: list[Api], resource: str) -> None:
-    api = threaded_apis[0]
-    lease = api.must_acquire(resource, ttl_ms=LONG_TTL_MS)
-    waiters = [api.begin_wait(resource, ttl_ms=LONG_TTL_MS, owner=f"waiter-{number}") for number in range(12)]
-    for waiter in waiters[::2]:
-        waiter.disconnect()
-    api.await_waiters(resource, 6)
-    for number in range(1, 12, 2):
-        api.must_release(lease)
-        answer = waiters[number].answer()
-        lease = answer.json()
-        assert answer.status == 201 and lease["owner"] == f"waiter-{number}", answer
-    api.must_release(lease)

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from support.api import Api, expect_problem
 from support.polling import eventually, pause, remains
 from support.stack import Stack, lease_keys
-
-
-def test_waiter_is_served_when_holder_releases(api: Api, resource: str) -> None:
-    held = api.must_acquire(resource)
-    waiter = api.begin_wait(resource)
-    released = time.monotonic()
-    api.must_release(held)
-    answer = waiter.answer()
-    assert answer.status == 201, answer
-    assert waiter.ended - released < 5, "it must be served by the release: the lease lasts for 20 s"
-    assert answer.json()["fencing_token"] > held["fencing_token"]
 
 
 def test_waiter_is_served_when_lease_expires(api: Api, resource: str) -> None:
@@ -31,27 +19,20 @@ def test_waiter_is_served_when_lease_expires(api: Api, resource: str) -> None:
     assert answer.json()["fencing_token"] > held["fencing_token"]
 
 
-def test_waiter_for_free_resource_does_not_wait(api: Api, resource: str) -> None:
-    answer = api.acquire(resource, wait_ms=10_000)
-    assert answer.status == 201 and answer.seconds < 5, answer
-
-
-def test_waiter_timed_out_423_with_queue_position(api: Api, resource: str) -> None:
-    api.must_acquire(resource, ttl_ms=20_000)
+def test_waiter_timed_out_423_with_queue_position(stack: Stack, api: Api, resource: str) -> None:
+    held = api.must_acquire(resource, ttl_ms=20_000)
+    waiters = [api.begin_wait(resource) for _ in range(2)]
     answer = api.acquire(resource, wait_ms=500)
     problem = expect_problem(answer, 423, "resource-locked")
     assert 0.5 <= answer.seconds < 5
-    assert problem["queue_position"] == 1
+    assert problem["queue_position"] == 3
     assert 15_000 < problem["remaining_ms"] <= 20_000
     assert int(answer.headers["Retry-After"]) >= 1
-
-
-def test_waiter_timed_out_leaves_queue(stack: Stack, api: Api, resource: str) -> None:
-    held = api.must_acquire(resource)
-    expect_problem(api.acquire(resource, wait_ms=200), 423, "resource-locked")
+    for waiter in waiters:
+        waiter.disconnect()
+    api.await_waiters(resource, 0)
     api.must_release(held)
     remains(lambda: not lease_keys(stack.nodes(), resource), 0.5, goal="it is not granted to the waiter that timed out")
-    api.must_release(api.must_acquire(resource))
 
 
 def test_waiters_are_served_in_order_of_arrival(api: Api, resource: str) -> None:
@@ -82,13 +63,6 @@ def test_waiters_keep_order_when_one_disconnects(api: Api, resource: str) -> Non
     assert api.acquire(resource).status == 201
 
 
-def test_queue_position_is_reported_to_each_refused_waiter(api: Api, resource: str) -> None:
-    api.must_acquire(resource)
-    waiters = [api.begin_wait(resource, wait_ms=2_000 + 2_000 * number) for number in (2, 1, 0)]
-    places = [expect_problem(waiter.answer(), 423, "resource-locked")["queue_position"] for waiter in reversed(waiters)]
-    assert places == [3, 2, 1]
-
-
 def test_waiter_disconnected_leaves_no_trace(stack: Stack, api: Api, resource: str) -> None:
     held = api.must_acquire(resource, owner="holder")
     lost = api.begin_wait(resource, owner="gone")
@@ -101,37 +75,9 @@ def test_waiter_disconnected_leaves_no_trace(stack: Stack, api: Api, resource: s
     assert {item["owner"] for item in api.history(resource=resource, event="lease_granted")} == {"holder", "next"}
 
 
-def test_waiter_disconnected_at_grant_leaves_resource_free(stack: Stack, api: Api, resource: str) -> None:
-    """The waiter disconnects and the holder releases at once, many times: the gateway may hand the lease over before it notices the
-    disconnect. The resource must be free soon, not after the ttl of 60 s."""
-    for _ in range(15):
-        held = api.must_acquire(resource)
-        lost = api.begin_wait(resource, ttl_ms=60_000)
-        lost.disconnect()
-        release = api.begin("DELETE", f"/v1/leases/{held['lease_id']}")
-        assert release.answer().status == 204
-        freed = api.acquire(resource, wait_ms=3_000)
-        if freed.status != 201:
-            granted = api.history(resource=resource, event="lease_granted", limit=1)
-            pytest.fail(f"locked by a disconnected caller: {freed}, last grant {granted}")
-        api.must_release(freed.json())
-
-
-def test_waiter_keeps_waiting_while_lease_is_renewed(api: Api, resource: str) -> None:
-    held = api.must_acquire(resource, ttl_ms=3_000)
-    waiter = api.begin_wait(resource)
-    for _ in range(4):
-        answer = api.renew(held, ttl_ms=3_000)
-        assert answer.status == 200, answer
-        pause(1.1, "more than a third of the ttl")
-        assert waiter.is_alive(), f"served while the lease was held: {waiter.received}"
-    api.must_release(held)
-    assert waiter.answer().status == 201
-
-
 def test_validity_of_waiter_counts_from_grant(api: Api, resource: str) -> None:
     held = api.must_acquire(resource)
     waiter = api.begin_wait(resource, ttl_ms=10_000)
-    pause(2, "the wait is long compared with the allowance for drift")
+    pause(1, "the wait is long compared with the allowance for drift")
     api.must_release(held)
-    assert waiter.answer().json()["validity_ms"] > 8_000
+    assert waiter.answer().json()["validity_ms"] > 8_900
