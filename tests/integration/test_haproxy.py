@@ -122,8 +122,7 @@ def read(connection: Connection, sku: str) -> None:
 @pytest.fixture(scope="module")
 def shop(stack: Stack) -> Iterator[Cluster]:
     with running_cluster(stack, "haproxy", max_ttl_ms=10_000) as made:
-        file = made.folder / "migrate.yaml"
-        assert made.run("migrate", file, "--with-example").returncode == 0
+        assert made.call("migrate", "--conninfo", stack.conninfo(made.database), "--with-example").returncode == 0
         yield made
 
 

@@ -186,6 +186,7 @@ class Cluster:
             self.stack.query(f'create database "{MIGRATED}"')
             self.migrate(MIGRATED)
         self.stack.query(f'create database "{self.database}" template "{MIGRATED}"')
+        self.stack.query("select fencing.set_up_recorder()", dbname=self.database)  # the copied one leads to the other database
 
     def gateway(self, settings: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None) -> Gateway:
         """Returns another gateway that is not started yet. `tls` is for calls to it if it has http.tls."""

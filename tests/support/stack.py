@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,12 @@ from support.polling import eventually
 from support.rows import rows_of
 
 READY_WITHIN = 60.0
+SESSIONS_MAX = 3
+
+
+def was_lost(fault: psycopg2.Error) -> bool:
+    """Returns whether the session had ended before the statement was sent: the server was restarted, or the session was terminated."""
+    return fault.pgcode in (None, "57P01", "57P02")
 
 
 def make_folder() -> Path:
@@ -43,6 +50,7 @@ class Stack:
         self.prefix: list[str] = []  # a command that runs `fencegate dev`, such as nohup
         self.process: subprocess.Popen | None = None
         self.facts: dict[str, Any] = {}
+        self.sessions: dict[Any, psycopg2.extensions.connection] = {}  # by the parameters of sql()
 
     # Start and stop
 
@@ -94,11 +102,13 @@ class Stack:
 
     def stop(self, signal_number: int = signal.SIGTERM, timeout: float = 30.0) -> int:
         assert self.process is not None
+        self.end_sessions()
         process, self.process = self.process, None
         return processes.stop(process, timeout, signal_number)
 
     def kill(self) -> None:
         """Kills all processes at once."""
+        self.end_sessions()
         everything = self.process_ids()
         processes.signal_all(everything, signal.SIGKILL)
         if self.process:
@@ -138,13 +148,31 @@ class Stack:
         return connection
 
     def query(self, statement: str, arguments: tuple[object, ...] = (), **parameters: object) -> list[tuple[Any, ...]]:
-        connection = self.sql(**parameters)
+        """Runs one statement. The main thread keeps its connections for the next one: a new session costs the server ten milliseconds of processor time."""
+        key = tuple(sorted(parameters.items())) if threading.current_thread() is threading.main_thread() else None
+        kept = self.sessions.pop(key, None)
+        connection = kept or self.sql(**parameters)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, arguments or None)
-                return rows_of(cursor)
-        finally:
+                rows = rows_of(cursor)
+        except BaseException as fault:
             connection.close()
+            if kept and isinstance(fault, (psycopg2.OperationalError, psycopg2.InterfaceError)) and was_lost(fault):
+                return self.query(statement, arguments, **parameters)
+            raise
+        if key is None or connection.info.transaction_status != psycopg2.extensions.TRANSACTION_STATUS_IDLE:
+            connection.close()
+        else:
+            self.sessions[key] = connection
+            if len(self.sessions) > SESSIONS_MAX:  # the one that was not used for the longest time
+                self.sessions.pop(next(iter(self.sessions))).close()
+        return rows
+
+    def end_sessions(self) -> None:
+        """Closes the connections that query() has kept."""
+        while self.sessions:
+            self.sessions.popitem()[1].close()
 
     def conninfo(self, database: str | None = None) -> str:
         postgres = self.facts["postgres"]
