@@ -259,7 +259,6 @@ def test_clock_of_gateway_jumping_does_not_prevent_renewal(cluster: Cluster, res
         gateway.start()
         held = gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
         clock.set_offset(offset_s)
-        asked = time.monotonic()
         renewed = gateway.api.renew(held, MAX_TTL_MS)
         assert renewed.status == 200 and renewed.json()["fencing_token"] == held["fencing_token"], renewed
         gateway.api.must_release(held)
