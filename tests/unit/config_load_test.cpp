@@ -1,7 +1,6 @@
 // gateway/config: reading a configuration file, and the texts of its faults.
 #include <gateway/config/config.hpp>
 #include <gateway/config/secrets.hpp>
-
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -14,7 +13,6 @@
 
 namespace fencegate {
 namespace {
-
 using namespace std::chrono_literals;
 
 /// A folder with the configuration and the files that it names, deleted after the test.
@@ -257,6 +255,8 @@ INSTANTIATE_TEST_SUITE_P(
                "lease.default_ttl_ms: 99 is not between 100 and 3600000"},
         faulty{redis + lease + "postgres: {conninfo: host=x, statement_timeout_ms: 500}\n",
                "postgres.lock_timeout_ms: is above statement_timeout_ms, which would end the wait first"},
+        faulty{redis + lease + "postgres: {conninfo: host=x, guard_check_interval_ms: 99}\n",
+               "postgres.guard_check_interval_ms: 99 is not between 100 and 3600000"},
         faulty{least + "history: {keep_days: 6}\n", "history.keep_days: is 6; it has to be 0 (for ever) or at least 7"},
         faulty{least + "writes: {idempotency_ttl_ms: 999}\n",
                "writes.idempotency_ttl_ms: 999 is not between 1000 and 2592000000"},
