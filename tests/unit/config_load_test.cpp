@@ -1,7 +1,7 @@
 // gateway/config: reading a configuration file, and the texts of its faults.
+#include <gtest/gtest.h>
 #include <gateway/config/config.hpp>
 #include <gateway/config/secrets.hpp>
-#include <gtest/gtest.h>
 
 #include <unistd.h>
 #include <algorithm>
