@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Measures the memory of a gateway: with idle connections, then with waiting callers, then after many resources.
 
 usage: memory.py STACK_JSON [--connections 1000] [--waiters 10000] [--resources 100000]
