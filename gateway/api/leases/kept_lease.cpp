@@ -12,7 +12,6 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::awaitable;
-using outcome = lockcore::keep_step::outcome;
 
 /// Returns an event that ends a lease.
 std::string render_end(std::string_view name, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
@@ -49,11 +48,11 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
             break;
         }
         kept = std::move(step->kept);
-        if (step->result == outcome::lost) {
+        if (step->result == lockcore::keep_step::outcome::lost) {
             co_await out.send(render_end("lost", kept, max_hold, out, step->reason));
             break;
         }
-        if (step->result == outcome::exhausted) {
+        if (step->result == lockcore::keep_step::outcome::exhausted) {
             end_reason = step->reason;
             break;
         }
