@@ -69,8 +69,8 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
         {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
         {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.locks.max_ttl.count())},
         {"buckets", row[0][3].c_str(), std::to_string(lockcore::buckets)},
-        {"lease.answer_bound_ms", cluster_bound,
-         cfg.lease.answer_bound_is_given ? own_bound : cluster_bound},  // without one of its own, a gateway takes it
+        // A gateway without a configured bound uses the cluster's.
+        {"lease.answer_bound_ms", cluster_bound, cfg.lease.answer_bound_is_given ? own_bound : cluster_bound},
     };
     bool agrees = true;
     for (const auto& each : settings) {
@@ -82,8 +82,7 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     }
     if (agrees)
         report.add(true, "cluster", "agrees with this configuration, cell " + cell + ", epoch " + row[0][4].c_str());
-    const std::chrono::milliseconds bound{cluster_bound.empty() ? cfg.locks.answer_bound.count()
-                                                                : std::stoll(cluster_bound)};
+    const std::chrono::milliseconds bound{std::stoll(cluster_bound)};
     if (const auto warning = find_timeout_warning(cfg.locks, bound))
         report.add(true, "cluster", "WARNING: " + *warning);
 }

@@ -34,7 +34,8 @@ http::handler bind_in_own_cell(gateway_services services,
                                awaitable_response (*handle)(gateway_services, http::request)) {
     return [services, handle](http::request r) {
         const auto own = check_cell(r, services.settings.locks.cell);
-        return own ? handle(services, std::move(r)) : http::ready(http::problem_response(own.error(), r.request_id));
+        return own ? handle(services, std::move(r))
+                   : http::as_awaitable(http::problem_response(own.error(), r.request_id));
     };
 }
 
@@ -44,11 +45,11 @@ http::handler bind(gateway_services services, awaitable_response (*handle)(gatew
                    answer_options options) {
     return [services, handle, options = std::move(options)](http::request r) {
         const auto own = check_cell(r, services.settings.locks.cell);
-        if (!own) return http::ready(http::problem_response(own.error(), r.request_id));
+        if (!own) return http::as_awaitable(http::problem_response(own.error(), r.request_id));
         const auto agreed = negotiate(r, options);
         if (!agreed)
-            return http::ready(options.postgrest ? refuse(agreed.error(), r)
-                                                 : http::problem_response(agreed.error(), r.request_id));
+            return http::as_awaitable(options.postgrest ? refuse(agreed.error(), r)
+                                                        : http::problem_response(agreed.error(), r.request_id));
         return handle(services, std::move(r));
     };
 }

@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154
-# The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`, `data` and `http`, the arguments;
-# `version` and `program`, the version of this tree and the installed program of that version; `dev`, the process id of the stack; `output`, a file with
-# the stack's output.
+# The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`,
+# `always_build`, `data` and `http`, the arguments; `version`, that of this tree; `program`, the installed program of that
+# version, or empty; `log`, the log of the build; `dev`, the process id of the stack; `output`, a file with its output.
 
 usage() {
     cat <<'TEXT'
 usage: gateway/quickstart [--once] [--build] [--data-dir DIR] [--http ADDR:PORT]
   --once            end after the example and delete its data, which is in a temporary folder
-  --build           build, although a fencegate of this version is in the PATH
+  --build           build even if a fencegate of this version is in the PATH
   --data-dir DIR    where the stack keeps its data; default var/dev
   --http ADDR:PORT  where the gateway listens; default 127.0.0.1:8080, or any free port if that one is in use
 TEXT
@@ -71,19 +71,21 @@ find_installed() {
     if [[ $always_build == yes || -z $program || $("$program" --version 2>/dev/null) != "fencegate $version" ]]; then program=; fi
 }
 
-# Reads ninja's output and writes it to the log. Prints every `progress_interval` seconds how many files are built, how many a minute, and the time left by
-# that rate.
+# Reads ninja's output and writes it to the log. Prints at most once in `progress_interval` seconds, with the next file
+# that is finished, how many files are built, how many a minute, and the time left by that rate.
 progress_interval=15
 show_progress() {
-    local line built_files all_files elapsed started_at=$SECONDS next_at=$((SECONDS + progress_interval))
+    local line built_files all_files elapsed next_at started_at=
     while IFS= read -r line; do
         printf '%s\n' "$line" >>"$log"
-        [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]] || continue
-        ((SECONDS >= next_at)) || continue
+        # ninja counts what it does before the first file as 0.
+        [[ $line =~ ^\[([1-9][0-9]*)/([0-9]+)\]\  ]] || continue
         built_files=${BASH_REMATCH[1]} all_files=${BASH_REMATCH[2]}
+        if [[ -z $started_at ]]; then started_at=$SECONDS next_at=$((SECONDS + progress_interval)); fi
+        ((SECONDS >= next_at)) || continue
         elapsed=$((SECONDS - started_at)) next_at=$((SECONDS + progress_interval))
-        printf '  %d of %d files, %d a minute, about %s left\n' "$built_files" "$all_files" $((built_files * 60 / elapsed)) \
-            "$(show_duration $(((all_files - built_files) * elapsed / built_files)))"
+        printf '  %d of %d files, %d a minute, about %s left\n' "$built_files" "$all_files" \
+            $((built_files * 60 / elapsed)) "$(show_duration $(((all_files - built_files) * elapsed / built_files)))"
     done
 }
 

@@ -58,7 +58,7 @@ bool request::has_header(std::string_view name) const {
     return false;
 }
 
-boost::asio::awaitable<response> ready(response made) {
+boost::asio::awaitable<response> as_awaitable(response made) {
     co_return made;
 }
 

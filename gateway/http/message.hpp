@@ -116,8 +116,8 @@ struct response {
     std::function<boost::asio::awaitable<void>()> undo_undelivered;
 };
 
-/// Returns a response that is there already as one to wait for.
-boost::asio::awaitable<response> ready(response made);
+/// Wraps a finished response in an awaitable, for handlers that are not coroutines.
+boost::asio::awaitable<response> as_awaitable(response made);
 
 /// Answers a request.
 ///

@@ -24,8 +24,8 @@ constexpr auto call_timeout = 10s;
 }  // namespace
 
 struct guard_watch::impl {
-    impl(pg::history_executor& h, steady_clock::duration pause, asio::io_context& i)
-        : history(h), interval(pause), io(i) {}
+    impl(pg::history_executor& h, steady_clock::duration between, asio::io_context& i)
+        : history(h), interval(between), io(i) {}
 
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);

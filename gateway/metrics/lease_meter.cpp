@@ -63,23 +63,23 @@ void lease_meter::on_event(lockcore::event e) {
     switch (e.kind) {
         case lockcore::event_kind::lease_granted:
             count.granted->Increment();
-            count.granted_after->Observe(seconds(e.waited));
+            count.granted_after->Observe(to_seconds(e.waited));
             break;
         case lockcore::event_kind::lease_thin:
             count.thin->Increment();
             return;  // not recorded in the history: the next renewal restores the lease on all nodes
         case lockcore::event_kind::lease_refused:
-            count.refused_after->Observe(seconds(e.waited));
+            count.refused_after->Observe(to_seconds(e.waited));
             break;
         case lockcore::event_kind::lease_renewed:
             count.renewed->Increment();
             break;
         case lockcore::event_kind::lease_revoked:
             count.revoked->Increment();
-            count.held->Observe(seconds(e.at - e.granted_at));
+            count.held->Observe(to_seconds(e.at - e.granted_at));
             break;
         case lockcore::event_kind::lease_released:
-            count.held->Observe(seconds(e.at - e.granted_at));
+            count.held->Observe(to_seconds(e.at - e.granted_at));
             break;
         default:
             break;

@@ -65,11 +65,11 @@ void read_nodes(families& out, const std::vector<lockcore::node_status>& nodes) 
     auto& latency =
         out.begin("fencegate_node_latency_seconds", "How long the latest answer of a node took.", MetricType::Gauge);
     for (const auto& node : nodes)
-        families::add(latency, seconds(node.latency), {{"node", node.name}});
+        families::add(latency, to_seconds(node.latency), {{"node", node.name}});
     auto& left =
         out.begin("fencegate_node_quarantine_seconds", "How long a node's quarantine still lasts.", MetricType::Gauge);
     for (const auto& node : nodes)
-        families::add(left, seconds(node.quarantine_left), {{"node", node.name}});
+        families::add(left, to_seconds(node.quarantine_left), {{"node", node.name}});
     auto& epoch = out.begin("fencegate_node_epoch", "The epoch under which a node was admitted.", MetricType::Gauge);
     for (const auto& node : nodes)
         families::add(epoch, static_cast<double>(lockcore::value_of(node.admitted_epoch)), {{"node", node.name}});
@@ -92,7 +92,7 @@ void read_leaks(families& out, const leak_watch& leaks) {
               static_cast<double>(found->report.held_by_minority));
     out.gauge("fencegate_leak_scan_time_seconds",
               "When the latest search for leaked leases ended, in seconds since 1970.",
-              seconds(found->at.time_since_epoch()));
+              to_seconds(found->at.time_since_epoch()));
 }
 
 void read_database(families& out, const pg::database& database) {
@@ -154,12 +154,12 @@ void read_limits(families& out, const limits::limiter& limiter) {
 
 void read_process(families& out) {
     const process_status now = read_process_status();
-    out.counter("process_cpu_seconds_total", "Processor time used.", seconds(now.processor_time));
+    out.counter("process_cpu_seconds_total", "Processor time used.", to_seconds(now.processor_time));
     out.gauge("process_resident_memory_bytes", "Memory in use.", static_cast<double>(now.resident_bytes));
     out.gauge("process_open_fds", "Open file descriptors.", static_cast<double>(now.open_files));
     out.gauge("process_max_fds", "Most file descriptors that may be open.", static_cast<double>(now.open_files_max));
     out.gauge("process_start_time_seconds", "When it began, in seconds since 1970.",
-              seconds(now.started_at.time_since_epoch()));
+              to_seconds(now.started_at.time_since_epoch()));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/metrics/request_meter.hpp>
+#include <gateway/metrics/seconds.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -88,7 +89,7 @@ void request_meter::count(const http::served_request& request) {
         }
     }
     answered->Increment();
-    seconds->Observe(std::chrono::duration<double>(request.time).count());
+    seconds->Observe(to_seconds(request.time));
     if (problem != nullptr) problem->Increment();
     if (cause != nullptr) cause->Increment();
 }

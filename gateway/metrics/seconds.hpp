@@ -5,7 +5,7 @@
 namespace fencegate::metrics {
 
 /// Returns a duration in seconds, the unit of all metrics of time.
-double seconds(auto duration) {
+double to_seconds(auto duration) {
     return std::chrono::duration<double>(duration).count();
 }
 

@@ -64,9 +64,9 @@ struct lock_manager::impl {
 
 namespace {
 
-/// Runs `work` on the thread of `io` and returns to the caller's executor. A cancellation of the caller is passed on. One
-/// function for all results: what Asio makes of it takes the compiler a second.
-asio::awaitable<void> run_on_thread(asio::io_context& io, asio::awaitable<void> work) {
+/// Runs `work` on the thread of `io` and returns to the caller's executor. A cancellation of the caller is passed on.
+/// Not a template: each instance of co_spawn takes the compiler about a second.
+asio::awaitable<void> await_on_thread(asio::io_context& io, asio::awaitable<void> work) {
     auto start = [&io, &work](auto handler) {
         // A signal is not safe across threads: the coroutine on the shard gets its own, emitted on its own thread.
         auto signal = std::make_shared<asio::cancellation_signal>();
@@ -97,8 +97,8 @@ template <class T>
 asio::awaitable<T> run_on_thread(asio::io_context& io, asio::awaitable<T> work) {
     const asio::any_io_executor caller_executor = co_await asio::this_coro::executor;
     if (caller_executor == asio::any_io_executor(io.get_executor())) co_return co_await std::move(work);
-    std::optional<T> out;  // in this coroutine's frame, which lives until its handler has run or is destroyed
-    co_await run_on_thread(io, store_result(std::move(work), out));
+    std::optional<T> out;  // safe: the handler that `work` calls at its end owns this frame
+    co_await await_on_thread(io, store_result(std::move(work), out));
     co_return std::move(*out);
 }
 

@@ -17,7 +17,7 @@ create table if not exists fencing.schema_version (
   applied_at timestamptz not null default clock_timestamp()
 );
 comment on table fencing.schema_version is 'The versions of this schema that were installed here, each by a row.';
-comment on column fencing.schema_version.version is 'From 1 on; the file of sql/migrations that made it has it in its name.';
+comment on column fencing.schema_version.version is 'From 1 on.';
 comment on column fencing.schema_version.applied_at is 'When it was first installed.';
 lock table fencing.schema_version in share update exclusive mode;  -- one installation at a time, also of a new database
 
@@ -47,15 +47,17 @@ $$;
 
 do $$
 declare
+  this_version constant integer := 1;
   installed constant integer := (select max(v.version) from fencing.schema_version v);
 begin
-  if installed > 1 then
-    raise exception using errcode = '55000', message = format('the schema fencing has version %s, and this program installs version 1', installed),
-      hint = 'Install with a program of that version or a later one. There is no way back but a backup.';
+  if installed > this_version then
+    raise exception using errcode = '55000',
+      message = format('the schema fencing has version %s, and this program installs version %s', installed, this_version),
+      hint = 'Install with a program of that version or a later one. A schema cannot be downgraded; restore a backup.';
   end if;
+  insert into fencing.schema_version (version) values (this_version) on conflict do nothing;
 end
 $$;
-insert into fencing.schema_version (version) values (1) on conflict do nothing;
 
 create or replace function fencing.schema_version() returns integer
 language sql stable security definer

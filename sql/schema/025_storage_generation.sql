@@ -41,7 +41,7 @@ $$;
 comment on function fencing.live_timeline() is
   'The timeline in which this server writes now, also in a session that was opened before the promotion; null on a standby. Locks: none.';
 
--- The installing operator vouches for the data: the fences of a new installation count as whole.
+-- In a new installation no fence can be missing.
 insert into fencing.storage_generation (system_identifier, timeline)
 select c.system_identifier, fencing.live_timeline() from pg_catalog.pg_control_system() c
 on conflict do nothing;

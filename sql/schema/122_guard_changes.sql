@@ -99,7 +99,7 @@ begin
 end
 $$;
 comment on function fencing.watch_guard() is
-  'For gateways, which call it every 30 s: returns guard_faults(), and records in the history which of them are new and which are gone since any gateway called it. It records nothing in a read-only '
+  'For gateways, which call it once in postgres.guard_check_interval_ms: returns guard_faults(), and records in the history which of them are new and which are gone since any gateway called it. It records nothing in a read-only '
   'transaction, and while another call is under way. Locks until the end of the transaction: the row of known_faults, without waiting.';
 
 create or replace function fencing.record_faults_of(relations oid[], faults jsonb, command text) returns void

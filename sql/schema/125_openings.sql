@@ -119,7 +119,8 @@ begin
   faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
               where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name'
                  or exists (select from pg_partition_ancestors(f.relation) a where a.relid = any (touched)));
-  -- Only faults that this command can have made: a partition attached before lacks the trigger for TRUNCATE, and no such command replaces a function.
+  -- Only faults that this command can have made. A missing trigger counts only for DROP and ALTER TRIGGER; a changed
+  -- check function never does, because no command here replaces one.
   -- A superuser may disable and enable the checks, and could do so in any case: pg_restore --data-only --disable-triggers needs it.
   -- Foreign partitions and protected parents that were attached without the event triggers must not prevent that they are detached one by one.
   select f.fault into found_fault from jsonb_to_recordset(faults) f (relation oid, other oid, about text, fault text)

@@ -221,7 +221,7 @@ def test_schema_of_later_version_is_refused_by_every_command(cluster: Cluster, g
         stack.query("delete from fencing.schema_version where version = 2", dbname=cluster.database)
 
 
-def test_start_with_schema_of_earlier_version_names_migrate(cluster: Cluster, stack: Stack) -> None:
+def test_start_with_schema_without_version_names_migrate(cluster: Cluster, stack: Stack) -> None:
     settings = cluster.settings()
     stack.query("delete from fencing.schema_version", dbname=cluster.database)
     try:

@@ -73,10 +73,11 @@ class Simulation:
             raise RuntimeError(f"the scripts can't be embedded:\n{written.stderr}")
 
     def find_units(self, target, sources):
-        """Returns the text and the command of each unit of the target that has one of the files: the file itself, or a unit that joins it with others."""
+        """Returns text and command of the units that contain the files: a file alone, or those that the build joins."""
         names = {f"{ROOT}/{source}" for source in sources}
-        # The simulation has a unit of its own of a file that is also in a library of the gateway.
-        entries = sorted(json.loads((self.build / "compile_commands.json").read_text()), key=lambda entry: ("/sim_world.dir/" in entry["command"]) != (target == "sim"))
+        entries = json.loads((self.build / "compile_commands.json").read_text())
+        # A file of the gateway may also be a unit of the simulation, which comes first for `sim` and last for others.
+        entries.sort(key=lambda entry: ("/sim_world.dir/" in entry["command"]) != (target == "sim"))
         units = []
         for entry in entries:
             file = pathlib.Path(entry["file"])
@@ -106,7 +107,7 @@ class Simulation:
             words.insert(next(at for at, word in enumerate(words) if word.startswith("-")), f"-I{folder}/generated")
             compiled = run(" ".join(words), shell=True, cwd=self.build)
             if compiled.returncode != 0:
-                raise RuntimeError(f"{text} does not compile:\n{compiled.stderr[-2000:]}")
+                raise RuntimeError(f"{sources} do not compile:\n{compiled.stderr[-2000:]}")
             objects.append(str(output))
         link = run(["ninja", "-t", "commands", target], cwd=self.build).stdout.splitlines()[-1]
         program = folder / target

@@ -151,18 +151,18 @@ awaitable<http::response> wait_for_grant(gateway_services services, pending_acqu
 // Not a coroutine, so that its local variables are freed before the wait begins.
 awaitable<http::response> acquire_lease(gateway_services services, http::request r) {
     auto wanted = parse_lease_request(r, services.settings.locks);
-    if (!wanted) return http::ready(http::problem_response(wanted.error(), r.request_id));
+    if (!wanted) return http::as_awaitable(http::problem_response(wanted.error(), r.request_id));
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
-    if (!allowed) return http::ready(http::problem_response(allowed.error(), r.request_id));
+    if (!allowed) return http::as_awaitable(http::problem_response(allowed.error(), r.request_id));
     const auto capacity = check_event_capacity(services, r.principal);
-    if (!capacity) return http::ready(http::problem_response(capacity.error(), r.request_id));
+    if (!capacity) return http::as_awaitable(http::problem_response(capacity.error(), r.request_id));
     auto acquisition = admit_acquisition(services, r.caller, wanted->acquire);
-    if (!acquisition) return http::ready(http::problem_response(acquisition.error(), r.request_id));
+    if (!acquisition) return http::as_awaitable(http::problem_response(acquisition.error(), r.request_id));
     pending_acquire pending;
     pending.acquisition = std::move(*acquisition);
     if (wanted->acquire.kept && r.caller) {
         pending.stream = std::make_shared<limits::place>(r.caller, limits::use::streams);
-        if (!*pending.stream) return http::ready(http::problem_response(refuse_stream(services), r.request_id));
+        if (!*pending.stream) return http::as_awaitable(http::problem_response(refuse_stream(services), r.request_id));
     }
     pending.request_id = std::move(r.request_id);
     pending.trace_id = std::move(r.trace_id);

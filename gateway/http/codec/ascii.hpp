@@ -11,6 +11,7 @@ constexpr char to_lower(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+/// Returns the text with the upper-case letters of ASCII in lower case.
 inline std::string to_lower(std::string_view text) {
     std::string out(text);
     std::ranges::transform(out, out.begin(), [](char c) { return to_lower(c); });

@@ -1,3 +1,4 @@
+#include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/routing/auth.hpp>
 
 #include <gateway/http/identity/token_authenticator.hpp>
@@ -42,11 +43,7 @@ authentication_failure refused(std::string detail) {
 
 std::string_view bearer_of(std::string_view authorization) {
     constexpr std::string_view scheme = "bearer ";
-    if (authorization.size() < scheme.size()) return {};
-    for (std::size_t i = 0; i < scheme.size(); ++i) {
-        const char c = authorization[i];
-        if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != scheme[i]) return {};
-    }
+    if (!equals_ignoring_case(authorization.substr(0, scheme.size()), scheme)) return {};
     authorization.remove_prefix(scheme.size());
     while (!authorization.empty() && authorization.front() == ' ')
         authorization.remove_prefix(1);

@@ -1,3 +1,4 @@
+#include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/transport/request_parser.hpp>
 
 #include <boost/beast/http/error.hpp>
@@ -18,13 +19,6 @@ constexpr std::array<std::string_view, 2> ignored_if_repeated{"traceparent", "x-
 /// Maximum number of bytes that a Content-Length alone makes the parser allocate. The memory of a larger body grows
 /// as it arrives.
 constexpr std::uint64_t reserved_max = 64 * 1024;
-
-std::string lower_case(boost::beast::string_view text) {
-    std::string out(text.size(), '\0');
-    std::ranges::transform(text, out.begin(),
-                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return out;
-}
 
 std::string_view view(boost::beast::string_view text) {
     return {text.data(), text.size()};
@@ -85,7 +79,7 @@ void request_parser::on_request_impl(boost::beast::http::verb, string_view metho
     version_ = version;
     message.verb = http::parse_method(view(method_text));
     std::string_view rest = view(target);
-    const std::string scheme = lower_case(target.substr(0, std::string_view("https://").size()));
+    const std::string scheme = to_lower(target.substr(0, std::string_view("https://").size()));
     if (scheme.starts_with("http://") || scheme == "https://") {
         // A server has to accept the absolute form too, and its host overrides the header Host (RFC 9112, 3.2.2).
         rest.remove_prefix(rest.find("//") + 2);
@@ -112,7 +106,7 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
                       ec);
     }
     if (header_over_) return;
-    std::string name = lower_case(name_text);
+    std::string name = to_lower(name_text);
     if (name == "host") {
         ++hosts_;
         if (!absolute_target_) host = view(value);
@@ -128,10 +122,10 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
         // A server of HTTP/1.0 in front of this one would have read the body as the next request (RFC 9112, 6.1).
         return refuse("HTTP/1.0 has no Transfer-Encoding.", ec);
     }
-    if (name == "transfer-encoding" && lower_case(value) != "chunked") {
+    if (name == "transfer-encoding" && to_lower(value) != "chunked") {
         return refuse("The Transfer-Encoding has to be 'chunked'; no other is supported.", ec);
     }
-    if (name == "expect") expects_continue_ = !http_1_0() && lower_case(value) == "100-continue";
+    if (name == "expect") expects_continue_ = !http_1_0() && to_lower(value) == "100-continue";
     const auto first = std::ranges::find(message.headers, name, [](const auto& header) { return header.first; });
     if (first != message.headers.end()) {
         if (std::ranges::find(single_fields, name) != single_fields.end()) return refuse_repeated(view(name_text), ec);

@@ -16,7 +16,7 @@ struct membership {
     std::size_t quorum = 0;
     std::chrono::milliseconds max_ttl{};
     std::chrono::milliseconds answer_bound{};
-    bool takes_answer_bound = false;  ///< Take the cluster's answer_bound; before there is one, set ours.
+    bool takes_answer_bound = false;  ///< Use the cluster's answer_bound if a gateway has joined; else ours.
 };
 
 }  // namespace fencegate::pg
