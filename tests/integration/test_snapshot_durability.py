@@ -281,7 +281,8 @@ def test_lease_with_a_seal_of_unknown_outcome_takes_no_hold(pair: Stack, unique_
     with settings_of(pair, synchronous_standby_names="nobody"):
         answer = api.call("DELETE", lease_path(lease) + "?seal=true")
     assert expect_problem(answer, 503, "storage-unavailable")["outcome_unknown"] is True
-    assert pair.query("select fencing.fence(%s)", (name,)) == [(lease["fencing_token"] + 1,)]
+    sealed = [(lease["fencing_token"] + 1,)]
+    eventually(lambda: pair.query("select fencing.fence(%s)", (name,)) == sealed, goal="the commit no longer waits")
     for member in (pair.api(0), pair.api(1)):
         expect_problem(member.acquire(name, owner="same", ttl_ms=60_000), 423, "resource-locked")
 

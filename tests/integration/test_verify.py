@@ -83,6 +83,7 @@ def filled_database(stack: Stack) -> Iterator[str]:
     stack.query(f"create database {name}")
     subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(name)], check=True, capture_output=True, timeout=60)
     stack.query(EVENTS, dbname=name)
+    stack.end_sessions()  # a template must have none
     yield name
     stack.query(f"drop database {name} with (force)")
 
