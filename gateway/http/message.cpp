@@ -58,8 +58,4 @@ bool request::has_header(std::string_view name) const {
     return false;
 }
 
-boost::asio::awaitable<response> as_awaitable(response made) {
-    co_return made;
-}
-
 }  // namespace fencegate::http

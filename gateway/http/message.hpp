@@ -117,7 +117,9 @@ struct response {
 };
 
 /// Wraps a finished response in an awaitable, for handlers that are not coroutines.
-boost::asio::awaitable<response> as_awaitable(response made);
+inline boost::asio::awaitable<response> as_awaitable(response made) {
+    co_return made;
+}
 
 /// Answers a request.
 ///
