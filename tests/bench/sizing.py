@@ -4,9 +4,11 @@
     tests/bench/sizing.py --stack DIR/stack.json [--operations pair hot write write-1 shot] [--rounds 3] [--seconds 5] [--load build/release/load]
     tests/bench/sizing.py old=/path/to/fencegate new=build/release/fencegate [--operations pair hot]
 
-Each build has a stack of its own: one gateway over five nodes without fsync. They are loaded in turn, in the other order in each second round.
-Printed for each operation, as medians of the rounds: operations a second, CPU of the gateway, of PostgreSQL, of all nodes together and of `load`, bytes of the
-write-ahead log, rows of the history, and bytes of a row with its indexes. What creating the articles costs is measured by a very short run and subtracted.
+Each build has a stack of its own: one gateway over five nodes without fsync. They are loaded in turn, in the other
+order in each second round.
+Printed for each operation, as medians of the rounds: operations a second, CPU of the gateway, of PostgreSQL, of all
+nodes together and of `load`, bytes of the write-ahead log, rows of the history, and bytes of a row with its indexes.
+What creating the articles costs is measured by a very short run and subtracted.
 """
 
 from __future__ import annotations

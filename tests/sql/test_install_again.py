@@ -1,4 +1,7 @@
-"""An installation that is repeated changes nothing but what is not as this version installs it. test_install_under_load.py has what waits meanwhile."""
+"""An installation that is repeated changes nothing but what is not as this version installs it.
+
+test_install_under_load.py has what waits meanwhile.
+"""
 import psycopg2
 import pytest
 from test_catalogue import SCHEMA_FILES, SQL, rows, snapshot
