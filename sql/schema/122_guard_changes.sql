@@ -24,14 +24,14 @@ $$;
 comment on function fencing.record_guard_change(text, jsonb) is
   'Adds guard_changed to the history, in the transaction of the change. The functions that change the guard call it. Locks: none that others wait for.';
 
-create table if not exists fencing.known_faults (
+create table if not exists fencing.fault_check (
   singleton  boolean primary key default true check (singleton),
   checked_at timestamptz
 );
-comment on table fencing.known_faults is 'One row, locked by the gateway that compares the faults with known_fault: one at a time. Granted to no one.';
-comment on column fencing.known_faults.singleton is 'Keeps the table at one row.';
-comment on column fencing.known_faults.checked_at is 'When the last comparison of all faults began; null before the first.';
-insert into fencing.known_faults default values on conflict do nothing;
+comment on table fencing.fault_check is 'One row, locked by the gateway that compares the faults with known_fault: one at a time. Granted to no one.';
+comment on column fencing.fault_check.singleton is 'Keeps the table at one row.';
+comment on column fencing.fault_check.checked_at is 'When the last comparison of all faults began; null before the first.';
+insert into fencing.fault_check default values on conflict do nothing;
 
 create table if not exists fencing.known_fault (
   id       bigint generated always as identity primary key,
@@ -80,12 +80,12 @@ set jit = off
 as $$
 declare
   began constant timestamptz := clock_timestamp();
-  compared fencing.known_faults;
+  compared fencing.fault_check;
   known jsonb;
   current jsonb;
 begin
   if not current_setting('transaction_read_only')::boolean then
-    select * into compared from fencing.known_faults for update skip locked;  -- one gateway compares at a time
+    select * into compared from fencing.fault_check for update skip locked;  -- one gateway compares at a time
   end if;
   -- In one statement, so in one snapshot: a command that makes a fault notes it in the same transaction.
   select coalesce(jsonb_object_agg(g.fault, t.relation), '{}'), (select coalesce(jsonb_object_agg(k.fault, k.relation), '{}') from fencing.known_fault k) into current, known
@@ -93,14 +93,14 @@ begin
          left join (select f.fault, min(f.relation::regclass::text) as relation from fencing.table_faults() f where f.about <> 'history' group by f.fault) t on t.fault = g.fault;
   if compared.singleton then
     perform fencing.record_fault_changes(known, current, compared.checked_at, null);
-    update fencing.known_faults set checked_at = began;
+    update fencing.fault_check set checked_at = began;
   end if;
   return query select k.fault from jsonb_object_keys(current) k (fault) order by 1;
 end
 $$;
 comment on function fencing.watch_guard() is
   'For gateways, which call it once in postgres.guard_check_interval_ms: returns guard_faults(), and records in the history which of them are new and which are gone since any gateway called it. It records nothing in a read-only '
-  'transaction, and while another call is under way. Locks until the end of the transaction: the row of known_faults, without waiting.';
+  'transaction, and while another call is under way. Locks until the end of the transaction: the row of fault_check, without waiting.';
 
 create or replace function fencing.record_faults_of(relations oid[], faults jsonb, command text) returns void
 language plpgsql

@@ -33,7 +33,7 @@ def test_build_presets_for_developers_make_warnings_errors(folder: Path) -> None
         own = presets[name].get("cacheVariables", {})
         return {**(inherited(presets[name]["inherits"]) if "inherits" in presets[name] else {}), **own}
 
-    assert [name for name in presets if inherited(name).get("FENCEGATE_WARNINGS_AS_ERRORS") == "ON"] == ["debug-asan", "debug-tsan", "ci"]
+    assert [name for name in presets if inherited(name).get("FENCEGATE_WARNINGS_AS_ERRORS") == "ON"] == ["develop", "debug-asan", "debug-tsan", "ci"]
     done = configure(ROOT, folder / "strict", "-DFENCEGATE_WARNINGS_AS_ERRORS=ON", "-DFENCEGATE_TESTS=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
     assert done.returncode == 0, done.stdout + done.stderr
     compiled = [command for command in compile_commands(folder / "strict") if "/gateway/" in command]

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from test_catalogue import SCHEMA_FILES
+from test_install_again import install_file_by_file
 
 SETTINGS = {"datestyle": "'SQL, DMY'", "timezone": "'Asia/Shanghai'", "standard_conforming_strings": "off", "quote_all_identifiers": "on", "escape_string_warning": "off",
             "default_transaction_isolation": "serializable", "intervalstyle": "sql_standard", "bytea_output": "escape"}
@@ -35,15 +36,6 @@ def run(connection, statement):
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall() if cursor.description else []
-
-
-def install_file_by_file(server, database):
-    """As `fencegate migrate` does."""
-    connection = server.connect(database, autocommit=False)
-    for file in SCHEMA_FILES:
-        run(connection, file.read_text())
-    connection.commit()
-    connection.close()
 
 
 @pytest.mark.parametrize("way", [install, install_file_by_file])

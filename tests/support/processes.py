@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterable, Iterator
 
@@ -78,6 +78,16 @@ def processor_seconds(pid: int) -> float:
     """Returns the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def scheduled_seconds(pid: int) -> tuple[float, float]:
+    """Returns how long the threads of a process have run, and how long they could have run and waited for a processor."""
+    ran, waited = 0, 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            fields = (task / "schedstat").read_text().split()
+            ran, waited = ran + int(fields[0]), waited + int(fields[1])
+    return ran / 1e9, waited / 1e9
 
 
 def resident_bytes(pid: int) -> int:
