@@ -90,11 +90,10 @@ step::any generation_steps::on_lost_writes(bool found_out) {
 }
 
 step::any generation_steps::on_finished(bool finished) {
-    if (finished) {
-        ports_.report(notice::change_finished);
-        ports_.report_lost(false);
-    }
-    return step::wait{true};  // look() reads the new floor
+    if (!finished) return step::wait{true};
+    ports_.report(notice::change_finished);
+    ports_.report_lost(false);
+    return look();  // at once: until then new tokens are below the new floor
 }
 
 }  // namespace fencegate::audit

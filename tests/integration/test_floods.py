@@ -122,9 +122,9 @@ def check_beside(kinds: list[str], flooded: Gateway, control: Gateway, folder: P
             stack.enter_context(floods.running(kind, flooded.api.port, KEYS["flood"], f"127.0.0.{number + 10}", folder / f"{kind}.log"))
         pause(1.0, "the floods have opened their connections")
         for _ in range(MEASUREMENTS_MAX):
-            began, before = time.monotonic(), scheduled_seconds(flooded.pid)
+            began, at_first = time.monotonic(), scheduled_seconds(flooded.pid)
             p99, alone = measure_p99(flooded, control)
-            ran, waited = (now - then for now, then in zip(scheduled_seconds(flooded.pid), before))
+            ran, waited = (after - before for before, after in zip(at_first, scheduled_seconds(flooded.pid)))
             share, resident = ran / (ran + waited), peak_resident_bytes(flooded.pid)
             record(kinds[0] if len(kinds) == 1 else "all at once", p99, alone, resident, ran / (time.monotonic() - began), share)
             if p99 < (p99_max := max(P99_MAX_SECONDS, BUSY_MACHINE_FACTOR * alone) / share):

@@ -88,6 +88,19 @@ def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
     return expect_problem(answer, 412, "stale-fencing-token") if answer.status == 412 else answer.json()
 
 
+def write_under_new_lease(api: Api, resource: str, operation: Json) -> Json:
+    """Writes under a lease whose token is above the floor, which leases have once the gateway has read the new floor. Returns the lease."""
+
+    def written() -> Json:
+        lease = api.must_acquire(resource)
+        if api.write(lease, operation).status == 200:
+            return lease
+        api.must_release(lease)
+        return None
+
+    return eventually(written, 10, goal="a new lease has a token above the floor")
+
+
 def checked(made: Failover, gateway: Gateway) -> str:
     """Returns the output of `fencegate check`."""
     return made.site.cluster.run("check", gateway.config).stdout
@@ -123,9 +136,8 @@ def test_promotion_refuses_older_tokens_and_leases_live_on(failover: Callable[..
     renewed = gateway.api.renew(lease)
     assert renewed.status == 200 and renewed.json()["fencing_token"] == token, renewed
     gateway.api.must_release(lease)
-    newer = gateway.api.must_acquire(sku.resource)
+    newer = write_under_new_lease(gateway.api, sku.resource, sku.sell())
     assert newer["fencing_token"] > refused["last_fencing_token"]
-    gateway.api.must_write(newer, sku.sell())
     changes = gateway.api.history(event="storage_generation_changed")
     assert [c["detail"]["floor"] for c in changes] == [refused["last_fencing_token"]], changes
     assert two.query("select stock from inventory where sku = %s", (sku.name,)) == [(98,)]
@@ -273,7 +285,7 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     assert change["reason"] == "snapshot of 09:00 put back" and change["lost_writes"] == []
     assert gateway.api.renew(lease).status == 200
     gateway.api.must_release(lease)
-    gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())
+    write_under_new_lease(gateway.api, sku.resource, sku.sell())
     report = verify(made.site)
     assert (report["verdict"], report["generation_changes"], report["lost_grants"]) == ("proved", 1, 0), report
     row = made.site.server.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) values ('write_applied', 'inventory/b', %s, %s) returning id",
@@ -290,7 +302,7 @@ def test_fence_all_without_gateway_lets_nothing_in(failover: Callable[..., Failo
         gateway = made.gateway()
         assert waiting.wait(20) == 0
     eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 10, goal="the floor is set")
-    gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())
+    write_under_new_lease(gateway.api, sku.resource, sku.sell())
 
 
 def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failover]) -> None:
@@ -330,4 +342,4 @@ def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> 
     assert "PostgreSQL is read-only (a standby, or default_transaction_read_only is on): name the primary" in checked(made, gateway)
     made.promote(two)
     eventually(lambda: gateway.api.get("/readyz/writes").status == 200, 20, goal="the promoted server is used")
-    gateway.api.must_write(gateway.api.must_acquire(sku.resource), sku.sell())
+    write_under_new_lease(gateway.api, sku.resource, sku.sell())
