@@ -12,12 +12,15 @@ class NotInTime(AssertionError):
     """The condition did not become true before the deadline."""
 
 
-def eventually(condition: Callable[[], Value], timeout: float = 10.0, interval: float = 0.02, goal: str = "") -> Value:
+def eventually(condition: Callable[[], Value], timeout: float = 10.0, interval: float | None = None, goal: str = "") -> Value:
     """Calls `condition` until it returns something true, and returns that. `goal` says in an error what was waited for.
 
-    An AssertionError or OSError inside `condition` counts as "not yet"; the last one is shown when the time is over.
+    The pauses between the calls are `interval`, or a tenth of the time that has passed, 10 to 200 ms: the tests that wait
+    leave the processors to the others. An AssertionError or OSError inside `condition` counts as "not yet"; the last one is
+    shown when the time is over.
     """
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
+    deadline = began + timeout
     last: object = None
     while True:
         try:
@@ -28,7 +31,7 @@ def eventually(condition: Callable[[], Value], timeout: float = 10.0, interval: 
             last = problem
         if time.monotonic() >= deadline:
             raise NotInTime(f"not within {timeout} s: {goal or condition.__name__}; last seen: {last!r}")
-        time.sleep(interval)
+        time.sleep(interval or min(max(0.01, (time.monotonic() - began) / 10), 0.2))
 
 
 def remains(condition: Callable[[], bool], seconds: float, interval: float = 0.05, goal: str = "") -> None:
