@@ -42,8 +42,11 @@ template <class Machine>
 std::vector<node_answer> collect_answers(const Machine& machine, link_span links) {
     std::vector<node_answer> out;
     out.reserve(links.size());
-    for (std::size_t n = 0; n < links.size(); ++n)
-        out.push_back({links[n]->name(), to_string(machine.answer_of(at(n)))});
+    for (std::size_t n = 0; n < links.size(); ++n) {
+        node_status status = links[n]->status();
+        out.push_back({std::move(status.name), to_string(machine.answer_of(at(n))), std::move(status.detail),
+                       status.quarantine_left});
+    }
     return out;
 }
 

@@ -26,10 +26,6 @@ live_lease make_live_lease(const survey& found, const resource_name& resource) {
     return out;
 }
 
-failure lease_is_lost() {
-    return make_failure(errc::lease_lost, "No majority of the nodes holds this lease, or this hold of it, any more.");
-}
-
 }  // namespace
 
 core::core(const services& with)
@@ -200,7 +196,7 @@ void core::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bo
                     return then(make_lease(round.claims(), ttl, valid_until, round.machine()));
                 }
                 case majority_round::verdict::lost:
-                    return then(lease_is_lost());
+                    return then(lease_is_lost(round.claims()));
                 case majority_round::verdict::exhausted:
                     return then(make_failure(errc::renewals_exhausted,
                                              "The lease was renewed as often as lease.max_renewals, or held as long as "
@@ -232,7 +228,7 @@ void core::inspect(lease_claims claims, std::function<void(result<lease>, const 
                                    end_of_validity(round.machine().remaining(), round.started_at()), round.machine()),
                         round.machine());
                 case majority_round::verdict::lost:
-                    return then(lease_is_lost(), round.machine());
+                    return then(lease_is_lost(round.claims()), round.machine());
                 case majority_round::verdict::uncounted:
                     return then(make_no_quorum(uncounted_detail, round.answers()), round.machine());
                 default:
@@ -249,6 +245,18 @@ void core::set_validity(lease& granted, validity_time valid_until) const {
     granted.valid_until = valid_until;
     granted.validity = std::max(remaining_until(valid_until), milliseconds{0});
     granted.expires_at = ctx_.now.wall + granted.validity;
+}
+
+failure core::lease_is_lost(const lease_claims& claims) const {
+    const auto because = [](const char* detail) { return make_failure(errc::lease_lost, detail); };
+    if (released_.contains(claims.hold.str())) return because("This hold of the lease was released before.");
+    if (released_.contains(claims.attempt_id.str())) return because("The lease was revoked.");
+    const auto known = validities_.find(claims.attempt_id);
+    if (known != validities_.end() && known->second.until <= ctx_.now.validity)
+        return because("The lease has expired: it was not renewed in time.");
+    return because(
+        "No majority of the nodes holds this lease, or this hold of it, any more: it has expired, or was released or "
+        "revoked through another gateway.");
 }
 
 lease core::make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <proto/attempts.hpp>
+#include <proto/ended_memory.hpp>
 #include <proto/ticket_counter.hpp>
 #include <proto/wait_queue.hpp>
 
@@ -144,6 +145,8 @@ class core final : private cluster_view {
     /// Records until when a lease is valid that was granted or extended here.
     void remember_validity(const lease_claims& claims, validity_time until);
     void forget_expired_validities();
+    /// Says why a majority of the nodes does not hold the lease, or this hold of it, as far as this core knows.
+    failure lease_is_lost(const lease_claims& claims) const;
     lease make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
                      const majority_round& round) const;
     /// Returns the time left of a validity, which may be negative.
@@ -267,6 +270,7 @@ class core final : private cluster_view {
     };
     std::unordered_map<nonce, known_validity, nonce_hash> validities_;  ///< For UPGRADE.
     static constexpr std::size_t validities_max = 65'536;
+    ended_memory released_;  ///< The ids of holds that were released here, and the nonces of revoked leases.
     /// Renewals in progress: a release prevents their TOP-UPs.
     std::unordered_multimap<nonce, std::weak_ptr<round_attempt>, nonce_hash> renewing_;
 };

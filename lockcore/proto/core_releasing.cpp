@@ -3,6 +3,8 @@
 
 #include <proto/failures.hpp>
 
+#include <optional>
+
 namespace lockcore {
 
 void core::on(input::close_to_new_holds what) {
@@ -19,9 +21,7 @@ void core::on(input::close_to_new_holds what) {
                       case majority_round::verdict::other_holds:
                           return answer(answered, result<close_outcome>(closing));
                       case majority_round::verdict::lost:
-                          return answer(answered,
-                                        result<close_outcome>(make_failure(
-                                            errc::lease_lost, "No majority of the nodes holds this lease any more.")));
+                          return answer(answered, result<close_outcome>(lease_is_lost(round.claims())));
                       default:
                           return answer(answered,
                                         result<close_outcome>(make_no_quorum("Too few Redis nodes answered to tell "
@@ -64,10 +64,12 @@ void core::on(input::release what) {
 
 void core::release_decided(const input::release& what, const majority_round& round,
                            const std::function<std::vector<node_answer>()>& answers, bool handed_over) {
+    const bool lost = round.outcome() == majority_round::verdict::lost;
+    const std::optional<failure> loss = lost ? std::optional(lease_is_lost(what.claims)) : std::nullopt;
+    if (!lost) released_.add(what.claims.hold.str());  // where nodes have not answered, the release is repeated
     const auto holds_left =
         static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
-    const bool ended = round.outcome() == majority_round::verdict::lost ||
-                       (round.outcome() == majority_round::verdict::yes && holds_left == 0);
+    const bool ended = lost || (round.outcome() == majority_round::verdict::yes && holds_left == 0);
     if (ended) {
         on_lease_ended(what.claims.attempt_id);
     } else if (round.outcome() != majority_round::verdict::yes) {
@@ -80,8 +82,7 @@ void core::release_decided(const input::release& what, const majority_round& rou
             if (holds_left == 0) record(event_kind::lease_released, what.claims, what.trace_id, {}, {});
             return answer(what.call, result<release_outcome>(release_outcome{holds_left, round.yes()}));
         case majority_round::verdict::lost:
-            return answer(what.call, result<release_outcome>(make_failure(
-                                         errc::lease_lost, "No majority of the nodes held this lease any more.")));
+            return answer(what.call, result<release_outcome>(*loss));
         default:
             return answer(what.call,
                           result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the release is "
@@ -97,6 +98,9 @@ void core::on(input::revoke what) {
     lease_claims claims = what.claims;
     run_round(command_kind::release, std::move(call), std::move(claims),
               [this, what = std::move(what)](const round_attempt& round) {
+                  const bool lost = round.machine().outcome() == majority_round::verdict::lost;
+                  const std::optional<failure> loss = lost ? std::optional(lease_is_lost(what.claims)) : std::nullopt;
+                  if (!lost) released_.add(what.claims.attempt_id.str());
                   on_lease_ended(what.claims.attempt_id);
                   on_lease_released(what.claims, round.machine().notified_waiters() > 0);
                   switch (round.machine().outcome()) {
@@ -107,9 +111,7 @@ void core::on(input::revoke what) {
                           return answer(what.call, result<release_outcome>(release_outcome{0, round.machine().yes()}));
                       }
                       case majority_round::verdict::lost:
-                          return answer(what.call,
-                                        result<release_outcome>(make_failure(
-                                            errc::lease_lost, "No majority of the nodes held this lease any more.")));
+                          return answer(what.call, result<release_outcome>(*loss));
                       default:
                           return answer(what.call,
                                         result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the "

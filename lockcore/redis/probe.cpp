@@ -92,6 +92,15 @@ std::string command_of(const std::vector<std::string>& words) {
     return out.finish();
 }
 
+/// Returns how long a node that may have forgotten leases does not vote (docs/protocol.md, FAST READMISSION).
+std::string describe_quarantine(const config& cfg) {
+    const std::string longest = "lease.max_ttl_ms (" + std::to_string(cfg.max_ttl.count()) + ")";
+    const std::size_t others = cfg.nodes.size() - 1, needed = cfg.nodes.size() - majority_of(cfg.nodes.size()) + 1;
+    if (needed > others) return " (after a restart it is quarantined for " + longest + ", and no lease is granted)";
+    return " (after a restart it is quarantined: usually for about lease.answer_bound_ms if " + std::to_string(needed) +
+           " of the other " + std::to_string(others) + " nodes vote meanwhile, else for up to " + longest + ")";
+}
+
 node_report probe(const node_address& address, const config& cfg, std::map<std::string, std::string>& run_ids) {
     node_report report;
     report.name = address.name;
@@ -148,9 +157,7 @@ node_report probe(const node_address& address, const config& cfg, std::map<std::
             report.detail +=
                 "; WARNING: its user default may not write, or this is not known (ACL DRYRUN), so that a restart "
                 "may lose leases: see config/redis-node.conf";
-        if (!facts.syncs_every_write)
-            report.detail +=
-                " (after a restart it is quarantined, usually for less than a second, at most for lease.max_ttl_ms)";
+        if (!facts.syncs_every_write) report.detail += describe_quarantine(cfg);
     }
     return report;
 }

@@ -61,7 +61,9 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
             }
         } while (cursor != "0" && !cursor.empty());
         if (!cursor.empty()) ++scanned;
-        answers.push_back({config_.nodes[n].name, cursor.empty() ? answer : "listed"});
+        node_status status = core_.status(static_cast<node_index>(n));
+        answers.push_back({std::move(status.name), cursor.empty() ? answer : "listed", std::move(status.detail),
+                           status.quarantine_left});
     }
     if (scanned < enough)
         co_return make_no_quorum("Too few Redis nodes listed their keys in time.", std::move(answers));

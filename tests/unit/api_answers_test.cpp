@@ -62,6 +62,15 @@ TEST(api_lock_failures, no_quorum_then_what_each_node_answered) {
               R"({"nodes":[{"name":"a","answer":"granted"},{"name":"b","answer":"timeout"}]})");
 }
 
+TEST(api_lock_failures, no_quorum_says_why_a_node_does_not_vote) {
+    auto f = lock_failure(lockcore::errc::no_quorum);
+    f.answers = {{"a", "not admitted", "may have forgotten leases", std::chrono::milliseconds(900)},
+                 {"b", "unreachable", "connection refused"}};
+    EXPECT_EQ(boost::json::serialize(to_failure(f).facts),
+              R"({"nodes":[{"name":"a","answer":"not admitted","detail":"may have forgotten leases",)"
+              R"("quarantine_left_ms":900},{"name":"b","answer":"unreachable","detail":"connection refused"}]})");
+}
+
 lockcore::lease example_lease() {
     lockcore::lease l;
     l.id = "abc";

@@ -5,7 +5,9 @@
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
+#include <gateway/pg/history/history_executor.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -17,11 +19,39 @@ using boost::asio::awaitable;
 /// Maximum number of resources whose waiting callers the list counts.
 constexpr std::size_t waiting_resources_max = 1'000;
 
+/// How long the answer that there is no lease waits for the history.
+constexpr std::chrono::seconds last_end_timeout{1};
+
 actor make_operator(const http::request& r) {
     actor initiator;
     initiator.principal = r.principal;
     initiator.trace_id = r.trace_id;
     return initiator;
+}
+
+/// Says that nobody holds a lease on the resource, and how the latest one ended if the history shows that among the
+/// resource's newest events: a revocation that is repeated has succeeded, a lease that expired is not sealed.
+awaitable<failure> make_no_lease_failure(gateway_services services, std::string principal, std::string resource,
+                                         std::chrono::steady_clock::time_point deadline) {
+    failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
+    history_query query;
+    query.resource = std::move(resource);
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
+    const auto page = co_await services.history.read(std::move(principal), read_cost::cheap, std::move(query), until);
+    if (!page) co_return none;
+    for (const history_item& item : page->items) {
+        if (item.event == "lease_granted") break;
+        const std::string_view end = item.event == "lease_revoked"    ? "was revoked"
+                                     : item.event == "lease_released" ? "was released"
+                                     : item.event == "lease_expired"  ? "expired"
+                                                                      : "";
+        if (end.empty() || !item.fencing_token) continue;
+        none.detail.back() = ';';
+        none.detail += " the latest one, with token " + std::to_string(*item.fencing_token) + ", " + std::string(end) +
+                       " at " + runtime::to_rfc3339(item.at) + '.';
+        break;
+    }
+    co_return none;
 }
 
 }  // namespace
@@ -49,7 +79,7 @@ awaitable<http::response> revoke_lease(gateway_services services, http::request 
     const auto seen = co_await services.locks.find_lease(order->resource);
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
     if (!*seen) {
-        const failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
+        const failure none = co_await make_no_lease_failure(services, r.principal, order->resource.str(), r.deadline);
         co_return http::problem_response(none, r.request_id);
     }
     const lockcore::live_lease& lease = **seen;

@@ -1,6 +1,6 @@
 #include <gateway/api/leases/lock_failures.hpp>
 
-#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 
 namespace fencegate::api {
 
@@ -43,13 +43,19 @@ failure to_failure(const lockcore::failure& f) {
         if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
     }
     if (f.code == lockcore::errc::other_cell) out.facts["named_cell"] = f.cell;
-    if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) {
-        boost::json::array nodes;
-        for (const auto& answer : f.answers)
-            nodes.push_back({{"name", answer.name}, {"answer", answer.answer}});
-        out.facts["nodes"] = std::move(nodes);
-    }
+    if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) out.facts["nodes"] = describe_answers(f.answers);
     return out;
+}
+
+boost::json::array describe_answers(const std::vector<lockcore::node_answer>& answers) {
+    boost::json::array nodes;
+    for (const auto& answer : answers) {
+        boost::json::object node{{"name", answer.name}, {"answer", answer.answer}};
+        if (!answer.detail.empty()) node["detail"] = answer.detail;
+        if (answer.quarantine_left.count() > 0) node["quarantine_left_ms"] = answer.quarantine_left.count();
+        nodes.push_back(std::move(node));
+    }
+    return nodes;
 }
 
 }  // namespace fencegate::api

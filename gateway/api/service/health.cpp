@@ -1,6 +1,7 @@
 #include <gateway/api/service/health.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/service/nodes.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/json_io.hpp>
@@ -9,7 +10,7 @@
 
 #include <lockcore/lock_manager.hpp>
 
-#include <boost/json/array.hpp>
+#include <vector>
 
 namespace fencegate::api {
 namespace {
@@ -19,10 +20,10 @@ constexpr std::chrono::seconds ping_timeout{1};
 
 failure make_no_quorum_failure(const std::vector<lockcore::node_status>& nodes) {
     failure f = make_failure(errc::no_quorum, "Fewer than a majority of the Redis nodes vote.");
-    boost::json::array answers;
+    std::vector<lockcore::node_answer> answers;
     for (const auto& node : nodes)
-        answers.push_back({{"name", node.name}, {"answer", node_state_name(node.state)}});
-    f.facts["nodes"] = std::move(answers);
+        answers.push_back({node.name, node_state_name(node.state), node.detail, node.quarantine_left});
+    f.facts["nodes"] = describe_answers(answers);
     return f;
 }
 

@@ -44,7 +44,10 @@ enum class errc {
 /// The answer of one node, for errc::no_quorum.
 struct node_answer {
     std::string name;
-    std::string answer;  ///< "granted", "held", "lost", "not admitted", "timeout", "unreachable", …
+    std::string answer;    ///< "granted", "held", "lost", "not admitted", "timeout", "unreachable", …
+    std::string detail{};  ///< Why the node does not vote; empty while it votes.
+    /// For how long its quarantine can still last; 0: it is in none.
+    std::chrono::milliseconds quarantine_left{0};
 };
 
 struct failure {
