@@ -61,6 +61,20 @@ void read_allowed_origin(const YAML::Node& node, const std::string& path, fault_
     }
 }
 
+/// Returns a reader for the file of a node's password, which is read again for each connection. What can't be read again,
+/// such as a pipe, is read only here.
+read_value password_file(lockcore::node_address& target, const std::filesystem::path& folder) {
+    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        secret_file(target.password, folder)(node, path, faults);
+        if (faults.covers(path) || !node.IsScalar()) return;
+        const std::filesystem::path file = folder / node.Scalar();
+        std::error_code ignored;
+        if (!std::filesystem::is_regular_file(file, ignored)) return;
+        target.password_file = file.string();
+        overwrite_secret(target.password);
+    };
+}
+
 void read_node(const YAML::Node& node, const std::string& path, fault_list& faults, const std::filesystem::path& folder,
                std::vector<lockcore::node_address>& nodes) {
     lockcore::node_address read;
@@ -69,7 +83,7 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
         {"host", text(read.host), true},
         {"port", integer(read.port, 1, 65'535)},
         {"username", text(read.username)},
-        {"password_file", secret_file(read.password, folder)},
+        {"password_file", password_file(read, folder)},
         {"password_env", secret_variable(read.password)},
     })(node, path, faults);
     if (node.IsMap() && node["password_file"] && node["password_env"]) {

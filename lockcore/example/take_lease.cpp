@@ -39,7 +39,7 @@ int main(int argc, char** argv) try {
     cfg.default_ttl = cfg.max_ttl = 3s;  // short: it is the length of a node's quarantine
     for (const std::string node : std::vector(argv + 3, argv + argc)) {
         const auto colon = node.rfind(':');
-        cfg.nodes.push_back({node, node.substr(0, colon), std::uint16_t(std::atoi(&node[colon + 1])), "", "", {}});
+        cfg.nodes.push_back({node, node.substr(0, colon), std::uint16_t(std::atoi(&node[colon + 1])), "", "", "", {}});
     }
     if (const auto faults = cfg.validate(); !faults.empty()) throw std::runtime_error(faults.front());
     lockcore::acquire_request request{{lockcore::resource_name::parse(argv[1]).value()}, {"example", ""}, 2s, 5s, ""};

@@ -31,12 +31,11 @@ void admission::stop() {
     supervisor_.disconnected("closed");
 }
 
-void admission::disconnected(const std::string& reason) {
+void admission::disconnected(const std::string& reason, bool refused) {
     ticks_left_ = 0;
-    is_first_identification_ = true;
     copying_.reset();
     failed_copies_ = 0;
-    perform(supervisor_.disconnected(reason));
+    perform(refused ? supervisor_.credentials_refused(reason) : supervisor_.disconnected(reason));
 }
 
 void admission::perform(node_supervisor::step step) {
@@ -88,16 +87,16 @@ void admission::ask(node_request::any request, std::function<void(Response)> the
 
 void admission::identify() {
     reviewed_at_ = ctx_.now.monotonic;
-    ask<node_response::identified>(node_request::identify{std::exchange(is_first_identification_, false)},
+    ask<node_response::identified>(node_request::identify{},
                                    [this](node_response::identified found) { process_facts(std::move(found)); });
 }
 
 void admission::process_facts(node_response::identified found) {
     node_facts& facts = found.facts;
-    // Without credentials every answer may be that of another user. A server that can't be a node need not run scripts.
+    // A server that can't be a node need not run scripts.
     const bool needs_record = !facts.run_id.empty() && find_misconfiguration(facts).empty();
     const std::string& refusal = found.refusal.empty() && needs_record ? found.record_refusal : found.refusal;
-    if (!refusal.empty()) return end_refused_identification(refusal);
+    if (!refusal.empty()) return perform(supervisor_.commands_refused(refusal));
     if (facts.run_id.empty() || (needs_record && !found.has_record))
         return transport_.drop("does not answer like a Redis server: " + found.info_begin);
     if (!found.missing_scripts.empty())
@@ -114,16 +113,11 @@ void admission::write_claim(node_facts facts) {
         mark_cell(ctx_.settings.cell, nonce::from_bits(ctx_.random.next(), ctx_.random.next()).str());
     ask<node_response::text>(node_request::write_claim{claim},
                              [this, facts = std::move(facts)](node_response::text written) mutable {
-                                 if (!written.refusal.empty()) return end_refused_identification(written.refusal);
+                                 if (!written.refusal.empty())
+                                     return perform(supervisor_.commands_refused(std::move(written.refusal)));
                                  facts.claim = written.value;
                                  finish_identification(std::move(facts));
                              });
-}
-
-void admission::end_refused_identification(const std::string& error) {
-    // The credentials may be right by the next time, and scripts may be lacking.
-    is_first_identification_ = true;
-    perform(supervisor_.commands_refused(error));
 }
 
 void admission::finish_identification(node_facts facts) {

@@ -57,7 +57,8 @@ class admission {
     void stop();
 
     void connected() { perform(supervisor_.connected()); }
-    void disconnected(const std::string& reason);
+    /// `refused`: the node refused the credentials, or the password can't be read.
+    void disconnected(const std::string& reason, bool refused);
     /// Checks deadlines; called at regular intervals. `has_unanswered`: the node has commands in flight.
     void tick(bool has_unanswered);
     /// The node answered a command.
@@ -93,8 +94,6 @@ class admission {
     void process_facts(node_response::identified found);
     void write_claim(node_facts facts);
     void finish_identification(node_facts facts);
-    /// Ends the identification: the node refused a command with this error, and does not vote.
-    void end_refused_identification(const std::string& error);
     void query_register(node_supervisor::action query);
     void report(event_kind kind, const std::string& detail);
     void report_quarantine(node_state old_state);
@@ -119,7 +118,6 @@ class admission {
     std::string own_mark_;                       ///< The latest mark that it set; empty: none.
     std::uint64_t steps_ = 0;  ///< The number of the latest step; older steps are not performed any more.
     bool stopped_ = true;
-    bool is_first_identification_ = true;  ///< On this connection.
     node_state reported_state_ = node_state::unreachable;
     /// For the connection attempt, the identification or the PING in progress; 0: there is none.
     std::uint64_t ticks_left_ = 0;

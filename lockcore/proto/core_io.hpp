@@ -135,6 +135,7 @@ struct disconnected {
     node_index node{};
     connection_number connection{};
     std::string reason;
+    bool refused = false;  ///< The node refused the credentials, or the password can't be read.
 };
 /// The answer to action::send_batch: a reply for each command, or the error of the whole script call.
 struct batch_answered {

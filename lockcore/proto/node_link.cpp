@@ -35,10 +35,10 @@ void node_link::connected(const input::connected& what) {
 }
 
 void node_link::disconnected(const input::disconnected& what) {
-    if (what.connection == connection_) lost(what.reason);
+    if (what.connection == connection_) lost(what.reason, what.refused);
 }
 
-void node_link::lost(const std::string& reason) {
+void node_link::lost(const std::string& reason, bool refused) {
     open_ = false;
     asked_.clear();
     const auto broken = std::exchange(in_flight_, {});
@@ -46,7 +46,7 @@ void node_link::lost(const std::string& reason) {
         unanswered_ -= b->items.size();
         answer_all(*b, reply_status::broken);
     }
-    admission_.disconnected(reason);
+    admission_.disconnected(reason, refused);
 }
 
 void node_link::ask(node_request::any request, std::function<void(node_response::any)> then) {

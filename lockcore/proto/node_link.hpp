@@ -69,7 +69,7 @@ class node_link final : private node_transport {
     void open() override;
     void drop(const std::string& reason) override;
 
-    void lost(const std::string& reason);
+    void lost(const std::string& reason, bool refused = false);
     void submit(std::shared_ptr<batch> b);
     void answer_all(const batch& b, reply_status status);
     /// Returns the time since the batch was sent, in whole ticks, rounded down.

@@ -20,10 +20,8 @@ struct lease_copy {
 
 /// What a core asks of a node beside the commands about leases.
 namespace node_request {
-/// Reads node_facts. `first`: on a new connection, which is authenticated first.
-struct identify {
-    bool first = false;
-};
+/// Reads node_facts.
+struct identify {};
 /// Writes a claim into fg:node if there is none, and reads it.
 struct write_claim {
     std::string claim;
@@ -72,9 +70,9 @@ using any = std::variant<identify, write_claim, load_scripts, delete_admission, 
 namespace node_response {
 struct identified {
     node_facts facts;
-    bool has_record = false;     ///< IDENTIFY answered with the fields of fg:node.
-    std::string refusal;         ///< The error with which AUTH or INFO was refused; empty if neither was.
-    std::string record_refusal;  ///< The error with which IDENTIFY was refused; empty if it was not.
+    bool has_record = false;                    ///< IDENTIFY answered with the fields of fg:node.
+    std::string refusal;                        ///< The error with which INFO was refused; empty if it was not.
+    std::string record_refusal;                 ///< The error with which IDENTIFY was refused; empty if it was not.
     std::vector<command_kind> missing_scripts;  ///< The commands whose script the server does not have.
     std::string info_begin;  ///< The first bytes of the answer to INFO, for a server that is no Redis.
 };

@@ -60,6 +60,11 @@ node_supervisor::step node_supervisor::refuse(std::string reason) {
     return {action::identify, recheck_delay};
 }
 
+node_supervisor::step node_supervisor::credentials_refused(std::string reason) {
+    refuse(std::move(reason));
+    return {action::connect, recheck_delay};
+}
+
 std::string node_supervisor::find_data_loss() const {
     if (facts_.marks.lost != facts_.admitted_marks.lost) return "a command was called that replaces or removes data";
     if (facts_.marks.evicted != facts_.admitted_marks.evicted) return "keys were evicted";

@@ -87,6 +87,8 @@ class node_supervisor {
     step connected();
     /// The connection failed or broke, or the node did not answer for too long.
     step disconnected(std::string reason);
+    /// The node refused the credentials of a new connection, or the password can't be read; `reason` says which.
+    step credentials_refused(std::string reason);
     step identified(node_facts facts, monotonic_time now);
     step record_found(node_record record, monotonic_time now);
     step epoch_drawn(epoch drawn);

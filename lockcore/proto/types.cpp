@@ -95,7 +95,7 @@ std::vector<std::string> config::validate() const {
         if (nodes[i].name.empty()) fault(at + "name", "is missing");
         if (has_control_character(nodes[i].name)) fault(at + "name", "has a control character");
         if (nodes[i].host.empty()) fault(at + "host", "is missing");
-        if (!nodes[i].username.empty() && nodes[i].password.empty())
+        if (!nodes[i].username.empty() && nodes[i].password.empty() && nodes[i].password_file.empty())
             fault(at + "username", "is given without a password");
         if (nodes[i].port == 0) fault(at + "port", "must be 1 to 65535");
         for (std::size_t j = 0; j < i; ++j) {

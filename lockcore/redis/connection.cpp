@@ -1,5 +1,6 @@
 #include <redis/connection.hpp>
 
+#include <redis/credentials.hpp>
 #include <redis/reply_reader.hpp>
 #include <redis/resp_command.hpp>
 
@@ -131,15 +132,23 @@ class connection::link : public std::enable_shared_from_this<link> {
     void begin() {
         is_connected_ = true;
         read();
-        owner_->handlers_.connected();
-        if (owner_ && !is_writing_ && !write_posted_) write();
+        std::string fault;
+        const std::optional<std::string> auth = format_auth(owner_->address_, fault);
+        if (!fault.empty()) return fail({"its password can't be read: " + fault, true});
+        if (!auth) return owner_->handlers_.connected();
+        // Redis closes a connection that sends something long before its credentials were accepted.
+        send(*auth, [this](const reply* answer) {
+            if (!answer) return;
+            if (answer->is_error()) return fail({"refuses the credentials: " + answer->text, true});
+            owner_->handlers_.connected();
+        });
     }
 
-    void fail(const std::string& reason) {
+    void fail(loss what) {
         connection& owner = *owner_;
         close();
         owner.link_ = nullptr;
-        owner.report_lost(reason);
+        owner.report_lost(std::move(what));
     }
 
     void fail_commands() {
@@ -150,7 +159,7 @@ class connection::link : public std::enable_shared_from_this<link> {
     void read() {
         const auto on_read = [self = shared_from_this()](error_code e, std::size_t size) {
             if (!self->owner_) return;
-            if (e) return self->fail(e == asio::error::eof ? "the node closed the connection" : e.message());
+            if (e) return self->fail({e == asio::error::eof ? "the node closed the connection" : e.message()});
             self->owner_->candidates_.clear();  // this address answers: the next attempt resolves the name anew
             self->reader_.add({self->received_.data(), size});
             self->answer_commands();
@@ -171,7 +180,7 @@ class connection::link : public std::enable_shared_from_this<link> {
                 if (is_subscribed_) {
                     owner_->handlers_.message(*next);
                 } else {
-                    fail("the node sent a reply to no command");
+                    fail({"the node sent a reply to no command"});
                 }
                 continue;
             }
@@ -180,7 +189,7 @@ class connection::link : public std::enable_shared_from_this<link> {
             on_reply(next);
         }
         is_answering_ = false;
-        if (owner_ && !reader_.error().empty()) fail(reader_.error());
+        if (owner_ && !reader_.error().empty()) fail({reader_.error()});
         if (!owner_) fail_commands();
     }
 
@@ -193,7 +202,7 @@ class connection::link : public std::enable_shared_from_this<link> {
         const auto on_written = [self = shared_from_this()](error_code e, std::size_t) {
             self->is_writing_ = false;
             if (!self->owner_) return;
-            if (e) return self->fail(e.message());
+            if (e) return self->fail({e.message()});
             self->write();
         };
         if (tls_) {
@@ -244,7 +253,7 @@ void connection::resolve() {
 }
 
 void connection::try_next_address(const std::string& failure_reason) {
-    if (candidates_.empty()) return report_lost(failure_reason);
+    if (candidates_.empty()) return report_lost({failure_reason});
     const auto next = candidates_.back();
     candidates_.pop_back();
     connect_to(next);
@@ -263,7 +272,7 @@ void connection::close_link() {
 
 void connection::drop(const std::string& reason) {
     close_link();
-    report_lost(reason);
+    report_lost({reason});
 }
 
 void connection::close() {
@@ -272,9 +281,9 @@ void connection::close() {
     close_link();
 }
 
-void connection::report_lost(std::string reason) {
-    asio::post(io_, [self = shared_from_this(), reason = std::move(reason), generation = generation_] {
-        if (!self->closed_ && generation == self->generation_ && !self->link_) self->handlers_.lost(reason);
+void connection::report_lost(loss what) {
+    asio::post(io_, [self = shared_from_this(), what = std::move(what), generation = generation_] {
+        if (!self->closed_ && generation == self->generation_ && !self->link_) self->handlers_.lost(what);
     });
 }
 

@@ -15,7 +15,7 @@
 
 namespace lockcore::redis {
 
-/// The connection to a node. A reconnect is a *new* connection: commands in flight are answered with null, and nothing
+/// The authenticated connection to a node. A reconnect is a *new* connection: commands in flight are answered with null, and nothing
 /// is sent again (docs/protocol.md R9). All commands of a loop turn are sent together, which gives 3 to 4 times the
 /// throughput of a write() for each command.
 ///
@@ -25,10 +25,16 @@ class connection : public std::enable_shared_from_this<connection> {
   public:
     /// Gets the reply, valid during the call; null if the connection broke before the reply came.
     using reply_handler = std::function<void(const reply*)>;
+    /// Why there is no connection.
+    struct loss {
+        std::string reason;
+        bool refused = false;  ///< The node refused the credentials, or the password can't be read.
+    };
     struct event_handlers {
+        /// The node has accepted the credentials, if there are any.
         std::function<void()> connected;
         /// The connection failed or broke. Never called from inside another call of this class.
-        std::function<void(const std::string& reason)> lost;
+        std::function<void(const loss& what)> lost;
         /// Gets everything that the server sends to a subscription, errors too.
         std::function<void(const reply&)> message;
     };
@@ -59,7 +65,7 @@ class connection : public std::enable_shared_from_this<connection> {
     void connect_to(const boost::asio::ip::tcp::endpoint& endpoint);
     /// Closes link_, which answers every command in flight with null: at once, or after the running reply handler.
     void close_link();
-    void report_lost(std::string reason);
+    void report_lost(loss what);
 
     boost::asio::io_context& io_;
     const node_address& address_;

@@ -11,8 +11,6 @@ namespace lockcore::redis {
 
 /// What was read from a node, as text that is not yet parsed.
 struct raw_node_facts {
-    std::string refusal;              ///< The error with which AUTH or INFO was refused; empty if neither was.
-    std::string record_refusal;       ///< The error with which IDENTIFY was refused; empty if it was not.
     std::vector<std::string> record;  ///< The reply to IDENTIFY; empty if it was not sent.
     std::string info;                 ///< The reply to INFO.
     /// `name value ` for each of sync_settings; empty if CONFIG is not allowed.

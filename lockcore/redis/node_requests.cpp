@@ -5,6 +5,8 @@
 #include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>
 
+#include <algorithm>
+
 namespace lockcore::redis {
 namespace {
 
@@ -20,23 +22,25 @@ std::string eval_on_node(const script& s, std::initializer_list<std::string_view
     return out.finish();
 }
 
-std::string format_script_search() {
+/// The commands that search for scripts. Where a node wants credentials and gets none, Redis answers NOAUTH to a command
+/// of at most ten words, and closes the connection at a longer one.
+constexpr std::size_t scripts_searched = 8;
+constexpr std::size_t searches = (command_kinds + scripts_searched - 1) / scripts_searched;
+
+std::string format_script_search(std::size_t search) {
     resp_command out;
     out.arg("SCRIPT").arg("EXISTS");
-    for (std::size_t k = 0; k < command_kinds; ++k)
+    const std::size_t end = std::min((search + 1) * scripts_searched, command_kinds);
+    for (std::size_t k = search * scripts_searched; k < end; ++k)
         out.arg(script_for(static_cast<command_kind>(k)).sha1);
     return out.finish();
 }
 
 struct formatter {
-    const node_address& address;
-
-    std::vector<std::string> operator()(const node_request::identify& request) const {
+    std::vector<std::string> operator()(const node_request::identify&) const {
         std::vector<std::string> out;
-        if (request.first) {
-            if (auto auth = format_auth(address)) out.push_back(std::move(*auth));
-        }
-        out.push_back(format_script_search());
+        for (std::size_t search = 0; search < searches; ++search)
+            out.push_back(format_script_search(search));
         // The marks are read before the settings: a later change of the settings changes the marks too.
         out.push_back(eval_on_node(identify_script(), {}));
         out.push_back(resp_command().arg("INFO").finish());
@@ -93,25 +97,24 @@ struct formatter {
     }
 };
 
-node_response::identified parse_identification(const node_request::identify& request, const node_address& address,
-                                               std::span<const reply> replies) {
+node_response::identified parse_identification(std::span<const reply> replies) {
     node_response::identified out;
     raw_node_facts raw;
-    if (request.first && format_auth(address)) {
-        out.refusal = error_of(replies.front());
-        replies = replies.subspan(1);
+    for (std::size_t search = 0; search < searches; ++search) {
+        const std::vector<reply>& known_scripts = replies[search].elements;
+        for (std::size_t i = 0; i < std::min(known_scripts.size(), scripts_searched); ++i) {
+            const std::size_t k = search * scripts_searched + i;
+            if (k < command_kinds && known_scripts[i].number != 1)
+                out.missing_scripts.push_back(static_cast<command_kind>(k));
+        }
     }
-    const std::vector<reply>& known_scripts = replies.front().elements;
-    for (std::size_t k = 0; k < command_kinds && known_scripts.size() == command_kinds; ++k) {
-        if (known_scripts[k].number != 1) out.missing_scripts.push_back(static_cast<command_kind>(k));
-    }
-    replies = replies.subspan(1);
+    replies = replies.subspan(searches);
     const reply& record = replies[0];
     const reply& info = replies[1];
     out.record_refusal = error_of(record);
     for (const reply& field : record.elements)
         raw.record.push_back(field.text);
-    if (out.refusal.empty()) out.refusal = error_of(info);
+    out.refusal = error_of(info);
     raw.info = info.text;
     for (std::size_t i = 0; i < sync_settings.size(); ++i) {
         const reply& setting = replies[2 + i];
@@ -144,22 +147,12 @@ node_response::lease_page parse_page(const reply& answer) {
 
 }  // namespace
 
-std::optional<std::string> format_auth(const node_address& address) {
-    if (address.password.empty()) return std::nullopt;
-    resp_command auth;
-    auth.arg("AUTH");
-    if (!address.username.empty()) auth.arg(address.username);
-    return auth.arg(address.password).finish();
+std::vector<std::string> format_request(const node_request::any& request) {
+    return std::visit(formatter{}, request);
 }
 
-std::vector<std::string> format_request(const node_request::any& request, const node_address& address) {
-    return std::visit(formatter{address}, request);
-}
-
-node_response::any parse_response(const node_request::any& request, const node_address& address,
-                                  std::span<const reply> replies) {
-    if (const auto* identify = std::get_if<node_request::identify>(&request))
-        return parse_identification(*identify, address, replies);
+node_response::any parse_response(const node_request::any& request, std::span<const reply> replies) {
+    if (std::holds_alternative<node_request::identify>(request)) return parse_identification(replies);
     if (std::holds_alternative<node_request::read_leases>(request)) return parse_page(replies.front());
     node_response::text out;
     for (const reply& r : replies) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <lockcore/config.hpp>
 #include <proto/core_io.hpp>
 #include <redis/reply.hpp>
 
@@ -12,15 +11,11 @@
 
 namespace lockcore::redis {
 
-/// Returns the command that authenticates a connection; empty if the configuration has no password.
-std::optional<std::string> format_auth(const node_address& address);
-
 /// Returns the commands of a request, as RESP, to be sent at once. Redis answers each of them, in order.
-std::vector<std::string> format_request(const node_request::any& request, const node_address& address);
+std::vector<std::string> format_request(const node_request::any& request);
 
 /// Reads the answers to the commands of format_request: one for each of them.
-node_response::any parse_response(const node_request::any& request, const node_address& address,
-                                  std::span<const reply> replies);
+node_response::any parse_response(const node_request::any& request, std::span<const reply> replies);
 
 struct batch_reply {
     std::vector<node_reply> replies;

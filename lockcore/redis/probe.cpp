@@ -2,7 +2,6 @@
 
 #include <redis/connection.hpp>
 #include <redis/node_info.hpp>
-#include <redis/node_requests.hpp>
 #include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>
 
@@ -22,7 +21,10 @@ class node_client {
         is_name_ = error.failed();
         redis::connection::event_handlers handlers;
         handlers.connected = [this] { done_ = true; };
-        handlers.lost = [this](const std::string& reason) { error_ = reason; };
+        handlers.lost = [this](const redis::connection::loss& what) {
+            error_ = what.reason;
+            was_refused_ = what.refused;
+        };
         connection_ = std::make_shared<redis::connection>(io_, address, std::move(handlers));
     }
     ~node_client() {
@@ -63,6 +65,8 @@ class node_client {
         return answer;
     }
     const std::string& error() const { return error_; }
+    /// Returns whether connect() failed because of the credentials.
+    bool was_refused() const { return was_refused_; }
 
   private:
     bool wait() {
@@ -78,7 +82,7 @@ class node_client {
     static constexpr int attempts_max = 3;
 
     const std::chrono::milliseconds timeout_;
-    bool is_name_ = false;
+    bool is_name_ = false, was_refused_ = false;
     boost::asio::io_context io_{1};
     std::shared_ptr<redis::connection> connection_;
     bool done_ = false;
@@ -106,17 +110,13 @@ node_report probe(const node_address& address, const config& cfg, std::map<std::
     report.name = address.name;
     node_client node(address, cfg.node_dead_after);
     if (!node.connect()) {
+        if (node.was_refused()) {
+            report.detail = node.error();
+            return report;
+        }
         report.detail = address.host + ":" + std::to_string(address.port) + " can't be reached: " + node.error();
         if (address.tls) report.detail += "; with redis.tls the port has to be the node's tls-port";
         return report;
-    }
-    if (const std::optional<std::string> auth = redis::format_auth(address)) {
-        const auto accepted = node.ask(*auth);
-        if (!accepted || accepted->is_error()) {
-            report.detail =
-                accepted ? "refuses the credentials: " + accepted->text : "does not answer AUTH: " + node.error();
-            return report;
-        }
     }
     redis::raw_node_facts raw;
     const auto record = node.ask(command_of({"EVAL", redis::identify_script().text, "1", "fg:node"}));

@@ -2,21 +2,16 @@
 
 #include <redis/node_requests.hpp>
 
-#include <optional>
 #include <utility>
 
 namespace lockcore::redis {
 
 release_subscription::release_subscription(boost::asio::io_context& io, const node_address& address,
                                            std::string wake_mark, listener on_lease_end)
-    : address_(address),
-      wake_mark_(std::move(wake_mark)),
-      on_lease_end_(std::move(on_lease_end)),
-      delay_(io),
-      keepalive_(io) {
+    : wake_mark_(std::move(wake_mark)), on_lease_end_(std::move(on_lease_end)), delay_(io), keepalive_(io) {
     connection::event_handlers handlers;
-    handlers.connected = [this] { subscribe(); };
-    handlers.lost = [this](const std::string&) {
+    handlers.connected = [this] { connection_->subscribe("fg:wake:" + wake_mark_); };
+    handlers.lost = [this](const connection::loss&) {
         delay_.expires_after(reconnect_interval);
         delay_.async_wait([self = shared_from_this()](boost::system::error_code e) {
             if (!e && !self->stopped_) self->open();
@@ -54,15 +49,6 @@ void release_subscription::schedule_keepalive() {
         }
         self->schedule_keepalive();
     });
-}
-
-void release_subscription::subscribe() {
-    if (const std::optional<std::string> auth = format_auth(address_)) {
-        connection_->send(*auth, [this](const reply* r) {
-            if (r && r->is_error()) connection_->drop(r->text);
-        });
-    }
-    connection_->subscribe("fg:wake:" + wake_mark_);
 }
 
 void release_subscription::process_message(const reply& r) {

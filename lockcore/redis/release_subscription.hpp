@@ -33,11 +33,9 @@ class release_subscription : public std::enable_shared_from_this<release_subscri
 
   private:
     void open();
-    void subscribe();
     void process_message(const reply& r);
     void schedule_keepalive();
 
-    const node_address& address_;
     std::string wake_mark_;
     listener on_lease_end_;
     std::shared_ptr<connection> connection_;

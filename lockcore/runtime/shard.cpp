@@ -36,8 +36,8 @@ shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies
         // `this` is safe in these handlers: after close() a connection calls none.
         redis::connection::event_handlers handlers;
         handlers.connected = [this, index] { deliver(input::connected{index, connections_[value_of(index)].number}); };
-        handlers.lost = [this, index](const std::string& reason) {
-            deliver(input::disconnected{index, connections_[value_of(index)].number, reason});
+        handlers.lost = [this, index](const redis::connection::loss& what) {
+            deliver(input::disconnected{index, connections_[value_of(index)].number, what.reason, what.refused});
         };
         connections_.push_back({std::make_shared<redis::connection>(io, cfg.nodes[n], std::move(handlers)), {}});
         auto on_lease_end = [this, index](const nonce& ended, std::string_view resource) {
@@ -153,17 +153,16 @@ void shard::perform(action::ask_node& a) {
         std::size_t wanted = 0;
         std::vector<redis::reply> received;
     };
-    const node_address& address = config_.nodes[value_of(a.node)];
-    const std::vector<std::string> commands = redis::format_request(a.request, address);
+    const std::vector<std::string> commands = redis::format_request(a.request);
     const auto collected = std::make_shared<answers>(answers{std::move(a.request), commands.size(), {}});
     for (const std::string& command : commands) {
         connections_[value_of(a.node)].transport->send(
-            command, [this, collected, &address, node = a.node, connection = a.connection](const redis::reply* r) {
+            command, [this, collected, node = a.node, connection = a.connection](const redis::reply* r) {
                 if (!r) return;
                 collected->received.push_back(*r);
                 if (collected->received.size() < collected->wanted) return;
                 deliver(input::node_answered{node, connection,
-                                             redis::parse_response(collected->request, address, collected->received)});
+                                             redis::parse_response(collected->request, collected->received)});
             });
     }
 }

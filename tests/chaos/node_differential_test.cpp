@@ -57,9 +57,9 @@ class random_commands {
         const std::string run = r_.chance(500) ? both_.run_id() : "another-run";
         both_.ask(resp_command().arg("HSET").arg("fg:node").arg("run").arg(run).finish());
     }
-    /// Sends a request of a gateway; its address has no password.
+    /// Sends a request of a gateway.
     void ask_node(const lockcore::node_request::any& request) {
-        for (const std::string& command : lockcore::redis::format_request(request, {}))
+        for (const std::string& command : lockcore::redis::format_request(request))
             both_.ask(command);
     }
     std::string draw_run() { return r_.chance(900) ? both_.run_id() : "another-run"; }
@@ -92,7 +92,7 @@ class random_commands {
         if (r_.chance(500)) request.base = both_.node_field("base");
         request.cursor = "0";
         request.page_size = 200;
-        both_.read_page(lockcore::redis::format_request(request, {}).front());
+        both_.read_page(lockcore::redis::format_request(request).front());
     }
     void change_setting() {
         both_.ask(resp_command()

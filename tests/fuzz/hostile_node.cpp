@@ -92,13 +92,13 @@ class honest_node {
     static std::vector<reply> identify(const node_request::identify&, std::size_t node) {
         const std::string id = run_id(node);
         const std::string base = std::to_string(value_of(honest_epoch) * tokens_per_epoch);
-        reply scripts = list_reply(std::vector<reply>(command_kinds, reply{reply::kind::number, {}, 1, {}}));
+        const reply scripts = list_reply(std::vector<reply>(command_kinds, reply{reply::kind::number, {}, 1, {}}));
         reply record = list_reply({text_reply("0 0 0"), text_reply(id), text_reply(base), text_reply("claim"),
                                    text_reply("0 0 0"), text_reply("0"), text_reply("no"), text_reply("")});
         reply info = text_reply("redis_version:7.0.15\r\nredis_mode:standalone\r\nrun_id:" + id +
                                 "\r\nrole:master\r\nmaxmemory_policy:noeviction\r\nevicted_keys:0\r\n");
-        return {std::move(scripts), std::move(record), std::move(info), list_reply({}),
-                list_reply({}),     list_reply({}),    text_reply("")};
+        return {scripts,        scripts,        std::move(record), std::move(info),
+                list_reply({}), list_reply({}), list_reply({}),    text_reply("")};
     }
 
     std::string answer(command_kind kind, const lease_call& call) {
@@ -139,7 +139,7 @@ class world {
         settings_.node_dead_after = 400ms;
         settings_.default_ttl = settings_.max_ttl = 1s;
         for (std::size_t n = 0; n < nodes; ++n)
-            settings_.nodes.push_back({"n" + std::to_string(n), "127.0.0.1", 1, {}, {}, {}});
+            settings_.nodes.push_back({"n" + std::to_string(n), "127.0.0.1", 1, {}, {}, {}, {}});
         core_.emplace(core::services{settings_, secrets_, secrets_});
     }
 
@@ -243,8 +243,7 @@ class world {
     }
 
     void act(action::ask_node& a) {
-        const node_address& address = settings_.nodes[value_of(a.node)];
-        const std::size_t commands = redis::format_request(a.request, address).size();
+        const std::size_t commands = redis::format_request(a.request).size();
         honest_node& node = honest_[value_of(a.node)];
         std::vector<reply> replies;
         if (is_hostile(a.node)) {
@@ -258,8 +257,7 @@ class world {
         } else {
             replies = node.answer(a.request, commands, value_of(a.node));
         }
-        inputs_.emplace_back(
-            input::node_answered{a.node, a.connection, redis::parse_response(a.request, address, replies)});
+        inputs_.emplace_back(input::node_answered{a.node, a.connection, redis::parse_response(a.request, replies)});
     }
 
     void act(action::send_batch& a) {

@@ -181,10 +181,8 @@ void check_page(const node_response::lease_page& page) {
 
 /// Gives the replies to the readers of the answers to each request, as a connection does: with one reply for each command.
 void parse_as_responses(std::span<const reply> replies) {
-    const node_address address{.name = "a", .host = "h", .port = 1, .username = "u", .password = "p", .tls = {}};
     const std::vector<node_request::any> requests{
-        node_request::identify{.first = true},
-        node_request::identify{.first = false},
+        node_request::identify{},
         node_request::write_claim{},
         node_request::load_scripts{{command_kind::acquire, command_kind::list}},
         node_request::readmit{},
@@ -195,9 +193,9 @@ void parse_as_responses(std::span<const reply> replies) {
         node_request::mark{},
         node_request::install{}};
     for (const auto& request : requests) {
-        const std::size_t commands = redis::format_request(request, address).size();
+        const std::size_t commands = redis::format_request(request).size();
         for (std::size_t at = 0; at + commands <= replies.size(); at += commands) {
-            const auto response = redis::parse_response(request, address, replies.subspan(at, commands));
+            const auto response = redis::parse_response(request, replies.subspan(at, commands));
             const auto* page = std::get_if<node_response::lease_page>(&response);
             if (page != nullptr) check_page(*page);
         }

@@ -10,8 +10,10 @@ import subprocess
 from typing import Any, Iterator
 
 import pytest
+import redis
 from support import processes
 from support.api import Api
+from support.calls import Load
 from support.documents import Shell, blocks_of, commands_of
 from support.polling import eventually
 from support.postgres import PostgresServer
@@ -19,7 +21,7 @@ from support.stack import make_folder
 
 ROOT = processes.repository()
 BLOCKS = [block for block in blocks_of(ROOT / "docs/operations.md", ROOT) if block.directive == "recipe"]
-RECIPES = ["deploy", "restart nodes", "upgrade", "back up", "restore", "replace a node"]
+RECIPES = ["deploy", "restart nodes", "upgrade", "back up", "restore", "replace a node", "add a password", "remove a password"]
 # A supervisor of one gateway.
 SYSTEMCTL = """#!/bin/sh
 stop() { if read -r pid < gateway.pid; then kill "$pid"; tail --pid="$pid" -f /dev/null; fi 2> /dev/null; rm -f gateway.pid; }
@@ -154,6 +156,20 @@ def test_recipe_restart_nodes_keeps_leases(trial: Trial) -> None:
     trial.follow("restart nodes")
     assert trial.api.renew(lease, ttl_ms=60_000).status == 200
     trial.api.must_release(lease)
+
+
+def test_recipe_replaces_password_of_nodes_without_refused_call(trial: Trial) -> None:
+    process, password = trial.home / "gateway.pid", trial.home / "redis.password"
+    before = process.read_text(), password.read_text()
+    with Load(trial.api) as load:
+        for recipe in ("add a password", "restart nodes", "remove a password", "restart nodes"):
+            trial.follow(recipe)
+            eventually(lambda reached=load.calls: load.calls > reached, goal="calls go on")
+    assert not load.refused, [str(answer) for answer in load.refused]
+    assert process.read_text() == before[0] and password.read_text() != before[1]
+    for node in range(5):
+        with pytest.raises(redis.exceptions.AuthenticationError):
+            redis.Redis("127.0.0.1", trial.redis + node, username="gateway", password=before[1].strip()).ping()
 
 
 @pytest.mark.parametrize("recipe", ["restart nodes", "replace a node"])

@@ -134,7 +134,7 @@ std::size_t redis_nodes::lease_keys(std::size_t node) const {
 lockcore::config redis_nodes::config() const {
     lockcore::config c;
     for (std::size_t n = 0; n < nodes_.size(); ++n)
-        c.nodes.push_back({"node-" + std::to_string(n + 1), "127.0.0.1", nodes_[n].port, "", "", {}});
+        c.nodes.push_back({"node-" + std::to_string(n + 1), "127.0.0.1", nodes_[n].port, "", "", "", {}});
     return c;
 }
 

@@ -134,7 +134,7 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.locks.node_queue_max, 120U);
     ASSERT_EQ(cfg.locks.nodes.size(), 3U);
     EXPECT_EQ(cfg.locks.nodes[0].username, "gateway");
-    EXPECT_EQ(cfg.locks.nodes[0].password, "secret");
+    EXPECT_EQ(cfg.locks.nodes[0].password_file, here.file("redis.password"));
     EXPECT_EQ(cfg.locks.nodes[1].password, "from-environment");
     EXPECT_EQ(cfg.locks.nodes[2].port, 6379);
     EXPECT_EQ(cfg.postgres.conninfo, "host=db dbname=shop");

@@ -227,6 +227,15 @@ TEST_F(config_reload, permissions_of_secret_files_for_all_are_warned_of) {
                warning("auth.api_keys[0].key_file", "client.key"), warning("postgres.conninfo", "gateway.yaml")}));
 }
 
+TEST_F(config_reload, changed_password_in_its_file_needs_no_restart) {
+    const std::string nodes = "redis: {nodes: [{name: a, host: h, username: u, password_file: redis.password}]}\n";
+    const std::string others = least_.substr(least_.find('\n') + 1);
+    write("redis.password", "old");
+    const config running = must_load(nodes + others);
+    write("redis.password", "new");
+    EXPECT_EQ(find_restart_only_changes(running, must_load(nodes + others)), paths{});
+}
+
 TEST_F(config_reload, exposure_needs_tls_and_keys_off_loopback) {
     const std::string tls = ", tls: {certificate_file: gateway.pem, key_file: gateway.key}";
     const std::string keys =

@@ -35,7 +35,7 @@ class core_of_five_nodes : public testing::Test {
   protected:
     core_of_five_nodes() {
         for (int n = 0; n < 5; ++n)
-            settings_.nodes.push_back({"n" + std::to_string(n), "127.0.0.1", 1, {}, {}, {}});
+            settings_.nodes.push_back({"n" + std::to_string(n), "127.0.0.1", 1, {}, {}, {}, {}});
         core_ = std::make_unique<core>(core::services{settings_, secrets_, secrets_});
         facts_.fill(admitted_node(7));
         reply_all(reply_status::ok);

@@ -41,7 +41,7 @@ class link_to_one_node : public testing::Test {
     using answers = std::vector<reply_status>;
 
     link_to_one_node() {
-        settings_.nodes.push_back({"only", "127.0.0.1", 1, {}, {}, {}});
+        settings_.nodes.push_back({"only", "127.0.0.1", 1, {}, {}, {}, {}});
         link_ = std::make_unique<node_link>(ctx_, only, others_, true);
         ctx_.now.monotonic = monotonic_time{1h};
         step([this] { link_->start(); });

@@ -1,5 +1,5 @@
-// The connection to a node whose host name has several addresses, or a slow lookup. getaddrinfo() of this program answers
-// the name nodes.test itself.
+// The connection to a node whose host name has several addresses, or a slow lookup; and its password. getaddrinfo() of
+// this program answers the name nodes.test itself.
 #include <lockcore/probe.hpp>
 #include <redis/connection.hpp>
 
@@ -11,15 +11,20 @@
 
 #include <dlfcn.h>
 #include <netdb.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -50,9 +55,12 @@ extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo
 
 namespace {
 
-/// Answers +OK to all that it reads, at 127.0.0.1.
+/// Answers the same, at first +OK, to all that it reads, at 127.0.0.1.
 class answering_server {
   public:
+    std::string answer = "+OK\r\n";
+    std::string received;
+
     explicit answering_server(boost::asio::io_context& io)
         : acceptor_(io, {boost::asio::ip::make_address("127.0.0.1"), 0}) {
         accept();
@@ -78,12 +86,14 @@ class answering_server {
             accept();
         });
     }
-    static void serve(const std::shared_ptr<client>& c) {
-        c->socket.async_read_some(boost::asio::buffer(c->received), [c](boost::system::error_code e, std::size_t) {
-            if (e) return;
-            boost::asio::write(c->socket, boost::asio::buffer(std::string_view("+OK\r\n")), e);
-            serve(c);
-        });
+    void serve(const std::shared_ptr<client>& c) {
+        c->socket.async_read_some(boost::asio::buffer(c->received),
+                                  [this, c](boost::system::error_code e, std::size_t size) {
+                                      if (e) return;
+                                      received.append(c->received.data(), size);
+                                      boost::asio::write(c->socket, boost::asio::buffer(answer), e);
+                                      serve(c);
+                                  });
     }
 
     tcp::acceptor acceptor_;
@@ -117,12 +127,15 @@ class lockcore_connection : public testing::Test {
     void SetUp() override {
         lookups = 0;
         lookup_time = 0ms;
-        address_ = {"n1", test_name, server_.port(), {}, {}, {}};
+        address_ = {"n1", test_name, server_.port(), {}, {}, {}, {}};
         lockcore::redis::connection::event_handlers handlers;
         handlers.connected = [this] {
             connection_->send("PING\r\n", [this](const lockcore::redis::reply* r) { answered_ = r != nullptr; });
         };
-        handlers.lost = [this](const std::string& reason) { lost_ = reason; };
+        handlers.lost = [this](const lockcore::redis::connection::loss& what) {
+            lost_ = what.reason;
+            refused_ = what.refused;
+        };
         connection_ = std::make_shared<lockcore::redis::connection>(io_, address_, std::move(handlers));
     }
     void TearDown() override { connection_->close(); }
@@ -150,7 +163,7 @@ class lockcore_connection : public testing::Test {
     answering_server server_{io_};
     lockcore::node_address address_;
     std::shared_ptr<lockcore::redis::connection> connection_;
-    bool answered_ = false;
+    bool answered_ = false, refused_ = false;
     std::string lost_;
 };
 
@@ -214,6 +227,51 @@ TEST_F(lockcore_connection, name_without_addresses_is_lost_with_the_reason) {
     EXPECT_TRUE(lost_.starts_with("its host name can't be resolved: ")) << lost_;
     found_addresses = {"127.0.0.1"};
     EXPECT_TRUE(attempt(1s));
+}
+
+TEST_F(lockcore_connection, password_file_is_read_for_each_connection) {
+    found_addresses = {"127.0.0.1"};
+    const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "lockcore_connection.password";
+    address_.username = "gateway";
+    address_.password_file = file;
+    for (const char* const written : {"first\n", "the second"}) {
+        std::ofstream(file) << written;
+        server_.received.clear();
+        ASSERT_TRUE(attempt(5s)) << lost_;
+        const std::string password(written, std::strcspn(written, "\n"));
+        EXPECT_TRUE(server_.received.starts_with("*3\r\n$4\r\nAUTH\r\n$7\r\ngateway\r\n$" +
+                                                 std::to_string(password.size()) + "\r\n" + password + "\r\nPING"))
+            << server_.received;
+        lost_.clear();
+        server_.end_connections();
+        ASSERT_TRUE(run_until(5s, [this] { return !lost_.empty(); }));
+        EXPECT_FALSE(refused_);
+    }
+    const std::vector<std::pair<std::string, std::string>> unusable{
+        {"\n", "it is empty"}, {std::string(4097, 'p'), "it is longer than 4096 bytes"}};
+    for (const auto& [written, reason] : unusable) {
+        std::ofstream(file) << written;
+        EXPECT_FALSE(attempt(5s));
+        EXPECT_EQ(lost_, "its password can't be read: cannot read " + file.string() + ": " + reason);
+        EXPECT_TRUE(refused_);
+    }
+    std::filesystem::remove(file);
+    EXPECT_FALSE(attempt(5s));
+    EXPECT_EQ(lost_, "its password can't be read: cannot read " + file.string() + ": No such file or directory");
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    EXPECT_FALSE(attempt(5s));
+    EXPECT_EQ(lost_, "its password can't be read: cannot read " + file.string() + ": it is not a regular file");
+    std::filesystem::remove(file);
+}
+
+TEST_F(lockcore_connection, refused_password_is_named_and_nothing_else_is_sent) {
+    found_addresses = {"127.0.0.1"};
+    address_.password = "wrong";
+    server_.answer = "-WRONGPASS invalid username-password pair\r\n";
+    EXPECT_FALSE(attempt(5s));
+    EXPECT_EQ(lost_, "refuses the credentials: WRONGPASS invalid username-password pair");
+    EXPECT_TRUE(refused_);
+    EXPECT_EQ(server_.received, "*2\r\n$4\r\nAUTH\r\n$5\r\nwrong\r\n");
 }
 
 }  // namespace

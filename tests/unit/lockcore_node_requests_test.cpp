@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -24,7 +25,7 @@ TEST(node_requests, page_limits_the_times_that_a_node_reports) {
         {},
         0,
         {text("1"), text("0"), text("a"), number(INT64_MAX), text("v"), text("b"), number(INT64_MIN), text("v")}};
-    const auto response = parse_response(node_request::read_leases{}, {}, std::vector<reply>{page});
+    const auto response = parse_response(node_request::read_leases{}, std::vector<reply>{page});
     const auto& leases = std::get<node_response::lease_page>(response).leases;
     ASSERT_EQ(leases.size(), 2U);
     EXPECT_EQ(leases[0].remaining, foreign_time_max);
@@ -42,18 +43,40 @@ TEST(node_requests, node_syncs_only_if_its_user_default_may_write) {
     const auto syncs = [&](reply replay) {
         const std::vector<reply> replies{list({}),
                                          list({}),
+                                         list({}),
                                          text(info),
                                          list({text("appendonly"), text("yes")}),
                                          list({text("appendfsync"), text("always")}),
                                          list({text("no-appendfsync-on-rewrite"), text("no")}),
                                          std::move(replay)};
-        const auto response = parse_response(node_request::identify{}, {}, replies);
+        const auto response = parse_response(node_request::identify{}, replies);
         return std::get<node_response::identified>(response).facts.syncs_every_write;
     };
     EXPECT_TRUE(syncs(text("OK")));
     EXPECT_FALSE(syncs(text("User default has no permissions to run the 'set' command")));
     EXPECT_FALSE(
         syncs({reply::kind::error, "NOPERM this user has no permissions to run the 'acl|dryrun' command", 0, {}}));
+}
+
+TEST(node_requests, identification_gets_errors_of_a_node_that_wants_credentials) {
+    // Redis closes a connection without credentials that sends more words than that, or a longer one.
+    constexpr std::size_t words_max = 10, word_bytes_max = 16'384;
+    for (const std::string& command : format_request(node_request::identify{})) {
+        ASSERT_EQ(command.front(), '*');
+        EXPECT_LE(std::stoul(command.substr(1)), words_max) << command;
+        EXPECT_LE(command.size(), word_bytes_max) << command.substr(0, 100);
+    }
+}
+
+TEST(node_requests, identification_finds_the_scripts_that_are_missing) {
+    std::vector<reply> replies(format_request(node_request::identify{}).size(), list({}));
+    const auto missing = [&] {
+        return std::get<node_response::identified>(parse_response(node_request::identify{}, replies)).missing_scripts;
+    };
+    EXPECT_TRUE(missing().empty()) << "SCRIPT EXISTS was refused";
+    replies[0] = list({number(1), number(0), number(1), number(1), number(1), number(1), number(1), number(1)});
+    replies[1] = list({number(1), number(1), number(0)});
+    EXPECT_EQ(missing(), (std::vector{static_cast<command_kind>(1), static_cast<command_kind>(10)}));
 }
 
 TEST(node_requests, lease_end_names_lease_and_resource) {

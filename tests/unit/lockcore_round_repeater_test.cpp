@@ -23,7 +23,7 @@ class no_services final : public authenticator, public random_source, public clu
 class round_repeater_test : public testing::Test {
   protected:
     explicit round_repeater_test(std::size_t nodes = 1) {
-        config_.nodes.assign(nodes, {"node", "127.0.0.1", 1, {}, {}, {}});
+        config_.nodes.assign(nodes, {"node", "127.0.0.1", 1, {}, {}, {}, {}});
         for (std::size_t n = 0; n < nodes; ++n)
             links_.push_back(std::make_unique<node_link>(ctx_, static_cast<node_index>(n), services_, true));
     }

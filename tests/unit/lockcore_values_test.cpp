@@ -279,7 +279,8 @@ TEST(hmac_sha256, ids_of_keys_are_those_of_the_database) {
 config five_nodes() {
     config c;
     for (int i = 1; i <= 5; ++i)
-        c.nodes.push_back({"node-" + std::to_string(i), "127.0.0.1", static_cast<std::uint16_t>(7000 + i), "", "", {}});
+        c.nodes.push_back(
+            {"node-" + std::to_string(i), "127.0.0.1", static_cast<std::uint16_t>(7000 + i), "", "", "", {}});
     return c;
 }
 

@@ -24,7 +24,9 @@ struct node_address {
     std::string host;  ///< An IP address or a host name; a name is resolved before each connection.
     std::uint16_t port = 6379;
     std::string username;  ///< Empty: the default user of Redis. Needs a password.
-    std::string password;  ///< Empty: no AUTH is sent. Never logged.
+    std::string password;  ///< Never logged. Empty, and no password_file: no AUTH is sent.
+    /// A regular file with the password, which is read for each new connection. Empty: `password` is used.
+    std::string password_file;
     /// Empty: no TLS. The certificate of the node has to name `host`.
     std::optional<node_tls> tls;
     friend bool operator==(const node_address&, const node_address&) = default;

@@ -33,17 +33,14 @@ lockcore::config make_settings(const options& o) {
     return out;
 }
 
-/// The commands of the first identification on a connection are the same each time, and long.
-std::shared_ptr<const std::vector<std::string>> format(const lockcore::node_request::any& asked,
-                                                       const lockcore::node_address& node) {
-    const auto* identify = std::get_if<lockcore::node_request::identify>(&asked);
-    if (!identify)
-        return std::make_shared<const std::vector<std::string>>(lockcore::redis::format_request(asked, node));
-    static std::array<std::shared_ptr<const std::vector<std::string>>, 2> formatted;
-    auto& commands = formatted[identify->first ? 1 : 0];
-    if (!commands)
-        commands = std::make_shared<const std::vector<std::string>>(lockcore::redis::format_request(asked, node));
-    return commands;
+/// The commands of an identification are the same each time, and long.
+std::shared_ptr<const std::vector<std::string>> format(const lockcore::node_request::any& asked) {
+    const auto commands = [&asked] {
+        return std::make_shared<const std::vector<std::string>>(lockcore::redis::format_request(asked));
+    };
+    if (!std::holds_alternative<lockcore::node_request::identify>(asked)) return commands();
+    static const auto identification = commands();
+    return identification;
 }
 
 }  // namespace
@@ -266,7 +263,7 @@ void sim_gateway::perform(const action::ask_node& a) {
     link& l = links_[value_of(a.node)];
     if (l.connection == network::none) return;
     request q;
-    q.commands = format(a.request, settings_.nodes[value_of(a.node)]);
+    q.commands = format(a.request);
     if (std::holds_alternative<lockcore::node_request::mark>(a.request)) ctx_.hit(probe::fast_readmission_begun);
     if (std::holds_alternative<lockcore::node_request::install>(a.request)) ctx_.hit(probe::leases_installed);
     net_.send(l.connection, std::move(q));
@@ -287,7 +284,7 @@ void sim_gateway::on_reply(network::connection c, const reply& r) {
                                           std::move(parsed.replies), std::move(parsed.error)});
     }
     const auto& request = std::get<lockcore::node_request::any>(asked);
-    auto response = lockcore::redis::parse_response(request, settings_.nodes[node], r.answers);
+    auto response = lockcore::redis::parse_response(request, r.answers);
     if (std::holds_alternative<lockcore::node_request::readmit>(request)) {
         const std::string& word = std::get<lockcore::node_response::text>(response).value;
         ctx_.hit(word == "OK" ? probe::readmit_ok : word == "GONE" ? probe::readmit_gone : probe::readmit_already);
