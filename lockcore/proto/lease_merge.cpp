@@ -9,6 +9,8 @@ namespace lockcore {
 
 bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     auto record = lease_record::parse(copy.value);
+    // No lease is valid for longer than its ttl; a clock that was set back makes a key live longer (CLOCK SET BACK).
+    const milliseconds longest = record ? std::min(record->ttl, longest_) : longest_;
     if (record && (record->is_block() || epoch_of(record->token) > highest_)) record.reset();
     std::vector<copies>& found = leases_[copy.resource];
     auto same = std::ranges::find_if(found, [&](const copies& c) {
@@ -32,8 +34,7 @@ bool lease_merge::add(std::size_t source, const lease_copy& copy) {
         merged.ttl = std::max(merged.ttl, record->ttl);
     }
     same->sources.set(source);
-    // No lease is valid for longer; a clock that was set back makes a key live longer.
-    const milliseconds remaining = copy.remaining < milliseconds{0} ? longest_ : std::min(copy.remaining, longest_);
+    const milliseconds remaining = copy.remaining < milliseconds{0} ? longest_ : std::min(copy.remaining, longest);
     same->remaining = std::max(same->remaining, remaining);
     return true;
 }
@@ -55,7 +56,7 @@ std::optional<lease_copy> lease_merge::choose(std::vector<copies>& found) const 
     constexpr milliseconds rounding{1};
     if (needs_block) {
         out.remaining = std::ranges::max_element(found, {}, &copies::remaining)->remaining + rounding;
-        out.value = lease_record::make_block(random_).format();
+        out.value = lease_record::make_block(random_, out.remaining).format();
         return out;
     }
     if (!valid || valid->lease->holds.count() == 0) return std::nullopt;

@@ -83,8 +83,9 @@ std::string select_newest_keys(std::string_view keys) {
 
 }  // namespace
 
-lease_record lease_record::make_block(random_source& random) {
+lease_record lease_record::make_block(random_source& random, milliseconds ttl) {
     lease_record block;
+    block.ttl = ttl;
     block.token = fencing_token{1};  // 0 is what a node answers of a value that is no lease
     const std::uint64_t high = random.next();
     block.attempt_id = nonce::from_bits(high, random.next());

@@ -34,8 +34,8 @@ struct lease_record {
     lockcore::holder holder;
     std::vector<resource_name> resources;  ///< Empty: only the resource in the key's name.
 
-    /// Returns a lease of nobody, which nobody releases, under a nonce of its own (docs/protocol.md, FAST READMISSION 5).
-    static lease_record make_block(random_source& random);
+    /// Returns a lease of nobody, which nobody releases and which lasts for `ttl`, under a nonce of its own (docs/protocol.md, FAST READMISSION 5).
+    static lease_record make_block(random_source& random, milliseconds ttl);
     /// A block was granted at no time: its granted_at is 0. A lease that was granted in the first millisecond of 1970 is
     /// taken for one, which excludes others as well.
     bool is_block() const { return granted_at == wall_time{}; }

@@ -38,12 +38,21 @@ end
 local function join_stamps(stamp, l) return (not stamp or stamp == l.stamp) and l.stamp or '' end
 -- The number by which UPGRADE recognizes a lease that does not count: it changes with each loss of the lease and with each admission of the node.
 local function version_of(stamp, base) return string.format('%.0f', math.max(tonumber(stamp), base)) end
--- `ttl` in ms; nil keeps the ttl of the key.
+-- `ttl` in ms, which the lease then has as its ttl; nil keeps the time of the key.
 local function write_lease(key, l, ttl)
+  if ttl then l.ttl = string.format('%.0f', ttl) end
   local stamp = l.token == l.stamp and l.stamp or l.stamp .. ':' .. l.token
   local text = l.nonce .. ' ' .. stamp .. ' ' .. l.renewals .. ' ' .. l.ttl .. ' ' .. l.held .. ' ' .. l.granted .. ' ' .. l.keys .. l.identity
     .. '\n' .. l.ids .. '\n' .. l.tombstones .. '\n' .. string.sub(l.close_marks, -MARKS_BYTES) .. l.wake_marks
-  if ttl then redis.call('SET', key, text, 'PX', ttl) else redis.call('SET', key, text, 'KEEPTTL') end
+  if ttl then redis.call('SET', key, text, 'PX', l.ttl) else redis.call('SET', key, text, 'KEEPTTL') end
+end
+-- Returns the time left of a lease in ms; negative without one. Redis counts by the wall clock, and where that was set back the key has more time than it
+-- was given: it gets the ttl of the lease (docs/protocol.md, CLOCK SET BACK).
+local function time_left(key, l)
+  local left = redis.call('PTTL', key)
+  if l == FOREIGN or left <= tonumber(l.ttl) then return left end
+  write_lease(key, l, math.max(tonumber(l.ttl), 1))
+  return tonumber(l.ttl)
 end
 -- Returns nil if the value is no counter: this node can then neither grant nor confirm a token of the bucket.
 local function read_counter(key)

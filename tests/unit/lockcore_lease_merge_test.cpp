@@ -129,9 +129,26 @@ TEST_F(lease_merge_test, key_without_ttl_gets_the_longest_ttl) {
 }
 
 TEST_F(lease_merge_test, remaining_time_above_the_longest_ttl_is_shortened) {
-    add(copy_of{}.text(), 70s);
+    add(copy_of{.ttl = 90s}.text(), 70s);
     take();
     EXPECT_EQ(remaining_, 60'001ms);
+}
+
+TEST_F(lease_merge_test, remaining_time_above_the_own_ttl_is_shortened) {
+    add(copy_of{.ttl = 10s}.text(), 50s, 0);
+    add(copy_of{.ttl = 20s}.text(), 15s, 1);
+    const auto merged = take();
+    ASSERT_TRUE(merged);
+    EXPECT_EQ(remaining_, 15'001ms) << "the clock of the first node was set back";
+    EXPECT_EQ(merged->ttl, 20s);
+}
+
+TEST_F(lease_merge_test, block_has_the_time_that_its_key_gets_as_ttl) {
+    add("?", 9s);
+    const auto merged = take();
+    ASSERT_TRUE(merged && merged->is_block());
+    EXPECT_EQ(remaining_, 9'001ms);
+    EXPECT_EQ(merged->ttl, remaining_) << "a script gives a key with more time the ttl of its lease";
 }
 
 TEST_F(lease_merge_test, renewals_and_times_are_the_highest) {
@@ -236,7 +253,7 @@ TEST_F(lease_merge_of_five_nodes_test, node_counts_once_for_each_lease) {
 }
 
 TEST_F(lease_merge_of_five_nodes_test, block_or_unreadable_value_may_stand_for_either_lease) {
-    const std::string block = lease_record::make_block(random_).format();
+    const std::string block = lease_record::make_block(random_, 60s).format();
     for (const std::string& value : {block, std::string("?"), std::string("x")}) {
         add(value, 5s, 0);
         add(copy_of{}.text(), 5s, 1);
@@ -247,7 +264,7 @@ TEST_F(lease_merge_of_five_nodes_test, block_or_unreadable_value_may_stand_for_e
 }
 
 TEST_F(lease_merge_of_five_nodes_test, one_block_beside_one_lease_is_no_reason_for_a_block) {
-    add(lease_record::make_block(random_).format(), 9s, 2);
+    add(lease_record::make_block(random_, 60s).format(), 9s, 2);
     for (const std::size_t source : {0U, 1U, 3U})
         add(copy_of{}.text(), 5s, source);
     const auto merged = take();
@@ -258,7 +275,7 @@ TEST_F(lease_merge_of_five_nodes_test, one_block_beside_one_lease_is_no_reason_f
 // Each may stand for another lease, which has no copy: with the node that forgot they are a majority.
 TEST_F(lease_merge_of_five_nodes_test, two_blocks_beside_one_lease_become_a_block) {
     for (const std::size_t source : {0U, 1U})
-        add(lease_record::make_block(random_).format(), 5s, source);
+        add(lease_record::make_block(random_, 60s).format(), 5s, source);
     add(copy_of{}.text(), 5s, 2);
     expect_block();
 }

@@ -36,7 +36,7 @@ while a <= #ARGV do
       if l.nonce == previous then
         previous_found, other_holds = previous_found + 1, merge_ids(other_holds, remove_id(l.ids, previous_hold))
       elseif l.nonce ~= nonce then
-        local left = redis.call('PTTL', KEYS[i])
+        local left = time_left(KEYS[i], l)
         if not held or left < 0 or (held >= 0 and left > held) then
           held, number = left, l == FOREIGN and '0' or tonumber(l.stamp) > tonumber(l.token) and l.stamp or l.token
         end
@@ -89,7 +89,7 @@ while a <= #ARGV do
         -- A late request finds the lease here already, put back by TOP-UP or INSTALL, perhaps extended and with other holds: only its number changes.
         l.stamp, l.token = text, text
         if not is_released(l.tombstones, string.sub(nonce, 17)) then l.ids = add_id(l.ids, string.sub(nonce, 17)) end
-        write_lease(KEYS[i], l, string.format('%.0f', math.max(tonumber(ttl), redis.call('PTTL', KEYS[i]))))
+        write_lease(KEYS[i], l, math.max(tonumber(ttl), time_left(KEYS[i], l)))
       else
         redis.call('SET', KEYS[i], nonce .. ' ' .. text .. ' ' .. tail .. wake_marks, 'PX', ttl)
       end

@@ -18,7 +18,7 @@ while a <= #ARGV do
       is_owned = false
     else
       leases[i] = l
-      ttl = math.max(ttl, redis.call('PTTL', KEYS[i]))
+      ttl = math.max(ttl, time_left(KEYS[i], l))
     end
     local counter = read_counter(KEYS[i + n])
     if not counter then eff = nil elseif eff and counter > eff then eff = counter end

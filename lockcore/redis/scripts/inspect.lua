@@ -21,7 +21,7 @@ while a <= #ARGV do
       leases[i] = l
       is_held, has_token, stamp = is_held and has_hold(l.ids, id), has_token and l.token == text, join_stamps(stamp, l)
       tombstones, marks = merge_ids(tombstones, l.tombstones), merge_marks(marks, l.close_marks)
-      local ttl = redis.call('PTTL', KEYS[i])
+      local ttl = time_left(KEYS[i], l)
       if not left or ttl < left then left = ttl end
       renewals, last_ttl = math.max(renewals, tonumber(l.renewals)), l.ttl
     end

@@ -29,7 +29,7 @@ while a <= #ARGV do
     if not l or l.nonce ~= nonce then
       is_owned = false
     else
-      local left = math.max(redis.call('PTTL', KEYS[i]), 0)
+      local left = math.max(time_left(KEYS[i], l), 0)
       leases[i], ids, tombstones = l, merge_ids(ids, l.ids), merge_ids(tombstones, l.tombstones)
       close_marks = merge_marks(close_marks, l.close_marks)
       has_token, stamp = has_token and l.token == text, join_stamps(stamp, l)
@@ -52,7 +52,7 @@ while a <= #ARGV do
     ids = add_id(ids, id)
     for i = k, k + n - 1 do
       local l = leases[i]
-      l.renewals, l.ttl, l.held = string.format('%d', renewals), string.format('%.0f', ttl), string.format('%.0f', held)
+      l.renewals, l.held = string.format('%d', renewals), string.format('%.0f', held)
       l.ids, l.tombstones, l.close_marks = ids, tombstones, close_marks
       if key ~= '-' then
         local entry = key .. ':' .. id

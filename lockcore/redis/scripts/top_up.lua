@@ -24,7 +24,7 @@ while a <= #ARGV do
     elseif l.nonce ~= nonce then
       is_foreign = true
     else
-      l.left = math.max(redis.call('PTTL', KEYS[i]), 0)
+      l.left = math.max(time_left(KEYS[i], l), 0)
       leases[i], ids, tombstones, ttl = l, merge_ids(ids, l.ids), merge_ids(tombstones, l.tombstones), math.max(ttl, l.left)
       has_token, stamp, marks = has_token and l.token == text, join_stamps(stamp, l), merge_marks(marks, l.close_marks)
       is_newer = is_newer or tonumber(l.token) > T
@@ -62,7 +62,7 @@ while a <= #ARGV do
         if not restores then
           l = leases[i]
           local held = math.max(l.held + math.max(l.ttl - l.left, 0), renewed.held)
-          l.renewals, l.ttl, l.held = string.format('%d', math.max(l.renewals, renewed.renewals)), string.format('%.0f', ttl), string.format('%.0f', held)
+          l.renewals, l.held = string.format('%d', math.max(l.renewals, renewed.renewals)), string.format('%.0f', held)
         end
         l.stamp, l.token, l.ids, l.tombstones, l.close_marks = number, counts and text or '0', ids, tombstones, marks
         if not was_counting then redis.call('SET', KEYS[i + n], number) end

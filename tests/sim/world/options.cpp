@@ -308,6 +308,11 @@ void draw_replays(random r, options& o) {
     if (r.chance(often)) o.replayed_per_thousand = 200 + r.below(801);
 }
 
+/// Draws from a generator of its own, as draw_replays does.
+void draw_jumps(random r, options& o) {
+    o.clocks_go_back = o.clocks_jump && r.chance(500);
+}
+
 }  // namespace
 
 options draw_options(std::uint64_t seed, const overrides& wanted) {
@@ -323,6 +328,7 @@ options draw_options(std::uint64_t seed, const overrides& wanted) {
     draw_faults(r, o);
     draw_clients(r, o);
     draw_replays(random(seed ^ 0x5e9a11edULL), o);
+    draw_jumps(random(seed ^ 0xbac4c10cULL), o);
     return o;
 }
 
@@ -363,7 +369,10 @@ std::string describe(const options& o) {
         ms(o.delay_more) + ", slow " + n(o.slow_per_thousand) + " per thousand by " + ms(o.slow) +
         ", restarts keep:lose:roll back " + n(o.restart_keeps) + ":" + n(o.restart_loses) + ":" +
         n(o.restart_rolls_back) + ", older file " + n(o.older_file_per_thousand) + " per thousand, drift " +
-        std::to_string(o.drift_ppm) + " ppm" + (o.clocks_jump ? ", clocks jump" : "") +
+        std::to_string(o.drift_ppm) + " ppm" +
+        (!o.clocks_jump     ? ""
+         : o.clocks_go_back ? ", clocks go back"
+                            : ", clocks jump") +
         (o.replayed_per_thousand == 0 ? "" : ", replayed " + n(o.replayed_per_thousand) + " per thousand") +
         (o.quarantined ? "" : ", no quarantine") + (o.hints ? "" : ", no hints") + "; faults every";
     for (std::size_t f = 0; f < fault_count; ++f) {

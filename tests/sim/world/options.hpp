@@ -40,7 +40,7 @@ enum class profile : std::uint8_t {
     short_leases,     ///< Leases shorter than an attempt may take, and delays as long as a lease.
     forgetful,        ///< Nodes that often lose data and vote again at once: only tokens are promised.
     shared_counters,  ///< Many resources in two buckets, leases on several of them, no hints.
-    jumping_clocks,   ///< Only tokens are promised.
+    jumping_clocks,   ///< Exclusion is promised while clocks are only set back.
     // No seed draws these; they reach what the others seldom reach.
     ends_of_sync,  ///< Nodes sync every write until a command ends that, and then crash, or load an older file.
     recovering,    ///< Nodes that lose data one after the other and get the leases of the others, with late requests.
@@ -89,13 +89,14 @@ struct options {
     std::uint32_t fsync_switched_per_thousand = 0;  ///< Restarts with lost data that set appendfsync to `always`.
     std::int64_t drift_ppm = 0;                     ///< Clocks differ from real time by at most this rate.
     bool clocks_jump = false, quarantined = true;
-    bool hints = true;  ///< Gateways send the highest token that they observed as a hint.
+    bool clocks_go_back = false;  ///< The jumps of clocks are all back, and far.
+    bool hints = true;            ///< Gateways send the highest token that they observed as a hint.
     std::array<std::array<microseconds, sim_nodes_max>, sim_gateways_max> extra_delay{};  ///< Added in both directions.
 
     std::array<microseconds, sim_gateways_max> answer_delay{};  ///< Added to the answers that a gateway gets.
 
     /// Returns whether exclusion is promised in this run; tokens always are.
-    bool exclusion_promised() const { return !clocks_jump && quarantined; }
+    bool exclusion_promised() const { return (!clocks_jump || clocks_go_back) && quarantined; }
     /// Returns whether PostgreSQL is replaced in this run.
     bool database_fails() const { return kind == profile::failovers; }
 

@@ -262,8 +262,10 @@ void world::inject_fault(fault f) {
             return;
         case fault::jump_clock: {
             const auto far = microseconds(ctx_.config.max_ttl) * 3;
-            const microseconds offset = ctx_.rng.between(-far, far);
-            jumps_ += std::max(offset, -offset);
+            // A key that is not corrected outlives healing_bound().
+            constexpr microseconds far_back = std::chrono::minutes{2};
+            const microseconds offset =
+                ctx_.config.clocks_go_back ? ctx_.rng.between(-far_back, -far_back / 100) : ctx_.rng.between(-far, far);
             nodes_[n]->jump_clock(offset);
             return ctx_.hit(probe::clock_jumped);
         }
@@ -316,7 +318,7 @@ sim_time world::healing_bound() const {
     const sim_time messages = o.slow * 8 + o.block * 8 + 4 * sim_time(o.max_ttl);
     const sim_time noticed = 3 * sim_time(o.node_dead_after) + std::chrono::seconds{2};
     const sim_time admitted = 3 * sim_time(lockcore::node_supervisor::recheck_delay) + sim_time(o.max_ttl);
-    const sim_time free_again = 2 * sim_time(o.max_ttl) + jumps_;
+    const sim_time free_again = 3 * sim_time(o.max_ttl);
     // Until every gateway has seen the last change of the storage generation, and holders have newer tokens.
     const sim_time changed =
         o.database_fails() ? 40 * sim_time(o.watch_interval) + std::chrono::seconds{15} : sim_time{0};

@@ -77,7 +77,6 @@ class world final : public client_interface, public gateway_interface {
     };
     std::map<std::uint32_t, placed_call> last_call_;  ///< The last call of each client.
     run_number runs_ = 0;
-    microseconds jumps_{0};
     bool healed_ = false, ended_ = false;
 };
 
