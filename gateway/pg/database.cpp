@@ -182,7 +182,7 @@ storage_register& database::storage() {
 
 asio::awaitable<result<void>> database::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
-        const auto rows = retry_once_on_disconnect(slot, [](session& session) {
+        const auto rows = retry_once_on_new_session(slot, [](session& session) {
             return session.exec(
                 "select pg_catalog.current_setting('transaction_read_only') = 'on', current "
                 "from fencing.storage_generation_state()",

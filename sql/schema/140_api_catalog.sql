@@ -41,7 +41,8 @@ select e.name,
           join pg_catalog.pg_namespace s on s.oid = r.relnamespace
          where k.conrelid = c.oid and k.contype = 'f' and k.conparentid = 0) as foreign_keys,
        null::boolean as returns_row,
-       c.relkind = 'v' or c.relrowsecurity as hides_rows
+       c.relkind = 'v' or c.relrowsecurity as hides_rows,
+       (select concat_ws(' ', c.oid, string_agg(a.atttypid::text, ' ' order by a.attnum)) from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0) as object_ids
   from fencing.exposed e
   join pg_catalog.pg_class c on c.oid = e.relation
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -74,7 +75,9 @@ select e.name,
        null,
        null,
        (select y.typtype in ('c', 'p') from pg_catalog.pg_type y where y.oid = p.prorettype) and p.prorettype <> 'pg_catalog.void'::pg_catalog.regtype,
-       null
+       null,
+       (select concat_ws(' ', p.oid, p.prorettype, p.proargtypes, array_to_string(p.proallargtypes, ' '), string_agg(a.atttypid::text, ' ' order by a.attnum))
+          from pg_catalog.pg_type y left join pg_catalog.pg_attribute a on a.attrelid = y.typrelid and a.attnum > 0 where y.oid = p.prorettype)
   from fencing.exposed e
   join pg_catalog.pg_proc p on p.oid = pg_catalog.to_regprocedure(e.function)
   join pg_catalog.pg_namespace n on n.oid = p.pronamespace;
@@ -93,4 +96,5 @@ comment on column fencing.api_catalog.changes_nothing is 'Functions: whether it 
 comment on column fencing.api_catalog.primary_key is 'Tables: the names of the columns of the primary key, exposed or not; null: there is none.';
 comment on column fencing.api_catalog.foreign_keys is 'Tables: [{"name", "target", "columns", "target_columns", "is_unique"}] of its foreign keys, exposed or not; target: the referenced table as in target; is_unique: at most one row has the same values.';
 comment on column fencing.api_catalog.returns_row is 'Functions: whether it returns rows of columns and not single values.';
+comment on column fencing.api_catalog.object_ids is 'The OIDs of the relation or function and of the types of its columns and arguments: they change if one of them is replaced by another of the same name.';
 comment on column fencing.api_catalog.hides_rows is 'Tables: whether it may have fewer rows for a caller than the planner''s statistics count: a view, or a table with row security.';

@@ -14,7 +14,7 @@ from support.polling import eventually, pause
 from support.stack import Stack
 
 AT_ONCE = 1.0  # where a notification is sent
-BOUND = 6.0    # where none is sent, as for ALTER TABLE: the catalogue is read every 2 s
+BOUND = 6.0    # where none is sent, as for ALTER TABLE: the catalogue is read at least every 2 s
 
 
 @pytest.fixture

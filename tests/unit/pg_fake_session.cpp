@@ -72,6 +72,7 @@ round_trip fake_session::run(std::span<const prepared_call> calls, unusable_sess
                              (!refused_text.empty() && calls[i].name.find(refused_text) != std::string::npos);
         if (refused || failed_) {
             out.error = make_error(refused ? fault_sqlstate : "25P02");
+            out.error->in_code = fault_in_code;
             failed_ = open;
             break;
         }

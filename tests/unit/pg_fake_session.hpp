@@ -52,9 +52,11 @@ class fake_session final : public write_session, public catalog_source {
     std::optional<std::size_t> fault_at{};  ///< Counted from 0.
     fault kind = fault::lost_before;
     std::string fault_sqlstate = "55P03";
+    bool fault_in_code = false;      ///< The refused statement had begun to execute a function.
     std::size_t fault_step = 0;      ///< The statement of a refused round trip that fails.
     bool stays_unreachable = false;  ///< New connections fail too.
     bool cut = false;
+    bool reused = false;  ///< The session has served an earlier job.
     std::string refused_text{};     ///< Statements that contain this text are always refused.
     std::string unprepared_text{};  ///< Statements that contain this text can't be prepared.
 
@@ -103,6 +105,7 @@ class fake_session final : public write_session, public catalog_source {
         if (cut) throw session_lost("cut");
     }
     void begin_transaction() override {}
+    bool is_reused() const override { return reused; }
     std::chrono::steady_clock::time_point connected_since() const override { return since; }
     void expect_answer_by(deadline) override {}
     const postgres_config& settings() const override { return settings_; }

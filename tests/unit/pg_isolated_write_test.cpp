@@ -218,6 +218,73 @@ TEST(run_isolated, lost_answer_function_not_called_again) {
     EXPECT_TRUE(session.committed.empty());
 }
 
+TEST(run_isolated, outdated_statement_sent_again_on_new_session) {
+    for (const bool keyed : {true, false}) {
+        auto request = make_isolated();
+        if (!keyed) request.key.reset();
+        fake_session whole;
+        ASSERT_TRUE(run_one(whole, request));
+        std::size_t repeated = 0;
+        for (std::size_t at = 0; at < whole.messages; ++at) {
+            fake_session session;
+            session.fault_at = at;
+            session.kind = fault::refused;
+            session.fault_sqlstate = "XX000";
+            const auto outcome = attempt_one(session, request);
+            expect_truth(session, "1", outcome);
+            if (!session.logged("connect")) continue;
+            ++repeated;
+            EXPECT_TRUE(outcome) << "message " << at;
+            EXPECT_EQ(session.kept.size(), keyed ? 1U : 0U);
+        }
+        EXPECT_GE(repeated, 6U) << "the preparations and round trips of the guard and of both operations";
+    }
+}
+
+TEST(run_isolated, outdated_statement_sent_again_once) {
+    fake_session session;
+    session.refused_text = "update shop";
+    session.fault_sqlstate = "XX000";
+    session.reused = true;
+    EXPECT_EQ(run_one(session, make_request("1", {"a"})).error().code, errc::internal_error);
+    EXPECT_EQ(std::ranges::count(session.log, "connect"), 1);
+}
+
+TEST(run_isolated, outdated_plan_of_function_not_called_again) {
+    for (const bool reused : {true, false}) {
+        auto request = make_request("1", {"a"});
+        request.operations = {call_operation{"count_stock", {}}};
+        fake_session session;
+        session.refused_text = "count_stock";
+        session.fault_sqlstate = "XX000";
+        session.fault_in_code = true;
+        session.reused = reused;
+        const auto outcome = run_one(session, request);
+        ASSERT_FALSE(outcome);
+        EXPECT_EQ(outcome.error().code, reused ? errc::storage_unavailable : errc::internal_error);
+        EXPECT_EQ(outcome.error().retry_after.has_value(), reused);
+        EXPECT_EQ(std::ranges::count(session.log, "user code"), 1);
+    }
+}
+
+TEST(run_isolated, function_not_called_again_for_later_statement) {
+    for (const auto* sqlstate : {"XX000", "42703"}) {
+        auto request = make_request("1", {"a"});
+        request.operations.insert(request.operations.begin(), call_operation{"count_stock", {}});
+        fake_session session;
+        session.known = make_catalog();
+        auto changed = make_catalog();
+        changed->source = "changed";
+        session.newer = changed;
+        session.refused_text = "update shop";
+        session.fault_sqlstate = sqlstate;
+        session.reused = true;
+        EXPECT_EQ(run_one(session, request).error().code, errc::storage_unavailable) << sqlstate;
+        EXPECT_EQ(std::ranges::count(session.log, "user code"), 1);
+        EXPECT_TRUE(session.committed.empty());
+    }
+}
+
 TEST(run_isolated, deadline_passed_operation_not_sent) {
     fake_session session;
     const auto outcome = run_one(session, make_request("1", {"a"}), std::chrono::steady_clock::now());

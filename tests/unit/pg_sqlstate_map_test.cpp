@@ -152,6 +152,23 @@ TEST(sqlstate_map, internal_code_raised_by_function_is_unprocessable) {
     EXPECT_EQ(fault.detail.find("cache"), std::string::npos);
 }
 
+TEST(sqlstate_map, outdated_statements_are_told_from_other_errors) {
+    const auto is_outdated = [](const char* sqlstate, const char* origin) {
+        auto error = error_of(sqlstate);
+        error.origin = origin;
+        return is_outdated_statement(error);
+    };
+    EXPECT_TRUE(is_outdated("XX000", "getTypeInputInfo"));
+    EXPECT_TRUE(is_outdated("0A000", "RevalidateCachedQuery"));
+    EXPECT_TRUE(is_outdated("42804", "plpgsql_param_eval_recfield"));
+    EXPECT_TRUE(is_outdated("26000", "FetchPreparedStatement"));
+    EXPECT_FALSE(is_outdated("XX000", "exec_stmt_raise"));
+    EXPECT_FALSE(is_outdated("XX001", "_bt_check_rel"));
+    EXPECT_FALSE(is_outdated("0A000", "transformOnConflictArbiter"));
+    EXPECT_FALSE(is_outdated("42804", "transformAssignedExpr"));
+    EXPECT_FALSE(is_outdated("42703", "errorMissingColumn"));
+}
+
 TEST(sqlstate_map, unreadable_parameter_has_pointer) {
     statement failed;
     failed.pointers = {"/a", "/b"};
@@ -224,6 +241,13 @@ TEST(server_error, context_gives_number_of_parameter) {
                                  "LOCATION:  pg_strtoint32, numutils.c:232\n")
                   .parameter,
               2u);
+}
+
+TEST(server_error, context_shows_whether_code_was_running) {
+    EXPECT_TRUE(names_code("PL/pgSQL function f() line 2 at SQL statement"));
+    EXPECT_TRUE(names_code("SQL function \"f\" statement 1\nunnamed portal parameter $1 = '...'"));
+    EXPECT_FALSE(names_code("unnamed portal parameter $1 = '...'"));
+    EXPECT_FALSE(names_code(""));
 }
 
 TEST(server_error, fatal_error_ends_session) {

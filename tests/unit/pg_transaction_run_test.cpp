@@ -10,6 +10,7 @@ namespace {
 using test::expect_truth;
 using test::fail_each_message;
 using test::fake_session;
+using test::fault;
 using test::make_catalog;
 using test::make_key;
 using test::make_request;
@@ -92,6 +93,26 @@ TEST(run_batch, lost_transaction_keeps_no_outcome) {
         EXPECT_FALSE(*write.answer);
     }
     EXPECT_TRUE(session.kept.empty() && session.committed.empty());
+}
+
+TEST(run_batch, outdated_statement_sent_again_on_new_session) {
+    const auto requests = make_batch();
+    fake_session whole;
+    run(whole, requests);
+    std::size_t repeated = 0;
+    for (std::size_t at = 0; at < whole.messages; ++at) {
+        fake_session session;
+        session.fault_at = at;
+        session.kind = fault::refused;
+        session.fault_sqlstate = "XX000";
+        const auto writes = run(session, requests);
+        if (!session.logged("connect")) continue;
+        ++repeated;
+        for (const auto& write : writes)
+            EXPECT_TRUE(write.status == batch_result::answered && *write.answer) << "message " << at;
+        EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
+    }
+    EXPECT_GE(repeated, 3U);
 }
 
 TEST(run_batch, flush_deferred_committed_and_not_answered) {

@@ -8,7 +8,8 @@ const std::string read_catalog =
     "select name, kind, target, coalesce(to_json(operations)::text, '[]'), coalesce(columns::text, '[]'), "
     "coalesce(arguments::text, '[]'), coalesce(returns_set, false), coalesce(returns_void, false), "
     "coalesce(changes_nothing, false), coalesce(shared_resource_expression, ''), coalesce(primary_key::text, '[]'), "
-    "coalesce(foreign_keys::text, '[]'), coalesce(returns_row, false), coalesce(hides_rows, false) "
+    "coalesce(foreign_keys::text, '[]'), coalesce(returns_row, false), coalesce(hides_rows, false), "
+    "coalesce(object_ids, '') "  // not parsed: statements prepared for a type that was replaced have to be dropped
     "from fencing.api_catalog order by kind, name";
 
 std::shared_ptr<catalog> parse(const pqxx::result& rows) {

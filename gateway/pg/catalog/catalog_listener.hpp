@@ -11,7 +11,7 @@ namespace fencegate::pg {
 
 /// How long a change without a notification (alter table, create or replace function) may stay unnoticed. Unknown names
 /// are looked up sooner, see catalog_store::refresh.
-inline constexpr std::chrono::milliseconds catalog_recheck{2'000};
+inline constexpr std::chrono::milliseconds catalog_recheck{1'500};
 
 /// Keeps the catalog up to date: a thread with a connection that listens to `fencing_catalog`.
 ///

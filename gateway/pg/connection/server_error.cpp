@@ -65,7 +65,9 @@ server_error parse_server_error(std::string_view text) {
     }
     out.message = remove_position(trimmed(text.substr(0, next_label(text, 0))));
     out.detail = section(text, text.find(labels[0]), labels[0]);
-    out.parameter = parameter_of(section(text, text.rfind(labels[3]), labels[3]));
+    const auto context = section(text, text.rfind(labels[3]), labels[3]);
+    out.parameter = parameter_of(context);
+    out.in_code = names_code(context);
     out.constraint = section(text, text.rfind(labels[8]), labels[8]);
     out.origin = section(text, text.rfind(labels[9]), labels[9]);
     out.origin.resize(std::min(out.origin.size(), out.origin.find(',')));
@@ -83,6 +85,10 @@ std::size_t parameter_of(std::string_view context) {
     const auto [end, error] = std::from_chars(line.data() + sign + 1, line.data() + line.size(), number);
     const auto rest = line.substr(static_cast<std::size_t>(end - line.data()));
     return error == std::errc{} && (rest.empty() || rest.starts_with(" = '")) ? number : 0;
+}
+
+bool names_code(std::string_view context) {
+    return !context.empty() && (parameter_of(context) == 0 || context.find('\n') != std::string_view::npos);
 }
 
 }  // namespace fencegate::pg

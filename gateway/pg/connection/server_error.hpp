@@ -17,6 +17,7 @@ struct server_error {
     std::string origin;         ///< The function in PostgreSQL's source that raised the error; empty if unknown.
     std::size_t parameter = 0;  ///< The bound parameter, counted from 1, that could not be read; 0: unknown.
     bool fatal = false;         ///< The server ended the session.
+    bool in_code = false;       ///< Code in the database was running: a function, trigger or policy.
 };
 
 /// Parses an error text that libpq wrote with verbosity "verbose".
@@ -29,5 +30,8 @@ server_error parse_server_error(std::string_view text);
 /// Returns the parameter that CONTEXT names where PostgreSQL could not read it, in any language of the server's
 /// messages: `unnamed portal parameter $2 = '...'`. 0: none.
 std::size_t parameter_of(std::string_view context);
+
+/// Whether CONTEXT names code in the database that was running, and not only a parameter that could not be read.
+bool names_code(std::string_view context);
 
 }  // namespace fencegate::pg

@@ -156,7 +156,7 @@ auto session::run_checked(Work work) -> decltype(work()) {
             if (error.sqlstate.empty()) throw session_lost("the connection failed");
             throw ended_by(error);
         }
-        unusable_ = rule_of(error.sqlstate).ends_session;
+        note_error(error);
         throw statement_failed(std::move(error));
     } catch (const std::bad_alloc&) {
         unusable_ = true;
@@ -234,8 +234,13 @@ void session::read_each(const std::string& sql, const compat::parameters& parame
 void session::throw_failure(const server_error& error) {
     if (error.sqlstate.empty()) throw session_lost("the connection failed");
     if (error.fatal) throw ended_by(error);
-    unusable_ = rule_of(error.sqlstate).ends_session;
+    note_error(error);
     throw statement_failed(error);
+}
+
+void session::note_error(const server_error& error) {
+    unusable_ = rule_of(error.sqlstate).ends_session;
+    has_outdated_statements_ = has_outdated_statements_ || is_outdated_statement(error);
 }
 
 void session::command(const std::string& sql) {
@@ -258,7 +263,9 @@ server_error answer_rows::error() const {
     out.detail = field(PG_DIAG_MESSAGE_DETAIL);
     out.constraint = field(PG_DIAG_CONSTRAINT_NAME);
     out.origin = field(PG_DIAG_SOURCE_FUNCTION);
-    out.parameter = parameter_of(field(PG_DIAG_CONTEXT));
+    const auto context = field(PG_DIAG_CONTEXT);
+    out.parameter = parameter_of(context);
+    out.in_code = names_code(context);
     const auto severity = field(PG_DIAG_SEVERITY_NONLOCALIZED);
     out.fatal = severity == "FATAL" || severity == "PANIC";
     return out;
@@ -323,6 +330,7 @@ round_trip session::run(std::span<const prepared_call> calls, statement_errors r
         const bool ends_session = out.error && !is_read_only_error && rule_of(out.error->sqlstate).ends_session;
         if (out.error && (out.error->fatal || (ends_session && returned != statement_errors::all)))
             throw ended_by(*out.error);
+        if (out.error) note_error(*out.error);
         unusable_ = ends_session;
         return out;
     });

@@ -191,6 +191,14 @@ class session {
     /// Whether the session should not be used again.
     bool is_unusable() const { return unusable_; }
 
+    /// Records that a job begins.
+    void begin_job() { ++jobs_; }
+    /// Whether the session has served an earlier job, so that what it has prepared may be outdated.
+    bool is_reused() const { return jobs_ > 1; }
+    /// Whether an error said that a statement or plan that the session keeps is outdated (is_outdated_statement): no
+    /// further job should use it.
+    bool has_outdated_statements() const { return has_outdated_statements_; }
+
     int socket() const { return connection_.sock(); }
 
   private:
@@ -200,6 +208,8 @@ class session {
     void drop_oldest_statement();
 
     void throw_failure(const server_error& error);
+    /// Records what the error says about the session.
+    void note_error(const server_error& error);
     round_trip run_pipeline(std::span<const prepared_call> calls);
 
     mutable compat::connection connection_;
@@ -208,6 +218,8 @@ class session {
     int backend_pid_ = 0;
     bool unusable_ = false;
     bool user_code_executed_ = false;
+    bool has_outdated_statements_ = false;
+    std::uint64_t jobs_ = 0;
 
     struct prepared {
         std::string sql;

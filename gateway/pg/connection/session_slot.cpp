@@ -103,7 +103,8 @@ void session_slot::drop() {
 
 void session_slot::reset_between_jobs() {
     if (!session_) return;
-    if (session_->has_unsolicited_input()) return drop();
+    if (session_->has_unsolicited_input() || session_->has_outdated_statements()) return drop();
+    session_->begin_job();
     if (session_->has_open_transaction()) {
         spdlog::error("a transaction was left open on a connection to PostgreSQL, which is replaced");
         return drop();

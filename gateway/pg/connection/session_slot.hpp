@@ -2,6 +2,7 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -67,6 +68,8 @@ class session_slot {
     bool connected() const { return session_ != nullptr; }
     /// Whether the session has prepared the statement.
     bool is_prepared(const std::string& sql) const { return session_ && session_->is_prepared(sql); }
+    /// Whether the session has served an earlier job; see session::is_reused.
+    bool is_reused() const { return session_ && session_->is_reused(); }
     /// Returns when the session was ready. As long as the session answers, the server has not crashed since then.
     std::chrono::steady_clock::time_point connected_since() const { return connected_since_; }
     std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }
@@ -126,16 +129,18 @@ class session_slot {
     enum class cut { no, before_commit, in_commit } cut_ = cut::no;
 };
 
-/// Runs `work` with the slot's session, and once more with a new session where the first was lost. For work that may
-/// run twice.
+/// Runs `work` with the slot's session, and once more with a new session where the first was lost or has outdated
+/// statements. For work that may run twice.
 template <class Work>
-auto retry_once_on_disconnect(session_slot& slot, Work work) {
+auto retry_once_on_new_session(session_slot& slot, Work work) {
     try {
         return work(slot.get());
     } catch (const session_lost&) {
         if (slot.was_cut()) throw;
-        return work(slot.connect());
+    } catch (const statement_failed& e) {
+        if (slot.was_cut() || !is_outdated_statement(e.error)) throw;
     }
+    return work(slot.connect());
 }
 
 }  // namespace fencegate::pg

@@ -36,6 +36,13 @@ sqlstate_rule rule_of(std::string_view sqlstate);
 /// type that does not fit, or a value in the form of the column's former type.
 bool may_be_outdated(std::string_view sqlstate);
 
+/// Whether the error says that a prepared statement, or a plan that the session keeps for a function, no longer fits
+/// what is in the database: a type, table or function was replaced. Only another session is sure to have none of it.
+bool is_outdated_statement(const server_error& error);
+
+/// Returns errc::storage_unavailable for a call that an outdated statement has ended after code of an application ran.
+failure outdated_during_call();
+
 /// Returns the failure for the caller. Facts: `sqlstate` always; `constraint` for class 23; `resource`,
 /// `fencing_token`, `last_fencing_token` for the codes of `fencing`, as far as DETAIL has them.
 failure to_failure(const server_error& error);

@@ -24,7 +24,7 @@ template <class T>
 asio::awaitable<result<T>> history_executor::read_durably(std::string principal, read_cost cost, deadline until,
                                                           std::function<T(session&)> read) {
     auto work = [read = std::move(read)](session_slot& slot) -> result<snapshot_of<T>> {
-        auto value = retry_once_on_disconnect(slot, read);
+        auto value = retry_once_on_new_session(slot, read);
         return snapshot_of<T>(std::move(value), fetch_snapshot_state(slot));
     };
     return pg::read_durably<T>(pool_, flush_, std::move(principal), cost, until, std::move(work));
@@ -88,7 +88,7 @@ asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<co
 
 asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_days, deadline until) {
     auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
-        return retry_once_on_disconnect(slot,
+        return retry_once_on_new_session(slot,
                                         [keep_days](session& session) { return keep_history(session, keep_days); });
     };
     return run_in_pool<history_upkeep>(pool_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
@@ -96,7 +96,7 @@ asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_
 
 asio::awaitable<result<std::vector<std::string>>> history_executor::watch_guard(deadline until) {
     auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
-        return retry_once_on_disconnect(slot, pg::watch_guard);
+        return retry_once_on_new_session(slot, pg::watch_guard);
     };
     return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::changes, until,
                                                  std::move(work));

@@ -64,7 +64,7 @@ class read_run {
         try {
             calls = prepare_calls(session);
         } catch (const statement_failed& e) {
-            failed_sqlstate_ = e.error.sqlstate;
+            failed_ = e.error;
             return to_failure(e.error, plan_.sql);
         }
         // Policies may keep the claims of a caller.
@@ -76,12 +76,12 @@ class read_run {
             session.run(calls, request_.fence ? statement_errors::usable_session : statement_errors::read_only);
         if (trip.error) {
             session.command(rollback_sql);
-            failed_sqlstate_ = trip.error->sqlstate;
-            if (failed_sqlstate_ == "25006") {
+            failed_ = *trip.error;
+            if (failed_.sqlstate == "25006") {
                 return make_failure(errc::unprocessable, "A read may not change anything; nothing was changed.");
             }
             // PostgreSQL may also refuse the size itself, and a function may raise 54000 for a reason of its own.
-            if (failed_sqlstate_ == "54000" && (std::holds_alternative<table_query>(request_.query) ||
+            if (failed_.sqlstate == "54000" && (std::holds_alternative<table_query>(request_.query) ||
                                                 trip.error->message == "requested length too large"))
                 return too_large();
             // Taking the role failed, or a statement in it; earlier steps ran in the gateway's own.
@@ -120,8 +120,8 @@ class read_run {
     /// statement only `taken` is set.
     const snapshot_state& state() const { return state_; }
 
-    /// The SQLSTATE with which PostgreSQL refused the read.
-    const std::string& failed_sqlstate() const { return failed_sqlstate_; }
+    /// The error with which PostgreSQL refused the read; without a SQLSTATE if it did not.
+    const server_error& failed() const { return failed_; }
 
   private:
     std::vector<prepared_call> prepare_calls(session& session) {
@@ -243,7 +243,7 @@ class read_run {
     std::size_t read_at_ = 0;
     std::optional<std::size_t> estimate_at_;
     std::size_t snapshot_at_ = 0;
-    std::string failed_sqlstate_;
+    server_error failed_;
 };
 
 }  // namespace
@@ -269,9 +269,13 @@ snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, 
             }
             read_run run(slot, request, plan, text_receiver(answers, principal), until);
             auto outcome = run.perform();
+            if (first && is_outdated_statement(run.failed()) && !slot.was_cut()) {
+                slot.connect();
+                continue;
+            }
             // The statement may have been built from a catalog that has changed since.
             const bool outdated =
-                first && may_be_outdated(run.failed_sqlstate()) && catalogs.refresh(slot.get(), known) != known;
+                first && may_be_outdated(run.failed().sqlstate) && catalogs.refresh(slot.get(), known) != known;
             if (!outdated) return {std::move(outcome), run.state()};
         } catch (const session_lost&) {
             if (!first || slot.was_cut() || clock::now() >= until) throw;

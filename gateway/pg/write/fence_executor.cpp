@@ -24,10 +24,10 @@ asio::awaitable<result<T>> run_on(worker& chosen, deadline until, std::function<
                                   std::string principal = {}, std::shared_ptr<void> ticket = {}) {
     auto work = [statements = std::move(statements), ticket = std::move(ticket)](session_slot& slot) -> result<T> {
         if constexpr (std::is_void_v<T>) {
-            retry_once_on_disconnect(slot, statements);
+            retry_once_on_new_session(slot, statements);
             return {};
         } else {
-            return retry_once_on_disconnect(slot, statements);
+            return retry_once_on_new_session(slot, statements);
         }
     };
     return submit_to<T>(chosen, until, std::move(work), std::move(principal));

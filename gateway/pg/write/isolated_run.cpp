@@ -27,8 +27,12 @@ class isolated_run {
         writes.front() = {&request_, std::move(statements)};
         transaction_plan plan;
         auto seen = run_.send(writes, plan);
+        executed_user_code_ = pg::executed_user_code(plan, seen);
         auto verdict = evaluate_write(plan, writes.front(), seen);
-        if (verdict.refusal && seen.error) log_for_operator(*seen.error);
+        if (verdict.refusal && seen.error) {
+            log_for_operator(*seen.error);
+            replace_outdated(*seen.error, verdict.refusal->why);
+        }
         if (!verdict.refusal && request_.key)
             verdict.refusal = run_.keep({{&request_, kept_text(request_, *verdict.outcome)}});
         if (!verdict.refusal) {
@@ -37,6 +41,7 @@ class isolated_run {
                 return std::move(*verdict.outcome);
             } catch (const statement_failed& e) {
                 verdict.refusal = refuse_for_error(e.error, nullptr);
+                replace_outdated(e.error, verdict.refusal->why);
             }
         }
         refusal_ = std::move(verdict.refusal);
@@ -50,6 +55,9 @@ class isolated_run {
     std::string_view failed_sqlstate() const {
         return handling_.record ? std::string_view(refusal_->sqlstate) : std::string_view();
     }
+
+    /// Whether code of an application may have run, so that the write must not be planned again here.
+    bool executed_user_code() const { return executed_user_code_; }
 
     /// Whether a repeat with the write's key is to get the refusal.
     bool keeps_refusal() const { return handling_.end == refusal_end::rollback_to_savepoint; }
@@ -84,6 +92,11 @@ class isolated_run {
         out.statement_timeout = std::clamp(left, std::chrono::milliseconds(1), session.settings().statement_timeout);
         out.lock_timeout = session.settings().lock_timeout;
         return out;
+    }
+
+    /// Lets the caller repeat a write that was not sent again although an outdated statement may be the cause.
+    void replace_outdated(const server_error& error, failure& why) const {
+        if (is_outdated_statement(error) && !run_.was_repeated() && session_.is_reused()) why = outdated_during_call();
     }
 
     /// Commits.
@@ -129,6 +142,7 @@ class isolated_run {
     memory_budget& answers_;
     const write_request& request_;
     transaction_sender run_;
+    bool executed_user_code_ = false;
     std::optional<write_refusal> refusal_;
     refusal_handling handling_;
 };
@@ -179,7 +193,8 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
             outdated = is_outdated(catalogs, known, run.keeps_refusal());
         if (first && outdated.value_or(false)) {
             session.drop();  // prepared statements keep the types with which they were prepared
-            continue;
+            if (!run.executed_user_code()) continue;
+            return outdated_during_call();
         }
         failure why = outcome.error();
         // A repeat must not get the refusal of a statement that was built from a former type.

@@ -192,6 +192,12 @@ bool gives_text(answer_shape shape) {
     return shape == answer_shape::rows || shape == answer_shape::value;
 }
 
+bool executed_user_code(const transaction_plan& plan, const transcript& seen) {
+    const auto answered = plan.steps.begin() + static_cast<std::ptrdiff_t>(seen.answers.size());
+    return std::any_of(plan.steps.begin(), answered, [](const auto& step) { return step.runs_user_code; }) ||
+           (seen.error && seen.error->in_code && plan.steps[seen.failed].runs_user_code);
+}
+
 bool allows_next(const transaction_plan& plan, const transcript& seen, std::size_t index) {
     const auto& step = plan.steps[index];
     const auto& rows = seen.answers[index];

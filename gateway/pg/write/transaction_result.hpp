@@ -79,6 +79,9 @@ struct refusal_handling {
 /// Whether an operation's answer arrives in pieces for a text_receiver.
 bool gives_text(answer_shape shape);
 
+/// Whether code of an application may have run in the transaction, which may have done what no rollback undoes.
+bool executed_user_code(const transaction_plan& plan, const transcript& seen);
+
 /// Whether the answer to the step at `index` of `plan` allows the following steps to be sent.
 bool allows_next(const transaction_plan& plan, const transcript& seen, std::size_t index);
 

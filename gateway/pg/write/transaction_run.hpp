@@ -79,7 +79,8 @@ void run_batch(write_session& session, memory_budget& answers, std::vector<batch
 ///          is rolled back to the savepoint after claim_keys, and the row and the outcome are committed there.
 ///          Operations that do not fit the catalog are refused before anything is sent, and the history has no row.
 ///          Statements that may have failed because the catalog changed are planned again, once; their refusal is kept
-///          only if the catalog, read after it, was still the same.
+///          only if the catalog, read after it, was still the same. After a function was executed the write is not
+///          repeated here: storage_unavailable, and the caller may repeat it.
 ///          overloaded, where rows or a value do not fit into `answers`.
 /// Threads: the session's worker.
 result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,

@@ -21,16 +21,20 @@ class transaction_sender {
         session.begin_transaction();
     }
 
-    /// Plans and sends the transaction, once more on a new session where the first was lost, because nothing is
-    /// committed yet. An isolated write is sent again only if no step was answered: a function may have done what no
-    /// rollback undoes.
+    /// Plans and sends the transaction, once more on a new session where the first was lost or has outdated statements,
+    /// because nothing is committed yet. An isolated write is sent again only if no function was executed, which may have
+    /// done what no rollback undoes: where the session was lost, if no step was answered.
     transcript send(const std::vector<planned_write>& writes, transaction_plan& plan) {
         for (;;) {
             plan = plan_transaction(writes, options_);
             transcript seen;
             try {
                 execute(session_, plan, writes, answers_, unusable_, until_, seen);
-                return seen;
+                const bool again = seen.error && is_outdated_statement(*seen.error) && !session_.was_cut() &&
+                                   !(options_.isolated && executed_user_code(plan, seen));
+                if (!again || std::exchange(retried_, true)) return seen;
+                if (seen.sent) roll_back(session_);
+                session_.connect();
             } catch (const session_lost&) {
                 if (options_.isolated && !seen.answers.empty()) throw;
                 reconnect_once();
@@ -58,6 +62,8 @@ class transaction_sender {
         return refuse_for_error(*seen.error, &plan.steps[seen.failed]);
     }
 
+    /// Whether the transaction was sent again on a new session.
+    bool was_repeated() const { return retried_; }
     transaction_options& options() { return options_; }
     deadline until() const { return until_; }
     write_session& session() { return session_; }

@@ -51,6 +51,8 @@ class write_session {
     /// Records that a transaction begins; see session_slot.
     virtual void begin_transaction() = 0;
 
+    /// Whether the session has served an earlier job; see session::is_reused.
+    virtual bool is_reused() const = 0;
     /// Returns when the session was ready; see session_slot.
     virtual std::chrono::steady_clock::time_point connected_since() const = 0;
     /// Sets the time after which the connection is cut if no answer has arrived; see session_slot.
@@ -76,16 +78,19 @@ inline void roll_back(write_session& session) {
     }
 }
 
-/// Runs `work` on the session, and once more on a new one where the first was lost. For work that may run twice.
+/// Runs `work` on the session, and once more on a new one where the first was lost or has outdated statements. For work
+/// that may run twice.
 template <class Work>
 auto retry_once(write_session& session, Work work) {
     try {
         return work(session);
     } catch (const session_lost&) {
         if (session.was_cut()) throw;
-        session.connect();
-        return work(session);
+    } catch (const statement_failed& e) {
+        if (session.was_cut() || !is_outdated_statement(e.error)) throw;
     }
+    session.connect();
+    return work(session);
 }
 
 /// A worker's session with the interface for the write path.
@@ -107,6 +112,7 @@ class slot_write_session final : public write_session {
     bool was_cut() const override { return slot_.was_cut(); }
     void begin_commit() override { slot_.begin_commit(); }
     void begin_transaction() override { slot_.begin_transaction(); }
+    bool is_reused() const override { return slot_.is_reused(); }
     std::chrono::steady_clock::time_point connected_since() const override { return slot_.connected_since(); }
     void expect_answer_by(deadline until) override { slot_.expect_answer_by(until); }
     const postgres_config& settings() const override { return slot_.settings(); }
