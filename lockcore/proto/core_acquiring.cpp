@@ -170,7 +170,11 @@ void core::reenter_if_held(acquire_call& c) {
             const lease_record& record = *found.machine().lease();
             const bool same_resources =
                 c.request.resources.size() == 1 ? record.resources.empty() : record.resources == c.request.resources;
-            if (!(record.holder == c.request.holder) || !same_resources) return refuse();
+            const bool same_caller =
+                record.holder == c.request.holder ||
+                (record.holder.principal == c.request.holder.principal &&
+                 make_idempotency_digest(c.request).find_in(record.keys).result != idempotency_digest::match::none);
+            if (!same_caller || !same_resources) return refuse();
             reenter_lease(c, record, refuse);
         },
         attempt);
@@ -182,7 +186,7 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
     claims.attempt_id = own.attempt_id;
     claims.token = own.token;
     claims.resources = c.request.resources;
-    claims.holder = c.request.holder;
+    claims.holder = own.holder;  // a request that is repeated with its key may have another owner
     claims.granted_at = own.granted_at;
     claims.may_be_shared = true;
     const idempotency_digest key = make_idempotency_digest(c.request);
@@ -201,7 +205,7 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
                                                 "its lease lives on with other holds."));
         return repeat_hold(c, std::move(claims), std::move(otherwise));
     }
-    if (c.request.holder.owner.empty() && !known) return otherwise();
+    if (!known && (c.request.holder.owner.empty() || !(own.holder == c.request.holder))) return otherwise();
     // Its last hold is being sealed and released. A HOLD that the nodes refuse would cost a RELEASE and a tombstone.
     if (!own.holds.close_marks().empty()) return otherwise();
     claims.hold = hold_id::from_bits(ctx_.random.next()).tentative();

@@ -201,8 +201,7 @@ idempotency_digest make_idempotency_digest(const acquire_request& request) {
     if (request.idempotency_key.empty()) return {};
     constexpr std::uint64_t start = 0xcbf29ce484222325U;
     const std::uint64_t caller = fnv1a(fnv1a(start, request.holder.principal), request.idempotency_key);
-    std::uint64_t content = fnv1a(start, request.holder.owner);
-    content = fnv1a(content, std::to_string(request.ttl.count()));
+    std::uint64_t content = fnv1a(start, std::to_string(request.ttl.count()));
     content = fnv1a(content, request.kept ? "kept" : "");
     for (const resource_name& r : request.resources)
         content = fnv1a(content, r.str());

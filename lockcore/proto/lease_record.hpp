@@ -65,7 +65,7 @@ struct lease_state {
 std::string lease_tail(const lease_claims& claims, const lease_state& state);
 
 /// How a lease on a node names an idempotency key: 16 hexadecimal digits of a hash of principal and key, and 8 of a
-/// hash of the other parts of the request.
+/// hash of the other parts of the request but the owner and the wait: another process of the caller may repeat it.
 struct idempotency_digest {
     static constexpr std::size_t caller_size = 16, size = 24;
     std::string text;  ///< `size` digits; empty: the request has no idempotency key.

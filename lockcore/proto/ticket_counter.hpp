@@ -47,8 +47,7 @@ class ticket_counter {
     };
 
     static std::string key_of(const acquire_request& request) {
-        return request.resources.front().str() + '\n' + request.holder.principal + '\n' + request.holder.owner + '\n' +
-               request.idempotency_key;
+        return request.resources.front().str() + '\n' + request.holder.principal + '\n' + request.idempotency_key;
     }
 
     wait_queue::ticket last_ = 0;

@@ -41,6 +41,36 @@ def test_key_with_another_wait_is_same_request(api_a: Api, resource: str) -> Non
     assert answer.headers["Idempotency-Replayed"] == "true" and answer.json()["lease_id"] == lease["lease_id"], answer
 
 
+@pytest.mark.parametrize("owners", [("pod-1", "pod-2"), ("pod-1", None), (None, "pod-2")])
+def test_key_from_another_owner_same_lease(api_a: Api, api_b: Api, resource: str, owners: tuple[str | None, str | None]) -> None:
+    """The process that got the lease was replaced by another one, which repeats its request."""
+    key = uuid.uuid4().hex
+    bodies = [{"resource": resource, "ttl_ms": 20_000, **({"owner": owner} if owner else {})} for owner in owners]
+    lease = acquire_with_key(api_a, key, bodies[0]).json()
+    waiter = api_b.begin_wait(resource)  # a repeat must not wait behind it
+    for api in (api_a, api_b):
+        answer = acquire_with_key(api, key, bodies[1])
+        assert answer.headers["Idempotency-Replayed"] == "true", answer
+        assert [answer.json()[member] for member in ("lease_id", "owner", "hold_count")] == [lease[member] for member in ("lease_id", "owner", "hold_count")]
+    expect_problem(acquire_with_key(api_a, uuid.uuid4().hex, bodies[1]), 423, "resource-locked")
+    assert api_b.renew(answer.json()).status == 200
+    waiter.disconnect()
+    api_b.must_release(answer.json())
+
+
+def test_key_of_caller_that_waits_keeps_place_for_another_owner(api_a: Api, resource: str) -> None:
+    held = api_a.must_acquire(resource)
+    key = uuid.uuid4().hex
+    expect_problem(acquire_with_key(api_a, key, {"resource": resource, "owner": "pod-1", "wait_ms": 100}), 423, "resource-locked")
+    later = api_a.begin_wait(resource)
+    again = api_a.begin("POST", "/v1/leases", {"resource": resource, "owner": "pod-2", "wait_ms": 20_000, "ttl_ms": 20_000}, {"Idempotency-Key": key})
+    api_a.await_waiters(resource, 2)
+    api_a.must_release(held)
+    assert again.answer().status == 201 and later.is_alive()
+    api_a.must_release(again.answer().json())
+    api_a.must_release(later.answer().json())
+
+
 def test_key_with_another_ttl_422(api_a: Api, api_b: Api, resource: str) -> None:
     for owner in ({}, {"owner": "same"}):
         key = uuid.uuid4().hex

@@ -232,7 +232,7 @@ def test_sample_written_by_either_interface_is_equal(api: Api, sample: Sample) -
 def test_key_repeated_first_answer_and_written_once(stack: Stack, bins: Api, lease: Json, method: str, path: str, body: Json, status: int) -> None:
     send(bins, lease, "POST", "/v1/tables/bins", {"id": "there"})
     headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"key-{method}-{lease['fencing_token']}"}
-    first, again = (bins.call(method, path, body, headers) for _ in range(2))
+    first, again = (bins.call(method, path, each, headers) for each in (body, body and dict(reversed(body.items()))))
     assert first.status == again.status == status, (first, again)
     assert first.headers["Idempotency-Replayed"] is None and again.headers["Idempotency-Replayed"] == "true"
     assert first.headers["Fencing-Write-Id"] == again.headers["Fencing-Write-Id"] and first.headers["Content-Range"] == again.headers["Content-Range"]

@@ -257,9 +257,18 @@ def test_repeated_one_shot_with_other_deadlines_same_outcome(api: Api, sku: Sku,
 
     first = sell(ttl_ms=5_000)
     assert first.status == 200, str(first)
-    for again in (sell(ttl_ms=6_000, wait_ms=1_000), sell()):
+    for again in (sell(ttl_ms=6_000, wait_ms=1_000), sell(), sell(owner="another process")):
         assert is_replay(again) and again.body == first.body, str(again)
-    expect_problem(sell(owner="another"), 422, "idempotency-mismatch")
+    assert sku.stock() == 9
+
+
+def test_repeated_write_in_another_order_same_outcome(api: Api, sku: Sku, unique_name: Callable[[str], str], key: str) -> None:
+    other = unique_name("other")
+    body = {"lease": {"resources": [sku.resource, other], "wait_ms": 2_000, "owner": "pod-1"}, "operations": [sku.sell()]}
+    reversed_body = {"operations": [dict(reversed(sku.sell().items()))], "lease": {"owner": "pod-2", "resources": [other, sku.resource]}}
+    first, again = (api.call("POST", "/v1/writes", each, {"Idempotency-Key": key}) for each in (body, reversed_body))
+    assert first.status == 200 and is_replay(again) and again.body == first.body, str(again)
+    expect_problem(write(api, sku.resource, sku.sell(), key=key), 422, "idempotency-mismatch")
     assert sku.stock() == 9
 
 

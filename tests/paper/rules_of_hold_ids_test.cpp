@@ -34,6 +34,32 @@ lease_call confirmed(lease_call call) {
     return call;
 }
 
+// RE-ENTRANT: the key names its principal, and any process of the caller may repeat the request.
+TEST_F(rules, re_entrant_acquire_says_own_to_any_owner_with_the_key) {
+    const auto call = [](char attempt, const std::string& principal, const std::string& owner, const std::string& key,
+                         const std::vector<std::string>& names) {
+        auto out = call_of(attempt, names);
+        lease_claims claims;
+        claims.hold = out.hold;
+        claims.resources = out.resources;
+        claims.holder = {principal, owner};
+        out.tail = lease_tail(claims, {out.ttl, 0, {}, key, {}, {}});
+        return out;
+    };
+    const std::string other = "1123456789abcdef01234567";
+    for (const std::string owner : {"worker-7", ""}) {
+        ASSERT_EQ(n0().run(kind::acquire, call('a', "orders", owner, digest.text, {"a", "b"})).status, status::ok);
+        for (const std::string asking : {"worker-7", "worker-8", ""})
+            EXPECT_EQ(n0().run(kind::acquire, call('b', "orders", asking, digest.text, {"a", "b"})).status,
+                      status::own);
+        EXPECT_EQ(n0().run(kind::acquire, call('c', "orders", "worker-8", other, {"a", "b"})).status, status::held);
+        EXPECT_EQ(n0().run(kind::acquire, call('d', "billing", owner, digest.text, {"a", "b"})).status, status::held);
+        EXPECT_EQ(n0().run(kind::acquire, call('e', "orders", owner, digest.text, {"a"})).status, status::held);
+        n0().expire_lease("a");
+        n0().expire_lease("b");
+    }
+}
+
 TEST_F(rules, holds_undo_keeps_a_hold_that_a_repeat_confirmed) {
     for (const std::vector<std::string>& names : {std::vector<std::string>{"a"}, {"b", "c"}}) {
         const auto a = keyed_call(names);

@@ -1,5 +1,4 @@
 #include <gateway/api/leases/lease_request.hpp>
-#include <gateway/api/writes/idempotency.hpp>
 #include <gateway/api/writes/write_body.hpp>
 
 #include <gtest/gtest.h>
@@ -334,65 +333,6 @@ TEST(api_write_body, faulty_own_lease_then_each_field_pointed_at) {
         r.headers.emplace_back(header, "1");
         EXPECT_EQ(pointers(parse_write(r).error()), names{"/lease"}) << header;
     }
-}
-
-TEST(api_idempotency, fingerprint_then_of_every_part_of_the_request) {
-    auto r = with_body("{}");
-    r.verb = http::method::post;
-    r.path = "/v1/writes";
-    const auto fingerprint = [](const http::request& request) {
-        return make_idempotency_key("k", request, request.body, "", std::chrono::milliseconds(1)).fingerprint;
-    };
-    const auto same = r;
-    EXPECT_EQ(fingerprint(r), fingerprint(same));
-    EXPECT_EQ(fingerprint(r).size(), 64U);
-    std::set<std::string> others{fingerprint(r)};
-    for (int i = 0; i < 6; ++i) {
-        auto other = r;
-        if (i == 0) other.body = "{ }";
-        if (i == 1) other.path = "/v1/tables/a";
-        if (i == 2) other.query = "x=1";
-        if (i == 3) other.verb = http::method::patch;
-        if (i == 4) other.headers.emplace_back("prefer", "return=minimal");
-        if (i == 5) other.headers = {{"prefer", "return=minimal"}, {"prefer", "count=exact"}};
-        others.insert(fingerprint(other));
-    }
-    EXPECT_EQ(others.size(), 7U);
-}
-
-TEST(api_idempotency, fingerprint_text_other_lease_or_deadline_then_equal) {
-    const auto fingerprint_text_of = [](const std::string& body) {
-        auto r = with_body(body);
-        r.headers.emplace_back("idempotency-key", "k");
-        const auto call = parse_write(r);
-        return call && call->fingerprint_text ? *call->fingerprint_text : std::string("none");
-    };
-    const std::string operations = R"("operations":[{"call":"f","args":{"n":1.50}}])";
-    const std::string own = R"({"lease":{"resource":"a"},)" + operations + "}";
-    const std::string under_given_lease = fingerprint_text_of("{" + operations + "}");
-    EXPECT_EQ(fingerprint_text_of(R"({"lease_id":"L",)" + operations + "}"), under_given_lease);
-    EXPECT_EQ(fingerprint_text_of(R"({"lease_id":"M", )" + operations + "}"), under_given_lease);
-    EXPECT_EQ(fingerprint_text_of("{" + operations + R"(,"lease_id":"M"})"), under_given_lease);
-    EXPECT_EQ(fingerprint_text_of(R"({"lease":{"resource":"a","ttl_ms":1000,"wait_ms":5},)" + operations + "}"),
-              fingerprint_text_of(own));
-    std::set<std::string> others{under_given_lease, fingerprint_text_of(own)};
-    others.insert(fingerprint_text_of(R"({"lease":{"resource":"b"},)" + operations + "}"));
-    others.insert(fingerprint_text_of(R"({"lease":{"resource":"a","owner":"o"},)" + operations + "}"));
-    others.insert(fingerprint_text_of(R"({"lease_id":"L","operations":[{"call":"f","args":{"n":1.5}}]})"));
-    others.insert(fingerprint_text_of(R"({"lease_id":"L","then":"release",)" + operations + "}"));
-    others.insert(fingerprint_text_of(R"({"lease_id":"L","require_live":true,)" + operations + "}"));
-    EXPECT_EQ(others.size(), 7U);
-    EXPECT_FALSE(others.contains("none"));
-}
-
-TEST(api_idempotency, key_in_use_then_refused_until_call_ends) {
-    running_keys keys;
-    auto first = keys.enter("p", "k");
-    EXPECT_TRUE(first);
-    EXPECT_FALSE(keys.enter("p", "k"));
-    EXPECT_TRUE(keys.enter("q", "k")) << "another principal's";
-    first.reset();
-    EXPECT_TRUE(keys.enter("p", "k"));
 }
 
 TEST(api_write_body, operations_missing_empty_or_too_many_then_refused) {

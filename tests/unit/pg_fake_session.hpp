@@ -56,7 +56,7 @@ class fake_session final : public write_session, public catalog_source {
     std::size_t fault_step = 0;      ///< The statement of a refused round trip that fails.
     bool stays_unreachable = false;  ///< New connections fail too.
     bool cut = false;
-    bool reused = false;  ///< The session has served an earlier job.
+    bool reused = false;            ///< The session has served an earlier job.
     std::string refused_text{};     ///< Statements that contain this text are always refused.
     std::string unprepared_text{};  ///< Statements that contain this text can't be prepared.
 

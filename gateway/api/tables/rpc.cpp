@@ -14,10 +14,12 @@
 namespace fencegate::api {
 namespace {
 
-result<std::vector<assignment>> read_body_arguments(const http::request& r) {
+/// Reads the arguments, and what the fingerprint of an idempotency key covers of them.
+result<std::vector<assignment>> read_body_arguments(const http::request& r, std::string& fingerprint_text) {
     if (r.body.empty()) return std::vector<assignment>{};
     auto body = http::parse_object_body(r);
     if (!body) return std::move(body).error();
+    if (r.has_header("idempotency-key")) fingerprint_text = fingerprint_text_of(*body);
     http::fault_list faults;
     auto out = take_assignments(*body, "", faults);
     if (!faults.empty()) return std::move(faults).to_failure();
@@ -88,14 +90,14 @@ http::response render_call(const preferences& preferred, const answer_form& form
 
 boost::asio::awaitable<http::response> call_function(gateway_services services, http::request r) {
     const auto rows_max = services.settings.postgres.rows_max;
-    auto args = read_body_arguments(r);
+    write_call call;
+    auto args = read_body_arguments(r, call.fingerprint_text);
     if (!args) co_return refuse(args.error(), r);
     http::fault_list faults;
     auto given = parse_parameters(r, rows_max, faults);
     refuse_parameters(given, {"on_conflict", "columns"}, faults);
     refuse_embedding(given.rows, faults);
     const bool writes = has_fencing_headers(r);
-    write_call call;
     if (writes) call.idempotency_key = read_idempotency_key(r, faults);
     if (!faults.empty()) co_return refuse(std::move(faults).to_failure(), r);
     if (!writes) {

@@ -70,9 +70,10 @@ std::optional<conflict_rule> read_conflict(const preferences& preferred, const t
 }
 
 result<operation> read_table_insert(const http::request& r, const preferences& preferred, const table_parameters& given,
-                                    std::size_t rows_max, http::fault_list& faults) {
+                                    std::size_t rows_max, write_call& call, http::fault_list& faults) {
     auto body = http::parse_body(r);
     if (!body) return std::move(body).error();
+    if (!call.idempotency_key.empty()) call.fingerprint_text = fingerprint_text_of(*body);
     insert_operation out;
     out.table = r.path_parameters.front();
     refuse_parameters(given, {"order", "limit", "offset"}, faults);
@@ -95,9 +96,11 @@ void require_condition(const table_parameters& given, http::fault_list& faults) 
     if (given.rows.where.empty()) faults.add("query", "has no condition; a change of every row is refused");
 }
 
-result<operation> read_table_update(const http::request& r, table_parameters& given, http::fault_list& faults) {
+result<operation> read_table_update(const http::request& r, table_parameters& given, write_call& call,
+                                    http::fault_list& faults) {
     auto body = http::parse_object_body(r);
     if (!body) return std::move(body).error();
+    if (!call.idempotency_key.empty()) call.fingerprint_text = fingerprint_text_of(*body);
     update_operation out;
     out.table = r.path_parameters.front();
     require_condition(given, faults);
@@ -181,18 +184,18 @@ result<table_query> parse_table_query(const http::request& r, const preferences&
 result<write_call> parse_table_write(const http::request& r, const preferences& preferred, const answer_form& form,
                                      std::size_t rows_max) {
     http::fault_list faults;
-    auto key = read_idempotency_key(r, faults);
+    write_call out;
+    out.idempotency_key = read_idempotency_key(r, faults);
     auto given = parse_parameters(r, rows_max, faults);
     refuse_embedding(given.rows, faults);
-    result<operation> parsed = r.verb == http::method::post ? read_table_insert(r, preferred, given, rows_max, faults)
-                               : r.verb == http::method::patch ? read_table_update(r, given, faults)
+    result<operation> parsed = r.verb == http::method::post
+                                   ? read_table_insert(r, preferred, given, rows_max, out, faults)
+                               : r.verb == http::method::patch ? read_table_update(r, given, out, faults)
                                                                : result<operation>(read_table_delete(r, given, faults));
     if (!parsed) return parsed.error();
     if (!faults.empty()) return std::move(faults).to_failure();
     limit_rows(*parsed, preferred, form);
-    write_call out;
     out.lease_id = r.header("fencing-lease");
-    out.idempotency_key = std::move(key);
     out.operations.push_back(std::move(*parsed));
     out.return_rows = preferred.representation.value_or(false);
     out.select = std::move(given.rows.select);

@@ -123,10 +123,9 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
         out.caller_claims = std::move(*claims);
     }
     if (!call.idempotency_key.empty()) {
-        const std::string_view body = call.fingerprint_text ? *call.fingerprint_text : r.body;
-        out.key = make_idempotency_key(call.idempotency_key, r, body, call.accepted_form,
+        out.key = make_idempotency_key(call.idempotency_key, r, call.fingerprint_text, call.accepted_form,
                                        services.settings.writes.idempotency_ttl);
-        call.fingerprint_text.reset();
+        std::string().swap(call.fingerprint_text);
         out.running = services.keys.enter(r.principal, call.idempotency_key);
         if (!out.running) {
             return make_failure(errc::idempotency_in_progress,

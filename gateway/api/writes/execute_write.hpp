@@ -28,8 +28,8 @@ struct write_call {
     bool require_live = false;      ///< Whether to check first that a majority of the nodes holds the lease.
     bool then_release = false;      ///< Whether to seal the token with the write and then release the lease.
     std::string idempotency_key{};  ///< Empty: none.
-    /// With a key: the part of the body that the fingerprint covers, without lease and times. Empty: all of it.
-    std::optional<std::string> fingerprint_text{};
+    /// With a key: what the fingerprint covers of the body (fingerprint_text_of).
+    std::string fingerprint_text{};
     /// Translates a failure of the write, also a kept one, into the fields of the route's request. Empty: none.
     std::function<void(failure&)> translate_failure{};
 };

@@ -1,17 +1,82 @@
 #include <gateway/api/writes/idempotency.hpp>
 
 #include <gateway/config/secrets.hpp>
+#include <gateway/http/codec/json_io.hpp>
+
+#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace fencegate::api {
 namespace {
 
 constexpr std::size_t key_bytes_max = 64;
 
+void append_values(std::string& out, const boost::json::value& value);
+
+void append_values(std::string& out, const boost::json::object& object) {
+    std::vector<const boost::json::key_value_pair*> members;
+    members.reserve(object.size());
+    for (const auto& member : object)
+        members.push_back(&member);
+    std::ranges::sort(members, {},
+                      [](const auto* member) { return std::string_view(member->key().data(), member->key().size()); });
+    out += '{';
+    for (const auto* member : members) {
+        http::append_json_string(out, {member->key().data(), member->key().size()});
+        out += ':';
+        append_values(out, member->value());
+        out += ',';
+    }
+    out += '}';
+}
+
+void append_values(std::string& out, const boost::json::value& value) {
+    if (const auto* object = value.if_object()) return append_values(out, *object);
+    const auto* items = value.if_array();
+    if (items == nullptr) {
+        out += boost::json::serialize(value);
+        return;
+    }
+    out += '[';
+    for (const auto& item : *items) {
+        append_values(out, item);
+        out += ',';
+    }
+    out += ']';
+}
+
+/// Returns the parameters in the order of their texts.
+std::string sort_parameters(std::string_view query) {
+    std::vector<std::string_view> parameters;
+    while (!query.empty()) {
+        const auto parameter = query.substr(0, query.find('&'));
+        query.remove_prefix(std::min(parameter.size() + 1, query.size()));
+        parameters.push_back(parameter);
+    }
+    std::ranges::sort(parameters);
+    std::string out;
+    for (const auto parameter : parameters)
+        out.append(parameter).append("&");
+    return out;
+}
+
 }  // namespace
+
+std::string fingerprint_text_of(const boost::json::object& body) {
+    std::string out;
+    append_values(out, body);
+    return out;
+}
+
+std::string fingerprint_text_of(const boost::json::value& body) {
+    std::string out;
+    append_values(out, body);
+    return out;
+}
 
 std::string read_idempotency_key(const http::request& r, http::fault_list& faults) {
     if (!r.has_header("idempotency-key")) return {};
@@ -29,8 +94,9 @@ idempotency_key make_idempotency_key(std::string key, const http::request& r, st
     std::string text = database ? database->role + '\n' : std::string();
     text += http::to_string(r.verb);
     const auto preferences = r.header_list("prefer");
+    const auto parameters = sort_parameters(r.query);
     for (const std::string_view part :
-         {std::string_view(" "), std::string_view(r.path), std::string_view("?"), std::string_view(r.query),
+         {std::string_view(" "), std::string_view(r.path), std::string_view("?"), std::string_view(parameters),
           std::string_view("\n"), std::string_view(preferences), std::string_view("\n"), body}) {
         text += part;
     }

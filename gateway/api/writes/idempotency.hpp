@@ -4,6 +4,9 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/message.hpp>
 
+#include <boost/json/object.hpp>
+#include <boost/json/value.hpp>
+
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -16,10 +19,16 @@ namespace fencegate::api {
 /// Returns the header Idempotency-Key; empty if it is absent. Faults: not 1 to 64 visible ASCII characters.
 std::string read_idempotency_key(const http::request& r, http::fault_list& faults);
 
-/// Returns the key under which the outcome of a request is kept. Its fingerprint covers the method, the path with its
-/// query, the header Prefer and the body.
+/// Returns the values of a body as text that does not depend on white space and on the order of members. Numbers keep
+/// their digits, and items of arrays their order.
+std::string fingerprint_text_of(const boost::json::object& body);
+std::string fingerprint_text_of(const boost::json::value& body);
+
+/// Returns the key under which the outcome of a request is kept. Its fingerprint covers the method, the path, the
+/// parameters of the query in any order, the header Prefer and the body.
 ///
-/// In: `body`: the part of the body that has to be equal byte by byte in a repeat; lease and times are not part of it.
+/// In: `body`: the fingerprint text of what a repeat has to have too; who holds the lease, and for how long, is no part
+///     of it.
 ///     `accepted_form`: what Accept asks for beside JSON; empty: nothing.
 idempotency_key make_idempotency_key(std::string key, const http::request& r, std::string_view body,
                                      std::string_view accepted_form, std::chrono::milliseconds keep_for);

@@ -7,7 +7,10 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 
-#include <boost/json/serialize.hpp>
+#include <boost/json/array.hpp>
+
+#include <algorithm>
+#include <utility>
 
 namespace fencegate::api {
 namespace {
@@ -51,15 +54,19 @@ bool read_return(const http::object_reader& body) {
     return given == "rows";
 }
 
-/// Returns the body without lease_id, ttl_ms and wait_ms, because a repeat may use another lease.
-std::string make_fingerprint_text(boost::json::object body) {
-    body.stable_erase("lease_id");
-    const auto lease = body.find("lease");
-    if (lease != body.end() && lease->value().is_object()) {
-        lease->value().get_object().stable_erase("ttl_ms");
-        lease->value().get_object().stable_erase("wait_ms");
+/// Returns what a repeat has to have too. It may use another lease, and come from another process: of its own lease only
+/// the resources count.
+std::string make_fingerprint_text(boost::json::object body, const std::optional<lockcore::acquire_request>& own_lease) {
+    body.erase("lease_id");
+    if (own_lease) {
+        auto resources = own_lease->resources;
+        std::ranges::sort(resources);
+        boost::json::array names;
+        for (const auto& resource : resources)
+            names.emplace_back(boost::json::string_view(resource.str()));
+        body["lease"] = std::move(names);
     }
-    return boost::json::serialize(body);
+    return fingerprint_text_of(body);
 }
 
 }  // namespace
@@ -76,7 +83,7 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     out.own_lease = read_own_lease(body, r, limits, faults);
     out.then_release = read_then(body);
     out.idempotency_key = read_idempotency_key(r, faults);
-    if (!out.idempotency_key.empty()) out.fingerprint_text = make_fingerprint_text(*parsed);
+    if (!out.idempotency_key.empty()) out.fingerprint_text = make_fingerprint_text(*parsed, out.own_lease);
     out.return_rows = read_return(body);
     out.require_live = body.boolean("require_live").value_or(false);
     if (boost::json::value* operations = parsed->if_contains("operations")) {

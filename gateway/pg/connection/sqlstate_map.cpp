@@ -113,14 +113,12 @@ bool may_be_outdated(std::string_view sqlstate) {
 
 bool is_outdated_statement(const server_error& error) {
     // PostgreSQL has no SQLSTATE for most of this. Its source names the function that reports it in every language.
-    if (error.sqlstate == "XX000") return !is_raised_by_function(error);  // cache lookup failed, could not open relation
+    if (error.sqlstate == "XX000")
+        return !is_raised_by_function(error);  // cache lookup failed, could not open relation
     if (error.sqlstate == "0A000") return error.origin == "RevalidateCachedQuery";
-    constexpr std::array<std::string_view, 6> type_checks{"ExecEvalParamExtern",
-                                                          "plpgsql_param_eval_generic",
-                                                          "plpgsql_param_eval_generic_ro",
-                                                          "plpgsql_param_eval_recfield",
-                                                          "CheckVarSlotCompatibility",
-                                                          "ExecEvalWholeRowVar"};
+    constexpr std::array<std::string_view, 6> type_checks{
+        "ExecEvalParamExtern",         "plpgsql_param_eval_generic", "plpgsql_param_eval_generic_ro",
+        "plpgsql_param_eval_recfield", "CheckVarSlotCompatibility",  "ExecEvalWholeRowVar"};
     return error.sqlstate == "26000" ||
            (error.sqlstate == "42804" && std::ranges::find(type_checks, error.origin) != type_checks.end());
 }

@@ -89,7 +89,7 @@ asio::awaitable<result<std::size_t>> history_executor::append(std::shared_ptr<co
 asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_days, deadline until) {
     auto work = [keep_days](session_slot& slot) -> result<history_upkeep> {
         return retry_once_on_new_session(slot,
-                                        [keep_days](session& session) { return keep_history(session, keep_days); });
+                                         [keep_days](session& session) { return keep_history(session, keep_days); });
     };
     return run_in_pool<history_upkeep>(pool_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
 }

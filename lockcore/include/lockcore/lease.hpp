@@ -62,8 +62,9 @@ struct acquire_request {
     milliseconds ttl{};    ///< 0: config::default_ttl.
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: it answers at once.
     std::string trace_id;  ///< Copied into events; may be empty.
-    /// The same key of the same principal gives the same lease while that lease lives. A caller whose wait ended
-    /// without a lease keeps its place in the queue if it asks again with its key within five seconds. Empty: no key.
+    /// The same key of the same principal gives the same lease while that lease lives, whatever the owner is. A caller
+    /// whose wait ended without a lease keeps its place in the queue if it asks again with its key within five seconds.
+    /// Empty: no key.
     std::string idempotency_key{};
     /// For lock_manager::keep: the nodes notify this manager when another one ends the lease.
     bool kept = false;

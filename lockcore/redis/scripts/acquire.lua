@@ -8,7 +8,7 @@
 --       '0 counter' granted; '0 counter 1' granted, and the previous lease was replaced
 --       '1 ms number' another holder's: its PTTL (-1 = no ttl) and the higher of its stamp and its token, 0 if the value is no lease
 --       '4' the tokens of the epoch are used up
---       '6 ms lease' the same holder's (equal principal, owner and resources), or an earlier request's with the same idempotency key
+--       '6 ms lease' the same holder's (equal principal, owner and resources), or that of the same principal and resources with the same idempotency key
 --       '7 ids\ntombstones\nclosed' the previous hold is released; its lease has other holds and lives on
 --       'E' a counter key has no counter: no effect
 --       error UNINIT if the node is not admitted under this run id: no effect for any lease.
@@ -17,11 +17,11 @@ local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 
--- Returns whether the same caller asks again: equal principal, named owner and resources; or an equal idempotency key.
+-- Returns whether the same caller asks again: equal principal, named owner and resources; or an equal idempotency key of the same principal, with any owner.
+local function without_owner(identity) return (string.gsub(identity, '^(\n[^\n]*\n)[^\n]*', '%1')) end
 local function is_same_caller(l, request)
-  if l.identity ~= request.identity then return false end
-  if not string.find(request.identity, '^\n[^\n]*\n\n') then return true end
-  return request.keys ~= '-' and contains(l.keys, string.sub(request.keys, 1, 16))
+  if request.keys ~= '-' and contains(l.keys, string.sub(request.keys, 1, 16)) then return without_owner(l.identity) == without_owner(request.identity) end
+  return l.identity == request.identity and not string.find(request.identity, '^\n[^\n]*\n\n')
 end
 
 local out, k, a = {}, 2, 2
