@@ -88,9 +88,9 @@ constexpr std::array<problem_kind, 30> kinds{{
      no_retry},
     {errc::fencing_required, "fencing-required", 428, "A lease is required",
      "A write needs a lease. Send its lease_id in the body or in the header Fencing-Lease.", no_retry},
-    {errc::unprocessable, "unprocessable", 422, "The database does not know this",
-     "The request names an unknown table, column or function, or a value does not fit its type. The whole call was "
-     "undone.",
+    {errc::unprocessable, "unprocessable", 422, "The database refused this",
+     "The request names an unknown table, column or function, a value does not fit its type, a function refused the "
+     "call, or the answer is too large; detail says which. The whole call was undone.",
      no_retry},
     {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key can't be used again",
      "The Idempotency-Key was sent before with another request, whose outcome is still kept; or it belongs to a hold "
