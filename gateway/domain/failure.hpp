@@ -63,6 +63,7 @@ struct failure {
     std::vector<field_error> errors;  ///< Faults of single fields, all at once.
     boost::json::object facts;        ///< Further members of the problem document, as docs/http-api.md names them.
     std::optional<std::chrono::milliseconds> retry_after;  ///< Sets Retry-After (rounded up to seconds).
+    bool may_be_repeated = true;   ///< False: no Retry-After, which failures of this kind have otherwise.
     bool outcome_unknown = false;  ///< The call may have taken effect; the problem document says so too.
     bool replayed = false;         ///< The kept outcome of an earlier call with the same idempotency key.
     /// The failure follows from data in PostgreSQL of which no commit has shown yet that they are on disk.

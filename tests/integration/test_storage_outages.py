@@ -208,8 +208,12 @@ def test_privilege_missing_503_and_logged_for_operator(site: Site, module_gatewa
     lease = acquire_for_writes(api, goods.resource)
     site.server.query("revoke update on inventory from fencing_gateway")
     try:
-        problem = expect_unavailable(api.write(lease, goods.sell()), "lacks a privilege")
-        assert problem["sqlstate"] == "42501" and "inventory" not in problem["detail"]
+        answer = api.write(lease, goods.sell())
+        problem = expect_problem(answer, 503, "storage-unavailable")
+        assert "lacks a privilege" in problem["detail"] and "inventory" not in problem["detail"]
+        assert problem["sqlstate"] == "42501"
+        assert "grant" in problem["hint"] and "reached" not in problem["hint"], problem
+        assert answer.headers["Retry-After"] is None, "a repeat does not help"
         assert "permission denied for table inventory" in module_gateway.log.read_text()
     finally:
         site.server.query("grant update on inventory to fencing_gateway")

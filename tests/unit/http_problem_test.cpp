@@ -125,6 +125,16 @@ TEST(http_problem, code_and_details_of_facts_come_first) {
     EXPECT_EQ(members(f), std::pair(boost::json::value("PGRST116"), boost::json::value("The result contains 2 rows")));
 }
 
+TEST(http_problem, hint_of_failure_replaces_that_of_its_kind) {
+    failure f = make_failure(errc::storage_unavailable, "x");
+    f.facts["hint"] = "Ask an operator.";
+    f.may_be_repeated = false;
+    const response r = problem_response(f, "id");
+    EXPECT_EQ(parse_json(r.body)->at("hint").as_string(), "Ask an operator.");
+    EXPECT_EQ(r.body.find("hint"), r.body.rfind("hint")) << "once";
+    EXPECT_EQ(header_of(r, "Retry-After"), "");
+}
+
 TEST(http_problem, retry_after_below_a_second_then_one) {
     failure f = make_failure(errc::resource_locked, "x");
     f.retry_after = std::chrono::milliseconds(0);

@@ -40,7 +40,7 @@ const row rows[] = {
     {"40001", errc::write_conflict, false, true, false},
     {"40P01", errc::write_conflict, false, true, false},
     {"42703", errc::unprocessable, true, false, false},
-    {"42501", errc::storage_unavailable, false, true, false},
+    {"42501", errc::storage_unavailable, false, false, false},
     {"44000", errc::constraint_violation, true, false, false},
     {"53100", errc::storage_unavailable, false, true, false},
     {"53300", errc::storage_unavailable, false, true, false},
@@ -132,6 +132,8 @@ TEST(sqlstate_map, missing_grant_and_row_security_differ) {
         "ERROR:  42501: permission denied for table inventory\nLOCATION:  aclcheck_error, aclchk.c:2843\n"));
     EXPECT_EQ(grant.code, errc::storage_unavailable);
     EXPECT_EQ(grant.detail.find("inventory"), std::string::npos);
+    EXPECT_FALSE(grant.may_be_repeated);
+    EXPECT_NE(std::string(grant.facts.at("hint").as_string()).find("grant"), std::string::npos);
     for (const auto origin : {"ExecWithCheckOptions, execMain.c:2103", "exec_stmt_raise, pl_exec.c:3911"}) {
         const auto row = to_failure(parse_server_error(
             std::string("ERROR:  42501: new row violates row-level security policy\nLOCATION:  ") + origin + "\n"));

@@ -116,8 +116,9 @@ constexpr std::array<problem_kind, 30> kinds{{
      "to be renewed may have been extended on some nodes.",
      soon},
     {errc::storage_unavailable, "storage-unavailable", 503, "The database is unavailable",
-     "PostgreSQL could not be reached, did not answer in time, or lets nothing in until a gateway has set a new floor "
-     "(cause storage-generation-changed). Nothing was changed, unless outcome_unknown is true.",
+     "PostgreSQL could not be reached, did not answer in time or could not execute the statement, as detail says, or "
+     "lets nothing in until a gateway has set a new floor (cause storage-generation-changed). Nothing was changed, "
+     "unless outcome_unknown is true.",
      soon},
     {errc::overloaded, "overloaded", 503, "Overloaded", "The gateway's queue is full. Nothing was done; try again.",
      soon},
@@ -175,8 +176,9 @@ void append_postgrest_members(object_writer& document, const failure& f, const p
         for (const field_error& e : f.errors)
             details += (details.empty() ? "" : "; ") + e.pointer + (e.pointer.empty() ? "" : " ") + e.detail;
     }
+    const auto hint = text_fact(f, "hint");
     document.text("message", message).text("code", code.empty() ? kind.slug : std::string_view(code));
-    document.text_or_null("details", details).text("hint", kind.explanation);
+    document.text_or_null("details", details).text("hint", hint.empty() ? kind.explanation : std::string_view(hint));
 }
 
 }  // namespace
@@ -213,7 +215,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     append_postgrest_members(document, f, kind, out.problem_detail);
     if (f.outcome_unknown) document.boolean("outcome_unknown", true);
     for (const auto& fact : f.facts) {
-        if (fact.key() == "code" || fact.key() == "details") continue;
+        if (fact.key() == "code" || fact.key() == "details" || fact.key() == "hint") continue;
         document.raw({fact.key().data(), fact.key().size()}, boost::json::serialize(fact.value()));
     }
     if (!f.errors.empty()) {
@@ -225,7 +227,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     out.body = replace_invalid_utf8(std::move(out.body));
 
     const auto retry_after = f.retry_after ? f.retry_after : kind.retry_after;
-    if (retry_after) {
+    if (retry_after && f.may_be_repeated) {
         const auto seconds = std::chrono::ceil<std::chrono::seconds>(*retry_after);
         out.headers.emplace_back("Retry-After", std::to_string(std::max<long long>(seconds.count(), 1)));
     }

@@ -75,6 +75,11 @@ bool is_refusal_of_call(const server_error& error) {
     return error.sqlstate == "42501" && (error.origin == "ExecWithCheckOptions" || is_raised_by_function(error));
 }
 
+/// Whether the gateway's own role lacks a privilege.
+bool is_missing_privilege(const server_error& error) {
+    return error.sqlstate == "42501" && !is_refusal_of_call(error);
+}
+
 std::string sentence(std::string clause) {
     clause.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(clause.front())));
     return clause + "; nothing was changed.";
@@ -146,6 +151,14 @@ failure to_failure(const server_error& error) {
     if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
     if (error.sqlstate.starts_with("FG")) add_guard_facts(error.detail, out.facts);
     if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
+    if (is_missing_privilege(error)) {
+        out.retry_after.reset();
+        out.may_be_repeated = false;
+        out.facts["hint"] =
+            "The gateway's log has PostgreSQL's message, which names the object. An operator has to grant the "
+            "privilege to the gateway's role, or run fencegate migrate and expose the object again; until then every "
+            "repeat fails too. Nothing was changed.";
+    }
     if (rule.meaning == errc::write_conflict) out.retry_after = retry_after_conflict;
     return out;
 }
@@ -169,8 +182,7 @@ failure to_failure(const server_error& error, const statement& failed) {
 
 std::optional<failure> refusal_of_role(const server_error& error) {
     const bool missing_role = error.sqlstate == "22023" && error.origin == "call_string_check_hook";
-    const bool missing_privilege = error.sqlstate == "42501" && !is_refusal_of_call(error);
-    if (!missing_role && !missing_privilege) return std::nullopt;
+    if (!missing_role && !is_missing_privilege(error)) return std::nullopt;
     failure out = make_failure(errc::forbidden, "The database refuses this to the caller's role (" + error.message +
                                                     "); nothing was changed.");
     out.facts["sqlstate"] = error.sqlstate;

@@ -304,6 +304,7 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
                 out.end = refusal_end::commit;
                 return out;
             }
+            if (refusal.sqlstate == "42501") return out;  // so the history can't be written either
             // The function was replaced by a migration while the gateway runs: a new session prepares the call again.
             if (refusal.sqlstate.starts_with("42") || refusal.sqlstate == "0A000") {
                 out.drop_session = true;
