@@ -148,6 +148,10 @@ void check_postgres(const config& cfg, check_report& report) {
     try {
         pg::session database(cfg.postgres);
         database.configure(cfg.postgres);
+        if (const auto direct = pg::check_direct(database); !direct) {
+            report.add(false, "postgres", direct.error().detail);
+            return;
+        }
         const auto server = database.exec(
             "select current_setting('server_version'), current_database(), current_user::text, "
             "current_setting('transaction_read_only') = 'on', exists (select from pg_roles where rolname = "

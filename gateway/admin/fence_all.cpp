@@ -2,6 +2,7 @@
 
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/runtime/terminal.hpp>
 
@@ -27,6 +28,10 @@ int fence_all(const std::string& conninfo, const std::string& reason) {
         pg::session database(cfg);
         // Sets lock_timeout: the call waits for transactions under way, and writers wait behind it.
         database.configure(cfg);
+        if (const auto direct = pg::check_direct(database); !direct) {
+            runtime::print_error("fence-all", direct.error().detail);
+            return exit_unavailable;
+        }
         database.exec("select fencing.fence_all($1::text)", {reason});
         const auto until = std::chrono::steady_clock::now() + wait_longest;
         while (std::chrono::steady_clock::now() < until) {

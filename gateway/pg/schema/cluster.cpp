@@ -26,15 +26,17 @@ std::string name_setting(const std::string& message) {
 
 }  // namespace
 
+result<void> check_direct(session& session) {
+    if (session.is_direct()) return {};
+    return unavailable(
+        "The connection string (postgres.conninfo, --conninfo) leads to a connection pooler such as PgBouncer, which "
+        "does not keep the settings and prepared statements of a connection: name the PostgreSQL server itself.");
+}
+
 result<void> check_schema(session& session, const std::string& role) {
     int found = 0;
     try {
-        if (!session.is_direct()) {
-            return unavailable(
-                "postgres.conninfo leads to a connection pooler such as PgBouncer. A gateway keeps settings and "
-                "prepared "
-                "statements on its few connections: name the PostgreSQL server itself.");
-        }
+        if (auto direct = check_direct(session); !direct) return direct;
         found = session.exec("select coalesce(fencing.schema_version(), 0)", {})[0][0].as<int>();
     } catch (const statement_failed& e) {
         const auto& code = e.error.sqlstate;

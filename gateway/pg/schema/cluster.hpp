@@ -16,6 +16,10 @@ namespace fencegate::pg {
 /// The version of the schema `fencing` that this program installs and needs.
 inline constexpr int schema_version_needed = 1;
 
+/// Checks that the connection leads to the server without a pooler; called before anything is prepared, which fails
+/// behind one where an earlier connection has prepared the same name. Errors: storage_unavailable with what to do.
+result<void> check_direct(session& session);
+
 /// Checks that the connection leads to the server without a pooler, and that the schema `fencing` exists and has the
 /// version needed.
 ///
