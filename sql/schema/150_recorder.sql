@@ -19,6 +19,8 @@ declare
   login constant name := 'fencing_recorder_' || (select d.oid from pg_database d where d.datname = current_database());
   password constant text := replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', '');
   hosts text;
+  problem text;
+  detail text;
 begin
   if fencing.recorder_schema() is not null and exists (
        select from pg_foreign_server s cross join pg_options_to_table(s.srvoptions) o join pg_user_mappings m on m.srvid = s.oid
@@ -60,7 +62,12 @@ begin
   execute format('create user mapping for current_user server fencing_recorder options (user %L, password %L)', login, password);
   return null;
 exception when others then
-  return sqlerrm;
+  get stacked diagnostics problem = message_text, detail = pg_exception_detail;
+  return concat_ws(': ', problem, nullif(detail, ''))
+         || case when sqlstate = '42501' and not exists (select from pg_extension e where e.extname = 'dblink')
+                 then format(' (a superuser runs the statement of "The recorder" in sql/README.md, then %I runs `fencegate migrate`)', current_user)
+                 when sqlstate = '42501' and not pg_has_role('fencing_recorder', 'member with admin option') and (select r.rolcreaterole from pg_roles r where r.rolname = current_user)
+                 then format(' (a superuser, or the role that created fencing_recorder, runs: grant fencing_recorder to %I with admin option)', current_user) else '' end;
 end
 $$;
 comment on function fencing.set_up_recorder() is

@@ -18,14 +18,20 @@ namespace {
 /// PostgreSQL, because the migration is committed.
 std::string find_recorder_fault(pqxx::nontransaction& channel) {
     try {
-        const auto fault = channel.exec("select fencing.recorder_fault()")[0][0];
-        return fault.is_null() ? std::string() : fault.c_str();
+        // Where it could not be set up, this says what is missing for that; where it exists, it changes nothing.
+        for (const auto* function : {"set_up_recorder", "recorder_fault"}) {
+            const auto fault = channel.exec(std::string("select fencing.") + function + "()")[0][0];
+            if (!fault.is_null()) return fault.c_str();
+        }
+        return {};
     } catch (const pqxx::broken_connection&) {
         return "the connection broke before it could be asked";
     } catch (const pqxx::failure& e) {
         return parse_server_error(e.what()).message;
     }
 }
+
+constexpr const char* gateway_role_step = "the role of the gateways";
 
 /// Lets the role log in as a gateway. An existing role keeps its attributes and its password.
 void grant_gateway_role(pqxx::nontransaction& channel, const std::string& role) {
@@ -62,7 +68,7 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
             spdlog::info("migrate: {} ran", name);
         }
         if (!extras.gateway_role.empty()) {
-            current = "the role of the gateways";
+            current = gateway_role_step;
             grant_gateway_role(channel, extras.gateway_role);
         }
         if (!extras.proof_keys.empty()) {
@@ -88,9 +94,16 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
         const auto error = parse_server_error(e.what());
         std::string text = current + ": " + error.message + "; nothing was changed.";
         if (error.sqlstate == "42501") {
-            text += " The role " + std::string(connection->username()) +
-                    " may not install the schema: give --conninfo of a superuser, or of the role that installed it "
-                    "before, and the gateways' role by --gateway-role.";
+            if (!error.detail.empty()) text += " " + error.detail;
+            text += " The role " + std::string(connection->username());
+            text += current == gateway_role_step
+                        ? " installs the schema, but can't make " + extras.gateway_role +
+                              " a member of fencing_gateway. That needs ADMIN OPTION on fencing_gateway, which the "
+                              "role that created it can give (grant fencing_gateway to ... with admin option), and "
+                              "CREATEROLE if the role is new. Or leave out --gateway-role, and let that role or a "
+                              "superuser grant fencing_gateway to it."
+                        : " may not install the schema: give --conninfo of a superuser, or of the role that installed "
+                          "it before, and the gateways' role by --gateway-role.";
         }
         failure refused = make_failure(errc::unprocessable, text);
         refused.facts["sqlstate"] = error.sqlstate;
