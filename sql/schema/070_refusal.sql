@@ -209,7 +209,7 @@ comment on function fencing.refuse_change(oid, text, text) is
   'Records and raises: FG428 where the transaction entered nothing, FG403 where it entered something else or the row has no resource. '
   'DETAIL is JSON: resource, relation, operation. Locks: none.';
 
-create or replace function fencing.observe_change(relation oid, operation text, resource text) returns void
+create or replace function fencing.observe_change(relation oid, operation text, resource text, failed_with text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -225,11 +225,11 @@ begin
   perform set_config('fencing.observed', xid || ':' || nth, true);
   insert into fencing.history (event, resource, principal, detail)
   values ('write_rejected', resource, session_user,
-          fencing.describe_change(relation, operation, resource) || '{"observed": true}' || case when nth = most then '{"and_more": true}' else '{}' end::jsonb);
+          fencing.describe_change(relation, operation, resource) || case when failed_with is not null then jsonb_build_object('sqlstate', failed_with) else '{}' end || '{"observed": true}' || case when nth = most then '{"and_more": true}' else '{}' end::jsonb);
 end
 $$;
-comment on function fencing.observe_change(oid, text, text) is
-  'Records a change that enforce mode would have refused, in the caller''s own transaction: at most 1,000 in one transaction, the last with and_more = true. Locks: none.';
+comment on function fencing.observe_change(oid, text, text, text) is
+  'Records a change that enforce mode would have refused, in the caller''s own transaction; failed_with: the SQLSTATE that the resource expression raised, or null. At most 1,000 in one transaction, the last with and_more = true. Locks: none.';
 
 create or replace function fencing.refuse_answer(bytes bigint) returns text
 language plpgsql

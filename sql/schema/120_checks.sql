@@ -75,7 +75,7 @@ $statement$ end,
   begin$try$ else '' end),
     '{catch}', case mode when 'observe' then $catch$
   exception when others or assert_failure then
-    handed_over := set_config('fencing.changed', '{""}', true);
+    handed_over := set_config('fencing.changed', '{""}', true) || set_config('fencing.failed_with', sqlstate, true);
   end;$catch$ else '' end),
     '{hand_over_one}', format($one$handed_over := set_config('fencing.changed',
     (case tg_op when 'INSERT' then array[%2$s] when 'DELETE' then array[%1$s] else array[%1$s, %2$s] end)::text, true);$one$,
@@ -83,7 +83,7 @@ $statement$ end,
     '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from', fencing.bounded_text_of('t.resource'))),
     '{expression}', row_expression)
 $body$;
-comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. In mode observe it refuses nothing: if the expression raises an error, the statement is recorded as a change of a row without a resource. Locks: none.';
+comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. In mode observe it refuses nothing: if the expression raises an error, the statement is recorded as a change of a row without a resource, with the error''s SQLSTATE. Locks: none.';
 
 create or replace function fencing.check_settings() returns text[]
 language sql immutable
@@ -132,6 +132,7 @@ declare
   write   constant text := left(coalesce(current_setting('fencing.write_id', true), ''), 64);
   emptied constant text := set_config('fencing.changed', '', true);
   uncovered text;  -- empty: a row without a resource
+  failed_with text;
 begin
   if changed is null then
     raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; fencing.protect() puts it back', tg_relid::regclass),
@@ -153,7 +154,9 @@ begin
       perform fencing.refuse_change(tg_relid, tg_op, nullif(uncovered, ''));
     end if;
   else
-    perform fencing.observe_change(tg_relid, tg_op, nullif(d.resource, '')) from (select distinct t.resource from unnest((select changed)) as t (resource)
+    failed_with := substring(current_setting('fencing.failed_with', true) from '^[0-9A-Z]{5}$');
+    perform set_config('fencing.failed_with', '', true);
+    perform fencing.observe_change(tg_relid, tg_op, nullif(d.resource, ''), failed_with) from (select distinct t.resource from unnest((select changed)) as t (resource)
      where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
              and g.entered_at = transaction_timestamp() and g.entered_for = write) is null
      limit 100) d;
@@ -226,7 +229,7 @@ begin
   if tg_argv[0] = 'enforce' then
     perform fencing.refuse_change(tg_relid, tg_op, null);
   else
-    perform fencing.observe_change(tg_relid, tg_op, null);
+    perform fencing.observe_change(tg_relid, tg_op, null, null);
   end if;
   return null;
 end

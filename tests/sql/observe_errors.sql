@@ -11,7 +11,7 @@ delete from shipment where id = 2;
 create function require_digits(text) returns text immutable language plpgsql set plpgsql.check_asserts = on as $$ begin assert $1 ~ '^[0-9]+$'; return $1; end $$;
 select fencing.protect('shipment', $$'shipment/' || public.require_digits(reference)$$, 'observe');
 insert into shipment values (3, 'y');
-select event, resource, detail->>'relation' as relation, detail->>'operation' as operation from fencing.history where event <> 'guard_changed' order by id;
+select event, resource, detail->>'relation' as relation, detail->>'operation' as operation, detail->>'sqlstate' as sqlstate from fencing.history where event <> 'guard_changed' order by id;
 select fencing.guard_faults();
 select fencing.protect('shipment', $$'shipment/' || reference::bigint::text$$);
 insert into shipment values (4, 'x');
