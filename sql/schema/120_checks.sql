@@ -71,19 +71,23 @@ begin{try}
   return null;
 end
 $statement$ end,
-    '{try}', case mode when 'observe' then $try$
-  begin$try$ else '' end),
+    '{try}', $try$
+  begin$try$),
     '{catch}', case mode when 'observe' then $catch$
   exception when others or assert_failure then
     handed_over := set_config('fencing.changed', '{""}', true) || set_config('fencing.failed_with', sqlstate, true);
-  end;$catch$ else '' end),
+  end;$catch$ else $catch$
+  exception when undefined_column then
+    raise exception using errcode = sqlstate, message = format('the resource expression of %s can''t be evaluated: %s; fencing.protect() has to be called again', tg_relid::regclass, sqlerrm),
+      hint = 'If a column was renamed, call fencing.protect() again with an expression over its new name, in the transaction that renames it.';
+  end;$catch$ end),
     '{hand_over_one}', format($one$handed_over := set_config('fencing.changed',
     (case tg_op when 'INSERT' then array[%2$s] when 'DELETE' then array[%1$s] else array[%1$s, %2$s] end)::text, true);$one$,
                               fencing.bounded_text_of('old_resource'), fencing.bounded_text_of('new_resource'))),
     '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from', fencing.bounded_text_of('t.resource'))),
     '{expression}', row_expression)
 $body$;
-comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. In mode observe it refuses nothing: if the expression raises an error, the statement is recorded as a change of a row without a resource, with the error''s SQLSTATE. Locks: none.';
+comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. Where a column of the expression was renamed, 42703 has a hint. In mode observe it refuses nothing: if the expression raises an error, the statement is recorded as a change of a row without a resource, with the error''s SQLSTATE. Locks: none.';
 
 create or replace function fencing.check_settings() returns text[]
 language sql immutable
