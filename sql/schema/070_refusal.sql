@@ -202,7 +202,10 @@ begin
     message = case when operation = 'TRUNCATE' then format('resource not covered: truncate of %s would touch every resource', relation::regclass)
                    when resource is null then format('resource not covered: the row in %s has no resource', relation::regclass)
                    else format('resource not covered: %s of %s touches %s, which this transaction has not entered', lower(operation), relation::regclass, resource) end,
-    detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text;
+    detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text,
+    hint = case when operation = 'TRUNCATE' then 'Delete the rows, each under its resource. To empty the table, its owner calls fencing.unprotect() first and fencing.protect() afterwards, in one transaction.'
+                when resource is null then 'The resource expression gives null for the row; give its columns values, or change the expression by fencing.protect().'
+                else 'Enter every resource whose rows change, in one call: fencing.enter(array[...], fencing_token), under a lease on all of them.' end;
 end
 $$;
 comment on function fencing.refuse_change(oid, text, text) is
