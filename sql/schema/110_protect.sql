@@ -128,7 +128,7 @@ begin
     end if;
   exception when others then
     raise exception using errcode = '22023', message = format('the resource expression of %s can''t be used: %s', relation, sqlerrm),
-      detail = coalesce(resource_expression, 'null'), hint = hint;
+      detail = coalesce(resource_expression, 'null'), hint = case when sqlstate = '42704' and sqlerrm ~ '\munknown\M' then 'A constant is written with its type, for example ''jobs/all''::text' else hint end;
   end;
   -- Printed, the expression means the same under every setting of the session.
   row_expression := substring(pg_get_viewdef(result) from '^ *SELECT [(](.*) IS NULL[)] AS probe[[:space:]]+FROM ');

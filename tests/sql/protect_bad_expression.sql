@@ -34,3 +34,6 @@ alter table item rename id to number;
 insert into item values (1, 'n', 'k');
 select fencing.protect('item', $$'item/' || number::text$$);
 insert into item values (1, 'n', 'k');
+-- a constant is one resource for all rows
+select fencing.protect('item', $$'all'$$);
+select fencing.protect('item', $$'all'::text$$);
