@@ -94,6 +94,22 @@ $$;
 comment on function fencing.code_of_others(oid[]) is
   'Of the code_relations() of these relations, those and their code_objects() that belong to another role than the owners of the schema and of the relation, and superusers: that role could run code with the rights of the writing role. Locks: none.';
 
+create or replace function fencing.require_owner(relation regclass) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  table_owner constant oid := (select c.relowner from pg_class c where c.oid = relation);
+begin
+  if not pg_has_role(table_owner, 'usage') then
+    raise exception using errcode = '42501', message = format('%s belongs to %s, and only its owner can have it protected or exposed', relation, table_owner::regrole),
+      hint = format('Call as %1$s, which installed the schema, and let it own the table: grant %2$s to %1$s, or alter table ... owner to %1$s.',
+                    (select n.nspowner::regrole from pg_namespace n where n.nspname = 'fencing'), table_owner::regrole);
+  end if;
+end
+$$;
+comment on function fencing.require_owner(regclass) is 'Raises 42501 unless the current role has the rights of the relation''s owner. Locks: none.';
+
 create or replace function fencing.require_own_code(relations oid[]) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -276,6 +276,7 @@ begin
   end if;
   perform fencing.require_read_committed();
   perform fencing.require_protectable(relation);
+  perform fencing.require_owner(relation);
   execute format('lock table %s in access exclusive mode', relation);
   perform fencing.require_protectable(relation);  -- what was committed while this call waited for the lock
   select format('%s of %s', b.name, b.relation::regclass) into between
@@ -309,7 +310,7 @@ comment on function fencing.protect(regclass, text, text) is
   'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. If the table was renamed, its name before stays reserved: a table created under it is a fault, until that is protected or unprotect() is called for this one. A partitioned table is protected at its root: every partition is covered, also against direct writes '
   'and if it is attached later; only TRUNCATE of a partition attached later is allowed until protect() is called again. '
   'The expression is evaluated with the rights of the writing role. '
-  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 25001: the transaction is not read committed; 42501: others own code that runs where the table is written; 42809, 0A000: not a table that can be protected. '
+  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 25001: the transaction is not read committed; 42501: another role owns the table, or code that runs where it is written; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 
 create or replace function fencing.unprotect(relation regclass) returns void
@@ -324,6 +325,7 @@ begin
   if relation is null then
     raise exception using errcode = '42704', message = 'no table is given';
   end if;
+  perform fencing.require_owner(relation);
   execute format('lock table %s in access exclusive mode', relation);
   if not exists (select from fencing.protected p
                   where p.relation = unprotect.relation or p.relation_name = unprotect.relation::text and not exists (select from pg_class c where c.oid = p.relation))
@@ -342,4 +344,4 @@ begin
 end
 $$;
 comment on function fencing.unprotect(regclass) is
-  'Removes everything that protect() created, and frees the names that the table had before. The fences stay. SQLSTATE 42704: the table is not protected. Locks until the end of the transaction: the table and its partitions, access exclusive.';
+  'Removes everything that protect() created, and frees the names that the table had before. The fences stay. SQLSTATE 42704: the table is not protected; 42501: another role owns it. Locks until the end of the transaction: the table and its partitions, access exclusive.';

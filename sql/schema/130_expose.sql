@@ -136,6 +136,7 @@ begin
      and exists (select from (select relation::oid union select p.relid from pg_partition_tree(relation) p) t (oid) join pg_class c on c.oid = t.oid and c.relpersistence = 'u') then
     raise exception using errcode = '42809', message = format('%s is unlogged: a crash of PostgreSQL would empty it after its writes were answered', relation), hint = 'alter table ... set logged, or expose it for select alone';
   end if;
+  perform fencing.require_owner(relation);
   perform fencing.require_own_code(array[relation::oid]);
   select c into missing from unnest(columns) as t (c)
    where not exists (select from pg_attribute a where a.attrelid = relation and a.attname = c and a.attnum > 0 and not a.attisdropped);

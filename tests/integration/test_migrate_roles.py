@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Callable
 
+import psycopg2
 import pytest
 
 from support.cluster import Cluster
@@ -33,6 +35,22 @@ def test_migrate_names_missing_admin_option_on_gateways_role(stack: Stack, insta
     done = Cluster.call("migrate", "--conninfo", conninfo(stack, installer), "--gateway-role", gateway)
     assert done.returncode == 0 and f"The role {gateway} is a member of fencing_gateway." in done.stdout, done
     assert "dblink" in done.stderr and 'of "The recorder" in sql/README.md' in done.stderr, "the recorder needs it"
+
+
+def test_protect_of_another_roles_table_has_hint(stack: Stack, installer: str) -> None:
+    assert Cluster.call("migrate", "--conninfo", conninfo(stack, installer)).returncode == 0
+    stack.query("create table theirs (id text primary key)", dbname=installer)
+    calls = ["fencing.protect('theirs', 'id')", "fencing.unprotect('theirs')", "fencing.expose_table('theirs')"]
+    with closing(psycopg2.connect(conninfo(stack, installer))) as connection:
+        connection.autocommit = True
+        for call in calls:
+            with connection.cursor() as cursor, pytest.raises(psycopg2.errors.InsufficientPrivilege) as refused:
+                cursor.execute(f"select {call}")
+            assert f"Call as {installer}" in refused.value.diag.message_hint and "grant postgres to" in refused.value.diag.message_hint, refused.value
+        stack.query(f"alter table theirs owner to {installer}", dbname=installer)
+        with connection.cursor() as cursor:
+            for call in calls[::2]:
+                cursor.execute(f"select {call}")
 
 
 def test_migrate_says_what_the_recorder_lacks(stack: Stack, installer: str) -> None:
