@@ -187,6 +187,20 @@ def test_proof_is_sent_where_it_is_asked_for(stack: Stack, client: fencegate.Cli
             stack.query("select fencing.retire_proof_key('python')")
 
 
+def test_login_without_writers_role_has_hint(stack: Stack, client: fencegate.Client) -> None:
+    role = f"python_{uuid.uuid4().hex[:8]}"
+    stack.query(f"create role {role} login")
+    conninfo = stack.conninfo().rsplit("user=", 1)[0] + f"user={role}"
+    with client.lease("python/no-writer") as lease:
+        for connect in (psycopg.connect, psycopg2.connect):
+            with pytest.raises(errors.WriterRoleMissing) as refused, connect(conninfo) as connection, fencegate.fenced(connection, lease):
+                raise AssertionError("the login may not use the schema")
+            assert "grant fencing_writer" in refused.value.hint and refused.value.sqlstate == "42501"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(stack.conninfo()) as connection, fencegate.fenced(connection, lease):
+            connection.execute(f"set local role {role}; select * from inventory")
+    stack.query(f"drop role {role}")
+
+
 def test_psycopg_async_connection_is_fenced(stack: Stack, skus: list[str]) -> None:
     async def work() -> None:
         async with fencegate.AsyncClient(stack.facts["http"]) as client, client.lease(f"inventory/{skus[0]}") as lease:

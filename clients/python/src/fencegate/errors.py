@@ -237,6 +237,12 @@ class EnterRequired(GuardError):
     sqlstate = "FG428"
 
 
+class WriterRoleMissing(GuardError):
+    """The login of the connection is no member of `fencing_writer`, so it may not use the schema `fencing`."""
+
+    sqlstate = "42501"
+
+
 class GuardMisconfigured(GuardError):
     """The configuration of the gateways and that of the guard differ, or no epoch is left."""
 

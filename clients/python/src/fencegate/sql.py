@@ -8,7 +8,7 @@ from typing import Any, AsyncIterator, Generator, Iterator, Mapping, Optional, T
 
 from ._lease import LeaseHandle
 from ._protocol import milliseconds
-from .errors import GuardError
+from .errors import GuardError, WriterRoleMissing
 
 Session = TypeVar("Session")
 Statement = Tuple[str, Mapping[str, Any]]
@@ -141,10 +141,12 @@ def read_refusal(error: Exception) -> Optional[GuardError]:
     """Returns the refusal of the guard that an exception of SQLAlchemy or a driver reports."""
     original: Any = getattr(error, "orig", None) or error
     sqlstate = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
-    if not isinstance(sqlstate, str) or not sqlstate.startswith("FG"):
-        return None
     diagnosis = getattr(original, "diag", None)
     message = getattr(diagnosis, "message_primary", None) or str(original)
+    if sqlstate == WriterRoleMissing.sqlstate and message.endswith(" fencing"):  # permission denied for schema fencing, in any language
+        return WriterRoleMissing(message, sqlstate, hint="The owner of the schema runs: grant fencing_writer to the login of this connection")
+    if not isinstance(sqlstate, str) or not sqlstate.startswith("FG"):
+        return None
     try:
         detail = json.loads(getattr(diagnosis, "message_detail", None) or "{}")
     except ValueError:
