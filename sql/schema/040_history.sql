@@ -14,8 +14,7 @@ create table if not exists fencing.history (
   principal          text,
   trace_id           text,
   write_id           uuid,
-  detail             jsonb,
-  constraint history_pkey primary key (at, id)
+  detail             jsonb
 ) partition by range (at);
 
 comment on table fencing.history is
@@ -33,8 +32,8 @@ comment on column fencing.history.trace_id is 'The trace that the request belong
 comment on column fencing.history.write_id is 'The guarded write; one write on several resources has a row for each.';
 comment on column fencing.history.detail is 'Further facts; observed = true marks a change that observe mode allowed.';
 
--- Indexes for the filters of GET /v1/history. Filters that are used alone and over long times have an index in the order of the answer, (at, id); without a filter the primary key
--- serves that order. The other indexes hold only the value: rows with a rare value are found by it and sorted, rows with a frequent value are found soon by reading in order of time, and an index
+-- Indexes for the filters of GET /v1/history. Filters that are used alone and over long times have an index in the order of the answer, (at, id); without a filter the unique index
+-- serves that order. It is no primary key, because `pg_restore --clean` would drop the key of each partition before that of the history, which PostgreSQL refuses. The other indexes hold only the value: rows with a rare value are found by it and sorted, rows with a frequent value are found soon by reading in order of time, and an index
 -- of repeated values is small and cheap.
 -- The index on id serves readers that follow the history (GET /v1/history/stream); new rows are added at its right edge.
 -- The name is looked up first: CREATE INDEX IF NOT EXISTS would lock out writers before it finds that the index exists.
@@ -44,6 +43,7 @@ declare
 begin
   for item in
     select * from (values
+      ('history_at_id_idx', '(at, id)'),
       ('history_resource_at_idx', '(resource, at, id)'),
       ('history_write_id_idx', '(write_id) where write_id is not null'),
       ('history_by_trace_idx', '(trace_id) where trace_id is not null'),
@@ -56,7 +56,7 @@ begin
       as t (name, definition)
   loop
     if pg_catalog.to_regclass('fencing.' || item.name) is null then
-      execute pg_catalog.format('create index %I on fencing.history %s', item.name, item.definition);
+      execute pg_catalog.format('create %s index %I on fencing.history %s', case item.name when 'history_at_id_idx' then 'unique' else '' end, item.name, item.definition);
     end if;
   end loop;
 end

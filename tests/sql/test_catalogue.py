@@ -182,6 +182,21 @@ def test_dump_restored_is_protected_as_before(server, database):
     server.drop(fresh)
 
 
+@pytest.mark.parametrize("options", [["--single-transaction"], ["--exit-on-error"]], ids=["in_one_transaction", "step_by_step"])
+def test_dump_replaces_an_older_copy(server, database, tmp_path, options):
+    """As a copy for tests is made anew: `pg_restore --clean` drops everything first."""
+    copy = server.create("template0")
+    connection = ["-h", server.folder, "-U", "postgres"]
+    dump = tmp_path / "dump"
+    with dump.open("wb") as file:
+        subprocess.run([server.bin / "pg_dump", *connection, "-Fc", database], check=True, stdout=file)
+    for clean in ([], ["--clean", "--if-exists"]):
+        subprocess.run([server.bin / "pg_restore", *connection, *clean, *options, "-d", copy, dump], check=True)
+    assert snapshot(server, copy) == snapshot(server, database)
+    assert rows(server, copy, "select fencing.guard_faults()") == []
+    server.drop(copy)
+
+
 def test_install_by_an_owner_who_is_no_superuser_works(server):
     admin = server.connect("postgres")
     admin.cursor().execute("create role case_owner login createrole password 'case'")

@@ -15,7 +15,7 @@ FILL = """
 """
 # Each filter with the index that its plan must use; empty: any index.
 FILTERS = {
-    "nothing": ("true", "pkey"), "resource": ("resource = 'r/7'", "resource_at"), "prefix": ("resource >= 'r/77' and resource < E'r/77\\x7f'", "resource_at"),
+    "nothing": ("true", "at_id_idx"), "resource": ("resource = 'r/7'", "resource_at"), "prefix": ("resource >= 'r/77' and resource < E'r/77\\x7f'", "resource_at"),
     "wide_prefix": ("resource >= 'r/' and resource < E'r/\\x7f'", ""), "owner": ("owner = 'o-7'", "owner"), "owner_who_is_nobody": ("owner = 'x'", "owner"),
     "principal": ("principal = 'p-1'", ""), "rare_principal": ("principal = 'rare'", "principal"), "principal_who_is_nobody": ("principal = 'x'", "principal"),
     "trace": ("trace_id = 't-7'", "trace"), "write": ("write_id = '00000000-0000-0000-0000-000000000001'", "write_id"),
