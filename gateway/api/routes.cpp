@@ -87,6 +87,7 @@ std::vector<http::route> routes(gateway_services services) {
     const auto change = with_rows({"return=minimal", "return=representation", "max-affected", "tx=commit"}, true);
     const answer_options write{{"application/json"}, {"tx=commit"}, true};
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease, true);
+    add_api(post, "/v1/leases/cancel", scope::leases, write, cancel_acquisition);
     add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, write, renew_lease);
     add_api(get, "/v1/leases/{lease_id}", scope::leases, as_json, show_lease);
     add_api(del, "/v1/leases/{lease_id}", scope::leases, release, release_lease);

@@ -190,8 +190,8 @@ void client::add_caller(http_request& request) const {
     request.cell = cell_;
 }
 
-http_response client::call(http_request request) const {
-    return run(std::move(request), nullptr);
+http_response client::call(http_request request, std::chrono::milliseconds timeout) const {
+    return run(std::move(request), timeout, nullptr);
 }
 
 void client::download(std::string_view target, std::string_view accept,
@@ -199,16 +199,17 @@ void client::download(std::string_view target, std::string_view accept,
     http_request request;
     request.target = target;
     request.accept = accept;
-    const http_response response = run(std::move(request), std::move(handle_piece));
+    const http_response response = run(std::move(request), timeout_, std::move(handle_piece));
     if (!response.is_success()) throw gateway_refusal(response);
 }
 
-http_response client::run(http_request request, std::function<void(std::string_view)> handle_piece) const {
+http_response client::run(http_request request, std::chrono::milliseconds timeout,
+                          std::function<void(std::string_view)> handle_piece) const {
     boost::asio::io_context io(1);
     http_exchange exchange(io, address_, identity_);
     add_caller(request);
     http_response response;
-    boost::asio::co_spawn(io, exchange.download(std::move(request), timeout_, std::move(handle_piece)),
+    boost::asio::co_spawn(io, exchange.download(std::move(request), timeout, std::move(handle_piece)),
                           [&](std::exception_ptr failed, http_response received) {
                               if (failed) std::rethrow_exception(failed);
                               response = std::move(received);

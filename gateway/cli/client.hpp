@@ -48,7 +48,8 @@ class client {
     explicit client(const gateway_options& options);
 
     /// Sends the request and returns the response, whatever its status. Throws gateway_unreachable.
-    http_response call(http_request request) const;
+    http_response call(http_request request) const { return call(std::move(request), timeout_); }
+    http_response call(http_request request, std::chrono::milliseconds timeout) const;
 
     /// Calls `handle_piece` with each piece of a 2xx response in the media type `accept`, however long it is. Throws
     /// gateway_unreachable, also when the body is incomplete, and gateway_refusal.
@@ -78,7 +79,8 @@ class client {
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
-    http_response run(http_request request, std::function<void(std::string_view)> handle_piece) const;
+    http_response run(http_request request, std::chrono::milliseconds timeout,
+                      std::function<void(std::string_view)> handle_piece) const;
 
     gateway_address address_;
     tls_identity identity_;

@@ -29,6 +29,7 @@ constexpr milliseconds poll_pause{1'000};
 /// The pause after a failed request doubles from the first to the longest.
 constexpr milliseconds retry_pause_first{500};
 constexpr milliseconds retry_pause_max{15'000};
+constexpr milliseconds cancel_timeout{1'000};
 
 /// Describes who holds the lease, as far as the gateway discloses it; empty if it does not.
 std::string describe_holder(const json::object& refusal) {
@@ -143,6 +144,7 @@ asio::awaitable<std::optional<lock_refusal>> lease_stream::open() {
     for (;;) {
         connection_ = std::make_unique<http_exchange>(io_, gateway_.address(), gateway_.identity());
         sent_at_ = boot_clock::now();
+        sent_wait_ = wait;
         http_response response;
         lock_refusal refusal{exit_unavailable, {}};
         http_request request = make_request(wait);
@@ -238,6 +240,16 @@ lease_stream::confirmation lease_stream::confirm_now(const std::string& lease_id
         return read_confirmation(gateway_.call(make_lease_request(lease_id)), sent_at);
     } catch (const gateway_unreachable&) {
         return {};
+    }
+}
+
+void lease_stream::cancel() const {
+    http_request request = make_request(sent_wait_);
+    request.target = "/v1/leases/cancel";
+    request.accept = http_request().accept;
+    try {
+        gateway_.call(std::move(request), std::min(cancel_timeout, gateway_.timeout()));
+    } catch (const gateway_unreachable&) {
     }
 }
 

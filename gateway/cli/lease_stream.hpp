@@ -57,6 +57,10 @@ class lease_stream {
     /// As confirm, but blocks the thread until the answer or the timeout.
     confirmation confirm_now(const std::string& lease_id) const;
 
+    /// Cancels the request of open(): a load balancer may not pass on that its connection ends. Blocks the thread until the
+    /// gateway has answered, at most for cancel_timeout. If it fails, the gateway notices the end of the connection.
+    void cancel() const;
+
     /// Releases a hold of the lease. Blocks the thread until the gateway has answered, so that the next caller finds
     /// the lease free when this process has ended. The end of the stream would say less: a load balancer ends it before
     /// the gateway has released the lease.
@@ -82,6 +86,7 @@ class lease_stream {
     const boot_clock::time_point started_at_ = boot_clock::now();
     std::unique_ptr<http_exchange> connection_;
     boot_clock::time_point sent_at_;
+    std::chrono::milliseconds sent_wait_{0};  ///< How long the latest request may wait.
     bool waiting_;  ///< A response said that another caller holds the lease; failures are temporary from then on.
     bool reported_ = false;
 };

@@ -124,9 +124,10 @@ class lock_run {
         }
     }
 
-    /// Releases the hold of --at-least; the end of the connection gives up the lease, or the place in the queue.
+    /// Releases the hold of --at-least, and gives up the lease, or the place in the queue.
     void abandon_start() {
         release_hold();
+        stream_.cancel();
         finish(code_);
     }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <proto/attempts.hpp>
+#include <proto/cancelled_requests.hpp>
 #include <proto/ended_memory.hpp>
 #include <proto/ticket_counter.hpp>
 #include <proto/wait_queue.hpp>
@@ -18,7 +19,7 @@ namespace lockcore {
 /// performs what a step returns. runtime/shard drives it in the gateway, tests/sim in the simulation.
 ///
 /// Files: core.cpp (steps, renewals, reading), core_acquiring.cpp (grants and further holds), core_waiting.cpp (queues),
-///        core_releasing.cpp, core_keeping.cpp, core_floor.cpp.
+///        core_cancelling.cpp, core_releasing.cpp, core_keeping.cpp, core_floor.cpp.
 /// Threads: not safe.
 /// Source:  docs/protocol.md.
 class core final : private cluster_view {
@@ -61,6 +62,7 @@ class core final : private cluster_view {
         std::string queue_key;  ///< The first resource.
         monotonic_time started_at{};
         bool cancelled = false;
+        bool key_cancelled = false;                ///< And a repeat with its key must not get the lease.
         std::shared_ptr<acquire_attempt> attempt;  ///< The attempt in progress, or the last one.
         bool epoch_advanced = false;               ///< For this attempt.
 
@@ -96,12 +98,19 @@ class core final : private cluster_view {
         monotonic_time yield_until{};           ///< Until then waiters of other managers may acquire first.
         monotonic_time hand_over_expires_at{};  ///< When the lease of the last hand-over expires.
     };
+    /// The calls of acquire with one idempotency key until they are answered.
+    struct keyed_calls {
+        std::vector<call_id> calls;
+        std::vector<std::function<void()>> when_answered;
+    };
     using round_continuation = std::function<void(round_attempt&)>;
+    using release_continuation = std::function<void(result<release_outcome>)>;
 
     // core.cpp
     void on(input::acquire what);
     void on(input::renew what);
     void on(input::inspect what);
+    void on(input::cancel_request what);
     void on(input::release what);
     void on(input::revoke what);
     void on(input::close_to_new_holds what);
@@ -179,6 +188,10 @@ class core final : private cluster_view {
     /// Adds a hold to the lease `own` of the same holder, or returns the hold of the same idempotency key. `otherwise`:
     /// is called if the lease takes no further hold of this request.
     void reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise);
+    /// Returns whether a lease that was found is one of the holder and the resources of a request.
+    static bool is_own(const acquire_request& request, const lease_record& found);
+    /// Returns the claims of such a lease, without a hold.
+    static lease_claims claims_of(const acquire_request& request, const lease_record& own);
     void repeat_hold(acquire_call& c, lease_claims claims, std::function<void()> otherwise);
     void add_hold(acquire_call& c, lease_claims claims, std::string key, bool known, std::function<void()> otherwise);
     /// Takes the outcome of an attempt: the call is answered or waits (again).
@@ -186,8 +199,16 @@ class core final : private cluster_view {
     void finish(acquire_call& c, result<lease> outcome);
     static bool is_retryable(const failure& f);
     static failure make_shutdown_failure();
+    static failure make_cancelled_failure(const acquire_call& c);
     /// Records the event of an acquire.
     void record_outcome(const acquire_call& c, const result<lease>& outcome);
+
+    // core_cancelling.cpp
+    /// Searches for the lease of a cancelled request again after a pause, until the request is forgotten.
+    void search_later(const std::string& name);
+    /// Releases the hold that was taken with the idempotency key of a request, if there is one.
+    void release_by_key(const acquire_request& request, release_continuation then);
+    void end_keyed_call(const std::string& name, call_id call);
 
     // core_waiting.cpp
     /// Adds a place in the queue of the request's first resource.
@@ -218,9 +239,11 @@ class core final : private cluster_view {
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
 
     // core_releasing.cpp
+    void release(lease_claims claims, std::string trace_id, release_continuation then);
     /// `answers`: returns each node's answer, for a failure.
-    void release_decided(const input::release& what, const majority_round& round,
-                         const std::function<std::vector<node_answer>()>& answers, bool handed_over);
+    result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
+                                            const majority_round& round,
+                                            const std::function<std::vector<node_answer>()>& answers, bool handed_over);
     /// Sends RELEASE without waiting for the answers.
     void release_in_background(lease_call call, lease_claims claims);
     /// Prevents further TOP-UPs for one hold of a lease; for all of its holds if `hold` is null.
@@ -246,6 +269,8 @@ class core final : private cluster_view {
     epoch floor_{};  ///< The floor of the latest finished change of the storage generation that is known to this core.
     std::unordered_map<call_id, std::unique_ptr<acquire_call>> acquiring_;
     std::unordered_map<call_id, std::unique_ptr<keep_call>> keeping_;
+    std::unordered_map<std::string, keyed_calls> keyed_calls_;  ///< By the name of the request.
+    cancelled_requests cancelled_requests_;
 
     std::unordered_map<std::string, queue> queues_;  ///< By resource; only resources with waiters have an entry.
     std::unordered_map<wait_queue::ticket, acquire_call*> waiting_;

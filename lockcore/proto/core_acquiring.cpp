@@ -16,6 +16,11 @@ void core::on(input::acquire what) {
     c.queue_key = c.request.resources.front().str();
     c.started_at = ctx_.now.monotonic;
 
+    if (const std::string name = name_request(c.request); !name.empty()) {
+        keyed_calls_[name].calls.push_back(c.call);
+        c.key_cancelled = cancelled_requests_.find(name) != nullptr;
+        if (c.key_cancelled) return finish(c, make_cancelled_failure(c));
+    }
     if (refusing_) return finish(c, make_shutdown_failure());
     // A new caller does not overtake the waiters of this manager, nor those of other managers whose turn it is. But a
     // caller that already holds the lease need not wait for itself.
@@ -37,6 +42,12 @@ void core::on(const input::cancel& what) {
     }
 }
 
+failure core::make_cancelled_failure(const acquire_call& c) {
+    if (c.key_cancelled)
+        return make_failure(errc::idempotency_mismatch, "The request with this idempotency key was cancelled.");
+    return make_failure(errc::cancelled, "The caller cancelled the request.");
+}
+
 failure core::make_shutdown_failure() {
     return make_failure(errc::shutting_down, "No new leases are granted: the lock manager is shutting down.");
 }
@@ -52,7 +63,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     lease_claims claims;
     claims.hold = call.hold;
     claims.resources = request.resources;
-    claims.holder = request.holder;
+    claims.holder = own.holder;  // a request that is repeated with its key may have another owner
     claims.granted_at = std::chrono::floor<milliseconds>(ctx_.now.wall);  // the lease_id has ms
     call.granted_at = claims.granted_at;
     const idempotency_digest key = make_idempotency_digest(request);
@@ -100,10 +111,10 @@ void core::attempt_granted(acquire_call& c) {
     acquire_attempt& attempt = *c.attempt;
     const validity_time valid_until = end_of_validity(c.request.ttl, attempt.started_at());
     // With an idempotency key the caller may repeat the request to get this lease, so the lease is kept.
-    const bool cancelled = c.request.idempotency_key.empty() && c.cancelled;
+    const bool cancelled = c.cancelled && (c.request.idempotency_key.empty() || c.key_cancelled);
     if (cancelled || remaining_until(valid_until) <= milliseconds{0}) {
         attempt.undo();
-        if (cancelled) return take_outcome(c, make_failure(errc::cancelled, "The caller cancelled the request."));
+        if (cancelled) return take_outcome(c, make_cancelled_failure(c));
         return take_outcome(
             c, make_no_quorum("The nodes took longer to answer than the ttl of the lease.", attempt.answers()));
     }
@@ -158,6 +169,25 @@ void core::attempt_refused(acquire_call& c) {
 
 // --- further holds: re-entrant owners, repeated requests
 
+lease_claims core::claims_of(const acquire_request& request, const lease_record& own) {
+    lease_claims claims;
+    claims.attempt_id = own.attempt_id;
+    claims.token = own.token;
+    claims.resources = request.resources;
+    claims.holder = own.holder;  // a request that is repeated with its key may have another owner
+    claims.granted_at = own.granted_at;
+    claims.may_be_shared = true;
+    return claims;
+}
+
+bool core::is_own(const acquire_request& request, const lease_record& found) {
+    const bool same_resources =
+        request.resources.size() == 1 ? found.resources.empty() : found.resources == request.resources;
+    if (!same_resources || found.holder.principal != request.holder.principal) return false;
+    return found.holder == request.holder ||
+           make_idempotency_digest(request).find_in(found.keys).result != idempotency_digest::match::none;
+}
+
 void core::reenter_if_held(acquire_call& c) {
     if (c.request.holder.owner.empty() && c.request.idempotency_key.empty())
         return take_outcome(c, make_locked_failure(c.queue_key));
@@ -168,13 +198,7 @@ void core::reenter_if_held(acquire_call& c) {
             const auto refuse = [this, &c] { take_outcome(c, make_locked_failure(c.queue_key)); };
             if (found.machine().outcome() != survey::verdict::found) return refuse();
             const lease_record& record = *found.machine().lease();
-            const bool same_resources =
-                c.request.resources.size() == 1 ? record.resources.empty() : record.resources == c.request.resources;
-            const bool same_caller =
-                record.holder == c.request.holder ||
-                (record.holder.principal == c.request.holder.principal &&
-                 make_idempotency_digest(c.request).find_in(record.keys).result != idempotency_digest::match::none);
-            if (!same_caller || !same_resources) return refuse();
+            if (!is_own(c.request, record)) return refuse();
             reenter_lease(c, record, refuse);
         },
         attempt);
@@ -182,13 +206,7 @@ void core::reenter_if_held(acquire_call& c) {
 
 void core::reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise) {
     if (own.token == fencing_token{}) return otherwise();  // only a faulty majority: one node may have none yet
-    lease_claims claims;
-    claims.attempt_id = own.attempt_id;
-    claims.token = own.token;
-    claims.resources = c.request.resources;
-    claims.holder = own.holder;  // a request that is repeated with its key may have another owner
-    claims.granted_at = own.granted_at;
-    claims.may_be_shared = true;
+    lease_claims claims = claims_of(c.request, own);
     const idempotency_digest key = make_idempotency_digest(c.request);
     const auto [match, first_hold] = key.find_in(own.keys);
     if (match == idempotency_digest::match::other_request)
@@ -215,6 +233,7 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
 void core::repeat_hold(acquire_call& c, lease_claims claims, std::function<void()> otherwise) {
     inspect(std::move(claims),
             [this, &c, otherwise = std::move(otherwise)](result<lease> live, const majority_round& round) {
+                if (c.key_cancelled) return take_outcome(c, make_cancelled_failure(c));
                 if (!live && live.error().code != errc::lease_lost) return take_outcome(c, std::move(live));
                 // With a CLOSE mark its last hold is being sealed and released: its token may be sealed.
                 if (!live || live->validity <= milliseconds{0} || !round.close_marks().empty()) return otherwise();
@@ -245,8 +264,7 @@ void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool 
                   lease_call undo = round.call();
                   undo.scope = release_scope::undone_hold;
                   release_in_background(std::move(undo), round.claims());
-                  if (c.cancelled)
-                      return take_outcome(c, make_failure(errc::cancelled, "The caller cancelled the request."));
+                  if (c.cancelled) return take_outcome(c, make_cancelled_failure(c));
                   if (verdict == majority_round::verdict::lost) return otherwise();
                   if (verdict == majority_round::verdict::uncounted)
                       return take_outcome(c, make_no_quorum(uncounted_detail, round.answers()));
@@ -278,7 +296,10 @@ void core::finish(acquire_call& c, result<lease> outcome) {
     if (c.ticket != 0) leave_queue(c, outcome.has_value());
     record_outcome(c, outcome);
     answer(c.call, std::move(outcome));
-    acquiring_.erase(c.call);
+    const call_id call = c.call;
+    const std::string name = name_request(c.request);
+    acquiring_.erase(call);
+    if (!name.empty()) end_keyed_call(name, call);
 }
 
 void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {

@@ -76,6 +76,12 @@ struct inspect {  ///< result<lease>
     call_id call{};
     lease_claims claims;
 };
+/// Cancels the acquire call with the holder, resources and idempotency key of `request`, wherever it is, and releases its
+/// hold. `request.wait`: how long that call may still wait.
+struct cancel_request {  ///< result<release_outcome>
+    call_id call{};
+    acquire_request request;
+};
 struct release {  ///< result<release_outcome>
     call_id call{};
     lease_claims claims;
@@ -173,11 +179,11 @@ struct flush {};
 }  // namespace input
 
 using core_input =
-    std::variant<input::acquire, input::renew, input::inspect, input::release, input::revoke, input::close_to_new_holds,
-                 input::reopen, input::keep, input::find_lease, input::announce_floor, input::raise_hints, input::list,
-                 input::cancel, input::refuse_new_leases, input::connected, input::disconnected, input::batch_answered,
-                 input::node_answered, input::register_answered, input::lease_ended, input::start, input::stop,
-                 input::tick, input::timer, input::flush>;
+    std::variant<input::acquire, input::renew, input::inspect, input::cancel_request, input::release, input::revoke,
+                 input::close_to_new_holds, input::reopen, input::keep, input::find_lease, input::announce_floor,
+                 input::raise_hints, input::list, input::cancel, input::refuse_new_leases, input::connected,
+                 input::disconnected, input::batch_answered, input::node_answered, input::register_answered,
+                 input::lease_ended, input::start, input::stop, input::tick, input::timer, input::flush>;
 
 using call_result = std::variant<result<lease>, result<release_outcome>, result<close_outcome>, result<keep_step>,
                                  result<std::optional<live_lease>>, result<floor_announcement>, result<list_part>>;

@@ -41,53 +41,56 @@ void core::on(input::reopen what) {
 }
 
 void core::on(input::release what) {
+    release(std::move(what.claims), std::move(what.trace_id),
+            [this, call = what.call](result<release_outcome> outcome) { answer(call, std::move(outcome)); });
+}
+
+void core::release(lease_claims claims, std::string trace_id, release_continuation then) {
     // A TOP-UP after the release would restore the lease.
-    stop_top_ups(what.claims.attempt_id, &what.claims.hold);
+    stop_top_ups(claims.attempt_id, &claims.hold);
     // If a caller waits here for the same resources, one round ends this lease and grants the next (HAND-OVER).
-    if (const std::shared_ptr<acquire_attempt> next = hand_over(what.claims)) {
+    if (const std::shared_ptr<acquire_attempt> next = hand_over(claims)) {
         next->previous_released.then(
-            [this, what, &attempt = *next] {
-                release_decided(
-                    what, attempt.previous_round(), [&attempt] { return attempt.answers(); }, true);
+            [this, claims, trace_id = std::move(trace_id), then = std::move(then), &attempt = *next] {
+                then(release_decided(
+                    claims, trace_id, attempt.previous_round(), [&attempt] { return attempt.answers(); }, true));
             },
             next);
         return;
     }
-    lease_call call = call_for(what.claims);
-    lease_claims claims = what.claims;
+    lease_call call = call_for(claims);
     run_round(command_kind::release, std::move(call), std::move(claims),
-              [this, what = std::move(what)](const round_attempt& round) {
-                  release_decided(
-                      what, round.machine(), [&round] { return round.answers(); }, false);
+              [this, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
+                  then(release_decided(
+                      round.claims(), trace_id, round.machine(), [&round] { return round.answers(); }, false));
               });
 }
 
-void core::release_decided(const input::release& what, const majority_round& round,
-                           const std::function<std::vector<node_answer>()>& answers, bool handed_over) {
+result<release_outcome> core::release_decided(const lease_claims& claims, const std::string& trace_id,
+                                              const majority_round& round,
+                                              const std::function<std::vector<node_answer>()>& answers,
+                                              bool handed_over) {
     const bool lost = round.outcome() == majority_round::verdict::lost;
-    const std::optional<failure> loss = lost ? std::optional(lease_is_lost(what.claims)) : std::nullopt;
-    if (!lost) released_.add(what.claims.hold.str());  // where nodes have not answered, the release is repeated
+    const std::optional<failure> loss = lost ? std::optional(lease_is_lost(claims)) : std::nullopt;
+    if (!lost) released_.add(claims.hold.str());  // where nodes have not answered, the release is repeated
     const auto holds_left =
         static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
     const bool ended = lost || (round.outcome() == majority_round::verdict::yes && holds_left == 0);
     if (ended) {
-        on_lease_ended(what.claims.attempt_id);
+        on_lease_ended(claims.attempt_id);
     } else if (round.outcome() != majority_round::verdict::yes) {
         // Other holds may be left, and may need the validity that is known.
-        notify_keepers(what.claims.attempt_id);
+        notify_keepers(claims.attempt_id);
     }
-    if (!handed_over) on_lease_released(what.claims, round.notified_waiters() > 0);
+    if (!handed_over) on_lease_released(claims, round.notified_waiters() > 0);
     switch (round.outcome()) {
         case majority_round::verdict::yes:
-            if (holds_left == 0) record(event_kind::lease_released, what.claims, what.trace_id, {}, {});
-            return answer(what.call, result<release_outcome>(release_outcome{holds_left, round.yes()}));
+            if (holds_left == 0) record(event_kind::lease_released, claims, trace_id, {}, {});
+            return release_outcome{holds_left, round.yes()};
         case majority_round::verdict::lost:
-            return answer(what.call, result<release_outcome>(*loss));
+            return *loss;
         default:
-            return answer(what.call,
-                          result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the release is "
-                                                                 "repeated on the others.",
-                                                                 answers())));
+            return make_no_quorum("Too few Redis nodes answered; the release is repeated on the others.", answers());
     }
 }
 

@@ -71,7 +71,7 @@ void core::poll(acquire_call& c) {
     if (c.hand_over_attempt) {
         c.attempt = std::exchange(c.hand_over_attempt, nullptr);
     } else {
-        if (c.cancelled) return finish(c, make_failure(errc::cancelled, "The caller cancelled the request."));
+        if (c.cancelled) return finish(c, make_cancelled_failure(c));
         if (refusing_) return finish(c, make_shutdown_failure());
         if (ctx_.now.monotonic >= c.give_up_at) return give_up(c);
         const bool is_head = queues_.find(c.queue_key)->second.order.head() == c.ticket;

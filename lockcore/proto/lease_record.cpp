@@ -211,4 +211,12 @@ idempotency_digest make_idempotency_digest(const acquire_request& request) {
     return {std::move(digits)};
 }
 
+std::string name_request(const acquire_request& request) {
+    if (request.idempotency_key.empty()) return {};
+    std::string out = request.idempotency_key + '\n' + request.holder.principal;
+    for (const resource_name& r : request.resources)
+        out += '\n' + r.str();
+    return out;
+}
+
 }  // namespace lockcore

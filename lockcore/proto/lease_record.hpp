@@ -81,4 +81,8 @@ struct idempotency_digest {
 };
 idempotency_digest make_idempotency_digest(const acquire_request& request);
 
+/// Returns what the repeats of a request with an idempotency key have in common: the key, principal and resources.
+/// Empty without a key.
+std::string name_request(const acquire_request& request);
+
 }  // namespace lockcore

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockcore/lease.hpp>
+#include <proto/lease_record.hpp>
 #include <proto/wait_queue.hpp>
 
 #include <chrono>
@@ -24,7 +25,7 @@ class ticket_counter {
     /// Returns a new ticket, or the one that was kept for this caller.
     wait_queue::ticket draw(const acquire_request& request, monotonic_time now) {
         if (!request.idempotency_key.empty()) {
-            const auto found = kept_.extract(key_of(request));
+            const auto found = kept_.extract(name_request(request));
             if (found && now < found.mapped().expires_at) return found.mapped().ticket;
         }
         return ++last_;
@@ -37,7 +38,7 @@ class ticket_counter {
             std::erase_if(kept_, [now](const auto& entry) { return entry.second.expires_at <= now; });
             sweep_at_ = now + keep_for;
         }
-        if (kept_.size() < kept_max_) kept_[key_of(request)] = {ticket, now + keep_for};
+        if (kept_.size() < kept_max_) kept_[name_request(request)] = {ticket, now + keep_for};
     }
 
   private:
@@ -45,10 +46,6 @@ class ticket_counter {
         wait_queue::ticket ticket = 0;
         monotonic_time expires_at{};
     };
-
-    static std::string key_of(const acquire_request& request) {
-        return request.resources.front().str() + '\n' + request.holder.principal + '\n' + request.idempotency_key;
-    }
 
     wait_queue::ticket last_ = 0;
     std::size_t kept_max_;

@@ -188,6 +188,16 @@ asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
     return run_on_shard(s, s.call<result<lease>>(input::inspect{{}, std::move(claims)}));
 }
 
+asio::awaitable<result<release_outcome>> lock_manager::cancel(acquire_request request) {
+    std::ranges::sort(request.resources);
+    if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
+    std::string fault = find_invalid_argument(request, impl_->cfg);
+    if (request.idempotency_key.empty()) fault = "a request is cancelled by its idempotency key";
+    if (!fault.empty()) return reject<release_outcome>(std::move(fault));
+    shard& s = impl_->shard_of(request.resources.front());
+    return run_on_shard(s, s.call<result<release_outcome>>(input::cancel_request{{}, std::move(request)}));
+}
+
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
     if (claims.resources.empty()) return reject<release_outcome>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());

@@ -160,6 +160,7 @@ class world {
         }
         pass(400ms);
         acquire("b", 200ms, 100ms, "");
+        call(input::cancel_request{{}, make_request("a", 1s, 300ms, "key")});
         for (const lease& held : std::vector(granted_))
             call(input::release{{}, held.claims, ""});
         pass(900ms);  // longer than any wait, ttl and quarantine
@@ -170,14 +171,18 @@ class world {
   private:
     static resource_name resource(const char* name) { return resource_name::parse(name).value(); }
 
-    void acquire(const char* name, milliseconds ttl, milliseconds wait, const char* key) {
+    static acquire_request make_request(const char* name, milliseconds ttl, milliseconds wait, const char* key) {
         acquire_request request;
         request.resources = {resource(name)};
         request.holder = {"orders", "worker"};
         request.ttl = ttl;
         request.wait = wait;
         request.idempotency_key = key;
-        call(input::acquire{{}, std::move(request)});
+        return request;
+    }
+
+    void acquire(const char* name, milliseconds ttl, milliseconds wait, const char* key) {
+        call(input::acquire{{}, make_request(name, ttl, wait, key)});
     }
 
     template <class Input>

@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import socket
+import socketserver
 import subprocess
+import threading
 import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
 import psycopg2
 import pytest
@@ -102,6 +105,45 @@ def test_lock_token_is_refused_by_database_after_newer_one(stack: Stack, api: Ap
     sell(tokens[1])
     with pytest.raises(psycopg2.Error, match="FG412|stale"):
         sell(tokens[0])
+
+
+# Waiting
+
+
+@contextmanager
+def proxy_that_hides_hang_ups(upstream: int) -> Iterator[str]:
+    """Forwards connections; when a caller hangs up, the connection to the gateway stays open, as some load balancers leave it."""
+    kept: list[socket.socket] = []
+
+    def forward(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            kept.append(socket.create_connection(("127.0.0.1", upstream)))
+            threading.Thread(target=forward, args=(kept[-1], self.request), daemon=True).start()
+            forward(self.request, kept[-1])
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            for each in kept:
+                each.close()
+            server.shutdown()
+
+
+def test_lock_interrupted_while_waiting_cancels_its_request(cli: Cli, api_a: Api, resource: str) -> None:
+    api_a.must_acquire(resource)
+    with proxy_that_hides_hang_ups(api_a.port) as url:
+        waiting = Cli(url, cli.key).begin("lock", resource, "--wait", "30s", "--", "true")
+        api_a.await_waiters(resource, 1)
+        waiting.send_signal(signal.SIGINT)
+        assert wait_for_exit(waiting)[0] == 128 + signal.SIGINT
+        assert api_a.waiters(resource) == 0, "the request is cancelled when the command ends"
 
 
 # Exit codes

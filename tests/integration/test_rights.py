@@ -85,6 +85,8 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     leases, writes = [("leases", resource)], [("writes", resource)]
     yield Call("POST", "/v1/leases", leases, body={"resource": resource + uuid.uuid4().hex})
     yield Call("POST", "/v1/leases", leases + [("leases", OTHER)], body={"resources": [OTHER + uuid.uuid4().hex, resource + uuid.uuid4().hex]})
+    yield Call("POST", "/v1/leases/cancel", leases, body={"resource": resource + uuid.uuid4().hex}, headers={"Idempotency-Key": uuid.uuid4().hex})
+    yield Call("POST", "/v1/leases/cancel", leases + [("leases", OTHER)], body={"resources": [OTHER, resource + "x"]}, headers={"Idempotency-Key": uuid.uuid4().hex})
     yield Call("GET", f"/v1/leases/{lease_id}", leases)
     yield Call("POST", f"/v1/leases/{lease_id}/renew", leases)
     yield Call("DELETE", f"/v1/leases/{lease_id}", leases)

@@ -1,14 +1,19 @@
 // The client: leases, one-shot writes, and the history.
 
-import {Calls, type ClientOptions, type Http} from './calls.js';
+import {Calls, type Attempt, type ClientOptions, type Http} from './calls.js';
 import {followHistory, type FollowFilters, type FollowOptions} from './follow.js';
 import {LeaseLostError} from './generated/problems.js';
+import type {components} from './generated/schema.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
 import {isLease, Lease} from './lease.js';
 import {now, pause} from './time.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
 
 const LATE_GRANT_PAUSE = 50;
+const CANCEL_TIME = 3000;
+const NO_CONTENT = 204;
+
+type LeaseRequest = components['schemas']['lease_request'];
 
 export interface LeaseOptions {
   /** How long the lease lasts without a renewal. The gateway's lease.default_ttl_ms if absent. */
@@ -19,7 +24,7 @@ export interface LeaseOptions {
   owner?: string;
   /** Whether PostgreSQL refuses all older tokens from the grant on, and not only from the first write on. */
   fenceOnGrant?: boolean;
-  /** Aborts waiting for the lease, and the signal of the lease. */
+  /** Aborts waiting for the lease, so that it is not left held if it is granted just then, and the signal of the lease. */
   signal?: AbortSignal;
 }
 
@@ -60,26 +65,39 @@ export class Fencegate {
     const {waitMs = 0, fenceOnGrant, signal} = options;
     const params = {header: {'Idempotency-Key': newKey()}};
     const until = now() + checkWait(waitMs);
-    for (;;) {
-      try {
-        const {data, sentAt} = await waitForLease(() => until, signal, wait => {
-          const body = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
-          return this.#calls.run(attempt => this.#calls.http.POST('/v1/leases', {params, body, ...attempt}), {signal, isExpected: isLease, waitMs: wait});
-        });
-        const lease = new Lease(this.#calls, data, sentAt, signal);
-        lease.throwIfLost();
-        return lease;
-      } catch (fault) { // a grant that came too late; with the key, a repeat gets the same lease, or a new one
-        if (!(fault instanceof LeaseLostError) || now() >= until + this.#calls.retryMs) throw fault;
-        await pause(LATE_GRANT_PAUSE * (0.5 + Math.random() / 2), signal);
+    let body: LeaseRequest | undefined; // of the latest request that was sent
+    try {
+      for (;;) {
+        try {
+          const {data, sentAt} = await waitForLease(() => until, signal, wait => {
+            const sent = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
+            const send = (attempt: Attempt) => this.#calls.http.POST('/v1/leases', {params, body: (body = sent), ...attempt});
+            return this.#calls.run(send, {signal, isExpected: isLease, waitMs: wait});
+          });
+          const lease = new Lease(this.#calls, data, sentAt, signal);
+          lease.throwIfLost();
+          return lease;
+        } catch (fault) { // a grant that came too late; with the key, a repeat gets the same lease, or a new one
+          if (!(fault instanceof LeaseLostError) || now() >= until + this.#calls.retryMs) throw fault;
+          await pause(LATE_GRANT_PAUSE * (0.5 + Math.random() / 2), signal);
+        }
       }
+    } catch (fault) {
+      if (signal?.aborted && body) this.#cancel(params, body);
+      throw fault;
     }
+  }
+
+  /** Ends the wait of a request that was given up, and releases what it was granted, in the background. If that fails, a lease that was granted ends with its ttl. */
+  #cancel(params: {header: {'Idempotency-Key': string}}, body: LeaseRequest) {
+    const limits = {until: now() + CANCEL_TIME, timeoutMs: CANCEL_TIME / 3, isExpected: (_: unknown, status: number) => status === NO_CONTENT};
+    this.#calls.run(attempt => this.#calls.http.POST('/v1/leases/cancel', {params, body, ...attempt}), limits).catch(() => undefined);
   }
 
   /**
    * Runs work under a lease, which is renewed meanwhile and then released. The signal that work gets is aborted if the lease is lost; the call then rejects with the
    * reason when work has ended, also if only the release tells that the lease was lost. If the release fails otherwise, that is not reported, and the lease ends with its ttl;
-   * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that.
+   * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that; at once if the signal was aborted, while the release goes on.
    */
   async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
     const {seal = false} = options;
@@ -88,7 +106,8 @@ export class Fencegate {
     try {
       result = await work(lease);
     } catch (fault) {
-      await lease.release({seal}).catch(() => undefined);
+      const released = lease.release({seal}).catch(() => undefined);
+      if (!lease.signal.aborted) await released;
       throw fault;
     }
     await lease.release({seal}).catch(fault => { if (seal || fault instanceof LeaseLostError) throw fault; });

@@ -74,7 +74,7 @@ export class Lease {
   };
 
   /**
-   * Ends the renewals and releases the lease; a further call has the result of the first. Rejects with the reason if the lease was lost before. With `seal` all later writes
+   * Ends the renewals and releases the lease; a further call has the result of the first. Rejects with the reason at once if the lease was lost before. With `seal` all later writes
    * under its token are refused, also those of code that still runs; rejects if the token is not known to be sealed.
    */
   readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => {
@@ -85,7 +85,13 @@ export class Lease {
 
   async #release(seal: boolean): Promise<void> {
     const loss = this.#findLoss();
-    const limits = seal && !loss ? {} : {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2};
+    const released = this.#requestRelease(seal, seal && !loss ? {} : {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2});
+    if (!loss) return released;
+    released.catch(() => undefined); // the nodes may still have the lease
+    throw loss;
+  }
+
+  async #requestRelease(seal: boolean, limits: {until?: number; timeoutMs?: number}): Promise<void> {
     this.#end();
     await this.#renewals;
     let maybeExecuted = false;

@@ -101,6 +101,53 @@ test('acquire_aborted_while_waiting_then_leaves_queue', async () => {
   await held.release();
 });
 
+test('acquire_aborted_after_grant_then_nobody_holds_it', async () => {
+  const resource = newResource();
+  const stop = new AbortController();
+  const abort = async (asked, ask) => {
+    await ask();
+    stop.abort(new Error('no longer wanted'));
+  };
+  await withFront(urls[0], first(abort), async front => {
+    await assert.rejects(clientOf({url: front.url}).acquire(resource, {ttlMs: 60_000, signal: stop.signal}), /no longer wanted/);
+    await eventually(async () => (await leasesOn(resource)).length === 0, 'it is released');
+    const [acquired, cancelled] = front.requests;
+    assert.equal(cancelled.path, '/v1/leases/cancel');
+    assert.equal(cancelled.headers['idempotency-key'], acquired.headers['idempotency-key']);
+    assert.deepEqual(cancelled.json, acquired.json);
+  });
+});
+
+test('acquire_aborted_before_it_is_sent_then_nothing_is', async () => {
+  await withFront(urls[0], undefined, async front => {
+    await assert.rejects(clientOf({url: front.url}).acquire(newResource(), {signal: AbortSignal.abort(new Error('too late'))}), /too late/);
+    assert.deepEqual(front.requests, []);
+  });
+});
+
+test('with_lease_aborted_then_rejects_before_release_is_answered', async () => {
+  let timedOut;
+  const hang = (asked, ask, response) => new Promise(resolve => { response.on('close', () => { timedOut = true; resolve(); }); });
+  await withFront(urls[0], asked => (asked.method === 'DELETE' ? hang : undefined), async front => {
+    const other = clientOf({url: front.url});
+    const end = (stop, resource) => [
+      () => stop.abort(new RangeError('no longer wanted')),
+      () => client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}}),
+    ];
+    for (const way of [0, 1]) {
+      const stop = new AbortController();
+      const resource = newResource();
+      timedOut = false;
+      await assert.rejects(other.withLease(resource, {ttlMs: 6000, signal: stop.signal}, async ({signal}) => {
+        await end(stop, resource)[way]();
+        throw await aborted(signal);
+      }), fault => fault.constructor === [RangeError, LeaseLostError][way]);
+      assert.equal(timedOut, false);
+      await eventually(() => front.requests.filter(asked => asked.method === 'DELETE').length > way, 'the release goes on');
+    }
+  });
+});
+
 test('acquire_answer_lost_then_same_lease_and_one_hold', async () => {
   const resource = newResource();
   await withFront(urls[0], first(loseAnswer), async front => {

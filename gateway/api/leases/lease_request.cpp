@@ -63,6 +63,18 @@ std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockco
     return given ? std::chrono::milliseconds(*given) : limits.default_ttl;
 }
 
+lease_request read_lease_request(const http::object_reader& body, const http::request& r,
+                                 const lockcore::config& limits, http::fault_list& faults) {
+    body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
+    lease_request out;
+    out.acquire = read_wanted_lease(body, r, limits, faults);
+    out.acquire.idempotency_key = read_idempotency_key(r, faults);
+    out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
+    const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), limits.max_hold.count()});
+    out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;
+    return out;
+}
+
 }  // namespace
 
 lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
@@ -85,20 +97,25 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
 
     http::fault_list faults;
     const http::object_reader body(*parsed, "", faults);
-    body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
-    lease_request out;
-    out.acquire = read_wanted_lease(body, r, limits, faults);
-    out.acquire.idempotency_key = read_idempotency_key(r, faults);
+    lease_request out = read_lease_request(body, r, limits, faults);
     out.acquire.kept = r.media_type == 1;  // text/event-stream
-    out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
-    const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), limits.max_hold.count()});
-    out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;
-    if (max_hold && !out.acquire.kept) {
+    if (body.has("max_hold_ms") && !out.acquire.kept) {
         body.fault("max_hold_ms",
                    "limits only a lease that the gateway keeps (Accept: text/event-stream); leave it out otherwise");
     }
     if (!faults.empty()) return std::move(faults).to_failure();
     return out;
+}
+
+result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& limits) {
+    const auto parsed = http::parse_object_body(r);
+    if (!parsed) return parsed.error();
+    http::fault_list faults;
+    lease_request out = read_lease_request(http::object_reader(*parsed, "", faults), r, limits, faults);
+    if (!r.has_header("idempotency-key"))
+        faults.add("Idempotency-Key", "is missing: it names the request that is cancelled");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return std::move(out.acquire);
 }
 
 result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& limits) {

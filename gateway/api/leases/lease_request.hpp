@@ -28,6 +28,11 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
 /// Errors: errc::invalid_request with every fault · errc::unsupported_media_type.
 result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits);
 
+/// Parses the body of POST /v1/leases/cancel: that of the request that it cancels, whose Idempotency-Key is required.
+///
+/// Errors: those of parse_lease_request.
+result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& limits);
+
 /// Returns the ttl of POST …/renew; lease.default_ttl_ms if the body or the field is missing.
 ///
 /// Errors: those of parse_lease_request.

@@ -180,6 +180,18 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
 
+awaitable<http::response> cancel_acquisition(gateway_services services, http::request r) {
+    auto wanted = parse_cancellation(r, services.settings.locks);
+    if (!wanted) co_return http::problem_response(wanted.error(), r.request_id);
+    const auto allowed = r.rights->require(scope::leases, wanted->resources);
+    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    const auto cancelled = co_await services.locks.cancel(std::move(*wanted));
+    if (!cancelled) co_return http::problem_response(to_failure(cancelled.error()), r.request_id);
+    http::response out;
+    out.status = 204;
+    co_return out;
+}
+
 awaitable<http::response> renew_lease(gateway_services services, http::request r) {
     const auto ttl = parse_renewal(r, services.settings.locks);
     if (!ttl) co_return http::problem_response(ttl.error(), r.request_id);

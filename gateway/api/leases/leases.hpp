@@ -10,6 +10,9 @@ namespace fencegate::api {
 /// Cancel: leaves neither a place in the queue nor a lease, also if the answer could not be delivered.
 boost::asio::awaitable<http::response> acquire_lease(gateway_services services, http::request r);
 
+/// POST /v1/leases/cancel: ends the wait of the request with the same Idempotency-Key, and releases what it was granted.
+boost::asio::awaitable<http::response> cancel_acquisition(gateway_services services, http::request r);
+
 /// POST /v1/leases/{lease_id}/renew
 boost::asio::awaitable<http::response> renew_lease(gateway_services services, http::request r);
 

@@ -94,8 +94,8 @@ constexpr std::array<problem_kind, 30> kinds{{
      no_retry},
     {errc::idempotency_mismatch, "idempotency-mismatch", 422, "The idempotency key can't be used again",
      "The Idempotency-Key was sent before with another request, whose outcome is still kept; or it belongs to a hold "
-     "that was released while other holds keep the lease; detail says which. Nothing was done; use a new key for a new "
-     "request.",
+     "that was released while other holds keep the lease; or the request with this key was cancelled; detail says "
+     "which. Nothing was done; use a new key for a new request.",
      no_retry},
     {errc::resource_locked, "resource-locked", 423, "The resource is locked",
      "Another lease holds the resource. remaining_ms says for how long at most; a retry with wait_ms waits in the "

@@ -93,6 +93,15 @@ class lock_manager {
     /// Timeout: node_timeout for each round; `wait` in total.
     boost::asio::awaitable<result<lease>> acquire(acquire_request request);
 
+    /// Cancels the acquire() with the same idempotency key, holder and resources, at this manager or another one, and
+    /// releases what it was granted. For `request.wait` and ten seconds more this manager refuses the key
+    /// (errc::idempotency_mismatch), and releases what another one grants to it.
+    ///
+    /// Out:     how many other holds are left; 0 also if there was nothing to release.
+    /// Errors:  errc::no_quorum · busy (not remembered, because config::waiters_max cancelled requests are, or three
+    ///          quarters of them by this principal) · invalid_argument. The call may be repeated.
+    boost::asio::awaitable<result<release_outcome>> cancel(acquire_request request);
+
     /// Extends the lease on a majority under the same token. Never restores a lease that a majority has lost.
     ///
     /// Errors:  errc::lease_lost · renewals_exhausted · no_quorum (some nodes may have extended the lease).

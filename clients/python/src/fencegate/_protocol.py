@@ -20,7 +20,7 @@ from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, 
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
-from ._lease import LeaseHandle, LeaseState, now, resources_of
+from ._lease import LeaseHandle, LeaseState, log, now, resources_of
 from .errors import (ConnectionFailed, ConstraintViolation, ExpectationFailed, FencegateError, LeaseLost, OutcomeUnknown, ProblemError, ResourceLocked,
                      ResourceNotCovered, StaleFencingToken, UnexpectedAnswer, Unprocessable)
 from .models import Event, WriteResult
@@ -35,6 +35,8 @@ LATE_COMMIT_SECONDS = 2.0  # how long a write may stay invisible after PostgreSQ
 RENEWAL_PAUSE_MIN = 0.1  # between two calls to renew a lease
 # A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if there are several.
 ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
+# How long a request that was given up is tried to be cancelled; a third of it for one attempt, so that other gateways can be asked.
+CANCELLATION_SECONDS = 3.0
 PAGE_SIZE = 1000
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,64}")
 # With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome.
@@ -48,6 +50,7 @@ class Request:
     timeout: float  # seconds until the answer
     body: Optional[Json] = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    cancelled_by: Optional[Request] = None  # what a driver sends (Protocol.cancel) if its caller no longer waits for the call
 
     def content(self) -> Optional[bytes]:
         return None if self.body is None else json.dumps(self.body, default=encode, allow_nan=False).encode()
@@ -238,8 +241,10 @@ class Protocol:
         began, wait_now = now(), 0.0  # how long a call may wait is in the answer to the first one
         while True:
             sent_at = now()
+            wanted = {**body, "wait_ms": milliseconds(wait_now)}
+            cancellation = Request("POST", "/v1/leases/cancel", min(self.timeout, CANCELLATION_SECONDS / 3), wanted, key)
             try:
-                answer = yield from self.call(Request("POST", "/v1/leases", self.timeout + wait_now, {**body, "wait_ms": milliseconds(wait_now)}, key), also=(LeaseLost,))
+                answer = yield from self.call(Request("POST", "/v1/leases", self.timeout + wait_now, wanted, key, cancellation), also=(LeaseLost,))
             except ResourceLocked as locked:
                 left = began + wait - now()
                 if left <= 0 or "nodes" in locked.document:
@@ -258,6 +263,13 @@ class Protocol:
             # The answer arrived after the end of the lease.
             if now() - began > wait + self.retry_for:
                 state.check()
+
+    def cancel(self, cancellation: Request) -> Call[None]:
+        """Ends the wait of a request that was given up, and releases what it was granted. A failure is only logged."""
+        try:
+            yield from self.call(cancellation, until=now() + CANCELLATION_SECONDS, urgent=True)
+        except Exception as failure:  # also one of the function that returns the token
+            log.warning("a request for a lease was given up and not cancelled; if it was granted, the lease ends with its ttl: %s", failure)
 
     def renew(self, state: LeaseState) -> Call[None]:
         timeout = min(self.timeout, max(ATTEMPT_SECONDS_MIN, state.ttl_ms / 1000 / ATTEMPTS_PER_TTL))

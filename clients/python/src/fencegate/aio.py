@@ -34,18 +34,18 @@ class AsyncClient:
         self._tasks: Set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Closes the connections when the releases that have begun are over, at the latest after `timeout`; a forked process closes its own alone. Leases that were not released are no
-        longer renewed."""
+        """Closes the connections when the releases and cancellations that have begun are over, at the latest after `timeout`; a forked process closes its own alone. Leases that were
+        not released are no longer renewed."""
         if self._process_id != os.getpid():
             self._transport.closed = True
             return
         await asyncio.shield(self._start(self._close(set(self._tasks))))
 
-    async def _close(self, releases: Set[asyncio.Task[None]]) -> None:
-        if releases:
-            _, late = await asyncio.wait(releases, timeout=self._protocol.timeout)
-            for release in late:
-                release.cancel()
+    async def _close(self, tasks: Set[asyncio.Task[None]]) -> None:
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._protocol.timeout)
+            for task in late:
+                task.cancel()
         self._transport.closed = True
         await self._http.aclose()
 
@@ -90,9 +90,11 @@ class AsyncClient:
 
     async def _run(self, call: Call[Result]) -> Result:
         """Performs the steps of a call, and returns its result."""
+        latest: Optional[Request] = None
         try:
             step = next(call)
             while True:
+                latest = step if isinstance(step, Request) else latest
                 try:
                     result: Optional[Response] = None
                     if isinstance(step, Request):
@@ -105,6 +107,10 @@ class AsyncClient:
                     step = call.send(result)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            if latest and latest.cancelled_by:
+                self._start(self._run(self._protocol.cancel(latest.cancelled_by)))
+            raise
 
     async def _send(self, request: Request) -> Response:
         if self._process_id != os.getpid():  # as in Client

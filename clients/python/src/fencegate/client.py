@@ -94,9 +94,11 @@ class Client:
     def _run(self, call: Call[Result], pause: Callable[[float], object] = time.sleep, send: Optional[Callable[[Request], Response]] = None) -> Result:
         """Performs the steps of a call, and returns its result."""
         send = send or self._send
+        latest: Optional[Request] = None
         try:
             step = next(call)
             while True:
+                latest = step if isinstance(step, Request) else latest
                 try:
                     result = send(step) if isinstance(step, Request) else pause(step.seconds)
                 except Exception as failure:
@@ -105,6 +107,12 @@ class Client:
                     step = call.send(result)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
+        except Exception:
+            raise
+        except BaseException:  # such as KeyboardInterrupt
+            if latest and latest.cancelled_by:
+                self._run(self._protocol.cancel(latest.cancelled_by))
+            raise
 
     def _send(self, request: Request) -> Response:
         if self._process_id != os.getpid():  # a forked process: on the connections that it shares with its parent it would read answers to its parent

@@ -66,6 +66,25 @@ public final class FaultTest {
     }
 
     @Test
+    public void acquire_interrupted_after_grant_leaves_no_lease() throws Exception {
+        Rig.fault("delay_replies");
+        CompletableFuture<Boolean> interrupted = new CompletableFuture<>();
+        Thread acquiring = new Thread(() -> {
+            try {
+                client.acquire(resource, Rig.ttl(9_000));
+                interrupted.complete(false);
+            } catch (InterruptedException e) {
+                interrupted.complete(true);
+            }
+        });
+        acquiring.start();
+        Thread.sleep(300); // the lease is usually granted, and its answer is on its way for 600 ms
+        acquiring.interrupt();
+        assertTrue(interrupted.get(5, TimeUnit.SECONDS));
+        client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(6))).close(); // less than the ttl of a lease that was left
+    }
+
+    @Test
     public void validity_counts_from_the_sending_of_request() throws Exception {
         Rig.fault("delay_replies");
         try (Lease lease = client.acquire(resource, Rig.ttl(8_000).notRenewed())) {

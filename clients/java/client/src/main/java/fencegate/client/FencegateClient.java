@@ -13,8 +13,6 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
-import java.util.UUID;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
@@ -27,7 +25,6 @@ import javax.net.ssl.SSLContext;
  */
 public final class FencegateClient {
     private static final int RENEWAL_ATTEMPTS_PER_TTL = 6;
-    private static final String WAIT_POINTER = "/wait_ms";
     private static final int CELL_MAX = 65_535;
     private static final int NO_CONTENT = 204;
     private static final Set<Slug> REFUSALS_OF_LOOK_UPS = Set.of(Slug.FORBIDDEN, Slug.MISDIRECTED_REQUEST);
@@ -37,8 +34,7 @@ public final class FencegateClient {
     private final Transport transport;
     private final Duration retryFor;
     private final Duration answerWithin;
-    /** The gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked. Until then a call does not wait. */
-    private volatile long maxWaitMs;
+    private final Acquisitions acquisitions;
 
     private FencegateClient(Builder builder) {
         HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(builder.connectTimeout);
@@ -46,6 +42,7 @@ public final class FencegateClient {
         transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.cell, builder.answerBytesMax);
         retryFor = builder.retryFor;
         answerWithin = builder.answerWithin;
+        acquisitions = new Acquisitions(this, transport, retryFor);
     }
 
     /**
@@ -201,7 +198,7 @@ public final class FencegateClient {
      * @throws ResourceLockedException if another lease holds the resource for all of the time to wait
      * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
-     * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
+     * @throws InterruptedException if this thread is interrupted; what was granted at that moment is released in the background
      */
     public Lease acquire(String resource, LeaseOptions options) throws InterruptedException {
         return acquire(List.of(resource), options);
@@ -216,7 +213,7 @@ public final class FencegateClient {
      * @throws ResourceLockedException if other leases hold a resource for all of the time to wait
      * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
-     * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
+     * @throws InterruptedException if this thread is interrupted; what was granted at that moment is released in the background
      */
     public Lease acquire(Collection<String> resources, LeaseOptions options) throws InterruptedException {
         Map<String, Object> body = new LinkedHashMap<>();
@@ -224,30 +221,7 @@ public final class FencegateClient {
         else body.put("resources", List.copyOf(resources));
         options.addTo(body);
         if (options.fenceOnGrant()) body.put("fence_on_grant", true);
-        String key = UUID.randomUUID().toString();
-        long giveUpAt = System.nanoTime() + options.waitTime().toNanos();
-        long repeatUntil = giveUpAt + retryFor.toNanos();
-        for (int attempt = 0;; attempt++) {
-            Duration wait = Duration.ofMillis(Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - System.nanoTime()))));
-            body.put("wait_ms", wait.toMillis());
-            try {
-                Lease lease = new Lease(this, call("POST", "/v1/leases", body, key, wait), options.renewing());
-                lease.requireValid();
-                return lease;
-            } catch (LeaseLostException e) { // the grant was too late; with the key a repeat gets the same lease, or a new one
-                if (Transport.isOver(repeatUntil)) throw e;
-                Transport.pauseBefore(attempt, repeatUntil);
-            } catch (ResourceLockedException e) {
-                if (Transport.isOver(giveUpAt)) throw e;
-                maxWaitMs = e.problem().flatMap(problem -> problem.number("max_wait_ms")).orElse(0L);
-                if (maxWaitMs == 0) Transport.pauseBefore(attempt, giveUpAt); // the gateway lets no call wait
-            } catch (FencegateException e) {
-                boolean shorter = !wait.isZero() && e.problem().stream().flatMap(problem -> problem.faults().stream())
-                        .anyMatch(fault -> fault.pointer().equals(WAIT_POINTER));
-                if (!shorter) throw e;
-                maxWaitMs = 0; // the limit was lowered meanwhile; the next answer has the new one
-            }
-        }
+        return acquisitions.acquire(body, options);
     }
 
     /**
@@ -258,7 +232,7 @@ public final class FencegateClient {
      * @return empty if another lease holds the resource
      * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
-     * @throws InterruptedException if this thread is interrupted; a lease that was granted at that moment ends with its ttl
+     * @throws InterruptedException if this thread is interrupted; what was granted at that moment is released in the background
      */
     public Optional<Lease> tryAcquire(String resource, LeaseOptions options) throws InterruptedException {
         try {
@@ -429,7 +403,7 @@ public final class FencegateClient {
         }
     }
 
-    private Transport.Answer call(String method, String path, Object body, String key, Duration serverWait) throws InterruptedException {
+    Transport.Answer call(String method, String path, Object body, String key, Duration serverWait) throws InterruptedException {
         return transport.call(new Transport.Call(method, path, body, key, answerWithin.plus(serverWait)), System.nanoTime() + retryFor.plus(serverWait).toNanos());
     }
 
