@@ -210,7 +210,7 @@ int serve(const config& cfg, const config_source& source) {
     audit::history_feed feed(database.history(), first);
     audit::history_keeper keeper(cfg.history, database.history(), first);
     const limits::principal_shares places{limit.connections, cfg.locks.waiters_max, audit::history_feed::followers_max};
-    limits::limiter limiter(cfg.limits, places, cfg.auth.is_keyless());
+    limits::limiter limiter(cfg.limits, places, cfg.auth.is_keyless(), cfg.http.connections_per_address_max);
     limits::held_leases held_leases(limiter, expiries);
     metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, first);

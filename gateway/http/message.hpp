@@ -8,6 +8,7 @@
 #include <lockcore/boot_clock.hpp>
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/address.hpp>
 
 #include <chrono>
 #include <functional>
@@ -53,6 +54,7 @@ struct request {
     std::shared_ptr<const http::rights> rights = no_rights();
     std::chrono::system_clock::time_point rights_until;  ///< When the token or client certificate ends.
     std::shared_ptr<limits::caller> caller;  ///< The limits of the principal, and what it uses; null without one.
+    boost::asio::ip::address peer;           ///< The address of the caller, or of a proxy before it.
     std::size_t media_type = 0;  ///< Index of the media type that the caller prefers, among those of the route.
     std::chrono::steady_clock::time_point deadline;  ///< Set when the request arrives; never extended.
 

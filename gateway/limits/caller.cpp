@@ -14,6 +14,7 @@ void caller::set_limits(const principal_limits& limits, const principal_shares& 
         most_[static_cast<std::size_t>(kind)].store(most, std::memory_order_relaxed);
     };
     set(use::requests, shares.requests);
+    set(use::long_requests, share_of(shares.requests));
     set(use::waiters, limits.waiters_max > 0 ? limits.waiters_max : shares.waiters);
     set(use::streams, limits.streams_max > 0 ? limits.streams_max : unlimited);
     set(use::history_streams, limits.streams_max > 0 ? limits.streams_max : shares.history_streams);
@@ -44,6 +45,11 @@ failure no_place_failure(use kind) {
             break;
         case use::history_streams:
             out.detail = "As many streams of the history are open for this principal as its limit or its share allows.";
+            break;
+        case use::long_requests:
+            out.detail =
+                "Requests that wait or stream use their share of all connections, of those of this address, or of the "
+                "requests of this principal.";
             break;
     }
     return out;

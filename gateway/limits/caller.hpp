@@ -21,8 +21,9 @@ enum class use {
     waiters,          ///< Calls that wait for a lease.
     streams,          ///< Streams of the history and kept leases.
     history_streams,  ///< Streams of the history.
+    long_requests,    ///< Of the requests those that wait for a lease or stream.
 };
-inline constexpr std::size_t uses = 4;
+inline constexpr std::size_t uses = 5;
 
 /// The places of a principal whose limits do not say otherwise.
 struct principal_shares {

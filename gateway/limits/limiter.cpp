@@ -32,15 +32,6 @@ std::uint64_t hash_of(std::string_view text) {
 
 }  // namespace
 
-address_key key_of(const boost::asio::ip::address& peer) {
-    namespace ip = boost::asio::ip;
-    if (peer.is_v4()) return ip::make_address_v6(ip::v4_mapped, peer.to_v4()).to_bytes();
-    const ip::address_v6 v6 = peer.to_v6();
-    address_key out = v6.to_bytes();
-    if (!v6.is_v4_mapped()) std::fill(out.begin() + 8, out.end(), static_cast<unsigned char>(0));
-    return out;
-}
-
 void rate_fields::add(std::string_view name, const bucket_size& limit, const bucket_level& level) {
     if (!policy.empty()) {
         policy += ", ";
@@ -78,7 +69,9 @@ std::size_t limiter::address_hash::operator()(const address_key& key) const {
     return std::hash<std::string_view>()({reinterpret_cast<const char*>(key.data()), key.size()});
 }
 
-limiter::limiter(const limits_config& limits, const principal_shares& places, bool one_principal) : places_(places) {
+limiter::limiter(const limits_config& limits, const principal_shares& places, bool one_principal,
+                 std::size_t connections_of_address)
+    : places_(places), long_requests_(std::make_shared<long_requests>(places.requests, connections_of_address)) {
     set_limits(limits, one_principal);
 }
 
@@ -201,6 +194,18 @@ std::shared_ptr<caller> limiter::caller_of(const std::string& principal) {
         known->set_limits(limits_of(limits_, principal), shares_);
     }
     return known;
+}
+
+std::shared_ptr<void> limiter::admit_long_request(const std::shared_ptr<caller>& principal,
+                                                  const boost::asio::ip::address& peer) {
+    struct places {
+        place of_principal;
+        std::shared_ptr<void> of_all;
+    };
+    auto out = std::make_shared<places>();
+    out->of_principal = place(principal, use::long_requests);
+    if (out->of_principal) out->of_all = long_requests_->take_place(peer);
+    return out->of_all ? out : nullptr;
 }
 
 }  // namespace fencegate::limits

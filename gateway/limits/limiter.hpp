@@ -3,6 +3,7 @@
 #include <gateway/config/limits.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/limits/caller.hpp>
+#include <gateway/limits/long_requests.hpp>
 #include <gateway/limits/recent_map.hpp>
 #include <gateway/limits/request_bucket.hpp>
 
@@ -20,10 +21,6 @@
 #include <vector>
 
 namespace fencegate::limits {
-
-/// An IPv4 address, or the /64 network of an IPv6 address, which one caller usually has.
-using address_key = boost::asio::ip::address_v6::bytes_type;
-address_key key_of(const boost::asio::ip::address& peer);
 
 /// The values of the header fields RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers). Empty without
 /// a limit.
@@ -54,8 +51,9 @@ class limiter {
     static constexpr std::size_t callers_max = 65'536;
 
     /// `places`: what all principals share. `one_principal`: there is no other, so that it may have all of them instead
-    /// of its share.
-    limiter(const limits_config& limits, const principal_shares& places, bool one_principal);
+    /// of its share. `connections_of_address`: the connections that one address may have; 0: no limit.
+    limiter(const limits_config& limits, const principal_shares& places, bool one_principal,
+            std::size_t connections_of_address = 0);
     limiter(const limiter&) = delete;
     limiter& operator=(const limiter&) = delete;
 
@@ -81,6 +79,13 @@ class limiter {
     result<void> admit_principal(caller& principal, time_point now, rate_fields& fields);
 
     std::shared_ptr<caller> caller_of(const std::string& principal);
+
+    /// Counts a request that is about to wait for a lease or to stream its answer, until the result is destroyed.
+    ///
+    /// Out: null if such requests have their share of all connections, of those of the address, or of the requests of the
+    ///      principal.
+    std::shared_ptr<void> admit_long_request(const std::shared_ptr<caller>& principal,
+                                             const boost::asio::ip::address& peer);
 
     void count_refusal(refusal kind) {
         refused_[static_cast<std::size_t>(kind)].fetch_add(1, std::memory_order_relaxed);
@@ -116,6 +121,7 @@ class limiter {
     shard& shard_of(const address_key& key);
 
     const principal_shares places_;
+    const std::shared_ptr<long_requests> long_requests_;
     std::array<shard, shard_count> shards_;
     /// Without a limit, no map is used.
     std::atomic<bool> limits_requests_{false}, limits_failures_{false};

@@ -13,7 +13,8 @@ void core::join_queue(acquire_call& c) {
     if (waiting_.size() >= settings_.waiters_max)
         return finish(c, make_failure(errc::too_many_waiters, "As many callers wait as the configuration allows."));
     if (c.request.admit_waiter && !(c.admission = c.request.admit_waiter()))
-        return finish(c, make_failure(errc::too_many_waiters, "As many calls of this caller wait as it may have."));
+        return finish(c,
+                      make_failure(errc::too_many_waiters, "As many calls of this caller or its address wait as may."));
     c.give_up_at = ctx_.now.monotonic + c.request.wait;
     c.ticket = tickets_.draw(c.request, ctx_.now.monotonic);
     const wait_queue::limits limits{majority_of(links_.size()), settings_.handoff_max};

@@ -2,8 +2,8 @@
 """Measures the memory of a gateway: with idle connections, then with waiting callers, then after many resources.
 
 usage: memory.py STACK_JSON [--connections 1000] [--waiters 10000] [--resources 100000]
-Prints the gateway's resident memory after each step, in MiB. The gateway must allow as many connections (http.connections_max)
-and waiters per thread (lease.waiters_max).
+Prints the gateway's resident memory after each step, in MiB. The gateway must allow as many connections (http.connections_max, of which
+three quarters may wait, and http.connections_per_address_max) and waiters per thread (lease.waiters_max).
 """
 
 from __future__ import annotations

@@ -225,6 +225,14 @@ def send_get(connection: socket.socket, target: str = "/healthz") -> bytes:
     return connection.recv(4_096)
 
 
+def ask_without_reading(connection: socket.socket) -> None:
+    """Sends requests until the gateway reads no more, because it cannot send its answers on."""
+    connection.settimeout(1)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            connection.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000)
+
+
 def test_files_low_soft_limit_is_raised(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make(soft_files=1_024, connections_per_address_max=0)
     text = Path(f"/proc/{gateway.pid}/limits").read_text()
@@ -274,13 +282,15 @@ def test_connections_of_one_address_do_not_block_others(make: Callable[..., Gate
 
 
 def test_connections_of_address_all_busy_429(make: Callable[..., Gateway], resource: str) -> None:
+    """Three connections wait, which is as many as may, and one does not read its answers."""
     gateway = make(connections_per_address_max=4)
     body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
-    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4, "127.0.0.2") as waiting:
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4, "127.0.0.2") as busy:
         kept.wait_for_grant()
-        for connection in waiting:
+        ask_without_reading(busy[3])
+        for connection in busy[:3]:
             connection.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 4, 10, goal="all of them wait")
+        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 3, 10, goal="all of them wait")
         with open_connections(gateway.api.port, 1, "127.0.0.2") as one_more:
             answer = one_more[0].recv(4_096)
             assert status_of(answer) == 429 and b"/problems/too-many-requests" in answer and b"Retry-After: " in answer
@@ -297,9 +307,10 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
         assert idle[1].recv(1) == b"", "idle for longest"
         assert status_of(send_get(idle[0])) == 200
     body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
-    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4) as waiting:
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4) as busy:
         kept.wait_for_grant()
-        for connection in waiting:
+        ask_without_reading(busy[3])
+        for connection in busy[:3]:
             connection.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None, 10)
         expect_problem(answer, 503, "overloaded")

@@ -342,16 +342,50 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
         eventually(begin_another, 10, goal="the place of the closed stream is free")
 
 
-def test_requests_without_answer_leave_connections_to_others(make: Callable[..., Gateway], resource: str) -> None:
-    """Eight connections, of which six may wait for one principal; the seventh request is refused, and its connection can be used."""
-    gateway = make(http={"connections_max": 8})
+def test_requests_without_answer_leave_connections_to_others(make: Callable[..., Gateway], cluster: Cluster, resource: str) -> None:
+    """Eight connections, of which one principal may use six for requests without an answer, five of them to wait; the seventh request is refused, and its connection can be used."""
+    gateway = make(http={"connections_max": 8}, postgres={"lock_timeout_ms": 20_000, "statement_timeout_ms": 30_000})
     first, second = apis(gateway)
     held = second.must_acquire(resource, ttl_ms=20_000)
-    waiting = [(first, first.begin_acquire(resource, ttl_ms=20_000, wait_ms=20_000)) for _ in range(6)]
-    second.await_waiters(resource, 6)
-    expect_problem(first.get("/v1/history", limit=1), 429, "too-many-requests")
-    assert second.get("/v1/history", limit=1).status == 200
-    assert refusals(gateway, "requests") == 1
+    waiting = [(first, first.begin_acquire(resource, ttl_ms=20_000, wait_ms=20_000)) for _ in range(5)]
+    second.await_waiters(resource, 5)
+    locking = cluster.stack.sql(dbname=cluster.database)
+    locking.autocommit = False
+    with contextlib.closing(locking):
+        locking.cursor().execute("lock table fencing.guard in access exclusive mode")
+        reading = first.begin("GET", "/v1/resources/locked")
+        eventually(lambda: cluster.stack.query("select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted", dbname=cluster.database), 10)
+        expect_problem(first.get("/v1/leases", limit=1), 429, "too-many-requests")
+        assert second.get("/v1/leases", limit=1).status == 200
+        assert refusals(gateway, "requests") == 1
+        locking.rollback()
+    assert reading.answer().status in (200, 404)
     second.must_release(held)
     expect_all_granted(waiting)
-    assert first.get("/v1/history", limit=1).status == 200
+    assert first.get("/v1/leases", limit=1).status == 200
+
+
+@pytest.mark.parametrize("http, waiters_max", [({"connections_per_address_max": 20}, 15), ({"connections_max": 20, "connections_per_address_max": 0}, 12)],
+                         ids=["address", "principal"])
+def test_waiters_leave_connections_to_renewals_and_releases(make: Callable[..., Gateway], resource: str, http: dict[str, int], waiters_max: int) -> None:
+    """More callers than the address may have connections, or the principal requests, wait; the holder of another lease is the same principal at the same address."""
+    gateway = make(http=http)
+    first, second = apis(gateway)
+    lease = first.must_acquire(f"{resource}/another", ttl_ms=20_000)
+    held = second.must_acquire(resource, ttl_ms=20_000)
+    calls = []
+    for number in range(25):
+        calls.append((first, first.begin_acquire(resource, ttl_ms=20_000, wait_ms=20_000)))
+        if number < waiters_max:
+            first.await_waiters(resource, number + 1)
+    eventually(lambda: sum(call.received is not None for _, call in calls) == 25 - waiters_max, 10, goal="the others are refused")
+    for _, call in calls[waiters_max:]:
+        expect_problem(call.answer(), 429, "too-many-waiters")
+    expect_problem(first.call("POST", "/v1/leases", {"resource": f"{resource}/kept"}, {"Accept": "text/event-stream"}), 429, "too-many-requests")
+    expect_problem(first.get("/v1/history/stream", {"Accept": "text/event-stream"}), 429, "too-many-requests")
+    renewed = first.renew(lease)
+    assert renewed.status == 200, renewed
+    assert first.acquire(f"{resource}/free", ttl_ms=1_000, wait_ms=5_000).status == 201, "it does not wait"
+    first.must_release(lease)
+    second.must_release(held)
+    expect_all_granted(calls[:waiters_max])

@@ -258,6 +258,7 @@ TEST(caller, without_limits_has_its_shares) {
     EXPECT_EQ(caller->most(use::requests), 100U);
     EXPECT_EQ(caller->most(use::waiters), 40U);
     EXPECT_EQ(caller->most(use::history_streams), 10U);
+    EXPECT_EQ(caller->most(use::long_requests), 75U);
 }
 
 TEST(share_of, three_quarters_rounded_up) {

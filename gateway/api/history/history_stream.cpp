@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <vector>
 
 namespace fencegate::api {
 namespace {
@@ -38,7 +37,7 @@ struct stream_state {
     history_query query;
     std::int64_t position;             ///< Every event up to this id was sent or is filtered out.
     std::shared_ptr<void> membership;  ///< The place among the streams of history_feed; releases it when destroyed.
-    std::vector<std::shared_ptr<limits::place>> places;  ///< Those of the principal.
+    std::shared_ptr<void> places;      ///< Those that admit_stream() took.
     std::string principal;
     http::rights::time_point rights_until;  ///< The stream ends then.
 };
@@ -107,12 +106,9 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
         if (!id) co_return http::problem_response(id.error(), r.request_id);
         last = *id;
     }
-    stream_state state{std::move(*query), 0, nullptr, {}, r.principal, r.rights_until};
-    for (const auto kind : {limits::use::streams, limits::use::history_streams}) {
-        if (!r.caller) break;
-        state.places.push_back(std::make_shared<limits::place>(r.caller, kind));
-        if (!*state.places.back()) co_return http::problem_response(refuse_stream(services, kind), r.request_id);
-    }
+    auto places = admit_stream(services, r, {limits::use::streams, limits::use::history_streams});
+    if (!places) co_return http::problem_response(places.error(), r.request_id);
+    stream_state state{std::move(*query), 0, nullptr, std::move(*places), r.principal, r.rights_until};
     state.membership = services.feed.add_follower();
     if (!state.membership) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");

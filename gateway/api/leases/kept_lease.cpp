@@ -67,7 +67,7 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
 }  // namespace
 
 http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
-                             std::string trace_id, std::shared_ptr<limits::place> stream) {
+                             std::string trace_id, std::shared_ptr<void> stream) {
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");

@@ -2,7 +2,6 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
-#include <gateway/limits/caller.hpp>
 
 #include <lockcore/lease.hpp>
 
@@ -18,8 +17,8 @@ namespace fencegate::api {
 /// that is known, or with `released` and a reason if the gateway releases the lease itself (the gateway stops, or the
 /// lease was held for `max_hold`). A caller that hangs up releases the lease.
 ///
-/// In: `stream` is the principal's place for the stream, which is kept until that ends.
+/// In: `stream` keeps the places of the stream, until that ends.
 http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
-                             std::string trace_id, std::shared_ptr<limits::place> stream);
+                             std::string trace_id, std::shared_ptr<void> stream);
 
 }  // namespace fencegate::api

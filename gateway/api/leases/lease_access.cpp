@@ -6,6 +6,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+#include <vector>
+
 namespace fencegate::api {
 
 result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r) {
@@ -37,22 +40,38 @@ result<void> check_event_capacity(gateway_services services, const std::string& 
 
 result<limits::held_leases::acquisition> admit_acquisition(gateway_services services,
                                                            const std::shared_ptr<limits::caller>& caller,
+                                                           const boost::asio::ip::address& peer,
                                                            lockcore::acquire_request& request) {
     if (!caller) return limits::held_leases::acquisition();
-    request.admit_waiter = [caller, &limiter = services.limiter]() -> std::shared_ptr<void> {
-        limits::place taken(caller, limits::use::waiters);
-        if (taken) return std::make_shared<limits::place>(std::move(taken));
+    request.admit_waiter = [caller, peer, streams = request.kept,
+                            &limiter = services.limiter]() -> std::shared_ptr<void> {
+        auto taken = std::make_shared<std::pair<limits::place, std::shared_ptr<void>>>();
+        taken->first = limits::place(caller, limits::use::waiters);
+        if (taken->first && !streams) taken->second = limiter.admit_long_request(caller, peer);
+        if (taken->first && (streams || taken->second)) return taken;
         limiter.count_refusal(limits::refusal::waiters);
         return nullptr;
     };
     return services.held_leases.admit(caller, request.resources, std::chrono::system_clock::now());
 }
 
-failure refuse_stream(gateway_services services, limits::use kind) {
-    services.limiter.count_refusal(limits::refusal::streams);
-    failure out = limits::no_place_failure(kind);
-    out.retry_after = std::chrono::seconds(10);
-    return out;
+result<std::shared_ptr<void>> admit_stream(gateway_services services, const http::request& r,
+                                           std::initializer_list<limits::use> kinds) {
+    if (!r.caller) return std::shared_ptr<void>();
+    const auto refuse = [&](limits::use kind) {
+        services.limiter.count_refusal(limits::refusal::streams);
+        failure out = limits::no_place_failure(kind);
+        out.retry_after = std::chrono::seconds(10);
+        return out;
+    };
+    auto taken = std::make_shared<std::pair<std::vector<limits::place>, std::shared_ptr<void>>>();
+    for (const limits::use kind : kinds) {
+        taken->first.emplace_back(r.caller, kind);
+        if (!taken->first.back()) return refuse(kind);
+    }
+    taken->second = services.limiter.admit_long_request(r.caller, r.peer);
+    if (!taken->second) return refuse(limits::use::long_requests);
+    return std::shared_ptr<void>(std::move(taken));
 }
 
 boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,

@@ -9,6 +9,7 @@
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,16 +34,22 @@ result<lockcore::lease_claims> open_lease(gateway_services services, std::string
 /// Errors: errc::storage_unavailable.
 result<void> check_event_capacity(gateway_services services, const std::string& principal = {});
 
-/// Checks the limits of a principal that is about to acquire a lease, and lets the request check them before it waits.
+/// Checks the limits of a principal that is about to acquire a lease, and lets the request check those of waiting, and of
+/// its address, before it waits. The request of a kept lease has to have the place of a stream already.
 ///
 /// Out:    what counts the acquisition; the caller keeps it until that has ended.
 /// Errors: errc::too_many_requests (limits.principal.leases_max).
 result<limits::held_leases::acquisition> admit_acquisition(gateway_services services,
                                                            const std::shared_ptr<limits::caller>& caller,
+                                                           const boost::asio::ip::address& peer,
                                                            lockcore::acquire_request& request);
 
-/// Counts the refusal of a stream and returns its failure.
-failure refuse_stream(gateway_services services, limits::use kind = limits::use::streams);
+/// Takes the places of a stream: those of the given kinds of its principal, and among the requests that wait or stream.
+///
+/// Out:    keeps the places until it is destroyed; null without a principal.
+/// Errors: errc::too_many_requests.
+result<std::shared_ptr<void>> admit_stream(gateway_services services, const http::request& r,
+                                           std::initializer_list<limits::use> kinds);
 
 /// Releases a lease that its caller never received or no longer uses. If that fails, the lease expires.
 boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,

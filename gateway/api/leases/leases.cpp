@@ -59,7 +59,7 @@ struct pending_acquire {
     std::vector<lockcore::resource_name> show_holder_of;
     pg::deadline until;
     limits::held_leases::acquisition acquisition;  ///< Until the acquisition has ended.
-    std::shared_ptr<limits::place> stream = {};    ///< Of a kept lease.
+    std::shared_ptr<void> stream = {};             ///< The places of a kept lease.
 };
 
 /// Returns whether to release a grant that its caller did not receive. A stream has a hold of its own. Otherwise a
@@ -156,13 +156,14 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     if (!allowed) return http::as_awaitable(http::problem_response(allowed.error(), r.request_id));
     const auto capacity = check_event_capacity(services, r.principal);
     if (!capacity) return http::as_awaitable(http::problem_response(capacity.error(), r.request_id));
-    auto acquisition = admit_acquisition(services, r.caller, wanted->acquire);
+    auto acquisition = admit_acquisition(services, r.caller, r.peer, wanted->acquire);
     if (!acquisition) return http::as_awaitable(http::problem_response(acquisition.error(), r.request_id));
     pending_acquire pending;
     pending.acquisition = std::move(*acquisition);
-    if (wanted->acquire.kept && r.caller) {
-        pending.stream = std::make_shared<limits::place>(r.caller, limits::use::streams);
-        if (!*pending.stream) return http::as_awaitable(http::problem_response(refuse_stream(services), r.request_id));
+    if (wanted->acquire.kept) {
+        auto places = admit_stream(services, r, {limits::use::streams});
+        if (!places) return http::as_awaitable(http::problem_response(places.error(), r.request_id));
+        pending.stream = std::move(*places);
     }
     pending.request_id = std::move(r.request_id);
     pending.trace_id = std::move(r.trace_id);

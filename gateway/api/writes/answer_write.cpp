@@ -22,8 +22,9 @@ using asio::awaitable;
 /// Connects the write service to the gateway's lock manager and database.
 class service_ports final : public write_ports {
   public:
-    service_ports(gateway_services services, std::shared_ptr<limits::caller> caller)
-        : services_(services), caller_(std::move(caller)) {}
+    service_ports(gateway_services services, std::shared_ptr<limits::caller> caller,
+                  const boost::asio::ip::address& peer)
+        : services_(services), caller_(std::move(caller)), peer_(peer) {}
 
     awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                   time_point until) override {
@@ -48,7 +49,7 @@ class service_ports final : public write_ports {
         return api::release_abandoned_lease(services_, std::move(claims), std::move(trace_id));
     }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
-        const auto admitted = admit_acquisition(services_, caller_, request);
+        const auto admitted = admit_acquisition(services_, caller_, peer_, request);
         if (!admitted) co_return admitted.error();
         auto granted = co_await services_.locks.acquire(std::move(request));
         if (granted) co_return std::move(*granted);
@@ -76,6 +77,7 @@ class service_ports final : public write_ports {
   private:
     gateway_services services_;
     std::shared_ptr<limits::caller> caller_;
+    boost::asio::ip::address peer_;
 };
 
 /// Refuses the options that need a lease, for a write with a bare token.
@@ -146,7 +148,7 @@ awaitable<http::response> answer_write(gateway_services services, write_call cal
                                        write_renderer render) {
     const std::string request_id = r.request_id;
     const bool own_lease = call.own_lease.has_value();
-    service_ports ports(services, r.caller);
+    service_ports ports(services, r.caller, r.peer);
     const auto translate_failure = std::move(call.translate_failure);
     const auto storage = services.storage.check();
     if (!storage) co_return http::problem_response(storage.error(), request_id);

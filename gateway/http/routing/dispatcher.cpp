@@ -61,6 +61,7 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
     r.request_id = request_id_of(r);
     r.trace_id = trace_id_of(r.header("traceparent"));
     r.deadline = now + request_timeout_;
+    r.peer = source.peer;
 
     plan out;
     const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
