@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import psycopg
@@ -25,6 +26,7 @@ class Article(Base):  # type: ignore[misc, valid-type]
     __tablename__ = "inventory"
     sku = sqlalchemy.Column(sqlalchemy.Text, primary_key=True)
     stock = sqlalchemy.Column(sqlalchemy.Integer, nullable=False)
+    initial_stock = sqlalchemy.Column(sqlalchemy.Integer, nullable=False)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +143,66 @@ def test_wait_for_the_guard_row_is_limited(stack: Stack, client: fencegate.Clien
         holder.close()
         with pytest.raises(ValueError, match="lock_timeout"), fencegate.fenced(open_session(), lease, lock_timeout=0):
             pass
+
+
+def read_stock(session: Any, sku: str) -> int:
+    """Returns the stock as a program reads it: with the ORM, a session gives the object that it has."""
+    statement = f"select stock from inventory where sku = '{sku}'"
+    if isinstance(session, Session):
+        return session.get(Article, sku).stock
+    if isinstance(session, sqlalchemy.engine.Connection):
+        return session.execute(sqlalchemy.text(statement)).scalar()
+    cursor = session.cursor()
+    cursor.execute(statement)
+    row = cursor.fetchone()
+    return row["stock"] if isinstance(row, dict) else row[0]
+
+
+def start_older_holder(stack: Stack, sku: str, token: int) -> Any:
+    """Returns the connection of a holder whose lease is over, in a transaction in which it has sold all."""
+    connection = psycopg2.connect(stack.conninfo())
+    connection.cursor().execute("select fencing.enter(%s, %s)", (f"inventory/{sku}", token))
+    connection.cursor().execute(f"update inventory set stock = 0 where sku = '{sku}'")
+    return connection
+
+
+def commit_when_awaited(stack: Stack, holder: Any) -> None:
+    pid = holder.info.backend_pid
+    waiting = "select true from pg_stat_activity where %s = any (pg_blocking_pids(pid))"
+    eventually(lambda: stack.query(waiting, (pid,)), 30, goal="enter waits for the older holder")
+    holder.commit()
+    holder.close()
+
+
+def test_block_begins_after_the_older_holder_has_committed(stack: Stack, client: fencegate.Client,
+                                                           open_session: Callable[[], Any], skus: list[str]) -> None:
+    """An older holder pauses inside its transaction beyond its lease. What the session has read before is not kept."""
+    with client.lease(f"inventory/{skus[0]}") as lease, ThreadPoolExecutor(1) as pool:
+        session = open_session()
+        holder = start_older_holder(stack, skus[0], lease.fencing_token - 1)
+        before = session.get(Article, skus[0]) if isinstance(session, Session) else None
+        assert read_stock(session, skus[0]) == 10
+        committing = pool.submit(commit_when_awaited, stack, holder)
+        with fencegate.fenced(session, lease):
+            assert read_stock(session, skus[0]) == 0
+            assert before is None or before.stock == 0
+        committing.result()
+        session.close()
+
+
+def test_change_made_before_the_block_is_refused_by_the_guard(stack: Stack, client: fencegate.Client, engine: Any,
+                                                              skus: list[str]) -> None:
+    """It was computed from what was read before. A new object may be added before."""
+    with client.lease(f"inventory/{skus[0]}", f"inventory/{skus[0]}-new") as lease:
+        with Session(engine, future=True) as session, session.begin(), pytest.raises(errors.EnterRequired):
+            session.get(Article, skus[0]).stock -= 4
+            with fencegate.fenced(session, lease):
+                raise AssertionError("the block must not begin")
+        with Session(engine, future=True) as session, session.begin():
+            session.add(Article(sku=f"{skus[0]}-new", stock=3, initial_stock=3))
+            with fencegate.fenced(session, lease):
+                pass
+    assert [stock_of(stack, sku) for sku in (skus[0], f"{skus[0]}-new")] == [10, 3]
 
 
 def test_session_is_flushed_at_the_end_of_the_block(stack: Stack, client: fencegate.Client, engine: Any, skus: list[str]) -> None:

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import pg from 'pg';
 import {enter, LeaseLostError} from '@fencegate/client';
-import {aborted, clientOf, newOrder, newResource} from './support/stack.js';
+import {aborted, clientOf, eventually, newOrder, newResource} from './support/stack.js';
 
 const client = clientOf();
 const pool = new pg.Pool({connectionString: process.env.FENCEGATE_DATABASE});
@@ -61,6 +61,28 @@ test('enter_of_older_holder_then_refused_by_postgresql', async () => {
   await assert.rejects(inTransaction(() => enter(connection, older)), fault => fault.code === 'FG412');
   await newer.release();
   await assert.rejects(older.release(), LeaseLostError);
+});
+
+test('enter_waits_for_older_holder_and_what_is_read_then_is_new', async () => {
+  const order = newOrder();
+  const countOrders = async () => (await connection.query('select from orders where id = $1', [order])).rowCount;
+  const older = await pool.connect();
+  try {
+    await client.withLease(`orders/${order}`, {}, lease => inTransaction(async () => {
+      await older.query('begin');
+      await older.query('select fencing.enter($1, $2::bigint)', [`orders/${order}`, lease.fencingToken - 1]);
+      await older.query("insert into orders (id, sku, quantity) values ($1, 'sku-1', 1)", [order]);
+      assert.equal(await countOrders(), 0, 'it is not committed');
+      const entered = enter(connection, lease);
+      const waiting = "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
+      await eventually(async () => (await older.query(waiting)).rowCount > 0, 'enter waits', 30_000);
+      await older.query('commit');
+      await entered;
+      assert.equal(await countOrders(), 1);
+    }));
+  } finally {
+    older.release(true);
+  }
 });
 
 test('enter_with_lost_lease_then_nothing_sent', async () => {

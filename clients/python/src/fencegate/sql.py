@@ -28,6 +28,9 @@ def fenced(session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, p
     lock_timeout: how many seconds to wait for other transactions with the same resources; afterwards the driver raises its error for SQLSTATE 55P03.
     proof: pass the lease_id, for a database that requires proofs.
     Errors: LeaseLost before anything is sent; a GuardError for each refusal of the guard, here and in the block; ValueError for a connection in autocommit mode.
+    Read in the block what the change depends on: what was read before may be older than the last change of the holder
+    before. Objects that an ORM session has loaded before are expired, so that they are read again; changes of them are sent
+    before the resources are entered, so that the guard refuses those of protected rows.
     What the session has not sent yet is flushed at the end of the block, so that its refusal is raised here.
     """
     lease.check()
@@ -35,10 +38,14 @@ def fenced(session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, p
     with translated_errors():
         target = orm.connection() if orm else session
         require_transaction(target)
+        if orm and orm.dirty:
+            orm.flush()
         steps = enter_steps(lease, lock_timeout, proof)
         value = None
         while (statement := advance(steps, value)) is not None:
             value = execute(target, *statement)
+        if orm:
+            orm.expire_all()
         yield session
         if orm:
             orm.flush()

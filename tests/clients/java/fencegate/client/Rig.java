@@ -83,9 +83,13 @@ final class Rig {
     }
 
     static int stock(String sku) throws SQLException {
-        try (Connection connection = database(); PreparedStatement query = connection.prepareStatement("select stock from inventory where sku = ?")) {
-            query.setString(1, sku);
-            ResultSet rows = query.executeQuery();
+        try (Connection connection = database(); Statement statement = connection.createStatement()) {
+            return stock(statement, sku);
+        }
+    }
+
+    static int stock(Statement statement, String sku) throws SQLException {
+        try (ResultSet rows = statement.executeQuery("select stock from inventory where sku = '" + sku + "'")) {
             assertTrue(rows.next());
             return rows.getInt(1);
         }

@@ -12,6 +12,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.CountDownLatch;
 import org.junit.Rule;
 import org.junit.Test;
@@ -152,6 +154,32 @@ public final class WriteTest {
         }
         assertEquals(9, Rig.stock(sku));
         assertEquals(9, Rig.stock(other));
+    }
+
+    @Test
+    public void fence_enter_waits_for_older_holder_and_what_is_read_then_is_new() throws Exception {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000));
+                Connection connection = Rig.database(); Statement read = connection.createStatement();
+                Connection older = Rig.database(); Statement write = older.createStatement()) {
+            older.setAutoCommit(false);
+            write.execute("select fencing.enter('" + resource + "', " + (lease.fencingToken() - 1) + ")");
+            write.execute("update inventory set stock = 0 where sku = '" + sku + "'");
+            connection.setAutoCommit(false);
+            assertEquals("it is not committed", 10, Rig.stock(read, sku));
+            CompletableFuture<Void> committed = CompletableFuture.runAsync(() -> {
+                try {
+                    String waiting = "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
+                    Rig.eventually("enter waits", () -> write.executeQuery(waiting).next());
+                    older.commit();
+                } catch (Exception e) {
+                    throw new CompletionException(e);
+                }
+            });
+            Fence.enter(connection, lease);
+            assertEquals(0, Rig.stock(read, sku));
+            committed.get();
+            connection.rollback();
+        }
     }
 
     @Test

@@ -12,6 +12,8 @@ public final class Fence {
 
     /**
      * Opens the lease's resources, all or none, for the current transaction, and refuses it if a newer holder has written.
+     * Read what a change depends on after this call: what was read before, although the lease was held, may be older than
+     * the last change of the holder before, for whose transaction this call waits.
      *
      * @param connection a connection in a transaction: autocommit is off
      * @param lease a lease on the resources of the rows that the transaction changes
