@@ -26,9 +26,10 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
   select format('PostgreSQL %s.%s %s; upgrade it to %s.%s or later', server_version / 10000, server_version % 10000,
-                case when f.first < 150000 then 'can''t enable a trigger of a partitioned table that its partitions lack'
+                case when server_version < 140000 then 'is not supported'
+                     when f.first < 150000 then 'can''t enable a trigger of a partitioned table that its partitions lack'
                      else 'does not pass every row that a MERGE changes to the triggers that check it (PostgreSQL''s bug #19380)' end, f.fixed_in / 10000, f.fixed_in % 10000)
-    from (values (0, 130008), (140000, 140005), (150000, 150016), (160000, 160012), (170000, 170008), (180000, 180002)) f (first, fixed_in)
+    from (values (0, 140005), (150000, 150016), (160000, 160012), (170000, 170008), (180000, 180002)) f (first, fixed_in)
    where server_version >= f.first and server_version < f.fixed_in;
 $$;
 comment on function fencing.server_fault(integer) is

@@ -83,11 +83,21 @@ comment on function fencing.append_events(uuid, bigint, bigint[], text[], text[]
   'event has a value; at_us is in microseconds since 1970. Returns the number of rows added; all of them or none. '
   'SQLSTATE 22023: no stream or number, or write_applied or guard_changed among the events; 23502, 23514: an event is missing or unknown. Locks until the end of the transaction: the stream''s row.';
 
+create or replace function fencing.may_act_as_gateway(login name) returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  -- From PostgreSQL 16 on, who created a role is a member without its rights.
+  select pg_has_role(login, 'fencing_gateway',
+                     case when current_setting('server_version_num')::integer < 160000 then 'member' else 'usage, set' end);
+$$;
+comment on function fencing.may_act_as_gateway(name) is 'Whether a role has the rights of fencing_gateway, or can take them by set role. Locks: none.';
+
 create or replace function fencing.is_gateway_session() returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select pg_has_role(session_user, 'fencing_gateway', 'member')
+  select fencing.may_act_as_gateway(session_user)
      and not exists (select from pg_roles r where r.rolname = session_user and r.rolsuper);
 $$;
 comment on function fencing.is_gateway_session() is

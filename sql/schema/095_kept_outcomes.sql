@@ -61,7 +61,7 @@ begin
       select t.locked or pg_try_advisory_xact_lock(t.lock) or not exists (
                select from pg_locks l join pg_stat_activity a on a.pid = l.pid
                 where l.locktype = 'advisory' and l.objsubid = 1 and l.granted and l.database = (select d.oid from pg_database d where d.datname = current_database())
-                  and l.classid = ((t.lock >> 32) & 4294967295)::oid and l.objid = (t.lock & 4294967295)::oid and pg_has_role(a.usesysid, 'fencing_gateway', 'member'))
+                  and l.classid = ((t.lock >> 32) & 4294967295)::oid and l.objid = (t.lock & 4294967295)::oid and fencing.may_act_as_gateway(a.usename))
         from unnest(locks, locked) with ordinality as t (lock, locked, place) order by t.place);
   end if;
   -- A separate statement, whose snapshot includes everything committed before a lock was released.

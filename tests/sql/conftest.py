@@ -11,11 +11,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 import psycopg2
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from support.base_backup import copy_server  # noqa: E402
 
 # Deletes the rows that the installation of the example added to the history, partition by partition.
 EMPTY_HISTORY = """
@@ -35,12 +40,49 @@ HERE = pathlib.Path(__file__).resolve().parent
 SQL = HERE.parent.parent / "sql"
 SERVER_USER = "postgres"
 STOP_SECONDS_MAX = 30
+# The guard is installed by the role postgres: the superuser, or with FENCING_INSTALLER=createrole one that has CREATEROLE alone
+# and owns the databases.
+BY_SUPERUSER = os.environ.get("FENCING_INSTALLER") != "createrole"
+SUPERUSER = "postgres" if BY_SUPERUSER else "superuser"
+# Files, tests and cases that do what only a superuser may do, or show the event triggers, which only its installation creates.
+NEED_SUPERUSER = set("""
+    test_openings test_virtual_columns
+    test_dump_restored_is_protected_as_before test_dump_loaded_elsewhere_is_refused_after_fence_all
+    test_install_by_an_owner_who_is_no_superuser_works test_guard_is_installed_in_database_of_another_encoding
+    test_install_revokes_default_privileges test_unlogged_partition_is_refused_by_expose_and_attach
+    test_unlogged_tables_are_refused_and_named test_openings_by_schemas_views_and_extensions_are_refused
+    test_refusal_is_recorded_beside_dblink_of_the_same_name test_trigger_sorting_between_the_checks_is_refused
+    test_protect_tries_the_expression_with_the_owners_rights test_guard_faults_names_unexpected_privilege
+    test_long_lists_of_faults_are_recorded_whole test_fault_made_and_mended_in_one_transaction_is_recorded
+    test_fault_is_recorded_while_a_gateway_compares test_fault_that_a_gateway_has_just_found_is_recorded_as_gone
+    test_commands_on_two_tables_do_not_wait_for_each_other test_copy_of_a_server_records_nothing_in_the_original
+    test_refusal_waits_for_no_synchronous_standby test_refusal_cut_off_by_the_callers_timeout_is_logged
+    test_change_is_refused_under_granted_replication_role test_plpgsql_extra_errors_refuses_no_covered_change
+    test_subscription_is_checked_only_on_partitioned_tables
+    test_prepared_transaction_is_waited_for_and_still_commits test_storage_floor_is_called_once_per_call
+    test_promotion_is_noticed_in_sessions_opened_before test_partition_of_a_third_role_is_refused_and_named
+    test_refusal_with_printed_plans_shows_no_password test_recorder_password_is_unreadable_for_other_logins
+    test_recorder_login_can_only_add_refusals
+    another_role protect_bad_expression protect_refusals refusal_without_recorder unprotect
+    api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes inheritance partitioned prepared_transaction
+    replication_role rights_below_the_table schema_changes_refused
+""".split())
 
 
-def server_bin():
+def pytest_collection_modifyitems(config, items):
+    if BY_SUPERUSER:
+        return
+
+    def needs_superuser(item):
+        case = item.callspec.id if item.originalname == "test_case" else None
+        return not NEED_SUPERUSER.isdisjoint({item.path.stem, item.originalname, case})
+
+    config.hook.pytest_deselected(items=[item for item in items if needs_superuser(item)])
+    items[:] = [item for item in items if not needs_superuser(item)]
+
+
+def installed_bin():
     """Returns the folder of the newest installed PostgreSQL."""
-    if os.environ.get("PG_BIN"):
-        return pathlib.Path(os.environ["PG_BIN"])
     found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
     if found:
         newest = max(found, key=lambda path: int(re.search(r"/(\d+)/bin", path).group(1)))
@@ -53,7 +95,7 @@ class Server:
         """Makes a new cluster, or a streaming standby of `primary`."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fg-sql-"))
         self.folder.chmod(0o711)
-        self.bin = server_bin()
+        self.bin = pathlib.Path(os.environ.get("PG_BIN") or installed_bin())
         self.as_user = []
         if os.geteuid() == 0:
             user = pwd.getpwnam(SERVER_USER)
@@ -62,33 +104,54 @@ class Server:
         self.databases = 0
         data = self.folder / "data"
         if primary:
-            subprocess.run([*self.as_user, self.bin / "pg_basebackup", "-D", data, "-h", primary.folder, "-U", "postgres", "-R", "-c", "fast", "--no-sync"], check=True, cwd=self.folder)
+            superuser = primary.connect("postgres", SUPERUSER)
+            copy_server(superuser, primary.folder / "data", data, f"host={primary.folder} user={SUPERUSER}")
+            superuser.close()
         else:
-            subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+            subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
                             "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
             rules = data / "pg_hba.conf"  # only recorders need a password, so each test of a refusal also tests it
-            rules.write_text("local all +fencing_recorder scram-sha-256\n" + rules.read_text())
+            # From PostgreSQL 16 on, who created fencing_recorder is a member too.
+            rules.write_text("local all postgres trust\nlocal all +fencing_recorder scram-sha-256\n" + rules.read_text())
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4, "wal_level": "logical",
                    "timezone": "UTC", "log_min_messages": "log", "shared_buffers": "32MB"}
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         self.log = open(self.folder / "log", "wb")
         self.process = subprocess.Popen([*self.as_user, self.bin / "postgres", "-D", data, *arguments],
-                                        stdout=self.log, stderr=self.log, cwd=self.folder)
+                                        stdout=self.log, stderr=self.log, cwd=self.folder,
+                                        env={**os.environ, "PGHOST": str(self.folder)})  # for recorders without a host
         deadline = time.monotonic() + STOP_SECONDS_MAX
         while True:
             try:
-                self.connect("postgres").close()
+                admin = self.connect("postgres", SUPERUSER)
                 break
             except psycopg2.OperationalError:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise
                 time.sleep(0.05)  # between two attempts
+        if not BY_SUPERUSER and not primary:
+            admin.cursor().execute("create role postgres login createrole; alter database postgres owner to postgres")
+        admin.close()
 
     def stop(self):
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(STOP_SECONDS_MAX)
         self.log.close()
         shutil.rmtree(self.folder)
+
+    def client(self, program):
+        """Returns the path of a client program: the server's own, or that of the installed PostgreSQL."""
+        return self.bin / program if (self.bin / program).exists() else installed_bin() / program
+
+    def dump(self, database):
+        program = self.client("pg_dump")
+        version = int(re.search(r"\d+", subprocess.check_output([program, "--version"], text=True))[0])
+        connection = self.connect(database)
+        server_version = connection.server_version // 10000
+        connection.close()
+        if version < server_version:
+            pytest.skip(f"pg_dump {version} reads no newer server, and this one has no pg_dump of its own")
+        return subprocess.check_output([program, "-h", self.folder, "-U", SUPERUSER, database], text=True)
 
     def connect(self, database, user="postgres", autocommit=True, **more):
         connection = psycopg2.connect(host=str(self.folder), dbname=database, user=user, **more)
@@ -99,7 +162,7 @@ class Server:
         """Runs a file by psql. Returns the exit code and the output, without parts that differ between runs."""
         environment = {"PATH": os.environ["PATH"], "PGHOST": str(self.folder), "PGUSER": "postgres", "PGTZ": "UTC",
                        "PGOPTIONS": "-c client_min_messages=warning", "PGAPPNAME": "psql"}
-        done = subprocess.run([self.bin / "psql", "-X", "-q", "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never", "-v", "sql_folder=" + str(SQL),
+        done = subprocess.run([self.client("psql"), "-X", "-q", "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never", "-v", "sql_folder=" + str(SQL),
                                "-d", database, *arguments, "-f", str(file)],
                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         text = re.sub(r"^psql:.*?:\d+: ", "", done.stdout, flags=re.M)
@@ -112,13 +175,13 @@ class Server:
     def create(self, template):
         self.databases += 1
         name = f"case_{self.databases}"
-        admin = self.connect("postgres")
-        admin.cursor().execute(f"create database {name} template {template}")
+        admin = self.connect("postgres", SUPERUSER)
+        admin.cursor().execute(f"create database {name} template {template} owner postgres")
         admin.close()
         return name
 
     def drop(self, name):
-        admin = self.connect("postgres")
+        admin = self.connect("postgres", SUPERUSER)
         admin.cursor().execute(f"drop database if exists {name} with (force)")
         admin.close()
 
@@ -128,12 +191,22 @@ def server():
     """The cluster, with the database fence_base."""
     cluster = Server()
     try:
-        admin = cluster.connect("postgres")
-        admin.cursor().execute("create database fence_base")
+        admin = cluster.connect("postgres", SUPERUSER)
+        admin.cursor().execute("create database fence_base owner postgres")
         admin.close()
+        if not BY_SUPERUSER:
+            admin = cluster.connect("fence_base", SUPERUSER)
+            recorder = re.search("create schema fencing_recorder;.*", (SQL / "README.md").read_text())[0]
+            admin.cursor().execute(recorder.replace("OWNER", "postgres"))
+            admin.close()
         for file in (SQL / "install.sql", SQL / "examples" / "shop.sql", HERE / "roles.psql"):
             code, output = cluster.psql("fence_base", file, "-v", "ON_ERROR_STOP=1", "-o", os.devnull)
             assert code == 0 and "ERROR" not in output, output
+        if not BY_SUPERUSER:
+            admin = cluster.connect("fence_base", SUPERUSER)
+            options = "with inherit true, set true" if admin.server_version >= 160000 else ""
+            admin.cursor().execute(f"grant test_app, test_auditor to postgres {options}")  # so that it can create what is theirs
+            admin.close()
         base = cluster.connect("fence_base")
         base.cursor().execute(EMPTY_HISTORY)
         base.close()

@@ -61,7 +61,7 @@ select fencing.expose_table('public.over');
 alter table public.with_default alter n set default public.first_rate();
 alter table public.child owner to test_app;
 update fencing.exposed set relation = 'public.bills', name = 'bills' where name = 'counted';
-select relacl from pg_class where oid = 'public.joined'::regclass;
+select array(select distinct a.grantee::regrole from aclexplode(c.relacl) a) as have_privileges from pg_class c where c.oid = 'public.joined'::regclass;
 select * from fencing.guard_faults();
 -- a privilege on a column that another role has granted
 grant references on public.inventory to test_auditor with grant option;

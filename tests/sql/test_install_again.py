@@ -69,7 +69,7 @@ def test_install_that_changes_a_function_is_recorded(server):
     fresh = server.create("template0")
     install_file_by_file(server, fresh)
     assert rows(server, fresh, CHANGES) == [("migrate", "1", None, "postgres")]
-    run(server, fresh, *[file.read_text().replace("(0, 130008)", "(0, 130009)") for file in SCHEMA_FILES])
+    run(server, fresh, *[file.read_text().replace("(0, 140005)", "(0, 140004)") for file in SCHEMA_FILES])
     assert rows(server, fresh, CHANGES) == [("migrate", "1", None, "postgres"), ("migrate", "1", "1", "postgres")]
     assert rows(server, fresh, "select fencing.guard_faults()") == []
     server.drop(fresh)

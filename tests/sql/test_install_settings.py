@@ -14,7 +14,7 @@ SETTINGS = {"datestyle": "'SQL, DMY'", "timezone": "'Asia/Shanghai'", "standard_
 
 def install(server, database, **environment):
     """By psql."""
-    done = subprocess.run([server.bin / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", database, "-f", SCHEMA_FILES[0].parent.parent / "install.sql"],
+    done = subprocess.run([server.client("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-o", os.devnull, "-d", database, "-f", SCHEMA_FILES[0].parent.parent / "install.sql"],
                           env={"PATH": os.environ["PATH"], "PGHOST": str(server.folder), "PGUSER": "postgres", "PGOPTIONS": "-c client_min_messages=warning", **environment},
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

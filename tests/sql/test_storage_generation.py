@@ -338,8 +338,8 @@ def test_dump_loaded_elsewhere_is_refused_after_fence_all(server, database):
         admin.cursor().execute("grant fencing_gateway to test_gateway; grant fencing_writer to test_app")
         admin.cursor().execute("create database loaded")
         admin.close()
-        dump = subprocess.run([server.bin / "pg_dump", "-h", server.folder, "-U", "postgres", database], check=True, stdout=subprocess.PIPE, text=True).stdout
-        subprocess.run([other.bin / "psql", "-h", other.folder, "-U", "postgres", "-X", "-q", "-o", os.devnull, "-d", "loaded"], input=dump, text=True, check=True,
+        dump = server.dump(database)
+        subprocess.run([other.client("psql"), "-h", other.folder, "-U", "postgres", "-X", "-q", "-o", os.devnull, "-d", "loaded"], input=dump, text=True, check=True,
                        stderr=subprocess.DEVNULL)
         assert state(other, "loaded") == (False, 1, 1, 0, False)
         writer = Session(other, "loaded")

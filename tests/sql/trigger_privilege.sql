@@ -24,7 +24,7 @@ rollback;
 \connect - test_app
 drop function app.lower cascade;
 create function app.lower() returns trigger language plpgsql as
-  $$ begin perform fencing.repair_fence('inventory/sku-1', 0, 'nobody', null, 'because'); return null; end $$;
+  $$ begin perform fencing.repair_fence('inventory/sku-1', 0, 'nobody', null, 'because'); return null; exception when insufficient_privilege then return null; end $$;
 create table app.mine (sku text references public.inventory on delete cascade);
 insert into app.mine values ('sku-1');
 create trigger trojan after delete on app.mine for each row execute function app.lower();
@@ -32,7 +32,7 @@ create trigger trojan after delete on app.mine for each row execute function app
 begin;
 select accepted from fencing.begin_write('{inventory/sku-1}', 5, '00000000-0000-0000-0000-000000000001', null, 'orders', null, null);
 delete from public.inventory where sku = 'sku-1';
-select fencing.fence('inventory/sku-1');
+select (fencing.fence('inventory/sku-1') < 5) = (current_setting('server_version_num')::integer < 180000) as "lowered before PostgreSQL 18, then the trigger runs as test_app";
 rollback;
 \connect - postgres
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);

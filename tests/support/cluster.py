@@ -151,8 +151,10 @@ class Gateway:
 class Cluster:
     """Five nodes, a database, and gateways that use them."""
 
-    def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS, fsync: str | None = None) -> None:
+    def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS, fsync: str | None = None,
+                 owner: str | None = None) -> None:
         self.stack, self.database, self.max_ttl_ms = stack, database, max_ttl_ms
+        self.owner = owner  # of the database, who installs the guard; None: the superuser
         self.folder = make_folder()
         self.nodes = [RedisServer(self.folder, f"node-{number}") for number in range(1, 6)]
         for node in self.nodes:
@@ -183,12 +185,16 @@ class Cluster:
     def create_database(self) -> None:
         """Copies the database that the server's first cluster has migrated, in a tenth of the time of a migration."""
         if not self.stack.query("select from pg_database where datname = %s", (MIGRATED_DATABASE,)):
-            self.stack.query('create database "fencegate_unmigrated"')
+            self.stack.query(f'create database "fencegate_unmigrated" {self.owned()}')
             self.migrate("fencegate_unmigrated")
             self.stack.query(f'alter database "fencegate_unmigrated" rename to "{MIGRATED_DATABASE}"')
-        self.stack.query(f'create database "{self.database}" template "{MIGRATED_DATABASE}"')
+        self.stack.query(f'create database "{self.database}" template "{MIGRATED_DATABASE}" {self.owned()}')
         # The copied recorder connects to the other database.
-        assert self.stack.query("select fencing.set_up_recorder()", dbname=self.database) == [(None,)]
+        owner = {"user": self.owner} if self.owner else {}
+        assert self.stack.query("select fencing.set_up_recorder()", dbname=self.database, **owner) == [(None,)]
+
+    def owned(self) -> str:
+        return f'owner "{self.owner}"' if self.owner else ""
 
     def gateway(self, settings: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None) -> Gateway:
         """Returns another gateway that is not started yet. `tls` is for calls to it if it has http.tls."""

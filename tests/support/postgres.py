@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import psycopg2.extensions
 
 from support import processes
 from support.api import Api
+from support.base_backup import copy_server
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.polling import eventually
 from support.rows import rows_of
@@ -24,10 +26,15 @@ from support.stack import make_folder
 
 DATABASE = "site"
 GATEWAY_ROLE = "site_gateway"
+# The role owner installs the guard: a superuser, or with FENCING_INSTALLER=createrole a role that has CREATEROLE alone and owns the database.
+OWNER = "owner"
+SUPERUSER = "superuser" if os.environ.get("FENCING_INSTALLER") == "createrole" else OWNER
 
 
 def programs() -> Path:
-    """Returns the folder of the newest server's programs where Debian has them, else that of initdb on the PATH."""
+    """Returns the folder of a server's programs: PG_BIN, else the newest where Debian has them, else that of initdb on the PATH."""
+    if os.environ.get("PG_BIN"):
+        return Path(os.environ["PG_BIN"])
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return (found[-1] if found else Path(shutil.which("initdb") or "/usr/bin/initdb").resolve()).parent
 
@@ -59,12 +66,13 @@ class PostgresServer:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def init_data(self) -> None:
-        self.run("initdb", f"--pgdata={self.data}", "--username=owner", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
+        self.run("initdb", f"--pgdata={self.data}", f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
 
     def copy_from(self, primary: "PostgresServer") -> None:
         """Makes this server a streaming replica of `primary` whose application_name is its own name."""
-        self.run("pg_basebackup", f"--pgdata={self.data}", "--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--wal-method=stream",
-                 f"--dbname=host=127.0.0.1 port={primary.port} user=owner application_name={self.name}")
+        connection = primary.sql(dbname="postgres")
+        copy_server(connection, primary.data, self.data, f"host=127.0.0.1 port={primary.port} user={SUPERUSER} application_name={self.name}")
+        connection.close()
         self.database = primary.database
 
     def start(self, wait: bool = True) -> None:
@@ -114,7 +122,7 @@ class PostgresServer:
             processes.signal_all(pids, signal.SIGCONT)
 
     def sql(self, **parameters: object) -> psycopg2.extensions.connection:
-        connection = psycopg2.connect(**{"host": "127.0.0.1", "port": self.port, "user": "owner", "dbname": self.database, "connect_timeout": 5, **parameters})
+        connection = psycopg2.connect(**{"host": "127.0.0.1", "port": self.port, "user": SUPERUSER, "dbname": self.database, "connect_timeout": 5, **parameters})
         connection.autocommit = True
         return connection
 
@@ -127,7 +135,7 @@ class PostgresServer:
         finally:
             connection.close()
 
-    def conninfo(self, database: str | None = None, user: str = "owner") -> str:
+    def conninfo(self, database: str | None = None, user: str = OWNER) -> str:
         return f"host=127.0.0.1 port={self.port} dbname={database or self.database} user={user}"
 
     def configure(self, setting: str) -> None:
@@ -142,14 +150,18 @@ class Site:
     def __init__(self, max_ttl_ms: int = MAX_TTL_MS, **settings: object) -> None:
         self.folder = make_folder()
         self.server = PostgresServer(self.folder, "one", **settings)
-        self.cluster = Cluster(self.server, DATABASE, max_ttl_ms)  # type: ignore[arg-type]
+        self.cluster = Cluster(self.server, DATABASE, max_ttl_ms, owner=OWNER)  # type: ignore[arg-type]
 
     def start(self) -> None:
         self.server.init_data()
         self.server.start()
+        if SUPERUSER != OWNER:
+            self.server.query(f"create role {OWNER} login createrole")
+            recorder = re.search("create schema fencing_recorder;.*", (processes.repository() / "sql/README.md").read_text())
+            self.server.query(recorder[0].replace("OWNER", OWNER), dbname="template1")
         self.cluster.start()
         self.server.database = DATABASE
-        self.server.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text())
+        self.server.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text(), user=OWNER)
         self.server.query(f"create role {GATEWAY_ROLE} login in role fencing_gateway")
 
     def conninfo(self) -> str:
