@@ -33,7 +33,7 @@ set local client_min_messages = warning;
 \ir schema/140_api_catalog.sql
 \ir schema/145_privileges.sql
 \ir schema/150_recorder.sql
-\ir schema/153_installed_functions.sql
+\ir schema/153_installed_objects.sql
 \ir schema/155_guard_faults.sql
 \ir schema/900_grants.sql
 commit;

@@ -1,5 +1,6 @@
 #include <gateway/metrics/guard_watch.hpp>
 
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/runtime/background.hpp>
 
 #include <spdlog/spdlog.h>
@@ -21,6 +22,11 @@ using std::chrono::steady_clock;
 constexpr steady_clock::duration first_delay = 1s;
 constexpr auto call_timeout = 10s;
 
+bool is_guard_missing(const failure& why) {
+    const auto* cause = why.facts.if_contains("cause");
+    return cause != nullptr && cause->is_string() && std::string_view(cause->get_string()) == pg::guard_missing;
+}
+
 }  // namespace
 
 struct guard_watch::impl {
@@ -37,6 +43,8 @@ struct guard_watch::impl {
             auto faults = co_await self->history.watch_guard(steady_clock::now() + call_timeout);
             if (faults)
                 self->store(std::move(*faults));
+            else if (is_guard_missing(faults.error()))
+                self->store({faults.error().detail});
             else if (!self->stopping)
                 spdlog::warn("the guard could not be checked: {}", faults.error().detail);
             pause = self->interval;

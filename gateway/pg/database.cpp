@@ -184,10 +184,12 @@ asio::awaitable<result<void>> database::ping(deadline until) {
     auto work = [](session_slot& slot) -> result<void> {
         const auto rows = retry_once_on_new_session(slot, [](session& session) {
             return session.exec(
-                "select pg_catalog.current_setting('transaction_read_only') = 'on', current "
+                "select pg_catalog.current_setting('transaction_read_only') = 'on', current, "
+                "pg_catalog.to_regclass('fencing.guard') is null or pg_catalog.to_regclass('fencing.history') is null "
                 "from fencing.storage_generation_state()",
                 {});
         });
+        if (rows[0][2].as<bool>()) return unavailable_without_guard();
         if (!rows[0][0].as<bool>()) {
             if (rows[0][1].as<bool>()) return {};
             return unavailable_during_change();

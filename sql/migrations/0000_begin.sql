@@ -15,7 +15,7 @@ begin
   if pg_catalog.to_regnamespace('fencing') is null then
     return;
   end if;
-  select n.nspowner::regrole::text into other from pg_catalog.pg_namespace n where n.nspname = 'fencing' and n.nspowner <> current_user::regrole
+  select n.nspowner::regrole::text into other from pg_catalog.pg_namespace n where n.nspname in ('fencing', 'fencing_event_triggers') and n.nspowner <> current_user::regrole
   union all select c.relowner::regrole::text from pg_catalog.pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relowner <> current_user::regrole
   union all select p.proowner::regrole::text from pg_catalog.pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proowner <> current_user::regrole
   union all select t.typowner::regrole::text from pg_catalog.pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typowner <> current_user::regrole

@@ -1,5 +1,17 @@
 -- The guard: one row for each resource. Its row lock orders the writers of a resource.
 
+-- Where the table was dropped, no fence is known any more: nothing is let in until a gateway has set the floor, as after fence_all().
+do $$
+begin
+  if to_regclass('fencing.guard') is null and exists (select from fencing.schema_version v where v.applied_at < now()) then
+    update fencing.storage_generation s
+       set system_identifier = null, timeline = null, changed_at = clock_timestamp(), reason = 'the table fencing.guard was missing',
+           last_system_identifier = s.system_identifier, last_timeline = s.timeline
+     where s.system_identifier is not null;
+  end if;
+end
+$$;
+
 create table if not exists fencing.guard (
   resource            fencing.resource_name not null,
   last_fencing_token  bigint not null,

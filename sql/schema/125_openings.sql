@@ -1,5 +1,9 @@
 -- Changes that would open a protected table without unprotect(): checks dropped or replaced, a parent or child that is not checked, a new table of the same name. guard_faults() names each, and event triggers
 -- refuse it if the installing role is a superuser, because only a superuser may create event triggers.
+--
+-- They also refuse drops of the guard itself. Event triggers are dropped with the schema of their function, before they
+-- would run, so one of them has its function in the schema fencing_event_triggers: it refuses the drop of the schema
+-- fencing, and the others refuse the drop of its own.
 
 create or replace function fencing.table_faults() returns table (relation oid, other oid, about text, fault text)
 language sql stable
@@ -57,17 +61,74 @@ $$;
 comment on function fencing.table_faults() is
   'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, protected parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
-create or replace function fencing.event_triggers() returns table (name name, event text, tags text[])
+do $$
+begin
+  if to_regnamespace('fencing_event_triggers') is null then
+    create schema fencing_event_triggers;
+  end if;
+end
+$$;
+comment on schema fencing_event_triggers is
+  'The function of the event trigger that refuses to drop the schema fencing. Granted to no one.';
+
+create or replace function fencing.event_triggers() returns table (name name, function text, event text, tags text[])
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  values ('fencing_refuse_openings'::name, 'ddl_command_end',
+  values ('fencing_refuse_openings'::name, 'fencing.refuse_openings()', 'ddl_command_end',
           -- ALTER INDEX can rename a table
           array['CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'ALTER INDEX', 'CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE', 'CREATE VIEW', 'ALTER VIEW', 'CREATE MATERIALIZED VIEW',
                 'ALTER MATERIALIZED VIEW', 'CREATE SCHEMA', 'ALTER SCHEMA', 'CREATE EXTENSION', 'ALTER EXTENSION', 'IMPORT FOREIGN SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER']),
-         ('fencing_refuse_drops', 'sql_drop', null);
+         ('fencing_refuse_drops', 'fencing.refuse_openings()', 'sql_drop', null),
+         ('fencing_refuse_drop_of_guard', 'fencing_event_triggers.refuse_drop_of_guard()', 'sql_drop', null);
 $$;
-comment on function fencing.event_triggers() is 'The event triggers that call refuse_openings(), and for which commands; null: for all. Locks: none.';
+comment on function fencing.event_triggers() is
+  'The event triggers, their functions, and for which commands they run; null: for all. Locks: none.';
+
+create or replace function fencing.wrong_event_triggers()
+  returns table (name name, function text, event text, tags text[], installed oid)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select x.name, x.function, x.event, x.tags, e.oid
+    from fencing.event_triggers() x left join pg_event_trigger e on e.evtname = x.name
+   where (e.evtenabled = 'A' and e.evtfoid = to_regprocedure(x.function) and e.evtevent = x.event
+          and e.evttags is not distinct from x.tags) is not true;
+$$;
+comment on function fencing.wrong_event_triggers() is
+  'Those of event_triggers() that are missing (installed is null), not always on, or not as there. Locks: none.';
+
+create or replace function fencing_event_triggers.refuse_drop_of_guard() returns event_trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  part text;
+begin
+  -- Partitions of the history are dropped when they are old; what an operator has added, such as an index, is no part.
+  select d.object_identity into part from pg_event_trigger_dropped_objects() d
+   where d.object_type = 'schema' and d.object_name = 'fencing'
+      or d.address_names[1] = 'fencing' and d.address_names[2] !~ '^history_([0-9]{8}|default)$'
+         and (d.object_type in ('table', 'view', 'sequence', 'table column', 'table constraint')
+              or d.object_type = 'trigger' and d.address_names[3] ~ '^history_'
+              or d.object_type = 'function' and d.address_names[2] !~ '^check_[0-9]+_')
+   order by d.object_type <> 'schema', d.original desc limit 1;
+  if not found then
+    -- protect() and unprotect() take a table from the list before they drop its function.
+    select d.object_identity into part from pg_event_trigger_dropped_objects() d
+     where d.object_type = 'function' and d.address_names[1] = 'fencing'
+       and d.address_names[2] in (select p.check_function from fencing.protected p) limit 1;
+  end if;
+  if part is not null then
+    raise exception using errcode = '55000',
+      message = format('%s is a part of the guard, which would not check changes of protected tables without it', part),
+      hint = 'To remove the guard: unprotect() each table, drop the event triggers fencing_..., then the schemas.';
+  end if;
+end
+$$;
+comment on function fencing_event_triggers.refuse_drop_of_guard() is
+  'Event trigger: refuses to drop the schema fencing or what the installation has made in it. An installation of a later '
+  'version that drops something drops the event trigger first. SQLSTATE 55000. Locks: none.';
 
 create or replace function fencing.can_have_faults(relations oid[]) returns boolean
 language plpgsql stable
@@ -99,6 +160,14 @@ declare
   found_fault text;
 begin
   if tg_event = 'sql_drop' then
+    select d.object_identity into found_fault from pg_event_trigger_dropped_objects() d
+     where d.object_type = 'schema' and d.object_name = 'fencing_event_triggers'
+        or d.object_type = 'function' and d.address_names[1] = 'fencing_event_triggers' limit 1;
+    if found then
+      raise exception using errcode = '55000',
+        message = format('%s is a part of the guard: without it the schema fencing could be dropped', found_fault),
+        hint = 'To remove the guard: unprotect() each table, drop the event triggers fencing_..., then the schemas.';
+    end if;
     select p.relation_name into found_fault
       from pg_event_trigger_dropped_objects() d join fencing.protected p on d.classid = 'pg_class'::regclass and d.objid = p.relation and d.objsubid = 0 limit 1;
     if found then

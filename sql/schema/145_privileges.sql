@@ -69,7 +69,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select distinct o.kind, o.object, case a.grantee when 0 then 'public' else a.grantee::regrole::text end,
          p.prefix || lower(a.privilege_type)
-    from (select 'schema' as kind, n.nspname::text as object, n.nspacl as acl, n.nspowner as owner from pg_namespace n where n.nspname = 'fencing'
+    from (select 'schema' as kind, n.nspname::text as object, n.nspacl as acl, n.nspowner as owner from pg_namespace n where n.nspname in ('fencing', 'fencing_event_triggers')
           union all
           select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::regclass::text, c.relacl, c.relowner
             from pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
@@ -77,7 +77,8 @@ as $$
           select 'column', format('%s (%I)', c.oid::regclass, a.attname), a.attacl, c.relowner
             from pg_class c join pg_attribute a on a.attrelid = c.oid where c.relnamespace = 'fencing'::regnamespace and a.attacl is not null
           union all
-          select 'function', f.oid::regprocedure::text, coalesce(f.proacl, acldefault('f', f.proowner)), f.proowner from pg_proc f where f.pronamespace = 'fencing'::regnamespace
+          select 'function', f.oid::regprocedure::text, coalesce(f.proacl, acldefault('f', f.proowner)), f.proowner
+            from pg_proc f join pg_namespace n on n.oid = f.pronamespace and n.nspname in ('fencing', 'fencing_event_triggers')
           union all
           select 'type', t.oid::regtype::text, coalesce(t.typacl, acldefault('T', t.typowner)), t.typowner
             from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd'

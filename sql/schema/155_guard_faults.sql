@@ -41,19 +41,26 @@ as $$
   select format('%s %s: %s lacks the privilege %s; fencegate migrate grants it', g.kind, g.object, g.role, g.privilege)
     from (select * from expected except select * from granted) g
   union
-  select format('the function %s is not the one that this version installs; fencegate migrate puts it back', i.function)
-    from (select * from fencing.installed_function except select * from fencing.function_digests()) i
+  select format(case when i.kind = 'function'
+                       then 'the %s %s is not the one that this version installs; fencegate migrate puts it back'
+                     when to_regclass(i.name) is null
+                       then 'the %s %s is missing; fencegate migrate makes it anew, without the rows that it had'
+                     else 'the %s %s is not the one that this version installs' end, i.kind, i.name)
+    from (select * from fencing.installed_object except select * from fencing.object_digests()) i
   union
   select format('%s %s belongs to %s, not to the owner of the schema', o.kind, o.name, o.owner::regrole)
     from (select 'table' as kind, c.oid::regclass::text as name, c.relowner as owner from pg_class c where c.relnamespace = 'fencing'::regnamespace
           union all select 'function', f.oid::regprocedure::text, f.proowner from pg_proc f where f.pronamespace = 'fencing'::regnamespace
+          union all select 'schema', n.nspname::text, n.nspowner
+                      from pg_namespace n where n.nspname = 'fencing_event_triggers'
+          union all select 'function', f.oid::regprocedure::text, f.proowner
+                      from pg_proc f join pg_namespace n on n.oid = f.pronamespace and n.nspname = 'fencing_event_triggers'
           union all select 'type', t.oid::regtype::text, t.typowner from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd') o
    where o.owner <> current_user::regrole
   union
   select format('the event trigger %s is missing or not always on, or not that of this version; fencegate migrate puts it back', x.name)
-    from fencing.event_triggers() x left join pg_event_trigger e on e.evtname = x.name
+    from fencing.wrong_event_triggers() x
    where exists (select from pg_roles r where r.rolname = current_user and r.rolsuper)
-     and (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::regprocedure and e.evtevent = x.event and e.evttags is not distinct from x.tags) is not true
   union
   select format('%s: %s has the privilege %s, and could run code with the rights of the writing role; protect() and expose_table() take it', r.target, r.grantee, r.privilege)
     from fencing.code_rights(array(select oid from changed)) r
@@ -69,5 +76,5 @@ as $$
 $$;
 comment on function fencing.guard_faults() is
   'What would let a change past the guard although protect() was called: checks that are missing, replaced or not always enabled (as after pg_restore --data-only --disable-triggers), TRUNCATE of '
-  'partitions attached since, new tables of the same name, parents and children that are not checked, expressions that use objects of other owners, functions of this schema that were replaced, every privilege on this schema that is not expected, and roles '
+  'partitions attached since, new tables of the same name, parents and children that are not checked, expressions that use objects of other owners, functions and tables of this schema that were replaced, changed or dropped, every privilege on this schema that is not expected, and roles '
   'other than the owner that can make triggers run. No row where there is no fault. `fencegate check` and running gateways call it. Locks: none.';

@@ -2,20 +2,20 @@
 
 select fencing.apply_privileges();
 
--- The history records an installation of another version, or of other functions.
+-- The history records an installation of another version, or of other functions and tables.
 do $$
 declare
   was constant integer := (select max(v.version) from fencing.schema_version v where v.applied_at < now());
 begin
-  if was is distinct from fencing.schema_version() or exists (select from (select * from fencing.function_digests() except select * from fencing.installed_function) d) then
+  if was is distinct from fencing.schema_version() or exists (select from (select * from fencing.object_digests() except select * from fencing.installed_object) d) then
     perform fencing.record_guard_change('migrate', jsonb_build_object('version', fencing.schema_version(), 'was', was));
   end if;
 end
 $$;
 
--- The digests with which guard_faults() compares the functions.
-delete from fencing.installed_function;
-insert into fencing.installed_function select * from fencing.function_digests();
+-- The digests with which guard_faults() compares the functions and tables.
+delete from fencing.installed_object;
+insert into fencing.installed_object select * from fencing.object_digests();
 -- Exposed tables and functions stay as they are: their privileges are on the application's own objects.
 
 -- Checks that are not what this version creates are replaced, which waits for no writer.
@@ -40,17 +40,17 @@ begin
   if not exists (select from pg_catalog.pg_roles r where r.rolname = current_user and r.rolsuper) then
     return;
   end if;
-  for item in
-    select x.*, e.oid from fencing.event_triggers() x left join pg_catalog.pg_event_trigger e on e.evtname = x.name
-     where (e.evtenabled = 'A' and e.evtfoid = 'fencing.refuse_openings()'::pg_catalog.regprocedure and e.evtevent = x.event and e.evttags is not distinct from x.tags) is not true
-  loop
-    if item.oid is not null then
+  for item in select * from fencing.wrong_event_triggers() loop
+    if item.installed is not null then
       execute format('drop event trigger %I', item.name);
     end if;
-    execute format('create event trigger %I on %s%s execute function fencing.refuse_openings()', item.name, item.event,
-                   (select format(' when tag in (%s)', string_agg(quote_literal(t.tag), ', ')) from unnest(item.tags) as t (tag) having count(*) > 0));
+    execute format('create event trigger %I on %s%s execute function %s', item.name, item.event,
+                   (select format(' when tag in (%s)', string_agg(quote_literal(t.tag), ', '))
+                      from unnest(item.tags) as t (tag) having count(*) > 0), item.function);
     execute format('alter event trigger %I enable always', item.name);
-    execute format('comment on event trigger %I is %L', item.name, 'Refuses commands that would open a protected table without fencing.unprotect().');
+    execute format('comment on event trigger %I is %L', item.name,
+                   case when item.name = 'fencing_refuse_drop_of_guard' then 'Refuses to drop the guard or a part of it.'
+                        else 'Refuses commands that would open a protected table without fencing.unprotect().' end);
   end loop;
 end
 $$;

@@ -1,10 +1,11 @@
 """Changes that open a protected table are refused or seen by protect(), and only those are refused."""
+import re
 import threading
 import time
 
 import psycopg2
 import pytest
-from test_catalogue import SCHEMA_FILES
+from test_catalogue import SCHEMA_FILES, SQL
 from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
 WAIT_SECONDS_MAX = 30
@@ -186,3 +187,64 @@ def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
     owner.run("select fencing.watch_guard()")
     owner.run("create event trigger fencing_refuse_openings on ddl_command_end execute function fencing.refuse_openings()")
     owner.run("alter table public.split add column note text; alter table public.split detach partition public.far; alter table public.split detach partition public.further")
+
+
+DROPS_OF_THE_GUARD = ["drop schema fencing cascade", "drop schema if exists public, fencing cascade", "drop table fencing.guard cascade", "drop table fencing.history cascade",
+                      "drop table fencing.protected cascade", "drop function fencing.storage_floor(text, bigint)", "drop function fencing.refuse_openings() cascade",
+                      "drop schema fencing_event_triggers cascade", "drop function fencing_event_triggers.refuse_drop_of_guard() cascade", "drop view fencing.api_catalog",
+                      "drop sequence fencing.history_id_seq cascade", "drop domain fencing.resource_name cascade", "alter table fencing.guard drop constraint guard_pkey",
+                      "alter table fencing.guard drop column entered_at", "drop trigger history_append_only on fencing.history", "drop function fencing.{}() cascade"]
+
+
+@pytest.mark.parametrize("change", DROPS_OF_THE_GUARD)
+def test_drop_of_the_guard_is_refused(owner, change):  # noqa: F811
+    (check_function,), = owner.run("select check_function from fencing.protected where relation = 'inventory'::regclass")
+    error = owner.fails(change.format(check_function))
+    assert error.pgcode == "55000" and "part of the guard" in str(error), error
+    assert owner.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
+    assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_parts_that_are_replaced_in_time_can_be_dropped(owner):  # noqa: F811
+    owner.run("create index by_owner on fencing.history (owner); drop index fencing.by_owner; create temporary table guard (id integer); drop table guard")
+    owner.run("select fencing.protect('inventory', $$'inventory/' || sku$$); select fencing.unprotect('orders')")
+    owner.run("select fencing.make_history_partition('2020-01-06')")
+    assert owner.run("select dropped from fencing.rotate_history('90 days')") == [(1,)]
+    for file in SCHEMA_FILES:
+        owner.run(file.read_text())
+    assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_guard_is_removed_as_the_documents_say(owner):  # noqa: F811
+    text = (SQL.parent / "docs" / "guard.md").read_text()
+    owner.run(re.search(r"### Remove the guard\n.*?```sql\n(.*?)```", text, re.DOTALL)[1])
+    assert owner.run("select count(*) from pg_namespace where nspname in ('fencing', 'fencing_event_triggers')") == [(0,)]
+    owner.run("update inventory set stock = 0 where sku = 'sku-1'")
+
+
+WITHOUT_EVENT_TRIGGERS = "; ".join(f"alter event trigger fencing_refuse_{name} disable" for name in ("openings", "drops", "drop_of_guard"))
+
+
+@pytest.mark.parametrize("change, named", [("drop table fencing.guard cascade", "the table fencing.guard is missing"), ("drop view fencing.api_catalog", "the table fencing.api_catalog is missing"),
+                                           ("alter table fencing.guard drop constraint guard_pkey", "the table fencing.guard is not the one"),
+                                           ("alter table fencing.guard set unlogged", "the table fencing.guard is not the one"),
+                                           ("create rule deaf as on update to fencing.guard do instead nothing", "the table fencing.guard is not the one"),
+                                           ("drop schema fencing_event_triggers cascade", "refuse_drop_of_guard() is not the one")])
+def test_missing_part_of_the_guard_is_named(owner, change, named):  # noqa: F811
+    owner.run(WITHOUT_EVENT_TRIGGERS)
+    before = set(owner.run("select fencing.guard_faults()"))
+    owner.run(change)
+    assert any(named in fault for fault, in set(owner.run("select fencing.guard_faults()")) - before)
+
+
+def test_guard_table_made_anew_lets_nothing_in(owner):  # noqa: F811
+    """Its fences are gone: a gateway has to set the floor above all tokens."""
+    owner.run("select fencing.enter('inventory/sku-1', 9)")
+    owner.run(WITHOUT_EVENT_TRIGGERS + "; drop table fencing.guard cascade")
+    for file in SCHEMA_FILES:
+        owner.run(file.read_text())
+    assert owner.run("select fencing.guard_faults()") == []
+    assert owner.sqlstate("select fencing.enter('inventory/sku-1', 8)") == "FG503"
+    (change, epoch), = owner.run("select * from fencing.begin_generation_change(3)")
+    owner.run("select fencing.finish_generation_change(%s, 'g', null)", change)
+    assert owner.sqlstate("select fencing.enter('inventory/sku-1', 8)") == "FG412" and owner.run("select fencing.fence('inventory/sku-1')") == [(epoch << 32,)]

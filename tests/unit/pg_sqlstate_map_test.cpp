@@ -89,6 +89,26 @@ TEST(sqlstate_map, every_row_of_the_table_is_tested) {
     }
 }
 
+TEST(sqlstate_map, missing_guard_is_unavailable_with_its_cause) {
+    const auto failure_of = [](const std::string& words) {
+        return to_failure(parse_server_error("ERROR:  " + words + "\nLOCATION:  a, b.c:1\n"));
+    };
+    for (const auto* words :
+         {"3F000: schema \"fencing\" does not exist", "42P01: Relation »fencing.guard« existiert nicht",
+          "42883: function fencing.begin_write(text[], bigint) does not exist"}) {
+        const auto f = failure_of(words);
+        EXPECT_EQ(f.code, errc::storage_unavailable) << words;
+        EXPECT_EQ(f.facts.at("cause").as_string(), "guard-missing") << words;
+        EXPECT_TRUE(f.retry_after) << words;
+    }
+    for (const auto* words : {"3F000: schema \"shop\" does not exist", "42P01: relation \"orders\" does not exist",
+                              "42601: syntax error at or near \"fencing.\""})
+        EXPECT_FALSE(failure_of(words).facts.contains("cause")) << words;
+    const auto missing =
+        parse_server_error("ERROR:  42883: function fencing.entre(text) does not exist\nLOCATION:  a, b.c:1\n");
+    EXPECT_EQ(to_failure(missing, statement{}).code, errc::unprocessable) << "the function of a caller";
+}
+
 TEST(sqlstate_map, violated_constraint_named_without_row) {
     const auto f = to_failure(parse_server_error(
         "ERROR:  23514: new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"\n"

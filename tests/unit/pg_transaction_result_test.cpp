@@ -326,6 +326,7 @@ TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
         {step_kind::savepoint, "53200", errc::storage_unavailable, refusal_end::rollback, true},
         {step_kind::guard, "55P03", errc::write_conflict, refusal_end::rollback, true},
         {step_kind::guard, "42883", errc::unprocessable, refusal_end::rollback, false},
+        {step_kind::guard, "3F000", errc::unprocessable, refusal_end::rollback, false},
         {step_kind::guard, "", errc::stale_fencing_token, refusal_end::commit, false},
         {step_kind::operation, "55P03", errc::write_conflict, refusal_end::rollback, true},
         {step_kind::operation, "23505", errc::constraint_violation, refusal_end::rollback_to_savepoint, true},
@@ -344,7 +345,8 @@ TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
                 !keyed && step.end == refusal_end::rollback_to_savepoint ? refusal_end::rollback : step.end;
             EXPECT_EQ(handling.end, end) << step.sqlstate << static_cast<int>(step.at);
             EXPECT_EQ(handling.record.has_value(), step.recorded) << step.sqlstate << static_cast<int>(step.at);
-            EXPECT_EQ(handling.drop_session, std::string(step.sqlstate) == "42883");
+            const std::string sqlstate = step.sqlstate;
+            EXPECT_EQ(handling.drop_session, sqlstate == "42883" || sqlstate == "3F000");
             EXPECT_EQ(refusal.why.code, handling.drop_session ? errc::storage_unavailable : step.code);
         }
     }

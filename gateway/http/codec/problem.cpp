@@ -118,8 +118,8 @@ constexpr std::array<problem_kind, 30> kinds{{
      soon},
     {errc::storage_unavailable, "storage-unavailable", 503, "The database is unavailable",
      "PostgreSQL could not be reached, did not answer in time or could not execute the statement, as detail says, or "
-     "lets nothing in until a gateway has set a new floor (cause storage-generation-changed). Nothing was changed, "
-     "unless outcome_unknown is true.",
+     "lets nothing in until a gateway has set a new floor (cause storage-generation-changed), or a part of the guard "
+     "was dropped (cause guard-missing). Nothing was changed, unless outcome_unknown is true.",
      soon},
     {errc::overloaded, "overloaded", 503, "Overloaded", "The gateway's queue is full. Nothing was done; try again.",
      soon},

@@ -96,6 +96,37 @@ void add_guard_facts(const std::string& detail, boost::json::object& facts) {
     }
 }
 
+/// Returns the failure of a statement of a caller, whose code may name what is missing in `fencing`.
+failure to_failure_of_operation(const server_error& error) {
+    auto rule = rule_of(error.sqlstate);
+    if (is_refusal_of_call(error)) {
+        rule.meaning = errc::forbidden;
+        rule.show_message = true;
+    }
+    if (rule.meaning == errc::internal_error && is_raised_by_function(error)) {
+        rule.meaning = errc::unprocessable;
+        rule.show_message = true;
+    }
+    failure out =
+        make_failure(rule.meaning, rule.meaning == errc::storage_unavailable ? sentence(cause_of(error.sqlstate))
+                                                                             : default_detail_of(rule.meaning));
+    if (rule.show_message && !error.message.empty()) out.detail = error.message;
+    out.facts["sqlstate"] = error.sqlstate;
+    if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
+    if (error.sqlstate.starts_with("FG")) add_guard_facts(error.detail, out.facts);
+    if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
+    if (is_missing_privilege(error)) {
+        out.retry_after.reset();
+        out.may_be_repeated = false;
+        out.facts["hint"] =
+            "The gateway's log has PostgreSQL's message, which names the object. An operator has to grant the "
+            "privilege to the gateway's role, or run fencegate migrate and expose the object again; until then every "
+            "repeat fails too. Nothing was changed.";
+    }
+    if (rule.meaning == errc::write_conflict) out.retry_after = retry_after_conflict;
+    return out;
+}
+
 }  // namespace
 
 std::span<const sqlstate_rule> sqlstate_rules() {
@@ -133,38 +164,31 @@ failure outdated_during_call() {
         "A type, table or function that the call uses was replaced meanwhile; nothing was changed. Repeat the call.");
 }
 
+bool is_guard_missing(const server_error& error) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> missing{
+        {{"3F000", "fencing"}, {"42P01", "fencing."}, {"42883", "fencing."}}};  // in quotes of the server's language
+    return std::ranges::any_of(missing, [&error](const auto& kind) {
+        return error.sqlstate == kind.first && error.message.find(kind.second) != std::string::npos;
+    });
+}
+
+failure unavailable_without_guard() {
+    failure out = unavailable(
+        "A part of the guard is missing in PostgreSQL: the schema fencing was dropped, or something in it; nothing was "
+        "changed.");
+    out.facts["cause"] = guard_missing;
+    return out;
+}
+
 failure to_failure(const server_error& error) {
-    auto rule = rule_of(error.sqlstate);
-    if (is_refusal_of_call(error)) {
-        rule.meaning = errc::forbidden;
-        rule.show_message = true;
-    }
-    if (rule.meaning == errc::internal_error && is_raised_by_function(error)) {
-        rule.meaning = errc::unprocessable;
-        rule.show_message = true;
-    }
-    failure out =
-        make_failure(rule.meaning, rule.meaning == errc::storage_unavailable ? sentence(cause_of(error.sqlstate))
-                                                                             : default_detail_of(rule.meaning));
-    if (rule.show_message && !error.message.empty()) out.detail = error.message;
+    if (!is_guard_missing(error)) return to_failure_of_operation(error);
+    failure out = unavailable_without_guard();
     out.facts["sqlstate"] = error.sqlstate;
-    if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
-    if (error.sqlstate.starts_with("FG")) add_guard_facts(error.detail, out.facts);
-    if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
-    if (is_missing_privilege(error)) {
-        out.retry_after.reset();
-        out.may_be_repeated = false;
-        out.facts["hint"] =
-            "The gateway's log has PostgreSQL's message, which names the object. An operator has to grant the "
-            "privilege to the gateway's role, or run fencegate migrate and expose the object again; until then every "
-            "repeat fails too. Nothing was changed.";
-    }
-    if (rule.meaning == errc::write_conflict) out.retry_after = retry_after_conflict;
     return out;
 }
 
 failure to_failure(const server_error& error, const statement& failed) {
-    failure out = to_failure(error);
+    failure out = to_failure_of_operation(error);
     const bool known = error.parameter > 0 && error.parameter <= failed.pointers.size();
     if (known && out.code == errc::unprocessable)
         out.errors.push_back({failed.pointers[error.parameter - 1], out.detail});

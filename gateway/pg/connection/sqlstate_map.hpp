@@ -43,12 +43,17 @@ bool is_outdated_statement(const server_error& error);
 /// Returns errc::storage_unavailable for a call that an outdated statement has ended after code of an application ran.
 failure outdated_during_call();
 
+/// Whether the schema `fencing`, or a table or function in it that the statement needs, is missing.
+bool is_guard_missing(const server_error& error);
+
 /// Returns the failure for the caller. Facts: `sqlstate` always; `constraint` for class 23; `resource`,
-/// `fencing_token`, `last_fencing_token` for the codes of `fencing`, as far as DETAIL has them.
+/// `fencing_token`, `last_fencing_token` for the codes of `fencing`, as far as DETAIL has them; `cause` if
+/// is_guard_missing().
 failure to_failure(const server_error& error);
 
-/// Returns the same failure with a pointer to the value of the parameter that PostgreSQL could not read, or to the only
-/// null where a column or its domain takes none.
+/// Returns the failure of an operation of the caller, whose code may name what never was in `fencing`: without that
+/// `cause`, and with a pointer to the value of the parameter that PostgreSQL could not read, or to the only null where a
+/// column or its domain takes none.
 failure to_failure(const server_error& error, const statement& failed);
 
 /// Returns errc::forbidden for an error that says that the role of the caller may not do it, or may not be taken; else
@@ -73,6 +78,12 @@ failure unavailable(std::string detail);
 
 /// Returns errc::storage_unavailable because the storage generation changes, with the fact `cause`.
 failure unavailable_during_change();
+
+/// The fact `cause` where a part of the guard is missing.
+inline constexpr std::string_view guard_missing = "guard-missing";
+
+/// Returns errc::storage_unavailable because a part of the guard is missing, with the fact `cause`.
+failure unavailable_without_guard();
 
 /// Returns errc::storage_unavailable with the detail "<cause>; nothing was changed."
 failure unavailable_because(std::string cause);

@@ -306,8 +306,9 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
             }
             if (refusal.sqlstate == "42501") return out;  // so the history can't be written either
             // The function was replaced by a migration while the gateway runs: a new session prepares the call again.
-            if (refusal.sqlstate.starts_with("42") || refusal.sqlstate == "0A000") {
+            if (refusal.sqlstate.starts_with("42") || refusal.sqlstate == "0A000" || refusal.sqlstate == "3F000") {
                 out.drop_session = true;
+                if (refusal.why.facts.contains("cause")) return out;
                 refusal.why = unavailable(
                     "The guard in PostgreSQL can't be called (see the gateway's log); nothing was changed.");
                 return out;
