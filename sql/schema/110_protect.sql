@@ -298,6 +298,7 @@ begin
   perform fencing.take_code_rights(relation);
   insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects, row_expression)
   values (relation, resource_expression, mode, check_function, relation::text, expression.objects, expression.row_expression);
+  perform fencing.apply_clone_privileges(true);
   if was_name is not null then
     insert into fencing.former_name (relation, name) values (relation, was_name) on conflict do nothing;
   end if;
@@ -308,7 +309,7 @@ comment on function fencing.protect(regclass, text, text) is
   'From the commit on, rows of the table change only in a transaction that entered their resource (that of the old and of the new row); TRUNCATE is refused. This holds for every role, '
   'also with session_replication_role = replica. Mode observe allows such changes and records them as write_rejected with detail.observed = true. '
   'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. If the table was renamed, its name before stays reserved: a table created under it is a fault, until that is protected or unprotect() is called for this one. A partitioned table is protected at its root: every partition is covered, also against direct writes '
-  'and if it is attached later; only TRUNCATE of a partition attached later is allowed until protect() is called again. '
+  'and if it is attached later. '
   'The expression is evaluated with the rights of the writing role. '
   'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 25001: the transaction is not read committed; 42501: another role owns the table, or code that runs where it is written; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
@@ -340,6 +341,7 @@ begin
   delete from fencing.former_name f where f.relation = unprotect.relation;
   perform fencing.free_name(relation);
   perform fencing.remove_checks(relation);
+  perform fencing.apply_clone_privileges(true);
   perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was));
 end
 $$;

@@ -240,6 +240,19 @@ end
 $$;
 comment on function fencing.check_truncate() is 'Trigger: refuses TRUNCATE of a protected table, because it changes every resource at once. SQLSTATE FG403. Locks: none.';
 
+create or replace function fencing.create_truncate_check(target regclass, mode text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  execute format('create trigger fencing_check_truncate before truncate on %s for each statement '
+                 'execute function fencing.check_truncate(%L)', target, mode);
+  execute format('alter table %s enable always trigger fencing_check_truncate', target);
+end
+$$;
+comment on function fencing.create_truncate_check(regclass, text) is
+  'Creates the trigger that refuses TRUNCATE of one table. Locks: the table, share row exclusive.';
+
 create or replace function fencing.create_truncate_checks(relation regclass, mode text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -250,9 +263,103 @@ begin
   for target in
     select relation union select p.relid from pg_partition_tree(relation) p
   loop
-    execute format('create trigger fencing_check_truncate before truncate on %s for each statement execute function fencing.check_truncate(%L)', target, mode);
-    execute format('alter table %s enable always trigger fencing_check_truncate', target);
+    perform fencing.create_truncate_check(target, mode);
   end loop;
 end
 $$;
 comment on function fencing.create_truncate_checks(regclass, text) is 'Creates the triggers that refuse TRUNCATE of the table and of every partition. Locks: those, access exclusive.';
+
+-- New partitions. PostgreSQL clones row triggers to them, with the rights of the role that creates them, but not the
+-- trigger for TRUNCATE. The event triggers complete a partition in the command that makes it; without them a gateway does
+-- so when it next compares the faults (watch_guard), if the owner of the schema may.
+
+create or replace function fencing.clone_privileges() returns table (object text, role text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select distinct f.oid::regprocedure::text, c.relowner::regrole::text
+    from fencing.protected p join pg_class c on c.oid = p.relation and c.relkind = 'p'
+         join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname in (p.check_function, 'verify_change')
+                       and f.proowner <> c.relowner;
+$$;
+comment on function fencing.clone_privileges() is
+  'The functions that owners of protected partitioned tables may execute, because PostgreSQL asks for it where it clones '
+  'triggers to a partition that they make. Nobody can call a trigger function otherwise. Locks: none.';
+
+create or replace function fencing.apply_clone_privileges(revokes boolean) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  item record;
+begin
+  for item in
+    select g.object, g.role, false as grants from fencing.granted_privileges() g
+     where revokes and g.kind = 'function' and g.privilege = 'execute'
+       and g.object ~ '^fencing[.](verify_change|"?check_[0-9]+_.*)[(][)]$'
+       and (g.object, g.role) not in (select c.object, c.role from fencing.clone_privileges() c)
+    union all
+    select c.object, c.role, true
+      from (select * from fencing.clone_privileges()
+            except select g.object, g.role from fencing.granted_privileges() g where g.privilege = 'execute') c
+  loop
+    execute format(case when item.grants then 'grant execute on function %s to %s'
+                        else 'revoke execute on function %s from %s cascade' end, item.object, item.role);
+  end loop;
+end
+$$;
+comment on function fencing.apply_clone_privileges(boolean) is
+  'Grants clone_privileges(), and with revokes takes them from all other roles. Locks: none.';
+
+create or replace function fencing.incomplete_partitions(relations oid[]) returns table (partition regclass, mode text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select t.relid, p.mode
+    from fencing.protected p cross join lateral pg_partition_tree(p.relation) t
+         join pg_class c on c.oid = t.relid and c.relkind in ('r', 'p')
+   where (relations is null or exists (select from pg_partition_ancestors(t.relid) a where a.relid = any (relations)))
+     and not exists (select from pg_trigger g where g.tgrelid = t.relid and g.tgname = 'fencing_check_truncate');
+$$;
+comment on function fencing.incomplete_partitions(oid[]) is
+  'The partitions of protected tables, among and below these relations (null: all), that lack the trigger for TRUNCATE, '
+  'with the mode of the protection. Locks: none.';
+
+create or replace function fencing.complete_partition(partition regclass, mode text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform fencing.create_truncate_check(partition, mode);
+  perform fencing.take_code_rights(partition);  -- default privileges may have granted some
+end
+$$;
+comment on function fencing.complete_partition(regclass, text) is
+  'Does for a new partition what protect() does for those that exist. Locks: the partition, share row exclusive.';
+
+create or replace function fencing.complete_partitions() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+declare
+  item record;
+begin
+  for item in select * from fencing.incomplete_partitions(null) loop
+    begin
+      perform fencing.complete_partition(item.partition, item.mode);
+    exception when others then
+      null;  -- it belongs to another role, or is locked: guard_faults() names it, and the next call tries again
+    end;
+  end loop;
+  begin
+    perform fencing.apply_clone_privileges(false);
+  exception when others then
+    null;  -- as above
+  end;
+end
+$$;
+comment on function fencing.complete_partitions() is
+  'Completes all partitions that the owner of the schema may change and that are not locked, for installations without '
+  'event triggers. Locks until the end of the transaction: those partitions, share row exclusive, each waited for 100 ms '
+  'at most.';

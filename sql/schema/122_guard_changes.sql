@@ -87,6 +87,9 @@ begin
   if not current_setting('transaction_read_only')::boolean then
     select * into compared from fencing.fault_check for update skip locked;  -- one gateway compares at a time
   end if;
+  if compared.singleton then
+    perform fencing.complete_partitions();
+  end if;
   -- In one statement, so in one snapshot: a command that makes a fault notes it in the same transaction.
   select coalesce(jsonb_object_agg(g.fault, t.relation), '{}'), (select coalesce(jsonb_object_agg(k.fault, k.relation), '{}') from fencing.known_fault k) into current, known
     from fencing.guard_faults() g (fault)
@@ -100,7 +103,8 @@ end
 $$;
 comment on function fencing.watch_guard() is
   'For gateways, which call it once in postgres.guard_check_interval_ms: returns guard_faults(), and records in the history which of them are new and which are gone since any gateway called it. It records nothing in a read-only '
-  'transaction, and while another call is under way. Locks until the end of the transaction: the row of fault_check, without waiting.';
+  'transaction, and while another call is under way. Before, it completes new partitions (complete_partitions). '
+  'Locks until the end of the transaction: the row of fault_check, without waiting, and those partitions.';
 
 create or replace function fencing.record_faults_of(relations oid[], faults jsonb, command text) returns void
 language plpgsql

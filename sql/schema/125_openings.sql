@@ -156,6 +156,7 @@ as $$
 declare
   moves_schema constant boolean := tg_tag in ('ALTER SCHEMA', 'ALTER EXTENSION');  -- reported without the tables that moved
   touched oid[];
+  target regclass;
   faults jsonb;
   found_fault text;
 begin
@@ -185,6 +186,20 @@ begin
   if not moves_schema and not fencing.can_have_faults(touched) then
     return;
   end if;
+  if tg_tag = 'CREATE TRIGGER' then  -- in complete_partition(), whose next statement is too late for the search below
+    for target in
+      select t.tgrelid from pg_trigger t
+       where t.tgrelid = any (touched) and t.tgname = 'fencing_check_truncate' and t.tgenabled = 'O'
+         and t.tgfoid = 'fencing.check_truncate()'::regprocedure
+    loop
+      execute format('alter table %s enable always trigger fencing_check_truncate', target);
+    end loop;
+  elsif tg_event = 'ddl_command_end' then
+    perform fencing.complete_partition(i.partition, i.mode) from fencing.incomplete_partitions(touched) i;
+    if tg_tag = 'ALTER TABLE' then  -- which may have changed the owner
+      perform fencing.apply_clone_privileges(true);
+    end if;
+  end if;
   faults := (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f
               where f.relation = any (touched) or f.other = any (touched) or moves_schema and f.about = 'name'
                  or exists (select from pg_partition_ancestors(f.relation) a where a.relid = any (touched)));
@@ -212,5 +227,5 @@ begin
 end
 $$;
 comment on function fencing.refuse_openings() is
-  'Event trigger: refuses a command after which table_faults() would name a fault, and the dropping of a protected table. protect() and unprotect() are not affected: they first remove the table from the list. '
+  'Event trigger: refuses a command after which table_faults() would name a fault, and the dropping of a protected table. Completes new partitions before (complete_partition). protect() and unprotect() are not affected: they first remove the table from the list. '
   'The history records a fault that a command makes or mends all the same (record_faults_of). SQLSTATE 55000. Locks: none.';

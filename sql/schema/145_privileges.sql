@@ -1,9 +1,11 @@
 -- The complete list of privileges, object by object. Nothing is granted to public; on objects that are not listed only the owner has privileges.
 
 create or replace function fencing.expected_privileges() returns table (kind text, object text, role text, privilege text)
-language sql immutable
+language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
+  select 'function', c.object, c.role, 'execute' from fencing.clone_privileges() c
+  union all
   values
     ('schema', 'fencing', 'fencing_gateway', 'usage'),
     ('schema', 'fencing', 'fencing_writer', 'usage'),

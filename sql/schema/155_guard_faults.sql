@@ -76,5 +76,5 @@ as $$
 $$;
 comment on function fencing.guard_faults() is
   'What would let a change past the guard although protect() was called: checks that are missing, replaced or not always enabled (as after pg_restore --data-only --disable-triggers), TRUNCATE of '
-  'partitions attached since, new tables of the same name, parents and children that are not checked, expressions that use objects of other owners, functions and tables of this schema that were replaced, changed or dropped, every privilege on this schema that is not expected, and roles '
+  'partitions attached since that is not refused yet, new tables of the same name, parents and children that are not checked, expressions that use objects of other owners, functions and tables of this schema that were replaced, changed or dropped, every privilege on this schema that is not expected, and roles '
   'other than the owner that can make triggers run. No row where there is no fault. `fencegate check` and running gateways call it. Locks: none.';

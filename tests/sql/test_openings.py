@@ -248,3 +248,54 @@ def test_guard_table_made_anew_lets_nothing_in(owner):  # noqa: F811
     (change, epoch), = owner.run("select * from fencing.begin_generation_change(3)")
     owner.run("select fencing.finish_generation_change(%s, 'g', null)", change)
     assert owner.sqlstate("select fencing.enter('inventory/sku-1', 8)") == "FG412" and owner.run("select fencing.fence('inventory/sku-1')") == [(epoch << 32,)]
+
+
+def make_owners_parts(owner):  # noqa: F811
+    owner.run("create table public.parts (id integer, place text) partition by range (id); create table parts_1 partition of parts for values from (0) to (10); grant create on schema public to test_app")
+    owner.run("alter table parts owner to test_app; alter table parts_1 owner to test_app; select fencing.protect('parts', $$'parts/' || place$$)")
+
+
+def test_partitions_that_the_owner_makes_get_all_checks(logins, owner):  # noqa: F811
+    make_owners_parts(owner)
+    app = logins()
+    owner.run("alter default privileges for role test_app grant all on tables to test_gateway")
+    app.run("create table public.parts_2 partition of parts for values from (10) to (20); create table public.parts_3 (id integer, place text); alter table parts attach partition parts_3 for values from (20) to (30)")
+    app.run("create table public.parts_4 partition of parts for values from (30) to (40) partition by range (id); create table public.parts_5 partition of parts_4 for values from (30) to (40)")
+    for partition, number in (("parts_1", 5), ("parts_2", 15), ("parts_3", 25), ("parts_4", 35), ("parts_5", 35)):
+        assert app.sqlstate(f"truncate {partition}") == "FG403", partition
+        assert app.sqlstate(f"insert into {partition} values ({number}, 'a')") == "FG428", partition
+    owner.run("set session_replication_role = replica")
+    assert owner.sqlstate("truncate parts_5") == "FG403" and owner.sqlstate("insert into parts_2 values (12, 'a')") == "FG428"
+    owner.run("reset session_replication_role")
+    assert owner.run("select fencing.guard_faults()") == []
+    assert owner.run("select detail ->> 'action' from fencing.history where event = 'guard_changed' order by id") == [("protect",)]
+    app.run("alter table parts detach partition parts_3; drop table parts_3; drop table parts_2")
+    assert owner.run("select fencing.guard_faults()") == []
+
+
+def test_new_owner_of_a_partitioned_table_makes_partitions(logins, owner):  # noqa: F811
+    make_owners_parts(owner)
+    owner.run("grant create on schema public to test_auditor; alter table parts owner to test_auditor; alter table parts_1 owner to test_auditor")
+    assert owner.run("select fencing.guard_faults()") == []
+    assert logins().sqlstate("create table public.parts_2 partition of parts for values from (10) to (20)") == "42501"
+    logins("test_auditor").run("create table public.parts_2 partition of parts for values from (10) to (20)")
+    assert owner.run("select fencing.guard_faults()") == []
+    granted = "select count(*) from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace and p.proname ~ '^(check_[0-9]|verify_change)' and a.grantee <> p.proowner"
+    assert owner.run(granted) == [(2,)]
+    owner.run("select fencing.unprotect('parts')")
+    assert owner.run(granted) == [(0,)] and owner.run("select fencing.guard_faults()") == []
+
+
+def test_partition_made_without_event_triggers_is_completed_by_a_gateway(logins, owner):  # noqa: F811
+    make_owners_parts(owner)
+    owner.run(WITHOUT_EVENT_TRIGGERS)
+    faults = "select f from fencing.guard_faults() f where f !~ '^the event trigger'"
+    app, writer = logins(), logins()
+    app.run("create table public.parts_2 partition of parts for values from (10) to (20)")
+    assert [fault for fault, in owner.run(faults) if "parts_2: the trigger fencing_check_truncate is missing" in fault]
+    writer.run("begin; lock table parts_2 in row exclusive mode")
+    gateway = logins("test_gateway")
+    assert any("parts_2" in fault for fault, in gateway.run("select fencing.watch_guard()")), "a writer is not waited for"
+    writer.run("rollback")
+    assert not any("parts_2" in fault for fault, in gateway.run("select fencing.watch_guard()"))
+    assert owner.run(faults) == [] and app.sqlstate("truncate parts_2") == "FG403"
