@@ -136,6 +136,22 @@ $$;
 comment on function fencing.revoke_from_others(text, text, aclitem[], oid) is
   'Revokes every privilege on a new object from all but the owner: default privileges may have granted some. Locks: none.';
 
+create or replace function fencing.give_to_owner(kind text, object text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  owner constant regrole := (select n.nspowner from pg_namespace n where n.nspname = 'fencing');
+begin
+  if owner <> current_user::regrole then
+    execute format('alter %s %s owner to %s', kind, object, owner);
+  end if;
+end
+$$;
+comment on function fencing.give_to_owner(text, text) is
+  'Gives a new object to the owner of the schema, where another superuser has called the function that makes it. '
+  'Locks: a table, access exclusive.';
+
 -- Resources and event types are domains instead of check constraints of tables: a domain's check is compiled once a session, a table's once a statement,
 -- which would cost every write about 10 us.
 do $$

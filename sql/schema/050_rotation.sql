@@ -15,6 +15,7 @@ begin
     return false;
   end if;
   execute format('create table fencing.%I (like fencing.history including defaults including constraints)', partition);
+  perform fencing.give_to_owner('table', format('fencing.%I', partition));
   execute format('comment on table fencing.%I is %L', partition, 'One week of fencing.history, from this UTC day on.');
   if exists (select from fencing.history_default d where d.at >= lower_bound and d.at < upper_bound) then
     alter table fencing.history_default disable trigger history_append_only;

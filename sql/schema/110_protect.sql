@@ -35,6 +35,21 @@ comment on table fencing.former_name is
 comment on column fencing.former_name.relation is 'The protected table.';
 comment on column fencing.former_name.name is 'Its name before, with its schema, until another table of this name is protected or unprotect() is called for the protected one.';
 
+create table if not exists fencing.unprotected (
+  relation       regclass primary key,
+  was            text,
+  unprotected_at timestamptz not null default clock_timestamp(),
+  unprotected_by text not null default session_user
+);
+comment on table fencing.unprotected is
+  'The tables that unprotect() was called for and that are open since: guard_state() names them until protect() is called, '
+  'or unprotect() for good. Granted to no one.';
+comment on column fencing.unprotected.relation is 'The table.';
+comment on column fencing.unprotected.was is
+  'The mode before; null where it was not on the list of protected tables.';
+comment on column fencing.unprotected.unprotected_at is 'When unprotect() was called.';
+comment on column fencing.unprotected.unprotected_by is 'Who called it.';
+
 create or replace function fencing.require_protectable(relation regclass) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -289,6 +304,8 @@ begin
   perform fencing.require_own_code(array[relation::oid]);
   select p.mode, nullif(p.relation_name, relation::text) into was, was_name from fencing.protected p where p.relation = relation;
   perform fencing.free_name(relation);  -- first, as the entry in remove_checks()
+  delete from fencing.unprotected u
+   where u.relation = relation or not exists (select from pg_class c where c.oid = u.relation);
   perform fencing.remove_checks(relation);
   select * into class from pg_class where oid = relation;
   check_function := format('check_%s_%s', nextval('fencing.check_id_seq'), left(class.relname, 30));
@@ -314,7 +331,7 @@ comment on function fencing.protect(regclass, text, text) is
   'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 25001: the transaction is not read committed; 42501: another role owns the table, or code that runs where it is written; 42809, 0A000: not a table that can be protected. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 
-create or replace function fencing.unprotect(relation regclass) returns void
+create or replace function fencing.unprotect(relation regclass, for_good boolean default false) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off  -- names are stored as text and compared
@@ -330,7 +347,8 @@ begin
   execute format('lock table %s in access exclusive mode', relation);
   if not exists (select from fencing.protected p
                   where p.relation = unprotect.relation or p.relation_name = unprotect.relation::text and not exists (select from pg_class c where c.oid = p.relation))
-     and not exists (select from pg_trigger t where t.tgrelid = unprotect.relation and t.tgname ~ '^fencing_(check|verify)_') then
+     and not exists (select from pg_trigger t where t.tgrelid = unprotect.relation and t.tgname ~ '^fencing_(check|verify)_')
+     and not (for_good and exists (select from fencing.unprotected u where u.relation = unprotect.relation)) then
     raise exception using errcode = '42704', message = format('%s is not protected', relation);
   end if;
   select a.relid into root from pg_partition_ancestors(unprotect.relation) a join fencing.protected p on p.relation = a.relid where a.relid <> unprotect.relation limit 1;
@@ -338,12 +356,21 @@ begin
     raise exception using errcode = '42704', message = format('%s is protected as a partition of %s', relation, root), hint = 'unprotect() that, or detach the partition first.';
   end if;
   select p.mode into was from fencing.protected p where p.relation = unprotect.relation;
+  delete from fencing.unprotected u
+   where u.relation = unprotect.relation or not exists (select from pg_class c where c.oid = u.relation);
+  if not for_good then
+    insert into fencing.unprotected (relation, was) values (unprotect.relation, was);
+  end if;
   delete from fencing.former_name f where f.relation = unprotect.relation;
   perform fencing.free_name(relation);
   perform fencing.remove_checks(relation);
   perform fencing.apply_clone_privileges(true);
-  perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was));
+  perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was,
+                                                                      'for_good', nullif(for_good, false)));
 end
 $$;
-comment on function fencing.unprotect(regclass) is
-  'Removes everything that protect() created, and frees the names that the table had before. The fences stay. SQLSTATE 42704: the table is not protected; 42501: another role owns it. Locks until the end of the transaction: the table and its partitions, access exclusive.';
+comment on function fencing.unprotect(regclass, boolean) is
+  'Removes everything that protect() created, and frees the names that the table had before. The fences stay. The table '
+  'counts as open until protect() is called again, unless it is for good: for a table that needs no protection any more. '
+  'SQLSTATE 42704: the table is not protected; 42501: another role owns it. '
+  'Locks until the end of the transaction: the table and its partitions, access exclusive.';

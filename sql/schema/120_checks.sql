@@ -117,6 +117,7 @@ begin
   execute format('create or replace function fencing.%I() returns trigger language plpgsql %s as %L', check_function,
                  fencing.check_setting_clauses(),
                  fencing.check_body(row_expression, by_row, mode));
+  perform fencing.give_to_owner('function', format('fencing.%I()', check_function));
   perform fencing.revoke_from_others('function', p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
      from pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proname = check_function;
   execute format('comment on function fencing.%I() is %L', check_function,

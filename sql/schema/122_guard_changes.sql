@@ -34,9 +34,12 @@ comment on column fencing.fault_check.checked_at is 'When the last comparison of
 insert into fencing.fault_check default values on conflict do nothing;
 
 create table if not exists fencing.known_fault (
-  id       bigint generated always as identity primary key,
-  fault    text not null,
-  relation text
+  id         bigint generated always as identity primary key,
+  fault      text not null,
+  relation   text,
+  found_at   timestamptz not null default clock_timestamp(),
+  not_before timestamptz,
+  principal  text
 );
 comment on table fencing.known_fault is
   'The faults that the history has as found and not yet as gone, so that it records each once, whichever session finds it. A row each, so that a command that makes or mends a fault waits for no gateway and for no other command. Granted to no one.';
@@ -44,6 +47,10 @@ comment on sequence fencing.known_fault_id_seq is 'Numbers the rows of known_fau
 comment on column fencing.known_fault.id is 'A fault may be here twice, if two have found it at the same time.';
 comment on column fencing.known_fault.fault is 'As guard_faults() words it.';
 comment on column fencing.known_fault.relation is 'The table that it opens, or null.';
+comment on column fencing.known_fault.found_at is 'When it was found.';
+comment on column fencing.known_fault.not_before is
+  'When the faults were compared before, where a gateway found it: it may be as old as that. Null where a command made it.';
+comment on column fencing.known_fault.principal is 'Who made it, where a command did; null where a gateway found it.';
 
 create or replace function fencing.record_fault_changes(known jsonb, current jsonb, checked_at timestamptz, command text) returns void
 language plpgsql
@@ -59,7 +66,9 @@ begin
                   select 'fault_gone', k.key, k.value, null from jsonb_each_text(known) k where not current ? k.key) c) f
    group by f.action, f.relation, f.not_before, f.part
    order by f.action, f.relation, f.part;
-  insert into fencing.known_fault (fault, relation) select c.key, c.value from jsonb_each_text(current) c where not known ? c.key;
+  insert into fencing.known_fault (fault, relation, not_before, principal)
+  select c.key, c.value, checked_at, case when command is not null then session_user end
+    from jsonb_each_text(current) c where not known ? c.key;
   begin
     delete from fencing.known_fault k
      where k.id in (select g.id from fencing.known_fault g where known ? g.fault and not current ? g.fault for update skip locked);
