@@ -88,10 +88,22 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
 }
 
 void check_guard(pg::session& database, check_report& report) {
-    const auto faults = database.exec("select fencing.guard_faults()", {});
-    for (const auto& row : faults)
-        report.add(false, "guard", row[0].c_str());
-    if (faults.empty()) report.add(true, "guard", "every check is in place");
+    const auto state = pg::read_guard_state(database);
+    const auto& faults = state.at("faults").as_array();
+    const auto& tables = state.at("tables").as_array();
+    for (const auto& fault : faults)
+        report.add(false, "guard", std::string(fault.as_string()));
+    for (const auto& each : tables) {
+        const auto& table = each.as_object();
+        if (table.at("state") == "enforced") continue;
+        const bool is_open = table.at("state") == "open";
+        report.add(!is_open, "guard", (is_open ? "" : "WARNING: ") + describe_table(table));
+    }
+    if (faults.empty() && count_tables(state, "enforced") == tables.size())
+        report.add(true, "guard", "every check is in place, tables: " + summarize_tables(state));
+    for (const auto& limit : state.at("limits").as_array())
+        report.add(true, "guard",
+                   "WARNING: this installation can't notice everything: " + std::string(limit.as_string()));
 }
 
 /// Makes the database connect as the recorder does, because only that shows that it can.

@@ -1,5 +1,6 @@
 #include <gateway/admin/report.hpp>
 
+#include <gateway/domain/guard_state.hpp>
 #include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
@@ -72,6 +73,18 @@ void append_protection(std::ostream& out, const protection_spans& protection) {
             << protection_spans::spans_max << "\n";
 }
 
+/// Prints the state of the guard now, which may be known although its change is not in the history any more.
+void append_guard_state(std::ostream& out, const boost::json::object& state) {
+    out << "  guard now      tables: " << summarize_tables(state) << "; " << state.at("faults").as_array().size()
+        << " faults\n";
+    std::size_t printed = 0;
+    for (const auto& each : state.at("tables").as_array()) {
+        const auto& table = each.as_object();
+        if (table.at("state") == "enforced" || ++printed > spans_in_text_max) continue;
+        out << "                 " << runtime::make_printable(describe_table(table)) << "\n";
+    }
+}
+
 }  // namespace
 
 std::string render_text(const verification_result& found) {
@@ -97,6 +110,7 @@ std::string render_text(const verification_result& found) {
         out << "  failovers      " << found.generation_changes << " changes of the storage generation, which lost "
             << found.lost_grants << " recorded grants of writes\n";
     append_protection(out, found.protection);
+    append_guard_state(out, found.guard_state);
     out << "\n";
     for (const auto& [letter, text] : promises)
         out << "  " << (found.broken_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
@@ -119,6 +133,8 @@ std::string render_text(const verification_result& found) {
         out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
     if (!found.protection.spans().empty())
         out << "Of changes in the times named as unprotected the history says nothing.\n";
+    for (const auto& limit : found.guard_state.at("limits").as_array())
+        out << "Not noticed by this installation: " << std::string_view(limit.as_string()) << ".\n";
     return out.str();
 }
 
@@ -176,6 +192,7 @@ std::string render_json(const verification_result& found) {
         {"tables", std::move(tables)},
         {"unprotected", std::move(unprotected)},
         {"unprotected_left_out", found.protection.left_out()},
+        {"guard", found.guard_state},
         {"took_ms", found.took.count()},
     };
     return json::serialize(out) + "\n";

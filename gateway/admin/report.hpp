@@ -3,6 +3,8 @@
 #include <gateway/admin/history_checker.hpp>
 #include <gateway/admin/protection_spans.hpp>
 
+#include <boost/json/object.hpp>
+
 #include <chrono>
 #include <map>
 #include <string>
@@ -29,6 +31,7 @@ struct verification_result {
     std::int64_t generation_changes = 0;  ///< Promotions, restores and replacements of PostgreSQL.
     std::int64_t lost_grants = 0;         ///< Such tokens whose grant was probably lost with one of them; not missing.
     protection_spans protection{std::nullopt};
+    boost::json::object guard_state;  ///< At the end, as fencing.guard_state() gives it.
     std::chrono::milliseconds took{};
 };
 

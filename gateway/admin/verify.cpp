@@ -91,6 +91,7 @@ class verification {
         report_unscanned_rows();
         recheck_late_writes();
         result_.protection = find_protection();
+        result_.guard_state = pg::read_guard_state(session_);
         result_.counts = checker_.counts();
         result_.generation_changes = static_cast<std::int64_t>(changes_.size());
         result_.from_us = bounds_.from_us;

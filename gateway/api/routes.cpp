@@ -8,6 +8,7 @@
 #include <gateway/api/leases/live_leases.hpp>
 #include <gateway/api/negotiation.hpp>
 #include <gateway/api/service/console.hpp>
+#include <gateway/api/service/guard.hpp>
 #include <gateway/api/service/health.hpp>
 #include <gateway/api/service/metrics.hpp>
 #include <gateway/api/service/nodes.hpp>
@@ -59,7 +60,7 @@ http::handler bind(gateway_services services, awaitable_response (*handle)(gatew
 std::vector<http::route> routes(gateway_services services) {
     using enum http::method;
     std::vector<http::route> out;
-    // All but the nodes concern resources, which their handlers know.
+    // All but the nodes and the guard concern resources, which their handlers know.
     const auto add_api = [&](http::method verb, const std::string& path, scope required_scope,
                              const answer_options& options,
                              awaitable_response (*handle)(gateway_services, http::request), bool long_waiting = false) {
@@ -110,6 +111,7 @@ std::vector<http::route> routes(gateway_services services) {
     add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
     out.push_back({get, "/v1/nodes", scope::operate, bind(services, show_nodes, as_json)});
+    out.push_back({get, "/v1/guard", scope::operate, bind(services, show_guard, as_json)});
     add(get, "/healthz", show_health);
     out.back().is_probe = true;
     const auto add_readiness = [&](const char* path, awaitable_response (*handle)(gateway_services, http::request)) {

@@ -163,11 +163,12 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
 }
 
 void commands::add_status() {
-    add("status", "Show whether a gateway is ready, and its Redis nodes",
+    add("status", "Show whether a gateway is ready, its Redis nodes and the guard",
         std::string(exit_codes) +
             "Prints a table on a terminal, JSON lines in a pipe: first the gateway, then each node as GET /v1/nodes "
-            "returns it.\n"
-            "Listing the nodes needs the scope `operate`.\nExample:\n  fencegate status --url http://gateway-1:8080");
+            "returns it, the guard as GET /v1/guard does, and the keys.\n"
+            "Listing the nodes and the guard needs the scope `operate`.\nExample:\n  fencegate status --url "
+            "http://gateway-1:8080");
 }
 
 void commands::add_leases() {

@@ -4,6 +4,7 @@
 #include <gateway/cli/fields.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/domain/guard_state.hpp>
 #include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/terminal.hpp>
 
@@ -65,6 +66,37 @@ std::string describe_signing_keys(const json::object& keys) {
     return runtime::make_printable(text);
 }
 
+/// Prints the state of the guard: a summary, then each table that is not enforced, and what can't be noticed.
+void print_guard(const json::object& guard, const output_style& style) {
+    const bool is_good = count_tables(guard, "open") == 0 && guard.at("fault_count") == 0;
+    std::cout << "guard, tables: "
+              << colourize(summarize_tables(guard), is_good ? colour::green : colour::red, style.colours)
+              << ", faults: " << display_text(guard, "fault_count") << "\n";
+    for (const auto& each : guard.at("tables").as_array()) {
+        const auto& table = each.as_object();
+        if (table.at("state") != "enforced")
+            std::cout << "  " << runtime::make_printable(describe_table(table)) << "\n";
+    }
+    for (const auto& limit : guard.at("limits").as_array())
+        std::cout << "  not noticed: " << runtime::make_printable(std::string(limit.as_string())) << "\n";
+}
+
+/// Shows the state of the guard, which a gateway that has just started does not know.
+void show_guard(const client& gateway, const output_style& style) {
+    http_request request;
+    request.target = "/v1/guard";
+    const http_response response = gateway.call(std::move(request));
+    const json::object guard = response.is_success() ? parse_object(response.body) : json::object{};
+    if (!style.table) {
+        const json::object line{{"guard", guard.empty() ? json::value() : json::value(guard)}};
+        std::cout << runtime::prepare_for_stdout(json::serialize(line)) << "\n";
+    } else if (guard.empty()) {
+        std::cout << "guard: " << runtime::make_printable(describe(response)) << "\n";
+    } else {
+        print_guard(guard, style);
+    }
+}
+
 }  // namespace
 
 int show_status(const client& gateway, bool json_lines) {
@@ -94,9 +126,7 @@ int show_status(const client& gateway, bool json_lines) {
         else
             std::cout << runtime::prepare_for_stdout(json::serialize(node)) << "\n";
     }
-    const json::object& keys = response.at("signing_keys").as_object();
-    const auto cell_number = get_integer(response.as_object(), "cell").value_or(0);
-    if (style.table) {
+    if (style.table)
         table({{"node"},
                {"state"},
                {"epoch", true},
@@ -106,6 +136,10 @@ int show_status(const client& gateway, bool json_lines) {
                {"detail", false, 1}},
               std::cout, style)
             .print(lines);
+    show_guard(gateway, style);
+    const json::object& keys = response.at("signing_keys").as_object();
+    const auto cell_number = get_integer(response.as_object(), "cell").value_or(0);
+    if (style.table) {
         std::cout << describe_signing_keys(keys) << "\n";
         if (cell_number != 0) std::cout << "cell " << cell_number << "\n";
     } else {

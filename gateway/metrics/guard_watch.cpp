@@ -40,27 +40,48 @@ struct guard_watch::impl {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
-            auto faults = co_await self->history.watch_guard(steady_clock::now() + call_timeout);
-            if (faults)
-                self->store(std::move(*faults));
-            else if (is_guard_missing(faults.error()))
-                self->store({faults.error().detail});
+            auto report = co_await self->history.watch_guard(steady_clock::now() + call_timeout);
+            if (report)
+                self->store(std::move(*report));
+            else if (is_guard_missing(report.error()))
+                self->store(self->report_missing(report.error().detail));
             else if (!self->stopping)
-                spdlog::warn("the guard could not be checked: {}", faults.error().detail);
+                spdlog::warn("the guard could not be checked: {}", report.error().detail);
             pause = self->interval;
         }
     }
 
-    void store(std::vector<std::string> faults) {
+    /// Returns the state without a part of the guard: every table that was known is open.
+    guard_report report_missing(const std::string& fault) const {
+        const std::lock_guard hold(mutex);
+        boost::json::array tables;
+        if (found) tables = found->report.state.at("tables").as_array();
+        for (auto& each : tables) {
+            auto& table = each.as_object();
+            table["state"] = "open";
+            table["reason"] = "fault";
+            table["since"] = table["not_before"] = table["principal"] = nullptr;
+            table["fault_count"] = 1;
+            table["faults"] = boost::json::array{fault};
+        }
+        return {{fault},
+                {{"tables", std::move(tables)},
+                 {"faults", boost::json::array{fault}},
+                 {"limits", boost::json::array{}},
+                 {"compared_at", nullptr}}};
+    }
+
+    void store(guard_report report) {
         const std::lock_guard hold(mutex);
         const auto is_in = [](const std::vector<std::string>& faults_found, const std::string& fault) {
             return std::ranges::find(faults_found, fault) != faults_found.end();
         };
-        for (const auto& fault : faults) {
-            if (!found || !is_in(found->faults, fault)) spdlog::error("the guard has a fault: {}", fault);
+        for (const auto& fault : report.faults) {
+            if (!found || !is_in(found->report.faults, fault)) spdlog::error("the guard has a fault: {}", fault);
         }
-        if (found && !found->faults.empty() && faults.empty()) spdlog::info("the guard has no fault any more");
-        found = finding{std::move(faults), std::chrono::system_clock::now()};
+        if (found && !found->report.faults.empty() && report.faults.empty())
+            spdlog::info("the guard has no fault any more");
+        found = finding{std::move(report), std::chrono::system_clock::now()};
     }
 
     pg::history_executor& history;

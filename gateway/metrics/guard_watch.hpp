@@ -12,16 +12,16 @@
 
 namespace fencegate::metrics {
 
-/// Asks PostgreSQL once an interval what would let a change past the guard (fencing.watch_guard, which also records new
-/// faults in the history), keeps the latest answer, and logs new faults.
+/// Asks PostgreSQL once an interval for the state of the guard, and what would let a change past it (fencing.watch_guard,
+/// which also records new faults in the history), keeps the latest answer, and logs new faults.
 ///
 /// Threads:  latest() from any thread.
-/// Limits:   one query of some 100 ms at a time, on a connection of the history_executor.
+/// Limits:   two queries of some 100 ms, one after the other, on a connection of the history_executor.
 /// Lifetime: the executor outlives the run of `io`.
 class guard_watch {
   public:
     struct finding {
-        std::vector<std::string> faults;
+        guard_report report;
         std::chrono::system_clock::time_point at;  ///< When PostgreSQL answered.
     };
 

@@ -185,8 +185,16 @@ std::vector<MetricFamily> readings::Collect() const {
                 static_cast<double>(sources_.events.dropped()));
     if (const auto guard = sources_.guard.latest()) {
         out.gauge("fencegate_guard_faults",
-                  "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/nodes names it.",
-                  static_cast<double>(guard->faults.size()));
+                  "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/guard names it.",
+                  static_cast<double>(guard->report.faults.size()));
+        auto& tables =
+            out.begin("fencegate_guard_tables",
+                      "Tables that are or were protected, by state, when PostgreSQL was last asked; open: changes are "
+                      "not checked. /v1/guard names them.",
+                      MetricType::Gauge);
+        for (const auto state : table_states)
+            families::add(tables, static_cast<double>(count_tables(guard->report.state, state)),
+                          {{"state", std::string(state)}});
     }
     read_memory(out, sources_.memory);
     read_limits(out, sources_.limiter);

@@ -35,10 +35,11 @@ def lines(text: str) -> list[Any]:
 def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: Api) -> None:
     done = cli.run("status")
     assert (done.returncode, done.stderr) == (0, "")
-    first, *nodes, last = lines(done.stdout)
+    first, *nodes, guard, last = lines(done.stdout)
     version = subprocess.run([str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     assert first == {"gateway": api_a.url, "ready": True, "version": version}
     reported = api_a.get("/v1/nodes").json()["nodes"]
+    assert {table["state"] for table in guard["guard"]["tables"]} == {"enforced"} and guard["guard"]["limits"] == []
     assert [set(node) for node in [*nodes, last]] == [*(set(node) for node in reported), {"signing_keys", "cell"}]
     assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in reported]
 
@@ -50,12 +51,13 @@ def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli) -> None:
     plain = cli.run_on_terminal("status", NO_COLOR="1")
     assert plain.end() == 0
     assert "\x1b" not in plain.shown
-    heads, *nodes, keys = plain.shown.splitlines()[1:]
+    heads, *nodes, guard, keys = plain.shown.splitlines()[1:]
+    assert guard == "guard, tables: 0 open, 0 observed, 3 enforced, faults: 0"
     assert heads.split() == ["node", "state", "epoch", "latency", "quarantine", "no", "ttl", "detail"]
     assert len(nodes) == 5 and len({line.index("voting") for line in nodes} | {heads.index("state")}) == 1, plain.shown
     assert keys.startswith("lease ids are signed with key-")
     forced = cli.run_on_terminal("status", "--json")
-    assert forced.end() == 0 and len(lines(forced.shown)) == 7
+    assert forced.end() == 0 and len(lines(forced.shown)) == 8
 
 
 def test_status_without_scope_exits_1_with_problem_on_stderr(guarded_pair: Stack, api_a: Api) -> None:

@@ -3,6 +3,7 @@
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/routes.hpp>
+#include <gateway/api/service/guard.hpp>
 #include <gateway/api/service/nodes.hpp>
 #include <gateway/api/service/openapi.hpp>
 #include <gateway/api/writes/writes.hpp>
@@ -14,6 +15,7 @@
 #include <lockcore/lock_manager.hpp>
 
 #include <gtest/gtest.h>
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
 #include <algorithm>
@@ -245,7 +247,7 @@ TEST(api_nodes_render, node_then_all_members) {
 
 TEST(api_nodes_render, guard_faults_then_counted_and_the_first_fifty_named) {
     metrics::guard_watch::finding found;
-    found.faults.assign(51, "open");
+    found.report.faults.assign(51, "open");
     const std::string text = render_nodes({}, std::nullopt, found, {"key-a"}, 0);
     const std::string begin =
         R"({"nodes":[],"leaks":null,"guard":{"at":"1970-01-01T00:00:00.000Z","fault_count":51,"faults":["open",)";
@@ -254,6 +256,20 @@ TEST(api_nodes_render, guard_faults_then_counted_and_the_first_fifty_named) {
     for (auto at = text.find("\"open\""); at != std::string::npos; at = text.find("\"open\"", at + 1))
         ++named;
     EXPECT_EQ(named, 50u);
+}
+
+TEST(api_guard_render, state_has_the_first_fifty_faults_and_their_number) {
+    metrics::guard_watch::finding found;
+    found.report.state = {{"tables", boost::json::array{}},
+                          {"faults", boost::json::array(51, "open")},
+                          {"limits", boost::json::array{"no event triggers"}},
+                          {"compared_at", nullptr}};
+    const auto text = render_guard_state(found);
+    EXPECT_TRUE(
+        text.starts_with(R"({"at":"1970-01-01T00:00:00.000Z","tables":[],"fault_count":51,"faults":["open","open",)"))
+        << text;
+    EXPECT_TRUE(text.ends_with(R"("limits":["no event triggers"],"compared_at":null})")) << text;
+    EXPECT_EQ(boost::json::parse(text).at("faults").as_array().size(), 50u);
 }
 
 TEST(api_nodes_render, leaks_then_counted_a_node_and_named_once) {

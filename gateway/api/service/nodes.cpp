@@ -62,7 +62,7 @@ void render_guard(std::string& out, const std::optional<metrics::guard_watch::fi
         return;
     }
     constexpr std::size_t faults_max = 50;
-    const auto& faults = guard->faults;
+    const auto& faults = guard->report.faults;
     const std::vector<std::string> named(
         faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(std::min(faults.size(), faults_max)));
     http::object_writer item(out);

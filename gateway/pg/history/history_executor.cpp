@@ -94,12 +94,11 @@ asio::awaitable<result<history_upkeep>> history_executor::keep_up(unsigned keep_
     return run_in_pool<history_upkeep>(pool_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
 }
 
-asio::awaitable<result<std::vector<std::string>>> history_executor::watch_guard(deadline until) {
-    auto work = [](session_slot& slot) -> result<std::vector<std::string>> {
+asio::awaitable<result<guard_report>> history_executor::watch_guard(deadline until) {
+    auto work = [](session_slot& slot) -> result<guard_report> {
         return retry_once_on_new_session(slot, pg::watch_guard);
     };
-    return run_in_pool<std::vector<std::string>>(pool_, {}, read_cost::cheap, work_kind::changes, until,
-                                                 std::move(work));
+    return run_in_pool<guard_report>(pool_, {}, read_cost::cheap, work_kind::changes, until, std::move(work));
 }
 
 }  // namespace fencegate::pg

@@ -2,6 +2,7 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/guard_state.hpp>
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/read_cost.hpp>
 #include <gateway/pg/history/history_reader.hpp>
@@ -55,9 +56,8 @@ class history_executor {
     /// Errors: write_conflict where a lock was not free at once; then nothing was done.
     boost::asio::awaitable<result<history_upkeep>> keep_up(unsigned keep_days, deadline until);
 
-    /// Returns what would let a change past the guard, and records changes of it (fencing.watch_guard); empty where
-    /// there is no fault.
-    boost::asio::awaitable<result<std::vector<std::string>>> watch_guard(deadline until);
+    /// Returns the state of the guard, and records which faults are new and which are gone (fencing.watch_guard).
+    boost::asio::awaitable<result<guard_report>> watch_guard(deadline until);
 
     read_pool& pool() { return pool_; }
 

@@ -2,6 +2,8 @@
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/guard_call.hpp>
 
+#include <boost/json/parse.hpp>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -57,11 +59,16 @@ result<void> check_schema(session& session, const std::string& role) {
                                                       : ": run the program that installed it, or a later one."));
 }
 
-std::vector<std::string> watch_guard(session& session) {
-    std::vector<std::string> faults;
+boost::json::object read_guard_state(session& session) {
+    return boost::json::parse(session.exec("select fencing.guard_state()", {})[0][0].c_str()).as_object();
+}
+
+guard_report watch_guard(session& session) {
+    guard_report out;
     for (const auto& row : session.exec("select fencing.watch_guard()", {}))
-        faults.emplace_back(row[0].c_str());
-    return faults;
+        out.faults.emplace_back(row[0].c_str());
+    out.state = read_guard_state(session);
+    return out;
 }
 
 result<std::chrono::milliseconds> join_cluster(session& session, membership m) {

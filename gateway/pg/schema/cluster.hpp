@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/guard_state.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/executor/membership.hpp>
@@ -26,9 +27,12 @@ result<void> check_direct(session& session);
 /// Errors: storage_unavailable with what to do, such as to grant `role`. Throws session_lost.
 result<void> check_schema(session& session, const std::string& role = "fencing_gateway");
 
-/// Returns what would let a change past the guard; empty where there is no fault. The history gets an event of each
-/// fault that is new or gone (fencing.watch_guard). Throws as session::exec does.
-std::vector<std::string> watch_guard(session& session);
+/// Returns the state of the guard (fencing.guard_state). Throws as session::exec does.
+boost::json::object read_guard_state(session& session);
+
+/// Returns what would let a change past the guard, and its state. The history gets an event of each fault that is new or
+/// gone (fencing.watch_guard). Throws as session::exec does.
+guard_report watch_guard(session& session);
 
 /// Compares the gateway's configuration with the row in fencing.cluster, which the first gateway writes.
 ///

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <gateway/api/services.hpp>
+#include <gateway/http/message.hpp>
+#include <gateway/metrics/guard_watch.hpp>
+
+#include <string>
+
+namespace fencegate::api {
+
+/// GET /v1/guard: the state of the guard, as PostgreSQL described it when this gateway last asked.
+///
+/// Errors: errc::storage_unavailable before the first answer.
+boost::asio::awaitable<http::response> show_guard(gateway_services services, http::request r);
+
+/// Returns the JSON of GET /v1/guard.
+std::string render_guard_state(const metrics::guard_watch::finding& found);
+
+}  // namespace fencegate::api
