@@ -2,6 +2,7 @@
 
 import {call, fetchJson, key, addConnectionListener} from './api.js';
 import {announce, byId, el, setText} from './dom.js';
+import {Guard} from './guard.js';
 import {History} from './history.js';
 import {Leases} from './leases.js';
 import {throttle, Live} from './live.js';
@@ -21,7 +22,7 @@ const RATES_INTERVAL = 30_000;
 const READINESS_TIMEOUT = 8000;
 const SIGN_OUT_REASON = 'fencegate.sign_out_reason'; // in sessionStorage, shown after the reload
 
-const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
+const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'], ['guard', 'Protected tables'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
   .map(([name, label]) => {
     const value = el('dd', {class: 'tabular'}, '–');
     byId('overview').append(el('dl', {class: 'tile', 'data-tile': name}, el('dt', {}, label), value));
@@ -54,6 +55,14 @@ const nodes = new Nodes({
     setTile('nodes', `${voting} of ${all.length}`, voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
   },
 });
+const guard = new Guard({
+  onState: state => {
+    if (!state) return setTile('guard', '–');
+    const [open, observed] = ['open', 'observed'].map(name => state.tables.filter(table => table.state === name).length);
+    if (open || state.fault_count) return setTile('guard', open ? `${count(open)} open` : `${count(state.fault_count)} faults`, 'bad');
+    setTile('guard', observed ? `${count(observed)} observed` : count(state.tables.length), observed || state.limits.length ? 'warn' : '');
+  },
+});
 const rates = new Rates({
   onTotals: totals => {
     const refused = totals.write_rejected ?? 0;
@@ -68,6 +77,7 @@ const signIn = new SignIn(() => showPanels());
 
 const refreshLeasesSoon = throttle(500, () => leases.poll());
 const refreshNodesSoon = throttle(500, () => nodes.poll());
+const refreshGuardSoon = throttle(500, () => guard.poll());
 const refreshHistorySoon = throttle(1000, () => history.poll());
 const refreshTimelineSoon = throttle(500, () => timeline.poll());
 const refreshRatesSoon = throttle(1000, () => rates.poll());
@@ -147,6 +157,7 @@ function refreshAll() {
   refreshedAt = performance.now();
   leases.refresh();
   nodes.refresh();
+  guard.refresh();
   rates.refresh();
   history.refresh();
   timeline.refresh();
@@ -168,6 +179,7 @@ function showPanels() {
   repeatWhileVisible(POLL_INTERVAL, () => {
     leases.poll();
     refreshNodesSoon();
+    refreshGuardSoon();
     checkReadiness();
     if (rates.state.hasFailed) refreshRatesSoon();
     if (!streaming || history.state.hasFailed) refreshHistorySoon();

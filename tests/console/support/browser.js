@@ -11,7 +11,7 @@ const {chromium} = installed('playwright-core');
 const AXE = readFileSync(installed.resolve('axe-core/axe.min.js'), 'utf8');
 export const SCREENSHOTS = join(ROOT, 'build/tests/console');
 /** What the page requests again by itself after an error. */
-const POLLED = new Set(['/readyz', '/v1/leases', '/v1/nodes', '/v1/history', '/v1/history/summary']);
+const POLLED = new Set(['/readyz', '/v1/leases', '/v1/nodes', '/v1/guard', '/v1/history', '/v1/history/summary']);
 
 export class Browser {
   async start() {
