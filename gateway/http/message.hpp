@@ -89,6 +89,13 @@ class body_stream {
     ///
     /// Out: false if the connection is lost. A caller that reads nothing for http.idle_timeout loses its connection.
     virtual boost::asio::awaitable<bool> send(std::string_view piece) = 0;
+    /// Waits until the system of the peer has acknowledged all that was sent.
+    ///
+    /// Out:    false if `until` came first.
+    /// Cancel: terminal; returns true.
+    virtual boost::asio::awaitable<bool> wait_acknowledged(lockcore::validity_time until) = 0;
+    /// Closes the connection when its peer acknowledges nothing for `longest`; 0: no such limit.
+    virtual void limit_unacknowledged(std::chrono::milliseconds longest) = 0;
 };
 
 struct response {

@@ -15,7 +15,10 @@ void core::on(input::keep what) {
     const nonce& attempt = k.kept.current.claims.attempt_id;
     keepers_.emplace(std::string(attempt.str()), &k);
     k.woken = std::ranges::find(ended_leases_, attempt) != ended_leases_.end();
-    sleep(k, k.kept.current.ttl / 3);
+    // A lease whose validity has been used up for the most part is renewed earlier.
+    const milliseconds third = k.kept.current.ttl / 3;
+    const milliseconds left = remaining_until(k.kept.current.valid_until);
+    sleep(k, std::clamp(left - third, milliseconds{0}, third));
 }
 
 void core::sleep(keep_call& k, milliseconds delay) {

@@ -26,7 +26,7 @@ from support.cluster import running as running_cluster
 from support.events import is_free, open_kept_lease
 from support.polling import eventually
 from support.stack import Stack
-from support.wire import Wire
+from support.wire import Wire, lose_power, request
 
 FILE = processes.repository() / "config" / "haproxy" / "haproxy.cfg"
 SKUS = [f"sku-{number}" for number in range(1, 9)]
@@ -265,6 +265,22 @@ def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway
     done = Cli(proxy.api.url).run("lock", "--ttl", "10s", resource, "--", "true")
     assert done.returncode == 0 and time.monotonic() - began < 5, "it does not wait for an end of the stream that never comes"
     eventually(lambda: is_free(gateways[0].api, resource), 3, goal="the lease is released")
+
+
+def test_caller_without_power_is_noticed_behind_the_proxy(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    """Its kept lease ends, and it leaves the queue; the proxy acknowledges what the gateways send."""
+    kept = open_kept_lease(proxy.api, resource, ttl_ms=2_000)
+    kept.wait_for("renewed")
+    lose_power(kept.socket)
+    eventually(lambda: is_free(gateways[0].api, resource), 60, goal="the lease is not renewed any more")
+    kept.disconnect()
+    lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
+    with Wire("127.0.0.1", proxy.port) as waiting:
+        waiting.send(request("POST", "/v1/leases", json.dumps({"resource": resource, "wait_ms": 30_000}).encode()))
+        asked = eventually(lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits")
+        lose_power(waiting.socket)
+        renewed = eventually(lambda: gateways[0].api.renew(lease, 10_000).status == 200 and asked.api.waiters(resource) == 0, 25, goal="it has left the queue")
+        assert renewed
 
 
 def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:

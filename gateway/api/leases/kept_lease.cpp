@@ -7,11 +7,16 @@
 
 #include <boost/asio/this_coro.hpp>
 
+#include <algorithm>
+
 namespace fencegate::api {
 namespace {
 
 namespace asio = boost::asio;
 using asio::awaitable;
+
+/// The shortest time after which a connection without acknowledgements is closed: TCP repeats a lost packet by then.
+constexpr std::chrono::milliseconds unacknowledged_min{1'000};
 
 /// Returns an event that ends a lease.
 std::string render_end(std::string_view name, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
@@ -33,12 +38,21 @@ awaitable<http::body_stream::outcome> send_lease(http::body_stream& out, std::st
 
 awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
                      std::string trace_id, http::body_stream& out) {
+    // A machine that loses its power or its network says nothing: its lease is renewed only while it acknowledges.
+    out.limit_unacknowledged(std::max(kept.current.ttl, unacknowledged_min));
+    std::string_view end_event = "released";
     std::string end_reason;
     using sent = http::body_stream::outcome;
     sent last = co_await send_lease(out, "granted", kept, max_hold);
     while (last != sent::caller_gone) {
         if (last == sent::expired) {
             co_await out.send(render_end("lost", kept, max_hold, out, "It expired before the event could be sent."));
+            break;
+        }
+        const bool acknowledged = co_await out.wait_acknowledged(kept.current.valid_until);
+        if (!acknowledged) {
+            end_event = "lost";
+            end_reason = "It expired: the caller did not acknowledge the last event.";
             break;
         }
         auto step = co_await services.locks.keep(kept, trace_id);
@@ -61,7 +75,8 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
     // Release a lost lease too: a minority of the nodes may still hold it.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     co_await release_abandoned_lease(services, kept.current.claims, trace_id);
-    if (!end_reason.empty()) co_await out.send(render_end("released", kept, max_hold, out, end_reason));
+    if (!end_reason.empty()) co_await out.send(render_end(end_event, kept, max_hold, out, end_reason));
+    out.limit_unacknowledged({});
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace fencegate::api {
 
-/// Returns the answer for a kept lease, which the gateway renews while its caller's connection is open: a stream of
-/// events (text/event-stream), each with the lease as data.
+/// Returns the answer for a kept lease, which the gateway renews while its caller's connection is open and the caller's
+/// system has acknowledged the event before: a stream of events (text/event-stream), each with the lease as data.
 ///
 /// The first event is `granted`; `renewed` follows after every third of the ttl. The stream ends with `lost` as soon as
 /// that is known, or with `released` and a reason if the gateway releases the lease itself (the gateway stops, or the

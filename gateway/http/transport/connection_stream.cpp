@@ -7,7 +7,10 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -184,6 +187,18 @@ bool connection_stream::peer_has_hung_up() {
     if (!socket_.is_open()) return true;
     pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
     return ::poll(&socket, 1, 0) > 0 && socket.revents != 0;
+}
+
+bool connection_stream::is_acknowledged() {
+    int unacknowledged = 0;
+    // An error says that there is no connection, which the next write reports.
+    return unsent() == 0 && (::ioctl(socket_.native_handle(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0);
+}
+
+void connection_stream::limit_unacknowledged(std::chrono::milliseconds longest) {
+    using user_timeout = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>;
+    error_code ignored;
+    socket_.set_option(user_timeout(static_cast<int>(longest.count())), ignored);
 }
 
 void connection_stream::close() {

@@ -8,6 +8,7 @@
 #include <boost/asio/buffer.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -65,6 +66,11 @@ class connection_stream {
     std::size_t drop_input(boost::asio::mutable_buffer scratch, boost::system::error_code& ec);
     /// Returns whether the peer has closed its side, also while bytes of it are unread.
     bool peer_has_hung_up();
+    /// Returns whether the system of the peer has acknowledged all bytes that were sent.
+    bool is_acknowledged();
+    /// Lets the kernel close the connection when sent bytes, or probes of a silent connection, are not acknowledged for
+    /// `longest`; 0: as the kernel decides by itself.
+    void limit_unacknowledged(std::chrono::milliseconds longest);
     void close();
 
   private:

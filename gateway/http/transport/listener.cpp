@@ -9,6 +9,7 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -18,6 +19,14 @@ namespace {
 
 namespace asio = boost::asio;
 using reuse_port = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+template <int name>
+using tcp_integer = asio::detail::socket_option::integer<IPPROTO_TCP, name>;
+
+/// A connection that is silent for this long is probed, so that a caller whose machine is dead leaves the queue for a
+/// lease; and how often, and how many probes in succession a living one may leave unanswered.
+constexpr int probe_after_seconds = 5;
+constexpr int probe_interval_seconds = 2;
+constexpr int probes_max = 3;
 
 /// Pause after an error such as "too many open files", which an immediate retry would meet again.
 constexpr std::chrono::milliseconds pause_after_error{100};
@@ -48,6 +57,11 @@ void listener::open(const asio::ip::tcp::endpoint& at, bool share_port) {
     acceptor_.open(at.protocol());
     acceptor_.set_option(asio::socket_base::reuse_address(true));
     if (share_port) acceptor_.set_option(reuse_port(true));
+    // Accepted connections inherit these.
+    acceptor_.set_option(asio::socket_base::keep_alive(true));
+    acceptor_.set_option(tcp_integer<TCP_KEEPIDLE>(probe_after_seconds));
+    acceptor_.set_option(tcp_integer<TCP_KEEPINTVL>(probe_interval_seconds));
+    acceptor_.set_option(tcp_integer<TCP_KEEPCNT>(probes_max));
     acceptor_.bind(at);
     acceptor_.listen(asio::socket_base::max_listen_connections);
 }

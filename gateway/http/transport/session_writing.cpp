@@ -7,6 +7,8 @@
 
 #include <spdlog/fmt/fmt.h>
 #include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -21,6 +23,10 @@ using std::chrono::steady_clock;
 
 /// A text that was rendered longer ago than this is rendered again before it is sent.
 constexpr std::chrono::milliseconds rendered_recently{1};
+
+/// How often an unacknowledged stream is looked at again; a peer that lives acknowledges within a round trip.
+constexpr std::chrono::milliseconds acknowledgement_interval_min{5};
+constexpr std::chrono::milliseconds acknowledgement_interval_max{500};
 
 /// An answer is compressed in pieces of this size, between which other connections take turns.
 constexpr std::size_t compressed_piece_bytes = 64 * 1024;
@@ -60,6 +66,21 @@ class session::chunk_writer final : public body_stream {
         co_return sent;
     }
     std::chrono::milliseconds served() const override { return session_.served(); }
+    asio::awaitable<bool> wait_acknowledged(lockcore::validity_time until) override {
+        asio::steady_timer timer(session_.stream_.socket().get_executor());
+        while (!session_.stream_.is_acknowledged()) {
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - lockcore::boot_clock::now());
+            if (left.count() <= 0) co_return false;
+            timer.expires_after(std::clamp(left / 50, acknowledgement_interval_min, acknowledgement_interval_max));
+            boost::system::error_code cancelled;
+            co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+            if (cancelled || session_.peer_gone_) co_return true;
+        }
+        co_return true;
+    }
+    void limit_unacknowledged(std::chrono::milliseconds longest) override {
+        session_.stream_.limit_unacknowledged(longest);
+    }
     asio::awaitable<bool> finish() { co_return co_await write({}); }
 
   private:
