@@ -73,6 +73,7 @@ std::vector<http::route> routes(gateway_services services) {
     const answer_options as_json;
     const answer_options query{.has_parameters = true};
     const answer_options acquire{{"application/json", "text/event-stream"}, {"tx=commit"}, true};
+    const answer_options show{{"application/json", "text/event-stream"}, {}};
     const answer_options release{{"application/json"}, {"tx=commit"}, true, true};
     const answer_options history{{"application/json", "application/x-ndjson", "text/csv"}, {}, false, true};
     const answer_options stream{{"text/event-stream"}, {}, false, true};
@@ -90,7 +91,7 @@ std::vector<http::route> routes(gateway_services services) {
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease, true);
     add_api(post, "/v1/leases/cancel", scope::leases, write, cancel_acquisition);
     add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, write, renew_lease);
-    add_api(get, "/v1/leases/{lease_id}", scope::leases, as_json, show_lease);
+    add_api(get, "/v1/leases/{lease_id}", scope::leases, show, show_lease);
     add_api(del, "/v1/leases/{lease_id}", scope::leases, release, release_lease);
     add_api(get, "/v1/leases", scope::history, query, list_leases);
     add_api(del, "/v1/resources/{resource}/lease", scope::operate, write, revoke_lease);

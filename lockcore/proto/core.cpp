@@ -215,8 +215,9 @@ void core::on(input::inspect what) {
             [this, call = what.call](result<lease> outcome, const auto&) { answer(call, std::move(outcome)); });
 }
 
-void core::inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then) {
+void core::inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then, bool watches) {
     lease_call call = call_for(claims);
+    call.watches = watches;
     run_round(
         command_kind::inspect, std::move(call), std::move(claims),
         [this, then = std::move(then)](const round_attempt& round) {

@@ -78,13 +78,17 @@ class core final : private cluster_view {
         std::shared_ptr<acquire_attempt> hand_over_attempt;
         std::optional<failure> last_refusal;
     };
-    /// A call of keep until it is answered.
+    /// A call of keep or watch until it is answered.
     struct keep_call {
         call_id call{};
         kept_lease kept;
         std::string trace_id;
         bool cancelled = false, woken = false;
         bool sleeping = false;  ///< If not, a round is in progress.
+        bool watches = false;   ///< It renews nothing.
+        bool released = false;  ///< The holder is known to have released the lease.
+        monotonic_time watched_until{};
+        std::optional<result<lease>> seen;  ///< Of watch: what the latest round found.
         monotonic_time until{};
         timer_list::handle timer;
     };
@@ -116,6 +120,7 @@ class core final : private cluster_view {
     void on(input::close_to_new_holds what);
     void on(input::reopen what);
     void on(input::keep what);
+    void on(input::watch what);
     void on(input::find_lease what);
     void on(input::announce_floor what);
     void on(const input::raise_hints& what);
@@ -147,7 +152,9 @@ class core final : private cluster_view {
                      round_continuation then);
     void renew(lease_claims claims, milliseconds ttl, std::string trace_id, bool kept,
                std::function<void(result<lease>)> then);
-    void inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then);
+    /// `watches`: leaves the wake mark of this core in the lease, so that the nodes notify it of the end.
+    void inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then,
+                 bool watches = false);
     /// Lets the lease count again on nodes that were restarted, and repeats the round. Returns false if this core does
     /// not know that the lease is still valid.
     bool upgrade(round_attempt& uncounted, round_continuation then);
@@ -249,15 +256,20 @@ class core final : private cluster_view {
     /// Prevents further TOP-UPs for one hold of a lease; for all of its holds if `hold` is null.
     void stop_top_ups(const nonce& attempt, const hold_id* hold);
     /// A call of this core ended the lease.
-    void on_lease_ended(const nonce& attempt);
+    void on_lease_ended(const nonce& attempt, bool released);
 
     // core_keeping.cpp
     void sleep(keep_call& k, milliseconds delay);
     void resume(keep_call& k);
-    void finish(keep_call& k, result<keep_step> outcome);
+    void look(keep_call& k);
+    template <class Outcome>
+    void finish(keep_call& k, result<Outcome> outcome);
     void finish(keep_call& k, keep_step::outcome outcome, std::string reason);
-    /// Wakes the keep() calls of a lease that ended.
-    void notify_keepers(const nonce& ended);
+    /// Wakes the calls of keep() and watch() of a lease that ended.
+    void notify_keepers(const nonce& ended, bool released);
+    /// Wakes those of one hold, whose lease has other holds.
+    void notify_keepers_of_hold(const lease_claims& released);
+    void wake(keep_call& k, bool released);
 
     const config& settings_;
     core_context ctx_;

@@ -106,6 +106,11 @@ struct keep {  ///< result<keep_step>
     kept_lease kept;
     std::string trace_id;
 };
+struct watch {  ///< result<watch_step>
+    call_id call{};
+    lease_claims claims;
+    milliseconds longest{};
+};
 struct find_lease {  ///< result<std::optional<live_lease>>
     call_id call{};
     resource_name resource;
@@ -166,6 +171,7 @@ struct lease_ended {
     node_index node{};
     nonce ended;
     std::string resource;
+    bool revoked = false;  ///< With all its holds; not released by its holder.
 };
 
 struct start {};
@@ -178,15 +184,16 @@ struct timer {};
 struct flush {};
 }  // namespace input
 
-using core_input =
-    std::variant<input::acquire, input::renew, input::inspect, input::cancel_request, input::release, input::revoke,
-                 input::close_to_new_holds, input::reopen, input::keep, input::find_lease, input::announce_floor,
-                 input::raise_hints, input::list, input::cancel, input::refuse_new_leases, input::connected,
-                 input::disconnected, input::batch_answered, input::node_answered, input::register_answered,
-                 input::lease_ended, input::start, input::stop, input::tick, input::timer, input::flush>;
+using core_input = std::variant<input::acquire, input::renew, input::inspect, input::cancel_request, input::release,
+                                input::revoke, input::close_to_new_holds, input::reopen, input::keep, input::watch,
+                                input::find_lease, input::announce_floor, input::raise_hints, input::list,
+                                input::cancel, input::refuse_new_leases, input::connected, input::disconnected,
+                                input::batch_answered, input::node_answered, input::register_answered,
+                                input::lease_ended, input::start, input::stop, input::tick, input::timer, input::flush>;
 
-using call_result = std::variant<result<lease>, result<release_outcome>, result<close_outcome>, result<keep_step>,
-                                 result<std::optional<live_lease>>, result<floor_announcement>, result<list_part>>;
+using call_result =
+    std::variant<result<lease>, result<release_outcome>, result<close_outcome>, result<keep_step>, result<watch_step>,
+                 result<std::optional<live_lease>>, result<floor_announcement>, result<list_part>>;
 
 /// What a driver has to do after a step, in this order.
 namespace action {

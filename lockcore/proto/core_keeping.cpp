@@ -1,4 +1,4 @@
-// Leases that are renewed for their holders.
+// Leases that are renewed for their holders, or watched.
 #include <proto/core.hpp>
 
 #include <proto/failures.hpp>
@@ -6,6 +6,13 @@
 #include <algorithm>
 
 namespace lockcore {
+namespace {
+
+/// The pauses between two rounds of a watch: while too few nodes answer, and at least, at the end of the validity.
+constexpr milliseconds watch_retry{500};
+constexpr milliseconds watch_pause_min{50};
+
+}  // namespace
 
 void core::on(input::keep what) {
     keep_call& k = *keeping_.emplace(what.call, std::make_unique<keep_call>()).first->second;
@@ -21,6 +28,37 @@ void core::on(input::keep what) {
     sleep(k, std::clamp(left - third, milliseconds{0}, third));
 }
 
+void core::on(input::watch what) {
+    keep_call& k = *keeping_.emplace(what.call, std::make_unique<keep_call>()).first->second;
+    k.call = what.call;
+    k.kept.current.claims = std::move(what.claims);
+    k.watches = true;
+    k.watched_until = ctx_.now.monotonic + what.longest;
+    keepers_.emplace(std::string(k.kept.current.claims.attempt_id.str()), &k);
+    look(k);
+}
+
+/// Inspects the lease of a watch.
+void core::look(keep_call& k) {
+    k.sleeping = false;
+    inspect(
+        k.kept.current.claims,
+        [this, &k](result<lease> live, const majority_round&) {
+            if (!live && live.error().code != errc::no_quorum) {
+                const auto how = k.released ? watch_step::outcome::released : watch_step::outcome::lost;
+                return finish(k, result<watch_step>(watch_step{how, {}}));
+            }
+            // The validity ends earlier than the nodes let the lease expire; others may renew it at any time.
+            const milliseconds delay = live ? remaining_until(live->valid_until) : watch_retry;
+            k.seen = std::move(live);
+            k.until = std::min(k.watched_until, ctx_.now.monotonic + std::max(delay, watch_pause_min));
+            k.sleeping = true;
+            k.timer = ctx_.timers.set(k.until, [this, &k] { resume(k); });
+            if (k.woken || k.cancelled) resume(k);
+        },
+        true);
+}
+
 void core::sleep(keep_call& k, milliseconds delay) {
     // Timer and validity use different clocks, so the validity is tested after each wait.
     const validity_time end = std::min(k.kept.current.valid_until, k.kept.hold_until);
@@ -33,8 +71,17 @@ void core::sleep(keep_call& k, milliseconds delay) {
 
 void core::resume(keep_call& k) {
     if (!k.sleeping) return;
+    if (k.watches) {
+        if (k.cancelled)
+            return finish(k, result<watch_step>(make_failure(errc::cancelled, "The caller cancelled the request.")));
+        ctx_.timers.cancel(k.timer);
+        if (std::exchange(k.woken, false) || ctx_.now.monotonic < k.watched_until) return look(k);
+        if (*k.seen) return finish(k, result<watch_step>(watch_step{watch_step::outcome::live, **k.seen}));
+        return finish(k, result<watch_step>(k.seen->error()));
+    }
     if (k.cancelled)
-        return finish(k, make_failure(errc::cancelled, "The caller cancelled the request; the lease is still live."));
+        return finish(k, result<keep_step>(make_failure(errc::cancelled,
+                                                        "The caller cancelled the request; the lease is still live.")));
     if (ctx_.now.validity >= k.kept.current.valid_until)
         return finish(k, keep_step::outcome::lost, "It expired: it could not be renewed in time.");
     if (ctx_.now.validity >= k.kept.hold_until)
@@ -66,10 +113,11 @@ void core::resume(keep_call& k) {
 }
 
 void core::finish(keep_call& k, keep_step::outcome outcome, std::string reason) {
-    finish(k, keep_step{outcome, k.kept, std::move(reason)});
+    finish(k, result<keep_step>(keep_step{outcome, k.kept, std::move(reason)}));
 }
 
-void core::finish(keep_call& k, result<keep_step> outcome) {
+template <class Outcome>
+void core::finish(keep_call& k, result<Outcome> outcome) {
     ctx_.timers.cancel(k.timer);
     const auto [first, last] = keepers_.equal_range(std::string(k.kept.current.claims.attempt_id.str()));
     keepers_.erase(std::find_if(first, last, [&k](const auto& entry) { return entry.second == &k; }));
@@ -77,16 +125,27 @@ void core::finish(keep_call& k, result<keep_step> outcome) {
     keeping_.erase(k.call);
 }
 
-void core::notify_keepers(const nonce& ended) {
+void core::notify_keepers(const nonce& ended, bool released) {
     ended_leases_.push_back(ended);
     if (ended_leases_.size() > ended_leases_max) ended_leases_.pop_front();
     const auto [first, last] = keepers_.equal_range(std::string(ended.str()));
+    for (auto keeper = first; keeper != last; ++keeper)
+        wake(*keeper->second, released);
+}
+
+void core::notify_keepers_of_hold(const lease_claims& released) {
+    const auto [first, last] = keepers_.equal_range(std::string(released.attempt_id.str()));
     for (auto keeper = first; keeper != last; ++keeper) {
-        keeper->second->woken = true;
-        ctx_.call_at_step_end([this, call = keeper->second->call] {
-            if (const auto found = keeping_.find(call); found != keeping_.end()) resume(*found->second);
-        });
+        if (keeper->second->kept.current.claims.hold == released.hold) wake(*keeper->second, true);
     }
+}
+
+void core::wake(keep_call& k, bool released) {
+    k.woken = true;
+    k.released = k.released || released;
+    ctx_.call_at_step_end([this, call = k.call] {
+        if (const auto found = keeping_.find(call); found != keeping_.end()) resume(*found->second);
+    });
 }
 
 }  // namespace lockcore

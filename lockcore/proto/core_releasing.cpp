@@ -77,10 +77,12 @@ result<release_outcome> core::release_decided(const lease_claims& claims, const 
         static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
     const bool ended = lost || (round.outcome() == majority_round::verdict::yes && holds_left == 0);
     if (ended) {
-        on_lease_ended(claims.attempt_id);
+        on_lease_ended(claims.attempt_id, round.outcome() == majority_round::verdict::yes);
     } else if (round.outcome() != majority_round::verdict::yes) {
         // Other holds may be left, and may need the validity that is known.
-        notify_keepers(claims.attempt_id);
+        notify_keepers(claims.attempt_id, false);
+    } else {
+        notify_keepers_of_hold(claims);
     }
     if (!handed_over) on_lease_released(claims, round.notified_waiters() > 0);
     switch (round.outcome()) {
@@ -104,7 +106,7 @@ void core::on(input::revoke what) {
                   const bool lost = round.machine().outcome() == majority_round::verdict::lost;
                   const std::optional<failure> loss = lost ? std::optional(lease_is_lost(what.claims)) : std::nullopt;
                   if (!lost) released_.add(what.claims.attempt_id.str());
-                  on_lease_ended(what.claims.attempt_id);
+                  on_lease_ended(what.claims.attempt_id, false);
                   on_lease_released(what.claims, round.machine().notified_waiters() > 0);
                   switch (round.machine().outcome()) {
                       case majority_round::verdict::yes: {
@@ -124,10 +126,10 @@ void core::on(input::revoke what) {
               });
 }
 
-void core::on_lease_ended(const nonce& attempt) {
+void core::on_lease_ended(const nonce& attempt, bool released) {
     stop_top_ups(attempt, nullptr);
     validities_.erase(attempt);
-    notify_keepers(attempt);
+    notify_keepers(attempt, released);
 }
 
 void core::stop_top_ups(const nonce& attempt, const hold_id* hold) {

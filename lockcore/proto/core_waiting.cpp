@@ -195,7 +195,7 @@ void core::on(const input::lease_ended& what) {
             schedule_head_retry(entry->second, found_queue->second.order.lease_ended(what.node, what.ended));
     }
     validities_.erase(what.ended);
-    notify_keepers(what.ended);
+    notify_keepers(what.ended, !what.revoked);
 }
 
 std::shared_ptr<acquire_attempt> core::hand_over(const lease_claims& claims) {

@@ -24,7 +24,8 @@ struct lease_call {
     milliseconds ttl{0};
     std::string tail;                           ///< ACQUIRE, TOP-UP: the lease without nonce and token.
     wall_time granted_at{};                     ///< The same time as in the tail.
-    std::string wake_mark;                      ///< ACQUIRE, RELEASE: names the channel that this shard subscribes to.
+    std::string wake_mark;                      ///< ACQUIRE, RELEASE, INSPECT: names the channel of this shard.
+    bool watches = false;                       ///< INSPECT: leaves the wake mark in the lease.
     fencing_token hint{};                       ///< ACQUIRE: the lowest counter to use; 0: none.
     std::optional<nonce> previous;              ///< ACQUIRE: the lease that is handed over.
     hold_id previous_hold;                      ///< ACQUIRE: the hold of that lease that is released.

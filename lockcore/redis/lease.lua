@@ -116,3 +116,9 @@ local function merge_marks(marks, more)
   end
   return marks
 end
+-- Names a manager to which the end of the lease is published. At most 16 of them are notified; others find out by themselves.
+local function leave_wake_mark(key, l, mark)
+  if mark ~= '' and not contains(l.wake_marks, '\1' .. mark) and select(2, string.gsub(l.wake_marks, '\1', '')) < 16 then
+    redis.call('APPEND', key, '\1' .. mark)
+  end
+end

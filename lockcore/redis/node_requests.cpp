@@ -179,7 +179,11 @@ std::optional<lease_end> parse_lease_end(const reply& message) {
     const std::string_view text = message.elements[2].text;
     const auto ended = nonce::parse(text.substr(0, nonce::size));
     if (!ended || text.size() <= nonce::size + 1) return std::nullopt;
-    return lease_end{*ended, text.substr(nonce::size + 1)};
+    constexpr std::string_view revoked = " revoked";
+    std::string_view resource = text.substr(nonce::size + 1);
+    const bool is_revoked = resource.ends_with(revoked);
+    if (is_revoked) resource.remove_suffix(revoked.size());
+    return lease_end{*ended, resource, is_revoked};
 }
 
 }  // namespace lockcore::redis

@@ -30,6 +30,7 @@ batch_reply parse_batch(command_kind kind, const reply& answer);
 struct lease_end {
     nonce ended;
     std::string_view resource;  ///< One that the lease covered. A part of the message.
+    bool revoked = false;       ///< With all its holds; not released by its holder.
 };
 /// Reads a message of the channel of wake marks; empty for a reply of another form.
 std::optional<lease_end> parse_lease_end(const reply& message);

@@ -54,7 +54,7 @@ void release_subscription::schedule_keepalive() {
 void release_subscription::process_message(const reply& r) {
     is_alive_ = true;
     if (r.is_error()) return connection_->drop(r.text);
-    if (const auto end = parse_lease_end(r)) on_lease_end_(end->ended, end->resource);
+    if (const auto end = parse_lease_end(r)) on_lease_end_(end->ended, end->resource, end->revoked);
 }
 
 }  // namespace lockcore::redis

@@ -19,8 +19,8 @@ namespace lockcore::redis {
 /// Lifetime: by shared_ptr; stop() before the io_context ends.
 class release_subscription : public std::enable_shared_from_this<release_subscription> {
   public:
-    /// Gets the nonce of a lease that ended, and one resource that it covered.
-    using listener = std::function<void(const nonce& ended, std::string_view resource)>;
+    /// Gets the nonce of a lease that ended, one resource that it covered, and whether it was revoked.
+    using listener = std::function<void(const nonce& ended, std::string_view resource, bool revoked)>;
 
     release_subscription(boost::asio::io_context& io, const node_address& address, std::string wake_mark,
                          listener on_lease_end);

@@ -98,7 +98,9 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
             out.arg(ttl).arg(value_of(token)).arg(call.tail).arg(call.hold.str()).arg(call.seen);
             break;
         case command_kind::inspect:
-            out.arg(value_of(token)).arg(call.hold.str());
+            out.arg(value_of(token))
+                .arg(call.hold.str())
+                .arg(call.watches ? std::string_view(call.wake_mark) : std::string_view{});
             break;
         case command_kind::close:
             out.arg(call.hold.str()).arg(call.close_mark).arg(call.lift ? "0" : "1");

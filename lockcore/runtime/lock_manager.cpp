@@ -231,6 +231,12 @@ asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::stri
     return run_on_shard(s, s.call<result<keep_step>>(input::keep{{}, std::move(kept), std::move(trace_id)}));
 }
 
+asio::awaitable<result<watch_step>> lock_manager::watch(lease_claims claims, milliseconds longest) {
+    if (claims.resources.empty()) return reject<watch_step>(no_resource);
+    shard& s = impl_->shard_of(claims.resources.front());
+    return run_on_shard(s, s.call<result<watch_step>>(input::watch{{}, std::move(claims), longest}));
+}
+
 asio::awaitable<result<std::optional<live_lease>>> lock_manager::find_lease(resource_name resource) {
     shard& s = impl_->shard_of(resource);
     return run_on_shard(

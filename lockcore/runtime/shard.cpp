@@ -40,8 +40,8 @@ shard::shard(const config& cfg, asio::io_context& io, lock_manager::dependencies
             deliver(input::disconnected{index, connections_[value_of(index)].number, what.reason, what.refused});
         };
         connections_.push_back({std::make_shared<redis::connection>(io, cfg.nodes[n], std::move(handlers)), {}});
-        auto on_lease_end = [this, index](const nonce& ended, std::string_view resource) {
-            deliver(input::lease_ended{index, ended, std::string(resource)});
+        auto on_lease_end = [this, index](const nonce& ended, std::string_view resource, bool revoked) {
+            deliver(input::lease_ended{index, ended, std::string(resource), revoked});
         };
         subscriptions_.push_back(std::make_shared<redis::release_subscription>(io, cfg.nodes[n], core_.wake_mark(),
                                                                                std::move(on_lease_end)));

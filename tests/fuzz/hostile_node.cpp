@@ -157,6 +157,7 @@ class world {
             call(input::inspect{{}, held.claims});
             call(input::close_to_new_holds{{}, held.claims});
             call(input::keep{{}, kept_lease(held), ""});
+            call(input::watch{{}, held.claims, milliseconds{500}});
         }
         pass(400ms);
         acquire("b", 200ms, 100ms, "");
@@ -229,7 +230,7 @@ class world {
             const reply message = list_reply(
                 {text_reply("message"), text_reply("fg:wake:x"), text_reply(unescape(take_line(lines_).substr(1)))});
             if (const auto end = redis::parse_lease_end(message))
-                inputs_.emplace_back(input::lease_ended{node, end->ended, std::string(end->resource)});
+                inputs_.emplace_back(input::lease_ended{node, end->ended, std::string(end->resource), end->revoked});
         }
         if (lines_.empty() || silent_[value_of(node)]) return std::nullopt;
         const std::string_view line = take_line(lines_);

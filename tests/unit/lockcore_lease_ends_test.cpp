@@ -1,4 +1,5 @@
-// How a core ends leases: hand-over, the undo of what failed, and CLOSE (docs/protocol.md R7, HAND-OVER, HOLDS).
+// How a core ends leases: hand-over, the undo of what failed, and CLOSE (docs/protocol.md R7, HAND-OVER, HOLDS); and how it
+// watches them.
 #include "acquire_answers.hpp"
 #include "core_of_five_nodes.hpp"
 
@@ -166,6 +167,95 @@ TEST_F(lease_ends_test, close_keeps_its_marks) {
     ASSERT_TRUE(answer_to<close_outcome>(call_id{100}));
     EXPECT_TRUE(answer_to<close_outcome>(call_id{100})->closed);
     EXPECT_TRUE(sent_.empty());
+}
+
+// --- watches
+
+/// A lease is held, and a caller watches it.
+class watch_test : public lease_ends_test {
+  protected:
+    watch_test() {
+        EXPECT_TRUE(acquire());
+        held_ = lease_->value().claims;
+        call(input::watch{watch_, held_, 10s});
+    }
+    /// Answers the INSPECT in flight.
+    void answer_inspect(reply_status status, milliseconds left = 700ms) {
+        answer_round(command_kind::inspect, std::vector(5, answer(status, 0, left)));
+    }
+    bool is_answered() const { return answers_.contains(watch_); }
+    watch_step::outcome outcome() const { return answer_to<watch_step>(watch_)->result; }
+    /// Lets a node publish the end of the lease, and lets the nodes answer that they do not have it.
+    void end_elsewhere(bool revoked) {
+        call(input::lease_ended{node(2), held_.attempt_id, "r", revoked});
+        answer_inspect(reply_status::lost);
+    }
+
+    const call_id watch_{100};
+    lease_claims held_;
+};
+
+TEST_F(watch_test, asks_the_nodes_to_notify_this_manager) {
+    for (const action::send_batch& sent : sent_) {
+        EXPECT_TRUE(call_of(sent).watches);
+        EXPECT_EQ(call_of(sent).wake_mark, core_->wake_mark());
+    }
+    answer_inspect(reply_status::ok);
+    EXPECT_FALSE(is_answered());
+}
+
+TEST_F(watch_test, of_a_lease_that_is_revoked_elsewhere_has_lost_it) {
+    answer_inspect(reply_status::ok);
+    end_elsewhere(true);
+    EXPECT_EQ(outcome(), watch_step::outcome::lost);
+}
+
+TEST_F(watch_test, of_a_lease_that_is_released_elsewhere_says_so) {
+    answer_inspect(reply_status::ok);
+    end_elsewhere(false);
+    EXPECT_EQ(outcome(), watch_step::outcome::released);
+}
+
+TEST_F(watch_test, goes_on_after_a_message_about_a_lease_that_lives) {
+    answer_inspect(reply_status::ok);
+    call(input::lease_ended{node(2), held_.attempt_id, "r", true});
+    answer_inspect(reply_status::ok);
+    EXPECT_FALSE(is_answered());
+}
+
+TEST_F(watch_test, notices_a_message_during_its_round) {
+    call(input::lease_ended{node(2), held_.attempt_id, "r", true});
+    answer_inspect(reply_status::ok);
+    answer_inspect(reply_status::lost);
+    EXPECT_EQ(outcome(), watch_step::outcome::lost);
+}
+
+TEST_F(watch_test, asks_again_at_the_end_of_the_validity) {
+    answer_inspect(reply_status::ok, 700ms);
+    now_ += 600ms;
+    call(input::timer{});
+    EXPECT_TRUE(sent_.empty());
+    now_ += 100ms;
+    call(input::timer{});
+    answer_inspect(reply_status::lost);
+    EXPECT_EQ(outcome(), watch_step::outcome::lost);
+}
+
+TEST_F(watch_test, of_a_lease_that_lives_ends_after_its_time) {
+    answer_inspect(reply_status::ok, 60s);
+    now_ += 10s;
+    call(input::timer{});
+    ASSERT_TRUE(is_answered());
+    EXPECT_EQ(outcome(), watch_step::outcome::live);
+    EXPECT_EQ(answer_to<watch_step>(watch_)->current.claims, held_);
+}
+
+TEST_F(watch_test, that_is_cancelled_ends_after_its_round) {
+    call(input::cancel{watch_});
+    EXPECT_FALSE(is_answered());
+    answer_inspect(reply_status::ok);
+    ASSERT_FALSE(answer_to<watch_step>(watch_));
+    EXPECT_EQ(answer_to<watch_step>(watch_).error().code, errc::cancelled);
 }
 
 }  // namespace

@@ -89,6 +89,12 @@ TEST(node_requests, lease_end_names_lease_and_resource) {
     ASSERT_TRUE(end);
     EXPECT_EQ(end->ended.str(), ended);
     EXPECT_EQ(end->resource, "inventory/sku-1");
+    EXPECT_FALSE(end->revoked);
+    const reply of_revoked = message(ended + " inventory/sku-1 revoked");
+    const auto revoked = parse_lease_end(of_revoked);
+    ASSERT_TRUE(revoked);
+    EXPECT_EQ(revoked->resource, "inventory/sku-1");
+    EXPECT_TRUE(revoked->revoked);
     for (const std::string& body : {std::string(), ended, ended + " ", "x" + ended + " a"})
         EXPECT_FALSE(parse_lease_end(message(body))) << body;
     EXPECT_FALSE(parse_lease_end(list({text("subscribe"), text("fg:wake:0"), number(1)})));

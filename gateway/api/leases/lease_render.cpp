@@ -56,6 +56,15 @@ std::string render_lease_object(const lockcore::lease& l, const lease_times& tim
     return text;
 }
 
+std::string render_event(std::string_view name, std::string_view data) {
+    std::string text = "event: ";
+    text += name;
+    text += "\ndata: ";
+    text += data;
+    text += "\n\n";
+    return text;
+}
+
 }  // namespace
 
 std::string render_lease(const lockcore::lease& l, const lease_times& times) {
@@ -81,12 +90,14 @@ std::string render_lease_event(std::string_view name, const lockcore::kept_lease
     extras.max_hold = max_hold;
     extras.hold_left = std::clamp(left, lockcore::milliseconds{0}, max_hold);
     extras.reason = reason;
-    std::string text = "event: ";
-    text += name;
-    text += "\ndata: ";
-    text += render_lease_object(kept.current, times, extras);
-    text += "\n\n";
-    return text;
+    return render_event(name, render_lease_object(kept.current, times, extras));
+}
+
+std::string render_watch_event(std::string_view name, const lockcore::lease& watched, const lease_times& times,
+                               std::string_view reason) {
+    lease_extras extras;
+    extras.reason = reason;
+    return render_event(name, render_lease_object(watched, times, extras));
 }
 
 std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) {

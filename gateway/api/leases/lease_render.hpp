@@ -32,6 +32,10 @@ http::response lease_response(lockcore::lease l, unsigned status,
 std::string render_lease_event(std::string_view name, const lockcore::kept_lease& kept, const lease_times& times,
                                std::chrono::milliseconds max_hold, std::string_view reason);
 
+/// Returns one event of a watched lease. In: `reason` as of render_lease_event.
+std::string render_watch_event(std::string_view name, const lockcore::lease& watched, const lease_times& times,
+                               std::string_view reason);
+
 /// Returns the JSON of a live lease as docs/http-api.md lists it, under its first resource and without the lease_id. If
 /// the lease has several resources, it names all.
 std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);

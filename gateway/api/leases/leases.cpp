@@ -4,6 +4,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lease_request.hpp>
+#include <gateway/api/leases/lease_watch.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
@@ -206,6 +207,8 @@ awaitable<http::response> renew_lease(gateway_services services, http::request r
 awaitable<http::response> show_lease(gateway_services services, http::request r) {
     auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+    constexpr std::size_t event_stream = 1;  // among the media types of the route
+    if (r.media_type == event_stream) co_return co_await watch_lease(services, std::move(*claims), std::move(r));
     const auto seen = co_await services.locks.inspect(std::move(*claims));
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
     // The answer is sent even if the validity is over, because another call may renew the lease meanwhile.

@@ -149,6 +149,14 @@ class lock_manager {
     /// Cancel:  (terminal) errc::cancelled.
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
 
+    /// Inspects the lease, and waits until it ends or `longest` has passed, without extending it. Notices at once if it is
+    /// released or revoked, by whichever manager (unless sixteen others are notified already), and otherwise by the end
+    /// of its validity or of `longest`.
+    ///
+    /// Errors:  errc::no_quorum · cancelled.
+    /// Cancel:  (terminal) errc::cancelled.
+    boost::asio::awaitable<result<watch_step>> watch(lease_claims claims, milliseconds longest);
+
     /// Returns the lease that a majority has for the resource; empty if there is none.
     ///
     /// Errors:  errc::no_quorum · resource_locked (the resource is occupied: its key has a value that is no lease).

@@ -62,6 +62,17 @@ struct keep_step {
     std::string reason;
 };
 
+/// The result of lock_manager::watch.
+struct watch_step {
+    enum class outcome {
+        live,
+        lost,      ///< It expired or was revoked, or it is not known that its holder released it.
+        released,  ///< Its holder released it.
+    };
+    outcome result = outcome::lost;
+    lease current;  ///< Only of a live lease.
+};
+
 /// How many callers of one manager wait for a resource.
 struct waiting_count {
     std::string resource;

@@ -53,10 +53,7 @@ while a <= #ARGV do
     for i = k, k + n - 1 do
       local l = leases[i]
       if not l or l == FOREIGN or not text or l.nonce ~= first.nonce or not is_same_caller(l, request) then is_own = false end
-      -- At most 16 managers are notified; the waiters of others try again by themselves.
-      if l and l ~= FOREIGN and wake_mark ~= '' and not contains(l.wake_marks, '\1' .. wake_mark) and select(2, string.gsub(l.wake_marks, '\1', '')) < 16 then
-        redis.call('APPEND', KEYS[i], '\1' .. wake_mark)
-      end
+      if l and l ~= FOREIGN then leave_wake_mark(KEYS[i], l, wake_mark) end
     end
     if is_own then answer = '6 ' .. held .. ' ' .. text end
   elseif other_holds ~= '' then

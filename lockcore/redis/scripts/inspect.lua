@@ -1,6 +1,7 @@
 -- INSPECT (docs/protocol.md, require_live, HOLDS): tests that a lease is the caller's with the token T and has its hold, and confirms the hold. Writes no counter.
+-- A caller that watches the lease leaves its wake mark in it, as a waiter does (ACQUIRE).
 -- KEYS  fg:node, then for each lease: its lease keys
--- ARGV  run id, then for each lease: number of resources, nonce, T, id of the hold
+-- ARGV  run id, then for each lease: number of resources, nonce, T, id of the hold, wake mark ('' = none)
 -- Reply one string for each lease: '0 ms renewals ttl ids\ntombstones\nclosed' with its PTTL, and the ttl that it was last given
 --       | '2' lost, or the lease has not this hold: on this node it would end with the other holds
 --       | '2 version' the lease is the caller's but does not count for T: another token, or a stamp below the node's base (docs/protocol.md, UPGRADE)
@@ -11,7 +12,7 @@ if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') 
 local base = tonumber(node[2])
 local out, k, a = {}, 2, 2
 while a <= #ARGV do
-  local n, nonce, text, id = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+  local n, nonce, text, id, wake_mark = tonumber(ARGV[a]), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4]
   local is_owned, is_held, has_token, stamp, left, renewals, last_ttl, tombstones, marks, leases = true, true, true, nil, nil, 0, '0', '', '', {}
   for i = k, k + n - 1 do
     local l = read_lease(KEYS[i])
@@ -40,9 +41,10 @@ while a <= #ARGV do
         l.ids, l.close_marks = ids, marks
         write_lease(KEYS[i], l)
       end
+      leave_wake_mark(KEYS[i], l, wake_mark)
     end
     out[#out + 1] = '0 ' .. left .. ' ' .. renewals .. ' ' .. last_ttl .. ' ' .. format_holds(leases[k + n - 1])
   end
-  k, a = k + n, a + 4
+  k, a = k + n, a + 5
 end
 return out

@@ -6,7 +6,8 @@
 --       | '2' not all of its keys were the caller's; the hold is released on those that were. Undo: or the hold is confirmed; no effect
 --       error UNINIT if the node is not admitted under this run id.
 -- The tombstone of the hold makes a repeated RELEASE harmless, and a later HOLD with this id has no effect.
--- Managers with waiters left a wake mark in the lease (ACQUIRE) and are notified by PUBLISH fg:wake:MARK 'nonce resource'.
+-- Managers with waiters or watchers left a wake mark in the lease (ACQUIRE, INSPECT) and are notified by PUBLISH fg:wake:MARK 'nonce resource', with
+-- ' revoked' at the end if the whole lease was released.
 -- Why atomic: a lease that another holder has acquired meanwhile must not be deleted.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 
@@ -33,7 +34,7 @@ local function release(k, n, nonce, own_wake_mark, scope, id)
     if merged.ids == '' then
       redis.call('DEL', KEYS[i])
       if l.wake_marks ~= '' then
-        local text = nonce .. ' ' .. string.sub(KEYS[i], 10)
+        local text = nonce .. ' ' .. string.sub(KEYS[i], 10) .. (scope == '1' and ' revoked' or '')
         for mark in string.gmatch(l.wake_marks, '\1(%x+)') do
           if mark ~= own_wake_mark then notified = notified + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
         end

@@ -32,6 +32,7 @@ struct reply {
 /// What a node published on the channel of a gateway: the lease `ended` on `resource` ended.
 struct release_message {
     std::string mark, ended, resource;
+    bool revoked = false;
 };
 
 /// Returns how the checkers name an attempt: the second half of its nonce.

@@ -113,8 +113,11 @@ std::int64_t network::publish(std::uint32_t node, std::string_view channel, std:
         return 1;
     }
     const std::size_t space = std::min(text.find(' '), text.size() - 1);
-    release_messages_.push_back(
-        {node, {std::string(mark), std::string(text.substr(0, space)), std::string(text.substr(space + 1))}});
+    const std::string_view ended = text.substr(space + 1);
+    const std::size_t end_of_name = ended.find(' ');
+    release_messages_.push_back({node,
+                                 {std::string(mark), std::string(text.substr(0, space)),
+                                  std::string(ended.substr(0, end_of_name)), end_of_name != std::string_view::npos}});
     connection_state way;
     way.gateway = gateway;
     way.node = node;

@@ -197,7 +197,7 @@ void sim_gateway::on_release_message(std::uint32_t node, const release_message& 
     if (m.mark != core_->wake_mark()) return;  // for an earlier run of this gateway
     ctx_.hit(probe::release_message_received);
     if (const auto ended = lockcore::nonce::parse(m.ended))
-        step(input::lease_ended{static_cast<node_index>(node), *ended, m.resource});
+        step(input::lease_ended{static_cast<node_index>(node), *ended, m.resource, m.revoked});
 }
 
 // --- nodes
