@@ -146,6 +146,11 @@ std::string option_name(std::string_view pointer) {
     return std::string(found == options.end() ? pointer : found->second);
 }
 
+/// Returns whether another gateway may be able to answer.
+bool is_failure_of_gateway(unsigned status) {
+    return status == 502 || status == 503 || status == 504;
+}
+
 }  // namespace
 
 std::string describe(const http_response& problem) {
@@ -175,14 +180,21 @@ client::client(const gateway_options& options)
     : api_key_(read_key(options.api_key_file)),
       cell_(options.cell ? std::to_string(*options.cell) : ""),
       timeout_(options.timeout) {
-    try {
-        address_ = parse_address(options.url);
-    } catch (const std::invalid_argument& e) {
-        // Where the URL has user information or a query, it may contain a password.
-        const bool may_be_secret = options.url.find_first_of("@?#") != std::string::npos;
-        throw usage_error(options.url_source + ": " + (may_be_secret ? "the URL" : options.url) + " " + e.what());
+    std::string_view left = options.url;
+    for (bool more = true; more;) {
+        const auto comma = left.find(',');
+        const std::string url(left.substr(0, comma));
+        more = comma != std::string_view::npos;
+        if (more) left.remove_prefix(comma + 1);
+        try {
+            addresses_.push_back(parse_address(url));
+        } catch (const std::invalid_argument& e) {
+            // Where the URL has user information or a query, it may contain a password.
+            const bool may_be_secret = options.url.find_first_of("@?#") != std::string::npos;
+            throw usage_error(options.url_source + ": " + (may_be_secret ? "the URL" : url) + " " + e.what());
+        }
     }
-    if (address_.tls) identity_ = read_identity(options);
+    if (std::ranges::any_of(addresses_, &gateway_address::tls)) identity_ = read_identity(options);
 }
 
 void client::add_caller(http_request& request) const {
@@ -203,13 +215,59 @@ void client::download(std::string_view target, std::string_view accept,
     if (!response.is_success()) throw gateway_refusal(response);
 }
 
+boost::asio::awaitable<http_response> client::exchange_once(boost::asio::io_context& io, http_request request,
+                                                            std::chrono::milliseconds timeout,
+                                                            std::function<void(std::string_view)> handle_piece) const {
+    const std::size_t asked = current_;
+    http_exchange connection(io, address(), identity_);
+    add_caller(request);
+    try {
+        http_response response = co_await connection.download(std::move(request), timeout, std::move(handle_piece));
+        if (is_failure_of_gateway(response.status)) leave_gateway(asked);
+        co_return response;
+    } catch (const gateway_unreachable&) {
+        leave_gateway(asked);
+        throw;
+    }
+}
+
+boost::asio::awaitable<http_response> client::exchange(boost::asio::io_context& io, http_request request,
+                                                       std::chrono::milliseconds timeout,
+                                                       std::function<void(std::string_view)> handle_piece) const {
+    bool begun = false;  // pieces of an answer that was cut off can't be taken back
+    std::function<void(std::string_view)> handle;
+    if (handle_piece) {
+        handle = [&](std::string_view piece) {
+            begun = true;
+            handle_piece(piece);
+        };
+    }
+    for (std::size_t attempt = 1;; ++attempt) {
+        const bool is_last = attempt == gateways();
+        try {
+            http_response response = co_await exchange_once(io, request, timeout, handle);
+            if (is_last || !is_failure_of_gateway(response.status)) co_return response;
+        } catch (const gateway_unreachable&) {
+            if (is_last || begun) throw;
+        }
+    }
+}
+
+boost::asio::awaitable<http_response> client::send(boost::asio::io_context& io, http_request request,
+                                                   std::chrono::milliseconds timeout) const {
+    return exchange(io, std::move(request), timeout, nullptr);
+}
+
+boost::asio::awaitable<http_response> client::send_once(boost::asio::io_context& io, http_request request,
+                                                        std::chrono::milliseconds timeout) const {
+    return exchange_once(io, std::move(request), timeout, nullptr);
+}
+
 http_response client::run(http_request request, std::chrono::milliseconds timeout,
                           std::function<void(std::string_view)> handle_piece) const {
     boost::asio::io_context io(1);
-    http_exchange exchange(io, address_, identity_);
-    add_caller(request);
     http_response response;
-    boost::asio::co_spawn(io, exchange.download(std::move(request), timeout, std::move(handle_piece)),
+    boost::asio::co_spawn(io, exchange(io, std::move(request), timeout, std::move(handle_piece)),
                           [&](std::exception_ptr failed, http_response received) {
                               if (failed) std::rethrow_exception(failed);
                               response = std::move(received);
@@ -234,9 +292,11 @@ void client::follow_events(std::string_view target,
     state.request.accept = "text/event-stream";
     add_caller(state.request);
     auto pause = reconnect_pause_first;
-    for (bool first = true;; first = false) {
+    bool answered = false;
+    for (std::size_t attempt = 1;; ++attempt) {
+        const bool others_left = !answered && attempt < gateways();
         boost::asio::io_context io(1);
-        http_exchange exchange(io, address_, identity_);
+        http_exchange exchange(io, address(), identity_);
         try {
             boost::asio::co_spawn(io, read_event_stream(exchange, state), [&io](std::exception_ptr failed) {
                 if (failed) std::rethrow_exception(failed);
@@ -244,11 +304,15 @@ void client::follow_events(std::string_view target,
             });
             io.run();
             const bool temporary = state.head.status >= 500 || state.head.status == 429;
-            if (!state.connected && (first || !temporary)) throw gateway_refusal(state.head);
+            const bool may_repeat = answered ? temporary : others_left && is_failure_of_gateway(state.head.status);
+            if (!state.connected && !may_repeat) throw gateway_refusal(state.head);
+            answered = answered || state.connected;
         } catch (const gateway_unreachable&) {
-            if (first) throw;
+            if (!answered && !others_left) throw;
         }
         if (!state.wanted) return;
+        leave_gateway(current_);
+        if (!answered) continue;
         if (state.connected) {
             std::cerr << "(the connection broke; trying again)\n" << std::flush;
             pause = reconnect_pause_first;

@@ -18,12 +18,12 @@ namespace fencegate::cli {
 
 /// The options of every command that calls a gateway.
 struct gateway_options {
-    std::string url = "http://127.0.0.1:8080";
-    std::string url_source = "--url";    ///< The option or environment variable with the URL, for errors.
-    std::filesystem::path api_key_file;  ///< Empty: the environment variable FENCEGATE_API_KEY.
-    std::filesystem::path cacert;        ///< Empty: the certificates of the system.
-    std::filesystem::path cert;          ///< The certificate of this caller; empty: none.
-    std::filesystem::path key;           ///< The key of `cert`; empty: it is in the file `cert`.
+    std::string url = "http://127.0.0.1:8080";  ///< Of one gateway, or of several, separated by commas.
+    std::string url_source = "--url";           ///< The option or environment variable with the URL, for errors.
+    std::filesystem::path api_key_file;         ///< Empty: the environment variable FENCEGATE_API_KEY.
+    std::filesystem::path cacert;               ///< Empty: the certificates of the system.
+    std::filesystem::path cert;                 ///< The certificate of this caller; empty: none.
+    std::filesystem::path key;                  ///< The key of `cert`; empty: it is in the file `cert`.
     std::chrono::milliseconds timeout{10'000};
     std::optional<unsigned> cell;  ///< The cell for which all requests are; empty: not sent.
 };
@@ -41,15 +41,23 @@ class gateway_refusal : public std::runtime_error {
     unsigned status;
 };
 
-/// Calls one gateway, one request after another.
+/// Calls gateways, any of which serves any call: the first one, and after a failure of it the next one, and so on.
 class client {
   public:
     /// Throws usage_error.
     explicit client(const gateway_options& options);
 
-    /// Sends the request and returns the response, whatever its status. Throws gateway_unreachable.
+    /// Sends the request, after a failure also to the other gateways, and returns the response, whatever its status.
+    /// Throws gateway_unreachable.
     http_response call(http_request request) const { return call(std::move(request), timeout_); }
+    /// As above, with another time for each attempt.
     http_response call(http_request request, std::chrono::milliseconds timeout) const;
+    /// Does the same without blocking the thread. `timeout` is that of one attempt.
+    boost::asio::awaitable<http_response> send(boost::asio::io_context& io, http_request request,
+                                               std::chrono::milliseconds timeout) const;
+    /// Sends the request to the present gateway alone. If that fails, the next call begins with the next gateway.
+    boost::asio::awaitable<http_response> send_once(boost::asio::io_context& io, http_request request,
+                                                    std::chrono::milliseconds timeout) const;
 
     /// Calls `handle_piece` with each piece of a 2xx response in the media type `accept`, however long it is. Throws
     /// gateway_unreachable, also when the body is incomplete, and gateway_refusal.
@@ -72,7 +80,15 @@ class client {
     /// Errors: throws gateway_unreachable when the first request got no answer, and gateway_refusal.
     void follow_events(std::string_view target, const std::function<bool(const stream_event&)>& handle_event) const;
 
-    const gateway_address& address() const { return address_; }
+    /// Returns the address of the present gateway.
+    const gateway_address& address() const { return addresses_[current_]; }
+    std::size_t gateways() const { return addresses_.size(); }
+    /// Returns the number of the present gateway.
+    std::size_t gateway() const { return current_; }
+    /// Begins the next call with the next gateway, unless another call that failed has done so already.
+    void leave_gateway(std::size_t failed) const {
+        if (current_ == failed) current_ = (current_ + 1) % addresses_.size();
+    }
     const tls_identity& identity() const { return identity_; }
     /// Adds what every request of this caller has: the API key and the cell.
     void add_caller(http_request& request) const;
@@ -81,8 +97,15 @@ class client {
   private:
     http_response run(http_request request, std::chrono::milliseconds timeout,
                       std::function<void(std::string_view)> handle_piece) const;
+    boost::asio::awaitable<http_response> exchange_once(boost::asio::io_context& io, http_request request,
+                                                        std::chrono::milliseconds timeout,
+                                                        std::function<void(std::string_view)> handle_piece) const;
+    boost::asio::awaitable<http_response> exchange(boost::asio::io_context& io, http_request request,
+                                                   std::chrono::milliseconds timeout,
+                                                   std::function<void(std::string_view)> handle_piece) const;
 
-    gateway_address address_;
+    std::vector<gateway_address> addresses_;
+    mutable std::size_t current_ = 0;
     tls_identity identity_;
     std::string api_key_;
     std::string cell_;

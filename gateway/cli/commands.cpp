@@ -31,8 +31,8 @@ const char* const exit_codes =
     "no_proxy names it.\n";
 
 const char* const lock_help =
-    R"(The gateway renews the lease while the command runs. It is released when the command ends, and expires after
-its ttl if this program or the gateway is killed. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
+    R"(This program renews the lease while the command runs, at any of the gateways of --url, and releases it when the
+command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
 and FENCING_RESOURCE (several are separated by commas) in its environment, and receives the signals sent to this
 program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
 resources need a command.
@@ -44,7 +44,7 @@ tenth of --max-hold.
 Without --wait this program waits without limit, also through restarts of the gateway, and keeps its place in
 the queue; only the first request has to be answered. On a terminal it prints who holds the lease, if the API
 key has the scope history. Ctrl-C while it waits leaves the queue.
-When the lease is lost (it was revoked, or the gateway stopped or can't be reached), the command and its
+When the lease is lost (it was revoked, or no gateway renewed it while it was valid), the command and its
 process group get SIGTERM, and SIGKILL after --kill-after. A command that hangs can still write too late; the
 fence in the database refuses that write if the command writes with its token:
   fencegate lock inventory/sku-1 -- sh -c 'psql -v ON_ERROR_STOP=1 -v token=$FENCING_TOKEN -f sell.sql'
@@ -89,7 +89,7 @@ CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& 
 const char* const elect_help =
     R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long as it
 is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
-FENCING_LEASE and FENCING_RESOURCE as with fencegate lock. The gateway renews the lease; its holder is named
+FENCING_LEASE and FENCING_RESOURCE as with fencegate lock. This program renews the lease; its holder is named
 HOST/PID/ID in `fencegate leases --prefix NAME`.
 When the leadership is lost, or the term has lasted for --max-hold, the command and its process group get SIGTERM,
 and SIGKILL after --kill-after; then this program competes again, also while no gateway answers. With --exit-on-loss
@@ -140,7 +140,9 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
     command.footer(footer);
     subcommands_.push_back(&command);
     if (name == "completion") return command;
-    command.add_option("--url", gateway_.url, "URL of the gateway, http or https; overrides FENCEGATE_URL")
+    command
+        .add_option("--url", gateway_.url,
+                    "URL of the gateway, or of several, separated by commas; overrides FENCEGATE_URL")
         ->type_name("URL")
         ->capture_default_str();
     command.add_option("--cacert", gateway_.cacert, "Certificates (PEM) that https trusts instead of the system's")

@@ -4,7 +4,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,9 +50,6 @@ curl_transfer::curl_transfer(asio::io_context& io) : io_(io), timer_(io), change
     curl_multi_setopt(multi_, CURLMOPT_TIMERFUNCTION, &on_timer);
     curl_multi_setopt(multi_, CURLMOPT_TIMERDATA, this);
     set(CURLOPT_OPENSOCKETFUNCTION, &open_socket);
-    set(CURLOPT_OPENSOCKETDATA, this);
-    set(CURLOPT_CLOSESOCKETFUNCTION, &close_socket);
-    set(CURLOPT_CLOSESOCKETDATA, this);
     set(CURLOPT_ERRORBUFFER, error_);
     // Otherwise close() waits for the thread that resolves a name, for as long as the name server takes.
     set(CURLOPT_QUICK_EXIT, 1L);
@@ -120,21 +116,10 @@ void curl_transfer::resume() {
     curl_easy_pause(easy_, CURLPAUSE_CONT);
 }
 
-bool curl_transfer::has_unread() const {
-    int bytes = 0;
-    return !open_.empty() && ioctl(open_.back(), FIONREAD, &bytes) == 0 && bytes > 0;
-}
-
-curl_socket_t curl_transfer::open_socket(void* self, curlsocktype, curl_sockaddr* address) {
-    // A program that inherited the connection would keep the lease after this process has ended.
+curl_socket_t curl_transfer::open_socket(void*, curlsocktype, curl_sockaddr* address) {
+    // A program that inherited the connection of a call that waits would keep its place in the queue.
     const int opened = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-    if (opened >= 0) static_cast<curl_transfer*>(self)->open_.push_back(opened);
     return opened < 0 ? CURL_SOCKET_BAD : opened;
-}
-
-int curl_transfer::close_socket(void* self, curl_socket_t socket) {
-    std::erase(static_cast<curl_transfer*>(self)->open_, socket);
-    return ::close(socket);
 }
 
 int curl_transfer::on_socket(CURL*, curl_socket_t socket, int events, void* self, void*) {

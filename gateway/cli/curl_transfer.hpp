@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace fencegate::cli {
 
@@ -62,14 +61,10 @@ class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
     /// Continues after a callback has paused the transfer. May call callbacks.
     void resume();
 
-    /// Whether bytes have arrived that libcurl has not read.
-    bool has_unread() const;
-
   private:
     struct watched_socket;
 
     static curl_socket_t open_socket(void* self, curlsocktype purpose, curl_sockaddr* address);
-    static int close_socket(void* self, curl_socket_t socket);
     static int on_socket(CURL* easy, curl_socket_t socket, int events, void* self, void* data);
     static int on_timer(CURLM* multi, long timeout_ms, void* self);
 
@@ -81,7 +76,6 @@ class curl_transfer : public std::enable_shared_from_this<curl_transfer> {
     boost::asio::io_context& io_;
     boost::asio::steady_timer timer_, changed_;
     std::map<curl_socket_t, std::shared_ptr<watched_socket>> watched_;
-    std::vector<curl_socket_t> open_;  ///< Connections; exactly one after the response header has arrived.
     CURLM* multi_ = nullptr;
     CURL* easy_ = nullptr;
     char error_[CURL_ERROR_SIZE] = {};

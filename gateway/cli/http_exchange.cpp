@@ -49,7 +49,7 @@ void http_exchange::prepare(const http_request& request, std::chrono::millisecon
     transfer.set(CURLOPT_URL, (address_.origin() + address_.base + request.target).c_str());
     transfer.set(CURLOPT_PATH_AS_IS, 1L);
     transfer.set(CURLOPT_PROTOCOLS_STR, "http,https");
-    // has_unread() looks at the connection, which streams of HTTP/2 would share.
+    // That of gateways.
     transfer.set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     transfer.set(CURLOPT_USERAGENT, "fencegate");
     transfer.set(CURLOPT_HTTPHEADER, headers_.get());

@@ -89,9 +89,6 @@ class http_exchange {
     /// Returns the id from which the stream can be resumed; see event_reader.
     const std::string& last_event_id() const { return reader_.last_id(); }
 
-    /// Returns whether data has arrived that next_event has not returned.
-    bool has_unread() const { return !events_.empty() || paused_ || transfer_->has_unread(); }
-
   private:
     static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* self);
     static std::size_t on_body(char* data, std::size_t size, std::size_t count, void* self);

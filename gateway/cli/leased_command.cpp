@@ -46,8 +46,9 @@ std::set<int> open_files() {
 
 }  // namespace
 
-leased_command::leased_command(std::function<void(const std::string&)> report)
-    : report_(std::move(report)), inherited_files_(open_files()) {}
+leased_command::leased_command(std::function<void(const std::string&)> report,
+                               const std::function<void(const std::string&)>& release)
+    : report_(std::move(report)), watchdog_(release), inherited_files_(open_files()) {}
 
 leased_command::~leased_command() {
     if (has_terminal_) take_back_terminal();

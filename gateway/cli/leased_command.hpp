@@ -20,9 +20,11 @@ class leased_command {
   public:
     /// To be called before any connection is opened. `report` is called with a text for the user when the system
     /// refuses to send a signal, because all processes of the program that remain belong to another user (sudo).
+    /// `release` is called in a process of its own with the lease of guard_lease() when this process dies.
     ///
     /// Errors: throws std::system_error.
-    explicit leased_command(std::function<void(const std::string&)> report);
+    leased_command(std::function<void(const std::string&)> report,
+                   const std::function<void(const std::string&)>& release);
     /// Takes back the terminal.
     ~leased_command();
     leased_command(const leased_command&) = delete;
@@ -31,6 +33,9 @@ class leased_command {
     /// Ignores SIGPIPE in this process from now on, so that the end of the reader of its messages does not kill the
     /// program. The program gets the action that this process was started with.
     void ignore_sigpipe();
+
+    /// Sets the lease that is released when this process dies, after the program was killed.
+    void guard_lease(const std::string& lease_id) { watchdog_.guard_lease(lease_id); }
 
     /// Starts the program with `variables` added to its environment and the default action for `handled_signals`. It
     /// inherits only the files that were open when this object was made. Exits with 127 if the program is not found,

@@ -1,9 +1,8 @@
 #include <gateway/cli/lock.hpp>
 
 #include <gateway/cli/boot_timer.hpp>
-#include <gateway/cli/duration.hpp>
-#include <gateway/cli/fields.hpp>
-#include <gateway/cli/lease_stream.hpp>
+#include <gateway/cli/hold_limit.hpp>
+#include <gateway/cli/lease_calls.hpp>
 #include <gateway/cli/leased_command.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
@@ -13,21 +12,21 @@
 
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/json.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <iostream>
+#include <optional>
 #include <utility>
 
 namespace fencegate::cli {
 namespace {
 
 namespace asio = boost::asio;
-namespace json = boost::json;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
@@ -35,11 +34,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds exit_poll_interval{20};
 /// A timer that fires later than this shows that this process or the machine was suspended.
 constexpr milliseconds suspension_min{250};
-/// How long the command may keep running after a suspension, until the gateway confirms its lease.
-constexpr milliseconds late_confirmation_timeout{1'000};
-/// The longest time from the warning to the end of the longest hold.
-constexpr milliseconds warning_time_max{60'000};
-
+/// How long the command may keep running after a suspension, until a gateway renews its lease.
+constexpr milliseconds late_renewal_timeout{1'000};
+/// How long one attempt to renew may take at least, and the pauses between two attempts.
+constexpr milliseconds attempt_min{100}, renewal_pause_min{20}, renewal_pause_max{500};
 milliseconds time_until(boot_clock::time_point end) {
     return std::chrono::ceil<milliseconds>(end - boot_clock::now());
 }
@@ -51,10 +49,11 @@ class lock_run {
         : gateway_(gateway),
           command_(command),
           options_(options),
-          stream_(io_, gateway, options),
+          calls_(io_, gateway, options),
           signals_(io_),
           lease_timer_(io_),
-          hold_timer_(io_),
+          renewal_timer_(io_),
+          hold_(io_, options, [this](const std::string& reason) { end_hold(reason); }),
           kill_timer_(io_),
           exit_poll_timer_(io_) {}
 
@@ -69,6 +68,9 @@ class lock_run {
         }
         return code_;
     }
+
+    /// As of lease_calls.
+    std::function<void()> withdrawal() const { return calls_.withdrawal(); }
 
     /// Returns whether the lease was lost or over, and not ended by a signal.
     bool has_lost_lease() const { return lost_ && !interrupted_; }
@@ -101,7 +103,7 @@ class lock_run {
         if (number == SIGCHLD) {
             if (const auto status = command_.check_status()) handle_command_exit(*status);
         } else if (number == SIGCONT) {
-            confirm_before_resuming();
+            renew_before_resuming();
             command_.resume();
         } else if (number == SIGTSTP) {
             if (has_started && has_command()) return command_.suspend();
@@ -124,19 +126,19 @@ class lock_run {
         }
     }
 
-    /// Releases the hold of --at-least, and gives up the lease, or the place in the queue.
+    /// Releases what was granted. A request that is under way ends with the connection, and leaves the queue.
     void abandon_start() {
         release_hold();
-        stream_.cancel();
+        if (!lease_.lease_id.empty()) calls_.release(lease_.lease_id, lease_.valid_until);
         finish(code_);
     }
 
     bool has_command() const { return !options_.command.empty(); }
 
-    /// Acquires the lease, starts the command and handles the events of the lease until the stream ends.
+    /// Acquires the lease, starts the command and watches the lease.
     asio::awaitable<void> run_lease() {
         while (phase_ == phase::acquiring) {
-            const auto refusal = co_await stream_.open();
+            const auto refusal = co_await calls_.acquire();
             if (refusal) {
                 note_refusal(*refusal);
                 finish(code_);
@@ -144,61 +146,44 @@ class lock_run {
             }
             co_await start_command();
         }
-        std::string reason = "the connection to the gateway broke";
-        try {
-            for (;;) {
-                const auto event = co_await stream_.next_event();
-                if (!event) break;
-                handle_event(*event);
-            }
-        } catch (const std::exception& e) {
-            reason = std::string("the gateway sent an invalid event: ") + e.what();
-        }
-        handle_lease_loss(reason);
+        if (phase_ != phase::running) co_return;
+        const std::string reason = co_await calls_.watch(lease_.lease_id, [this] { return phase_ == phase::running; });
+        if (!reason.empty()) handle_lease_loss(reason);
     }
 
-    /// Reads the stream's first event and starts the command, unless the lease has expired already.
+    /// Starts the command under the lease that was granted, unless that has expired already.
     asio::awaitable<void> start_command() {
-        const auto event = co_await stream_.next_event();
-        const bool ended = event && (event->name == "lost" || event->name == "released");
-        if (!event || !(ended || event->name == "granted"))
-            throw gateway_unreachable("the gateway broke the connection before it granted the lease");
-        const json::value parsed = json::parse(event->data);
-        const json::object& lease = parsed.as_object();
-        lease_id_ = get_text(lease, "lease_id");
-        valid_until_ = ended ? boot_clock::time_point() : stream_.valid_until(lease);
-        const auto granted_at = stream_.answered_at(lease);
-        // The response took long, perhaps before the gateway granted the lease. A confirmation may prove a longer
-        // validity.
-        if (!ended && time_until(valid_until_) < get_duration(lease, "validity_ms").value_or(milliseconds{0}) / 2)
-            co_await confirm(gateway_.timeout());
-        if (phase_ != phase::acquiring) co_return;
-        if (!ended && (options_.every || options_.at_least)) {
-            const auto refusal = co_await prepare_start(get_integer(lease, "fencing_token").value_or(0));
-            if (phase_ != phase::acquiring) {  // a signal arrived while the hold was requested
-                abandon_start();
-                co_return;
-            }
-            if (refusal) {
-                note_refusal(*refusal);
-                stream_.release(lease_id_);
-                finish(code_);
-                co_return;
-            }
+        lease_ = calls_.granted();
+        const auto granted_at = lease_.answered_at;
+        // The response took long, perhaps before the gateway granted the lease.
+        if (time_until(lease_.valid_until) < std::chrono::floor<milliseconds>(lease_.valid_until - granted_at) / 2)
+            co_await renew(gateway_.timeout());
+        if (phase_ != phase::acquiring) co_return abandon_start();
+        std::optional<lock_refusal> refusal = hold_.check(lease_.max_hold);
+        if (!refusal && (options_.every || options_.at_least)) {
+            refusal = co_await prepare_start();
+            if (phase_ != phase::acquiring) co_return abandon_start();  // a signal arrived meanwhile
         }
-        if (time_until(valid_until_) <= milliseconds{0}) {
+        if (refusal) {
+            note_refusal(*refusal);
+            co_return abandon_start();
+        }
+        if (time_until(lease_.valid_until) <= milliseconds{0}) {
             release_hold();
             print_message(
                 options_,
                 "the lease had expired when it arrived: the gateway, the network or this machine took longer than "
                 "its ttl");
-            if (!stream_.may_wait()) finish(exit_not_granted);
-            co_return;
+            if (calls_.may_wait()) co_return;
+            code_ = exit_not_granted;
+            co_return abandon_start();
         }
-        start_holding(lease);
+        command_.guard_lease(lease_.lease_id);
+        start_holding();
         phase_ = phase::running;
         arm_lease_end();
-        arm_hold_end(lease, granted_at);
+        hold_.begin(granted_at, lease_.max_hold);
+        arm_renewal();
         if (!std::cout.flush()) {  // main() prints why
             code_ = exit_failed;
             release_lease();
@@ -206,17 +191,17 @@ class lock_run {
     }
 
     /// Records the start of the tick and keeps the lease for the shortest time.
-    asio::awaitable<std::optional<lock_refusal>> prepare_start(std::int64_t token) {
+    asio::awaitable<std::optional<lock_refusal>> prepare_start() {
         std::optional<lock_refusal> refusal;
         if (options_.every) {
-            gateway_call call = [this](http_request request) { return stream_.call(std::move(request)); };
-            refusal = co_await begin_tick(std::move(call), options_.resources.front(), token, *options_.every);
+            gateway_call call = [this](http_request request) { return calls_.call(std::move(request)); };
+            refusal = co_await begin_tick(std::move(call), options_.resources.front(), lease_.token, *options_.every);
             if (refusal) co_return refusal;
         }
         if (options_.at_least) {
             keeping_ = true;
             try {
-                hold_id_ = co_await stream_.keep(*options_.at_least, refusal);
+                hold_id_ = co_await calls_.keep(*options_.at_least, refusal);
             } catch (const gateway_unreachable&) {
                 if (phase_ == phase::acquiring) throw;
             }
@@ -225,18 +210,17 @@ class lock_run {
             if (refusal || phase_ != phase::acquiring) co_return refusal;
         }
         // The calls took a part of the validity.
-        co_await confirm(gateway_.timeout());
+        co_await renew(gateway_.timeout());
         co_return refusal;
     }
 
-    void start_holding(const json::object& lease) {
+    void start_holding() {
+        const std::string token = std::to_string(lease_.token);
         const std::vector<std::pair<std::string, std::string>> variables{
-            {"FENCING_TOKEN", display_text(lease, "fencing_token")},
-            {"FENCING_LEASE", lease_id_},
+            {"FENCING_TOKEN", token},
+            {"FENCING_LEASE", lease_.lease_id},
             {"FENCING_RESOURCE", join_names(options_.resources)}};
-        if (options_.elect)
-            print_message(options_, "leader of " + join_names(options_.resources) + ", term " +
-                                        display_text(lease, "fencing_token"));
+        if (options_.elect) print_message(options_, "leader of " + join_names(options_.resources) + ", term " + token);
         if (has_command()) return command_.start(options_.command, variables, handled_signals_);
         for (const auto& [name, value] : variables)
             std::cout << name << "=" << runtime::prepare_for_stdout(value) << "\n";
@@ -248,93 +232,105 @@ class lock_run {
         if (code_ != exit_ok) print_message(options_, refusal.text);
     }
 
-    void handle_event(const stream_event& event) {
-        const json::value parsed = json::parse(event.data);
-        const json::object& lease = parsed.as_object();
-        if (phase_ != phase::running) return;
-        if (event.name == "renewed") {
-            confirm_renewal();
-        } else if (event.name == "released" && get_duration(lease, "hold_left_ms") == milliseconds{0}) {
-            end_hold("the lease was held as long as allowed");
-        } else if (event.name == "lost" || event.name == "released") {
-            handle_lease_loss(get_text(lease, "reason"));
+    /// Begins the next renewal when it is due: a third of the validity after the request for the last one.
+    void arm_renewal() {
+        // A renewal that would add little is left out, so that renewals do not follow each other ever faster.
+        if (!exhausted_ && hold_.end() - lease_.valid_until < lease_.ttl / 10) end_renewals({});
+        if (exhausted_) return;
+        const auto third = (lease_.valid_until - lease_.sent_at) / 3;
+        renewal_timer_.arm(lease_.sent_at + third, [this] { begin_renewal(); });
+    }
+
+    void begin_renewal() {
+        if (renewing_ || !is_kept()) return;
+        runtime::run_in_background(io_.get_executor(), renew_until_answered());
+    }
+
+    /// Returns whether the lease is needed: while the command runs, and until it has ended after the longest hold.
+    bool is_kept() const {
+        return phase_ == phase::running || (phase_ == phase::ending && code_ == exit_held_too_long);
+    }
+
+    /// Renews the lease, at one gateway after another while they fail and the validity lasts.
+    asio::awaitable<void> renew_until_answered() {
+        renewing_ = true;
+        asio::steady_timer pause(io_);
+        while (is_kept() && !exhausted_) {
+            const milliseconds left = time_until(lease_.valid_until);
+            if (left <= milliseconds{0}) break;  // lease_timer_ decides then
+            // One that does not answer leaves time to ask the others.
+            const bool renewed = co_await renew(std::min(std::max(left / 3, attempt_min), gateway_.timeout()));
+            if (renewed) break;
+            pause.expires_after(std::clamp(left / 20, renewal_pause_min, renewal_pause_max));
+            co_await pause.async_wait(asio::use_awaitable);
         }
+        renewing_ = false;
+        if (is_kept() && time_until(lease_.valid_until) > milliseconds{0}) arm_renewal();
     }
 
-    /// Asks the gateway for the validity of the lease. The event of a renewal does not prove it, because the time that
-    /// the event took to arrive is not known; the validity in a response counts from the sending of the request.
-    void confirm_renewal() {
-        if (std::exchange(confirming_, true)) {
-            confirm_again_ = true;
-            return;
+    /// Makes one attempt. Out: whether the lease was renewed.
+    asio::awaitable<bool> renew(milliseconds timeout) {
+        const auto found = co_await calls_.renew(lease_.lease_id, hold_.limit(lease_.ttl), timeout);
+        co_return apply(found);
+    }
+
+    bool apply(const lease_calls::renewal& found) {
+        using outcome = lease_calls::renewal::outcome;
+        if (found.result == outcome::renewed) {
+            const auto valid_until = std::max(lease_.valid_until, found.lease.valid_until);
+            lease_.sent_at = found.lease.sent_at;
+            lease_.valid_until = valid_until;
+            if (found.lease.max_hold > milliseconds{0}) lease_.max_hold = found.lease.max_hold;
+            renewal_fault_.clear();
+            if (phase_ == phase::running) arm_lease_end();
+            return true;
         }
-        runtime::run_in_background(io_.get_executor(), confirm_renewals());
+        renewal_fault_ = found.reason;
+        if (found.result == outcome::lost && phase_ == phase::acquiring) lease_.valid_until = {};
+        if (found.result == outcome::lost) handle_lease_loss(found.reason);
+        if (found.result == outcome::exhausted) end_renewals(found.reason);
+        return false;
     }
 
-    asio::awaitable<void> confirm_renewals() {
-        do {
-            confirm_again_ = false;
-            const milliseconds left = std::max(time_until(valid_until_), late_confirmation_timeout);
-            co_await confirm(std::min(left, gateway_.timeout()));
-        } while (confirm_again_ && phase_ == phase::running);
-        confirming_ = false;
-    }
-
-    asio::awaitable<void> confirm(milliseconds timeout) {
-        const auto found = co_await stream_.confirm(lease_id_, timeout);
-        valid_until_ = std::max(valid_until_, found.valid_until);
-        if (found.lost && phase_ == phase::acquiring) valid_until_ = {};
-        if (found.lost) handle_lease_loss("a majority of the nodes no longer holds it");
-        if (phase_ == phase::running) arm_lease_end();
+    /// The hold ends with the present validity. `refusal`: why, if the gateway renews the lease no more.
+    void end_renewals(const std::string& refusal) {
+        exhausted_ = true;
+        hold_.shorten(lease_.valid_until, refusal);
     }
 
     /// Runs before the command continues after it was stopped together with this process (Ctrl-Z).
-    void confirm_before_resuming() {
-        if (phase_ != phase::running || time_until(valid_until_) > milliseconds{0}) return;
-        valid_until_ = std::max(valid_until_, stream_.confirm_now(lease_id_).valid_until);
-        if (time_until(valid_until_) <= milliseconds{0})
-            return handle_lease_loss("it expired while the command was stopped");
-        arm_lease_end();
+    void renew_before_resuming() {
+        if (phase_ != phase::running || time_until(lease_.valid_until) > milliseconds{0}) return;
+        apply(calls_.renew_now(lease_.lease_id, hold_.limit(lease_.ttl)));
+        if (time_until(lease_.valid_until) <= milliseconds{0})
+            handle_lease_loss("it expired while this process was stopped");
     }
 
-    /// Ends the command when the validity of the lease is over: a gateway that hangs or is cut off reports nothing.
+    /// Ends the command when the validity of the lease is over.
     void arm_lease_end() {
-        lease_timer_.arm(valid_until_, [this] {
-            if (time_until(valid_until_) > milliseconds{0}) return arm_lease_end();
-            const bool late = boot_clock::now() - valid_until_ > suspension_min;
-            if (phase_ != phase::running || !(late || stream_.has_unread()))
-                return handle_lease_loss("it expired without a message from the gateway");
-            // This process was suspended and may have missed renewals.
-            runtime::run_in_background(io_.get_executor(), confirm_late());
+        lease_timer_.arm(lease_.valid_until, [this] {
+            if (time_until(lease_.valid_until) > milliseconds{0}) return arm_lease_end();
+            if (phase_ != phase::running || boot_clock::now() - lease_.valid_until <= suspension_min)
+                return handle_expiry();
+            // This process was suspended: the answer to a renewal may have arrived.
+            runtime::run_in_background(io_.get_executor(), renew_late());
         });
     }
 
-    asio::awaitable<void> confirm_late() {
-        co_await confirm(std::min(late_confirmation_timeout, gateway_.timeout()));
-        if (time_until(valid_until_) <= milliseconds{0})
-            handle_lease_loss("it expired without a message from the gateway");
+    asio::awaitable<void> renew_late() {
+        co_await renew(std::min(late_renewal_timeout, gateway_.timeout()));
+        if (time_until(lease_.valid_until) <= milliseconds{0}) co_return handle_expiry();
+        if (!renewing_) arm_renewal();
     }
 
-    /// Ends the command before the end of the longest hold, when the gateway grants the lease to the next caller.
-    /// The time is counted from `granted_at`, when the gateway sent the lease.
-    void arm_hold_end(const json::object& lease, boot_clock::time_point granted_at) {
-        milliseconds longest = options_.max_hold.value_or(milliseconds::max());
-        if (const auto left = get_duration(lease, "hold_left_ms")) longest = std::min(longest, *left);
-        if (longest == milliseconds::max()) return;
-        const milliseconds grace = std::min(options_.kill_after, longest / 10);
-        hold_end_ = granted_at + longest;
-        const auto end_time = hold_end_ - grace;
-        hold_timer_.arm(end_time - std::min(warning_time_max, longest / 10), [this, end_time, longest] {
-            print_message(options_, "the longest hold, " + format_duration(longest) + ", is over soon: it ends in " +
-                                        format_duration(std::max(time_until(end_time), milliseconds{0})));
-            hold_timer_.arm(
-                end_time, [this, longest] { end_hold("the longest hold, " + format_duration(longest) + ", is over"); });
-        });
+    void handle_expiry() {
+        handle_lease_loss("it expired" +
+                          (renewal_fault_.empty() ? "" : ", and could not be renewed: " + renewal_fault_));
     }
 
     /// Ends the command, which is killed at the end of the longest hold: at once if that is over.
     void end_hold(const std::string& reason) {
-        const milliseconds left = std::max(time_until(hold_end_), milliseconds{0});
+        const milliseconds left = std::max(time_until(hold_.end()), milliseconds{0});
         end_command(exit_held_too_long, std::min(options_.kill_after, left), reason);
     }
 
@@ -357,7 +353,7 @@ class lock_run {
 
     void handle_command_exit(int status) {
         lease_timer_.cancel();
-        hold_timer_.cancel();
+        hold_.cancel();
         if (phase_ == phase::ending) return await_remaining_processes();
         code_ = to_exit_code(status);
         release_lease();
@@ -381,20 +377,20 @@ class lock_run {
     void release_lease() {
         phase_ = phase::done;
         lease_timer_.cancel();
-        hold_timer_.cancel();
+        hold_.cancel();
         if (kept_until_ <= boot_clock::now()) release_hold();
         if (options_.seal) {
-            const int seal_code = stream_.seal(lease_id_);
+            const int seal_code = calls_.seal(lease_.lease_id);
             if (code_ == exit_ok) code_ = seal_code;
         } else {
-            stream_.release(lease_id_);
+            calls_.release(lease_.lease_id, lease_.valid_until);
         }
         finish(code_);
     }
 
     /// Releases the hold of --at-least; if that fails, it ends by itself.
     void release_hold() {
-        if (!hold_id_.empty()) stream_.release(std::exchange(hold_id_, {}));
+        if (!hold_id_.empty()) calls_.release(std::exchange(hold_id_, {}), kept_until_);
     }
 
     void finish(int code) {
@@ -407,19 +403,22 @@ class lock_run {
     leased_command& command_;
     const lock_options& options_;
     asio::io_context io_{1};
-    lease_stream stream_;
+    lease_calls calls_;
     asio::signal_set signals_;
-    boot_timer lease_timer_, hold_timer_, kill_timer_;
+    boot_timer lease_timer_, renewal_timer_;
+    hold_limit hold_;
+    boot_timer kill_timer_;
     asio::steady_timer exit_poll_timer_;
     std::vector<int> handled_signals_;
-    std::string lease_id_;
-    std::string hold_id_;  ///< The lease_id of the hold of --at-least; empty: none.
+    lease_state lease_;
+    std::string renewal_fault_;  ///< Why the latest renewal failed; empty: it did not.
+    std::string hold_id_;        ///< The lease_id of the hold of --at-least; empty: none.
     boot_clock::time_point kept_until_{};
-    boot_clock::time_point valid_until_;  ///< The lease is certainly valid until then.
-    boot_clock::time_point hold_end_ = boot_clock::time_point::max();
     boot_clock::time_point kill_time_;  ///< When the command that is being ended gets SIGKILL.
     bool keeping_ = false;              ///< The hold of --at-least is being requested.
-    bool confirming_ = false, confirm_again_ = false, lost_ = false, interrupted_ = false;
+    bool renewing_ = false;
+    bool exhausted_ = false;  ///< The lease is not renewed any more.
+    bool lost_ = false, interrupted_ = false;
     phase phase_ = phase::acquiring;
     int code_ = exit_failed;
 };
@@ -429,14 +428,20 @@ class lock_run {
 int run_locked(const gateway_options& gateway, const lock_options& options) {
     lock_options run_options = options;
     const client caller(gateway);
-    leased_command command([&options](const std::string& text) { print_message(options, text); });
+    leased_command command([&options](const std::string& text) { print_message(options, text); },
+                           [&caller](const std::string& lease_id) { release_orphaned_lease(caller, lease_id); });
     if (!options.command.empty()) command.ignore_sigpipe();
     for (;;) {
         // Only this run takes further holds of the lease; another term is another lease, with a higher token.
         if (options.elect || options.at_least) run_options.owner = make_holder_name();
-        lock_run run(caller, command, run_options);
-        const int code = run.run();
-        if (!options.elect || options.exit_on_loss || !run.has_lost_lease()) return code;
+        std::optional<lock_run> run;
+        run.emplace(caller, command, run_options);
+        const int code = run->run();
+        const auto withdraw = run->withdrawal();
+        const bool competes = options.elect && !options.exit_on_loss && run->has_lost_lease();
+        run.reset();  // closes its connections
+        if (withdraw) withdraw();
+        if (!competes) return code;
         print_message(run_options, "competing again for " + join_names(options.resources));
         run_options.persistent = true;
     }

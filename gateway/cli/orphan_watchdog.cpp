@@ -4,33 +4,72 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <string_view>
 #include <system_error>
+#include <thread>
 
 namespace fencegate::cli {
 namespace {
 
-[[noreturn]] void watch_parent(int pipe) {
+using namespace std::chrono_literals;
+
+constexpr std::string_view group_line = "group ", lease_line = "lease ";
+
+/// How long the killed processes may take to end; the lease is left to its ttl otherwise.
+constexpr auto end_of_group_max = 5s;
+constexpr auto group_poll_interval = 10ms;
+
+/// What the watchdog has to do, by the lines that it has received: `group NUMBER`, `lease ID`.
+struct orphan_duties {
+    pid_t group = 0;
+    std::string lease_id;
+};
+
+orphan_duties read_duties() {
+    orphan_duties out;
+    std::string text;
+    std::array<char, 4096> piece;
+    for (;;) {
+        const auto bytes = read(0, piece.data(), piece.size());
+        if (bytes == 0 || (bytes < 0 && errno != EINTR)) return out;
+        if (bytes > 0) text.append(piece.data(), static_cast<std::size_t>(bytes));
+        for (auto end = text.find('\n'); end != std::string::npos; end = text.find('\n')) {
+            const std::string line = text.substr(0, end);
+            text.erase(0, end + 1);
+            if (line.starts_with(group_line)) out.group = std::stoi(line.substr(group_line.size()));
+            if (line.starts_with(lease_line)) out.lease_id = line.substr(lease_line.size());
+        }
+    }
+}
+
+bool kill_group(pid_t group) {
+    if (group <= 0) return true;
+    kill(-group, SIGKILL);
+    for (auto waited = 0ms; waited < end_of_group_max; waited += group_poll_interval) {
+        if (kill(-group, 0) != 0 && errno == ESRCH) return true;
+        std::this_thread::sleep_for(group_poll_interval);
+    }
+    return false;
+}
+
+[[noreturn]] void watch_parent(int pipe, const std::function<void(const std::string&)>& release) {
     // A process group of its own, so that signals of the terminal do not reach this process.
     setpgid(0, 0);
     if (dup2(pipe, 0) != 0) _exit(1);
     close_range(1, ~0U, 0);
-    pid_t group = 0;
-    for (;;) {
-        pid_t received = 0;
-        const auto bytes = read(0, &received, sizeof received);
-        if (bytes == static_cast<ssize_t>(sizeof received)) group = received;
-        if (bytes == 0) break;
-        if (bytes < 0 && errno != EINTR) break;
-    }
-    if (group > 0) kill(-group, SIGKILL);
+    const orphan_duties duties = read_duties();
+    const bool ended = kill_group(duties.group);
+    if (ended && !duties.lease_id.empty()) release(duties.lease_id);
     _exit(0);
 }
 
 }  // namespace
 
-orphan_watchdog::orphan_watchdog() {
+orphan_watchdog::orphan_watchdog(const std::function<void(const std::string&)>& release) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::system_category(), "pipe");
     sigset_t all, previous_mask;
@@ -39,7 +78,7 @@ orphan_watchdog::orphan_watchdog() {
     process_ = fork();
     if (process_ == 0) {  // keeps all signals blocked
         close(ends[1]);
-        watch_parent(ends[0]);
+        watch_parent(ends[0], release);
     }
     const int failed = errno;
     sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
@@ -59,7 +98,19 @@ orphan_watchdog::~orphan_watchdog() {
 }
 
 void orphan_watchdog::guard(pid_t group) {
-    while (write(pipe_, &group, sizeof group) < 0 && errno == EINTR) {
+    send(std::string(group_line) + std::to_string(group) + "\n");
+}
+
+void orphan_watchdog::guard_lease(const std::string& lease_id) {
+    send(std::string(lease_line) + lease_id + "\n");
+}
+
+void orphan_watchdog::send(const std::string& message) const {
+    std::string_view left = message;
+    while (!left.empty()) {
+        const auto bytes = write(pipe_, left.data(), left.size());
+        if (bytes > 0) left.remove_prefix(static_cast<std::size_t>(bytes));
+        if (bytes < 0 && errno != EINTR) return;
     }
 }
 

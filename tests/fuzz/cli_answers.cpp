@@ -31,6 +31,7 @@ struct gateway_script {
     std::string_view left;
     bool on_terminal = false;
     bool has_json_lines = false;  ///< The command writes JSON lines of its own; `follow` writes what the gateway sent.
+    bool holds = false;           ///< The command holds a lease.
     bool ends_with_stream = false;  ///< A stream that ends would be opened again after a pause.
     std::string downloaded;
 
@@ -99,6 +100,8 @@ void run_command() {
         script.ends_with_stream = true;
         cli::follow_history(cli::client(gateway), {}, json);
     } else if (script.has("lock") || lock.elect) {
+        script.holds = true;
+        script.ends_with_stream = true;
         cli::run_locked(gateway, lock);
     }
 }
@@ -194,16 +197,13 @@ bool is_end_request(int) {
 
 // In place of the product's watchdog, which is a process: no command is started.
 
-orphan_watchdog::orphan_watchdog() = default;
+orphan_watchdog::orphan_watchdog(const std::function<void(const std::string&)>&) {}
 orphan_watchdog::~orphan_watchdog() = default;
 void orphan_watchdog::guard(pid_t) {}
+void orphan_watchdog::guard_lease(const std::string&) {}
 void orphan_watchdog::handle_child_exit(pid_t) {}
 
-// In place of the product's exchange and its transfer, which uses libcurl.
-
-bool curl_transfer::has_unread() const {
-    return false;
-}
+// In place of the product's exchange, which uses libcurl.
 
 http_exchange::http_exchange(boost::asio::io_context&, gateway_address address, tls_identity identity)
     : address_(std::move(address)), identity_(std::move(identity)) {}
@@ -214,6 +214,8 @@ boost::asio::awaitable<http_response> http_exchange::send(http_request request, 
     for (const std::string* line : {&request.target, &request.accept, &request.last_event_id, &request.idempotency_key})
         fuzz::check_line(*line);
     auto answer = fuzz::take_answer();
+    // A lease that is held would be renewed and watched again and again.
+    if (!answer && fuzz::script.holds && request.target.starts_with("/v1/leases/")) throw fuzz::stream_ended();
     if (!answer) throw gateway_unreachable("no answer from the gateway");
     response_ = std::move(*answer);
     if (!response_.is_event_stream()) co_return response_;

@@ -140,7 +140,7 @@ def test_at_least_keeps_lease_after_wrapper_is_killed(cli: Cli, api_a: Api, reso
     first_line(mark)
     running.kill()
     running.communicate()
-    eventually(lambda: (lease_of(api_a, resource) or {"hold_count": 2})["hold_count"] == 1, goal="the gateway has released the hold of the stream")
+    eventually(lambda: (lease_of(api_a, resource) or {"hold_count": 2})["hold_count"] == 1, goal="its own hold is released")
     assert lease_of(api_a, resource), "the lease stays"
     assert cli.run("lock", "--no-wait", resource, "--", "true").returncode == NOT_GRANTED
     assert cli.run("lock", "--wait", "15s", resource, "--", "true").returncode == 0, "it ends by itself"
@@ -158,10 +158,10 @@ def test_at_least_above_longest_ttl_is_refused_before_start(cli: Cli, api_a: Api
     eventually(lambda: lease_of(api_a, resource) is None, goal="the lease is released")
 
 
-@pytest.mark.parametrize("moment", ["requested", "confirmed"])
+@pytest.mark.parametrize("moment", ["requested", "renewed"])
 def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, moment: str) -> None:
-    """The gateway has granted the lease, and the program requests its hold, or confirms its lease after it got the hold."""
-    lease = {"lease_id": "x", "fencing_token": 7, "validity_ms": 60_000}
+    """The gateway has granted the lease, and the program requests its hold, or renews its lease after it got the hold."""
+    lease = {"lease_id": "x", "fencing_token": 7, "ttl_ms": 60_000, "validity_ms": 60_000}
 
     def accept(beginning: str) -> socket.socket:
         connection, _ = server.accept()
@@ -174,18 +174,19 @@ def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, m
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
         running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--at-least", "30s", resource, "--", "touch", str(mark))
-        with accept("POST /v1/leases ") as stream:
-            stream.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: granted\ndata: {json.dumps(lease)}\n\n".encode())
-            with accept("POST /v1/leases ") as keeping:
-                if moment == "requested":
-                    running.send_signal(signal.SIGINT)
-                    pause(0.3, "the signal is handled before the answer")
-                answer(keeping, json.dumps({**lease, "lease_id": "hold"}))
-            with ExitStack() as unanswered:
-                if moment == "confirmed":
-                    unanswered.enter_context(accept("GET /v1/leases/x "))
-                    running.send_signal(signal.SIGINT)
-                with accept("DELETE /v1/leases/hold ") as release:
+        with accept("POST /v1/leases ") as acquiring:
+            answer(acquiring, json.dumps(lease))
+        with accept("POST /v1/leases ") as keeping:
+            if moment == "requested":
+                running.send_signal(signal.SIGINT)
+                pause(0.3, "the signal is handled before the answer")
+            answer(keeping, json.dumps({**lease, "lease_id": "hold"}))
+        with ExitStack() as unanswered:
+            if moment == "renewed":
+                unanswered.enter_context(accept("POST /v1/leases/x/renew "))
+                running.send_signal(signal.SIGINT)
+            for name in ("hold", "x"):
+                with accept(f"DELETE /v1/leases/{name} ") as release:
                     answer(release, "{}")
         running.communicate(timeout=10)
     assert running.returncode == 128 + signal.SIGINT and not mark.exists()

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 from support import processes
 from support.api import Api, Connection, lease_path
-from support.cli import Cli
+from support.cli import Cli, first_line
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
 from support.events import is_free, open_kept_lease
@@ -281,6 +281,25 @@ def test_caller_without_power_is_noticed_behind_the_proxy(gateways: list[Gateway
         lose_power(waiting.socket)
         renewed = eventually(lambda: gateways[0].api.renew(lease, 10_000).status == 200 and asked.api.waiters(resource) == 0, 25, goal="it has left the queue")
         assert renewed
+
+
+@pytest.mark.parametrize("way", ["proxy", "addresses"])
+def test_commands_go_on_over_rolling_restarts(gateways: list[Gateway], proxy: Proxy, resource: str, tmp_path: Path, way: str) -> None:
+    cli = Cli(proxy.api.url if way == "proxy" else ",".join(gateway.api.url for gateway in gateways))
+    running = [cli.begin(*(("elect",) if number == 0 else ("lock",)), "--ttl", "10s", f"{resource}/{number}", "--", "sh", "-c",
+                         f"echo $FENCING_TOKEN >> {tmp_path}/{number}; until [ -e {tmp_path}/stop ]; do sleep 0.05; done") for number in range(5)]
+    for number in range(len(running)):
+        first_line(tmp_path / str(number))
+    for gateway in gateways * 2:
+        assert gateway.stop() == 0
+        gateway.start()
+        gateway.wait_until_all_vote()
+        proxy.await_ready()
+    (tmp_path / "stop").touch()
+    for number, command in enumerate(running):
+        _, errors = command.communicate(timeout=20)
+        assert command.returncode == 0, errors
+        assert len((tmp_path / str(number)).read_text().splitlines()) == 1, "it has been started once"
 
 
 def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:

@@ -12,7 +12,7 @@ from support.api import Api, expect_problem, pointers_of
 from support.polling import eventually, pause
 from support.stack import Stack, keys_of, lease_keys
 
-MEMBERS = {"lease_id", "resource", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum"}
+MEMBERS = {"lease_id", "resource", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum", "max_hold_ms"}
 
 
 def parse_time(text: str) -> float:

@@ -25,7 +25,8 @@ using asio::awaitable;
 
 http::response granted_response(gateway_services services, lockcore::lease granted, std::string trace_id,
                                 bool release_undelivered) {
-    http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201);
+    http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201,
+                                        services.settings.locks.max_hold);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!release_undelivered) return out;

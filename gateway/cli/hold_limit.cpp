@@ -1,0 +1,65 @@
+#include <gateway/cli/hold_limit.hpp>
+
+#include <gateway/cli/duration.hpp>
+#include <gateway/cli/lease_calls.hpp>
+#include <gateway/domain/exit_code.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace fencegate::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// The longest time from the warning to the end of the longest hold.
+constexpr milliseconds warning_time_max{60'000};
+
+}  // namespace
+
+hold_limit::hold_limit(boost::asio::io_context& io, const lock_options& options,
+                       std::function<void(const std::string&)> end_hold)
+    : options_(options), end_hold_(std::move(end_hold)), timer_(io) {}
+
+std::optional<lock_refusal> hold_limit::check(milliseconds of_gateway) const {
+    if (!options_.max_hold || of_gateway == milliseconds{0} || *options_.max_hold <= of_gateway) return std::nullopt;
+    return lock_refusal{exit_usage, "--max-hold must be at most " + format_duration(of_gateway) +
+                                        ", the longest that the gateway allows"};
+}
+
+void hold_limit::begin(boot_clock::time_point granted_at, milliseconds of_gateway) {
+    longest_ = std::min(options_.max_hold.value_or(milliseconds::max()),
+                        of_gateway > milliseconds{0} ? of_gateway : milliseconds::max());
+    if (longest_ != milliseconds::max()) end_ = std::min(end_, granted_at + longest_);
+    counting_ = true;
+    if (end_ != boot_clock::time_point::max()) arm();
+}
+
+void hold_limit::shorten(boot_clock::time_point end, const std::string& refusal) {
+    end_ = std::min(end_, end);
+    if (!refusal.empty()) {
+        refusal_ = refusal;
+        announced_ = true;
+    }
+    if (counting_) arm();
+}
+
+milliseconds hold_limit::limit(milliseconds ttl) const {
+    constexpr milliseconds shortest{100};  // that gateways accept
+    const auto left = std::chrono::ceil<milliseconds>(end_ - boot_clock::now());
+    return std::clamp(left, shortest, std::max(ttl, shortest));
+}
+
+void hold_limit::arm() {
+    const auto end_time = end_ - std::min(options_.kill_after, longest_ / 10);
+    const std::string reason = "the longest hold, " + format_duration(longest_) + ", is over";
+    if (announced_) return timer_.arm(end_time, [this, reason] { end_hold_(refusal_.empty() ? reason : refusal_); });
+    timer_.arm(end_time - std::min(warning_time_max, longest_ / 10), [this, end_time, reason] {
+        announced_ = true;
+        const auto left = std::chrono::ceil<milliseconds>(end_time - boot_clock::now());
+        print_message(options_, reason + " soon: it ends in " + format_duration(std::max(left, milliseconds{0})));
+        arm();
+    });
+}
+
+}  // namespace fencegate::cli
