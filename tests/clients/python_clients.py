@@ -197,6 +197,11 @@ def answering(on_request: Callable[[str, str, int], Reply]) -> Iterator[tuple[st
 
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.headers.get("Accept") == "text/event-stream":  # this server does not let a lease be watched
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             requests.append((self.command, self.path))
             reply = on_request(self.command, self.path, self.client_address[1])
             content = b"" if reply.document is None else json.dumps(reply.document).encode()

@@ -230,9 +230,10 @@ def test_lease_whose_answer_is_cut_is_granted_once(gate: Gate, api: Api, kind: s
         cut_first_answer(gate)
         with client.lease(resource) as lease:
             assert gate.cuts == 1 and api.read_lease(lease.lease_id).json()["hold_count"] == 1
-            gate.cut()  # the connections that are open
+            gate.cut()  # the connections that are open, that of the watch too if it is already
+            cuts = gate.cuts
             cut_first_answer(gate)
-        assert gate.cuts == 3, "the answer to the release was cut too"
+        assert cuts >= 2 and gate.cuts == cuts + 1, "the answer to the release was cut too"
         with client.lease(resource):
             pass
     eventually(lambda: grants(api, resource) == 2, goal="one grant for each lease")

@@ -38,6 +38,10 @@ ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
 # How long a request that was given up is tried to be cancelled; a third of it for one attempt, so that other gateways can be asked.
 CANCELLATION_SECONDS = 3.0
 PAGE_SIZE = 1000
+WATCH_SILENCE = 30.0  # a watch is broken if it is silent for longer: a gateway sends something each 10 s
+WATCH_PAUSE_FIRST, WATCH_PAUSE_MAX = 0.5, 60.0  # before a watch that broke, or was refused because of a limit, is begun again
+TOO_MANY_REQUESTS, LEASE_LOST = 429, 410
+LINE_BYTES_MAX = 4096
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,64}")
 # With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome.
 CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, StaleFencingToken, Unprocessable)
@@ -146,6 +150,28 @@ def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
 def is_refusal(failure: Exception) -> bool:
     """Whether a gateway has answered that the call cannot succeed later."""
     return isinstance(failure, ProblemError) and failure.retry_after is None and (failure.status or 0) < 500
+
+
+class Watch:
+    """What a stream of events says about the end of a lease."""
+
+    def __init__(self, state: LeaseState) -> None:
+        self.request = Request("GET", lease_path(state.lease_id), WATCH_SILENCE, headers={"Accept": "text/event-stream"})
+        self.pause = WATCH_PAUSE_FIRST
+        self._line = b""
+
+    def has_ended(self, piece: bytes) -> bool:
+        """Reads the next piece of the stream. Whether the lease has ended, as far as this gateway knows."""
+        self.pause = WATCH_PAUSE_FIRST
+        *lines, rest = (self._line + piece).split(b"\n")
+        self._line = rest[:LINE_BYTES_MAX]
+        return any(line.rstrip() in (b"event: lost", b"event: released") for line in lines)
+
+    def begin_again(self, status: Optional[int]) -> Tuple[bool, float]:
+        """Whether a watch that was answered by `status` (None: not), or that broke, is begun again, and the pause before."""
+        pause = WATCH_PAUSE_MAX if status == TOO_MANY_REQUESTS else self.pause
+        self.pause, self._line = min(2 * self.pause, WATCH_PAUSE_MAX), b""
+        return status is None or status < 400 or status == TOO_MANY_REQUESTS or status >= 500, random.uniform(pause / 2, pause)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ import os
 import threading
 from datetime import datetime
 from types import TracebackType
-from typing import Any, AsyncIterator, Callable, Coroutine, Generator, List, Optional, Sequence, Set, Type, Union
+from typing import Any, AsyncIterator, Callable, Coroutine, Generator, List, Optional, Sequence, Set, Tuple, Type, Union
 
 import httpx
 
-from ._lease import LeaseHandle, LeaseState, call_listener
-from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
+from ._lease import LeaseHandle, LeaseState, call_listener, log, now
+from ._protocol import LEASE_LOST, Call, Json, NoAnswer, Protocol, Request, Response, Result, Watch, history_filters
 from ._transport import FAILURES, LIMITS, Token, Transport
 from .errors import LeaseLost
 from .models import Event, WriteResult
@@ -144,6 +144,30 @@ class AsyncClient:
             answered.cancel()
 
 
+    async def _watch(self, watch: Watch) -> Tuple[Optional[int], bool]:
+        """Follows a lease by one stream, on a connection of its own. Returns the status of the answer, and whether the lease has ended."""
+        sent = self._transport.begin(watch.request)
+        http = httpx.AsyncHTTPTransport(verify=self._transport.context)
+        try:
+            answer = await http.handle_async_request(sent)
+            try:
+                assert isinstance(answer.stream, httpx.AsyncByteStream)
+                if answer.status_code != 200:
+                    return answer.status_code, answer.status_code == LEASE_LOST
+                async for piece in answer.stream:
+                    if watch.has_ended(piece):
+                        return 200, True
+                    if self._transport.closed:
+                        break
+                return 200, False
+            finally:
+                await answer.aclose()
+        except FAILURES as error:
+            self._transport.fail(sent, error)
+        finally:
+            await http.aclose()
+
+
 class Acquisition:
     """A lease that is acquired when this is awaited, or entered by `async with`."""
 
@@ -167,7 +191,7 @@ class Acquisition:
 
 
 class AsyncLease(LeaseHandle):
-    """A lease that a task renews. `lost` is set when it is lost."""
+    """A lease that a task renews, and another one watches. `lost` is set when it is lost."""
 
     def __init__(self, client: AsyncClient, state: LeaseState, seal: bool) -> None:
         super().__init__(state)
@@ -176,7 +200,8 @@ class AsyncLease(LeaseHandle):
         self.lost = asyncio.Event()
         self.on_loss(lambda _: self.lost.set())
         self._releasing: Optional[asyncio.Task[None]] = None
-        self._keeper = asyncio.get_running_loop().create_task(client._run(client._protocol.keep(state)))
+        self._keeper = self._loop.create_task(client._run(client._protocol.keep(state)))
+        self._watcher = self._loop.create_task(self._watch())
 
     def on_loss(self, callback: Callable[[LeaseLost], None]) -> None:
         """As `Lease.on_loss`; the callback runs in the event loop, also if another thread notices the loss."""
@@ -196,6 +221,7 @@ class AsyncLease(LeaseHandle):
     async def release(self, seal: Optional[bool] = None) -> None:
         """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end, and a failure is a warning in the log."""
         self._keeper.cancel()
+        self._watcher.cancel()
         seal = self._seal if seal is None else seal
         if self._releasing:  # by an earlier call, whose outcome is also that of this one
             await asyncio.wait([self._releasing])
@@ -206,6 +232,27 @@ class AsyncLease(LeaseHandle):
             except asyncio.CancelledError:
                 self._releasing.add_done_callback(self._log_outcome)
                 raise
+
+    async def _watch(self) -> None:
+        """Lets the lease be renewed at once when a gateway says that it has ended: the answer to that is the proof."""
+        watch = Watch(self._state)
+        again = True
+        while again and not self._state.is_over:
+            status = None
+            try:
+                status, ended = await self._client._watch(watch)
+                if ended:
+                    self._keeper.cancel()
+                    self._state.renew_at = now()
+                    self._keeper = self._loop.create_task(self._client._run(self._client._protocol.keep(self._state)))
+                    return
+            except NoAnswer as failure:
+                if failure.final:
+                    return
+            except Exception:  # of the function that returns the token
+                log.debug("the lease on %s is not watched", self._state.names, exc_info=True)
+            again, seconds = watch.begin_again(status)
+            await asyncio.sleep(seconds if again else 0)
 
     async def _release(self, seal: bool) -> None:
         with self._recorded_outcome():

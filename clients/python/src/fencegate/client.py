@@ -8,12 +8,12 @@ import time
 from contextlib import closing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Type, Union
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import httpx
 
-from ._lease import LeaseHandle, LeaseState, now
-from ._protocol import Call, Json, Protocol, Request, Response, Result, history_filters
+from ._lease import LeaseHandle, LeaseState, log, now
+from ._protocol import LEASE_LOST, Call, Json, NoAnswer, Protocol, Request, Response, Result, Watch, history_filters
 from ._transport import FAILURES, LIMITS, Token, Transport
 from .models import Event, WriteResult
 
@@ -131,6 +131,28 @@ class Client:
         return self._transport.end(sent, answer)
 
 
+    def _watch(self, watch: Watch, is_wanted: Callable[[], bool]) -> Tuple[Optional[int], bool]:
+        """Follows a lease by one stream, on a connection of its own, while `is_wanted`. Returns the status of the answer, and whether the lease has ended."""
+        sent = self._transport.begin(watch.request)
+        http = httpx.HTTPTransport(verify=self._transport.context)
+        try:
+            answer = http.handle_request(sent)
+            with closing(answer):
+                assert isinstance(answer.stream, httpx.SyncByteStream)
+                if answer.status_code != 200:
+                    return answer.status_code, answer.status_code == LEASE_LOST
+                for piece in answer.stream:
+                    if watch.has_ended(piece):
+                        return 200, True
+                    if self._transport.closed or not is_wanted():
+                        break
+                return 200, False
+        except FAILURES as error:
+            self._transport.fail(sent, error)
+        finally:
+            http.close()
+
+
 class TimedStream(httpx.SyncByteStream):
     """A body that has to arrive until a point in time. The time-outs of httpx are those of single reads: they do not limit a body that arrives byte by byte, nor such a header."""
 
@@ -152,15 +174,17 @@ class Stopped(BaseException):
 
 
 class Lease(LeaseHandle):
-    """A lease that a thread renews. `lost` is set when it is lost."""
+    """A lease that a thread renews, and another one watches. `lost` is set when it is lost."""
 
     def __init__(self, client: Client, state: LeaseState, seal: bool) -> None:
         super().__init__(state)
         self._client, self._seal = client, seal
         self.lost = threading.Event()
-        self._stop = threading.Event()
+        self._stopped = False
+        self._wake = threading.Event()  # ends a pause of the renewals
         state.listen(lambda _: self.lost.set())
         threading.Thread(target=self._keep, name="fencegate lease", daemon=True).start()
+        threading.Thread(target=self._watch, name="fencegate watch", daemon=True).start()
 
     def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
         """Writes under this lease, in one transaction; the arguments are those of `Client.write`. require_live: the gateway asks the nodes first whether the lease is live."""
@@ -171,7 +195,8 @@ class Lease(LeaseHandle):
 
         Errors: LeaseLost if the lease was lost before; those of the call.
         """
-        self._stop.set()
+        self._stopped = True
+        self._wake.set()
         seal = self._seal if seal is None else seal
         if self._begin_release(seal):
             with self._recorded_outcome():
@@ -198,8 +223,32 @@ class Lease(LeaseHandle):
             pass
 
     def _pause(self, seconds: float) -> None:
-        if self._stop.wait(seconds):
+        self._wake.wait(seconds)
+        if self._stopped:
             raise Stopped
+        self._wake.clear()
+
+    def _watch(self) -> None:
+        """Lets the lease be renewed at once when a gateway says that it has ended: the answer to that is the proof."""
+        watch = Watch(self._state)
+        again = True
+        while again and self._is_held():
+            status = None
+            try:
+                status, ended = self._client._watch(watch, self._is_held)
+                if ended:
+                    self._wake.set()
+                    return
+            except NoAnswer as failure:
+                if failure.final:
+                    return
+            except Exception:  # of the function that returns the token
+                log.debug("the lease on %s is not watched", self._state.names, exc_info=True)
+            again, seconds = watch.begin_again(status)
+            time.sleep(seconds if again else 0)
+
+    def _is_held(self) -> bool:
+        return not (self._stopped or self._state.is_over)
 
     def _send(self, request: Request) -> Response:
         """Sends a renewal. The time-outs of httpx are those of single steps, so a timer observes the end of the validity."""

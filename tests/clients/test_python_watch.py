@@ -1,0 +1,55 @@
+"""The watch of a lease by the Python client, on real gateways: a loss is known at once."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Iterator
+
+import pytest
+from python_clients import Site, clients, errors
+from support.api import Api
+from support.polling import eventually
+from support.stack import Stack, make_folder
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+@pytest.fixture(scope="module")
+def site(stack: Stack) -> Iterator[Site]:
+    made = Site(stack, make_folder())
+    yield made
+    for gateway in made.started:
+        gateway.kill()
+    shutil.rmtree(made.folder)
+
+
+@pytest.fixture(scope="module")
+def api(site: Site) -> Api:
+    gateway = site.start(site.settings())
+    gateway.wait_until_all_vote()
+    return gateway.api
+
+
+@both
+def test_revoked_lease_is_lost_long_before_its_renewal(site: Site, api: Api, kind: str) -> None:
+    """Also if another gateway revokes it."""
+    with clients(kind, site.start(site.settings()).api.url) as client:
+        lease = client.lease("python/watched", ttl=60.0)
+        began = time.monotonic()
+        assert api.call("DELETE", "/v1/resources/python%2Fwatched/lease", {"reason": "test"}).status == 204
+        eventually(lease.lost.is_set, 15, interval=0.005, goal="the loss is known")
+        assert time.monotonic() - began < 10, "the renewal would be after 20 s"
+        with pytest.raises(errors.LeaseLost) as lost:
+            lease.check()
+        assert lost.value.status == 410
+
+
+@both
+def test_watch_goes_on_at_the_next_gateway(site: Site, api: Api, kind: str) -> None:
+    stopped = site.start(site.settings())
+    with clients(kind, [stopped.api.url, api.url]) as client:
+        lease = client.lease("python/watched-on", ttl=60.0)
+        assert stopped.stop() == 0
+        assert api.call("DELETE", "/v1/resources/python%2Fwatched-on/lease", {"reason": "test"}).status == 204
+        eventually(lease.lost.is_set, 15, interval=0.005, goal="the loss is known")
