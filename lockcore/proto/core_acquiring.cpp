@@ -63,7 +63,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     lease_claims claims;
     claims.hold = call.hold;
     claims.resources = request.resources;
-    claims.holder = own.holder;  // a request that is repeated with its key may have another owner
+    claims.holder = request.holder;
     claims.granted_at = std::chrono::floor<milliseconds>(ctx_.now.wall);  // the lease_id has ms
     call.granted_at = claims.granted_at;
     const idempotency_digest key = make_idempotency_digest(request);

@@ -60,17 +60,14 @@ awaitable<void> follow_lease(gateway_services services, lockcore::lease watched,
 }  // namespace
 
 awaitable<http::response> watch_lease(gateway_services services, lockcore::lease_claims claims, http::request r) {
-    auto place = std::make_shared<limits::place>();
-    if (r.caller) {
-        place = std::make_shared<limits::place>(r.caller, limits::use::streams);
-        if (!*place) co_return http::problem_response(refuse_stream(services), r.request_id);
-    }
+    auto places = admit_stream(services, r, {limits::use::streams});
+    if (!places) co_return http::problem_response(places.error(), r.request_id);
     const auto seen = co_await services.locks.inspect(std::move(claims));
     if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");
-    out.stream = [services, watched = *seen, place = std::move(place), rights_until = r.rights_until](
+    out.stream = [services, watched = *seen, places = std::move(*places), rights_until = r.rights_until](
                      http::body_stream& body) { return follow_lease(services, watched, rights_until, body); };
     co_return out;
 }
