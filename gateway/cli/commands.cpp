@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string_view>
 
 namespace fencegate::cli {
@@ -33,7 +34,7 @@ const char* const exit_codes =
 const char* const lock_help =
     R"(This program renews the lease while the command runs, at any of the gateways of --url, and releases it when the
 command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
-and FENCING_RESOURCE (several are separated by commas) in its environment, and receives the signals sent to this
+and FENCING_RESOURCE (several are separated by line feeds) in its environment, and receives the signals sent to this
 program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
 resources need a command.
 The command never starts under a lease that has expired by this machine's clock, even after
@@ -306,10 +307,27 @@ int commands::extract_program(int argc, char** argv) {
     if (argc < 2 || (std::string_view(argv[1]) != "lock" && std::string_view(argv[1]) != "elect")) return argc;
     char** const end = argv + argc;
     char** const mark = std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
+    hide_brackets(static_cast<int>(mark - argv), argv);
     if (mark == end) return argc;
     lock_.command.assign(mark + 1, end);
     has_empty_program_ = lock_.command.empty();
     return static_cast<int>(mark - argv);
+}
+
+void commands::hide_brackets(int argc, char** argv) {
+    for (char*& word : std::span(argv, static_cast<std::size_t>(argc)).subspan(2)) {
+        const std::string_view text = word;
+        if (text.starts_with('[') && text.ends_with(']'))
+            word = hidden_.emplace_back(bracket_mark + std::string(text)).data();
+    }
+}
+
+void commands::show_brackets() {
+    const auto show = [](std::string& word) {
+        if (word.starts_with(bracket_mark)) word.erase(0, 1);
+    };
+    std::ranges::for_each(lock_.resources, show);
+    show(lock_.owner);
 }
 
 std::optional<int> commands::run() {
@@ -338,6 +356,7 @@ int commands::run(const std::string& name) {
         std::cout << completion_script(app_, shell_);
     } else if (name == "lock" || name == "elect") {
         if (has_empty_program_) throw usage_error("no command after --");
+        show_brackets();
         const bool several = lock_.resources.size() > 1;
         if (several && lock_.every) throw usage_error("--every takes one RESOURCE");
         // flock takes its command without a mark: such a command line would lock the command's words for ever.

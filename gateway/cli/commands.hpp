@@ -4,6 +4,7 @@
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/lock.hpp>
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,10 @@ class commands {
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
+    /// CLI11 reads an argument `[a,b]` for several values as a list of them, but it is the name of one resource: marks such
+    /// words before it parses them, and removes the marks afterwards.
+    void hide_brackets(int argc, char** argv);
+    void show_brackets();
 
     CLI::App& app_;
     std::vector<CLI::App*> subcommands_;
@@ -61,6 +66,8 @@ class commands {
     std::string resource_prefix_;
     lock_options lock_;
     bool has_empty_program_ = false;  ///< `--` is the last argument.
+    static constexpr char bracket_mark = '\x1f';
+    std::deque<std::string> hidden_;  ///< Marked words, to which argv points.
     std::string shell_;
 };
 

@@ -116,10 +116,14 @@ std::string bash_script(const std::vector<subcommand>& subcommands) {
     }
     return R"(# bash completion of fencegate: source it, or save it in a directory that bash-completion reads.
 # Bash splits words at : and @ too, so the whole word is taken from the line, and only its last part is replaced.
+# It inserts names as they are, so only those that need no quotes are offered.
 _fencegate_resources() {
-  local word=${COMP_LINE:0:COMP_POINT}
+  local word=${COMP_LINE:0:COMP_POINT} name quoted
   word=${word##* }
-  mapfile -t COMPREPLY < <()" +
+  while IFS= read -r name; do
+    printf -v quoted %q "$name"
+    if [[ $quoted == "$name" ]]; then COMPREPLY+=("$name"); fi
+  done < <()" +
            list_command + R"("$word" 2> /dev/null)
   COMPREPLY=("${COMPREPLY[@]#"${word%"$cur"}"}")
 }

@@ -120,10 +120,12 @@ std::string make_holder_name() {
     return std::string(host) + "/" + std::to_string(getpid()) + "/" + runtime::random_hex128();
 }
 
-std::string join_names(const std::vector<std::string>& names) {
+std::string join_names(const std::vector<std::string>& names, std::string_view separator) {
     std::string out;
-    for (const auto& name : names)
-        out += (out.empty() ? "" : ",") + name;
+    for (const auto& name : names) {
+        if (!out.empty()) out += separator;
+        out += name;
+    }
     return out;
 }
 

@@ -12,6 +12,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace fencegate::cli {
 
@@ -114,7 +116,7 @@ void print_message(const lock_options& options, const std::string& message);
 /// Returns a name for this process as the holder of a lease, which no other process has: `backup-3/4711/5f0c…`.
 std::string make_holder_name();
 
-/// Joins names of resources with commas.
-std::string join_names(const std::vector<std::string>& names);
+/// Joins names of resources.
+std::string join_names(const std::vector<std::string>& names, std::string_view separator = ",");
 
 }  // namespace fencegate::cli

@@ -122,7 +122,7 @@ void list_resources(const client& gateway, const std::string& prefix) {
     for (const char* path : {"/v1/leases", "/v1/history"}) {
         gateway.read_pages(path, {{"resource_prefix", prefix}}, names_read_max, [&](const json::array& items) {
             for (const auto& item : items) {
-                // A shell inserts the names into command lines.
+                // An event may have any text, such as the name in a refused request; a name is one line.
                 auto name = get_text(item.as_object(), "resource");
                 if (lockcore::resource_name::parse(name)) names.insert(std::move(name));
             }

@@ -219,7 +219,7 @@ class lock_run {
         const std::vector<std::pair<std::string, std::string>> variables{
             {"FENCING_TOKEN", token},
             {"FENCING_LEASE", lease_.lease_id},
-            {"FENCING_RESOURCE", join_names(options_.resources)}};
+            {"FENCING_RESOURCE", join_names(options_.resources, "\n")}};
         if (options_.elect) print_message(options_, "leader of " + join_names(options_.resources) + ", term " + token);
         if (has_command()) return command_.start(options_.command, variables, handled_signals_);
         for (const auto& [name, value] : variables)

@@ -2,8 +2,6 @@
 
 #include <lockcore/encoding.hpp>
 
-#include <algorithm>
-
 namespace fencegate {
 
 bool verify_alike(jwt_config a, const jwt_config& b) {
@@ -12,15 +10,6 @@ bool verify_alike(jwt_config a, const jwt_config& b) {
     a.jwks_ca_file = b.jwks_ca_file;
     a.refresh = b.refresh;
     return a == b;
-}
-
-bool is_resource_prefix(std::string_view text) {
-    const bool allowed = std::ranges::all_of(text, [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-               std::string_view("._:@/-").find(c) != std::string_view::npos;
-    });
-    return allowed && text.size() <= resource_prefix_bytes_max && !text.starts_with('/') &&
-           text.find("//") == std::string_view::npos;
 }
 
 bool is_plain_name(std::string_view text, std::size_t bytes_max) {

@@ -15,7 +15,6 @@
 namespace fencegate {
 
 inline constexpr std::size_t principal_bytes_max = 128;
-inline constexpr std::size_t resource_prefix_bytes_max = 200;
 inline constexpr std::size_t prefixes_max = 100;
 inline constexpr std::size_t exposed_max = 1'000;
 inline constexpr std::size_t exposed_name_bytes_max = 128;
@@ -35,7 +34,7 @@ enum class scope {
 
 /// The scopes for the resources whose names begin with a text.
 struct prefix_scopes {
-    std::string resource_prefix;  ///< 1 to 200 bytes; the characters of resource names; may end with a slash.
+    std::string resource_prefix;  ///< Not empty; lockcore::resource_name::is_prefix.
     std::set<scope> scopes;       ///< Empty: forbids.
     friend bool operator==(const prefix_scopes&, const prefix_scopes&) = default;
 };
@@ -109,9 +108,6 @@ struct auth_config {
     /// gateway listens on loopback only.
     bool is_keyless() const { return api_keys.empty() && !jwt && client_certificates.empty(); }
 };
-
-/// Returns whether a resource's name can begin with this text. An empty text is the beginning of every name.
-bool is_resource_prefix(std::string_view text);
 
 /// Returns whether a text is 1 to `bytes_max` bytes without control characters.
 bool is_plain_name(std::string_view text, std::size_t bytes_max);

@@ -55,7 +55,7 @@ void read_prefix(const YAML::Node& node, const std::string& path, fault_list& fa
         node, path, faults);
     const std::string name_path = path + ".resource_prefix";
     if (faults.covers(name_path)) return;
-    if (!is_resource_prefix(read.resource_prefix)) {
+    if (!lockcore::resource_name::is_prefix(read.resource_prefix)) {
         faults.add(name_path, "is not the beginning of a resource's name");
     } else if (std::ranges::find(prefixes, read.resource_prefix, &prefix_scopes::resource_prefix) != prefixes.end()) {
         faults.add(name_path, "is given more than once");

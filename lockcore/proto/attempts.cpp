@@ -361,7 +361,7 @@ namespace {
 
 list_part parse_list_part(std::string_view text) {
     const auto next_word = [&text] {
-        const std::string_view word = text.substr(0, text.find(' '));
+        const std::string_view word = text.substr(0, text.find(resource_name::separator));
         text.remove_prefix(std::min(word.size() + 1, text.size()));
         return word;
     };
@@ -369,7 +369,7 @@ list_part parse_list_part(std::string_view text) {
     out.cursor = next_word();
     while (!text.empty()) {
         const std::string_view word = next_word();
-        const bool without_ttl = word.starts_with('!');
+        const bool without_ttl = word.starts_with('\1');
         out.names.push_back({std::string(word.substr(without_ttl ? 1 : 0)), without_ttl});
     }
     return out;

@@ -1,5 +1,7 @@
 #include <lockcore/encoding.hpp>
 
+#include <boost/locale/utf.hpp>
+
 #include <algorithm>
 #include <array>
 
@@ -55,7 +57,30 @@ bool is_lower_hex(std::string_view text) {
 }
 
 bool has_control_character(std::string_view text) {
-    return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+    unsigned char previous = 0;
+    return std::ranges::any_of(text, [&previous](char c) {
+        const auto byte = static_cast<unsigned char>(c);
+        // U+0080 to U+009F are two bytes, the first of which begins no other ones below U+00A0.
+        const bool is_control = byte < 0x20 || byte == 0x7f || (previous == 0xc2 && byte >= 0x80 && byte < 0xa0);
+        previous = byte;
+        return is_control;
+    });
+}
+
+std::size_t utf8_character_size(std::string_view text) {
+    using utf = boost::locale::utf::utf_traits<char>;
+    const char* at = text.data();
+    if (!boost::locale::utf::is_valid_codepoint(utf::decode(at, text.data() + text.size()))) return 0;
+    return static_cast<std::size_t>(at - text.data());
+}
+
+bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const auto size = utf8_character_size(text);
+        if (size == 0) return false;
+        text.remove_prefix(size);
+    }
+    return true;
 }
 
 void append_base64url(std::string& out, std::span<const std::byte> bytes) {

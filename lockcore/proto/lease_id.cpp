@@ -72,7 +72,7 @@ std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authen
     text += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
     text += '\n';
     for (std::size_t i = 0; i < claims.resources.size(); ++i) {
-        if (i > 0) text += ' ';
+        if (i > 0) text += resource_name::separator;
         text += claims.resources[i].str();
     }
     text += '\n';
@@ -119,7 +119,7 @@ result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, co
     claims.granted_at = *granted_at;
     std::string_view names = next_line(rest);
     while (!names.empty()) {
-        const std::size_t end = names.find(' ');
+        const std::size_t end = names.find(resource_name::separator);
         auto name = resource_name::parse(names.substr(0, end));
         if (!name) return not_authentic();
         claims.resources.push_back(std::move(*name));

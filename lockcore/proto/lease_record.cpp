@@ -59,7 +59,7 @@ void append_identity(std::string& out, const holder& holder, const std::vector<r
     out += '\n';
     if (resources.size() > 1) {
         for (const resource_name& r : resources) {
-            if (&r != &resources.front()) out += ' ';
+            if (&r != &resources.front()) out += resource_name::separator;
             out += r.str();
         }
     }
@@ -123,7 +123,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     out.holder.owner = cut(text, '\n');
     std::string_view names = cut(text, '\n');
     while (!names.empty()) {
-        auto name = resource_name::parse(cut(names, ' '));
+        auto name = resource_name::parse(cut(names, resource_name::separator));
         if (!name) return std::nullopt;
         out.resources.push_back(std::move(*name));
     }

@@ -11,8 +11,8 @@
 namespace lockcore {
 
 /// A lease as a node stores it. The first line is `nonce stamp renewals ttl_ms held_ms granted_ms keys`; then follow,
-/// with a line each, the principal, the owner, the names of the resources (empty if there is only one), the ids of the
-/// live holds, the tombstones, and the CLOSE marks (the id of the hold and 16 digits of the call, each; empty: not closed).
+/// with a line each, the principal, the owner, the names of the resources (empty if there is only one; separated by
+/// resource_name::separator), the ids of the live holds, the tombstones, and the CLOSE marks (the id of the hold and 16 digits of the call, each; empty: not closed).
 /// After that come any number of wake marks, each after a byte 1: the managers to notify when the lease ends. `keys`
 /// has the digests of idempotency keys, each as `digest:hold id` with the tentative id, separated by commas; or it is
 /// `-`.

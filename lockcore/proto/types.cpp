@@ -11,11 +11,6 @@
 namespace lockcore {
 namespace {
 
-constexpr bool allowed_in_name(char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-           c == ':' || c == '@' || c == '/' || c == '-';
-}
-
 failure invalid(std::string detail) {
     failure f;
     f.code = errc::invalid_argument;
@@ -23,19 +18,27 @@ failure invalid(std::string detail) {
     return f;
 }
 
+/// Returns why no name begins with this text; null if one can.
+const char* find_fault(std::string_view beginning) {
+    if (beginning.size() > resource_name::bytes_max) return "a resource name has at most 200 bytes";
+    if (!is_utf8(beginning)) return "a resource name is UTF-8";
+    if (has_control_character(beginning)) return "a resource name has no control characters";
+    if (beginning.starts_with('/') || beginning.find("//") != std::string_view::npos)
+        return "a resource name has no empty segment: no slash at its ends, no two in a row";
+    return nullptr;
+}
+
 }  // namespace
 
 result<resource_name> resource_name::parse(std::string_view text) {
-    constexpr std::size_t bytes_max = 200;
     if (text.empty()) return invalid("a resource name must not be empty");
-    if (text.size() > bytes_max) return invalid("a resource name has at most 200 bytes");
-    for (char c : text) {
-        if (!allowed_in_name(c)) return invalid("a resource name may contain only A-Z a-z 0-9 . _ : @ / -");
-    }
-    if (text.front() == '/' || text.back() == '/' || text.find("//") != std::string_view::npos) {
-        return invalid("a resource name has no empty segment: no slash at its ends, no two in a row");
-    }
+    if (const char* fault = find_fault(text)) return invalid(fault);
+    if (text.ends_with('/')) return invalid("a resource name has no empty segment: no slash at its ends");
     return resource_name{std::string(text)};
+}
+
+bool resource_name::is_prefix(std::string_view text) {
+    return find_fault(text) == nullptr;
 }
 
 std::uint64_t resource_name::hash() const {

@@ -26,6 +26,16 @@ class busy_flag {
     bool& flag_;
 };
 
+/// Returns the pattern of SCAN for the lease keys whose names begin with a text.
+std::string lease_pattern(std::string_view prefix) {
+    std::string out = "fg:lease:";
+    for (const char c : prefix) {
+        if (std::string_view("*?[\\").find(c) != std::string_view::npos) out += '\\';
+        out += c;
+    }
+    return out + '*';
+}
+
 }  // namespace
 
 asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
@@ -48,7 +58,7 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
         std::string cursor = "0";
         const char* answer = "did not list its keys in time";
         do {
-            input::list next{{}, static_cast<node_index>(n), cursor, "fg:lease:" + query.prefix + "*"};
+            input::list next{{}, static_cast<node_index>(n), cursor, lease_pattern(query.prefix)};
             const auto part = co_await call<result<list_part>>(std::move(next));
             cursor.clear();
             if (!part) answer = "no answer";

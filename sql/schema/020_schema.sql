@@ -79,15 +79,35 @@ comment on table fencing.settings is 'Settings of the operator; no role is grant
 comment on column fencing.settings.key is 'require_proof: whether enter() requires a proof. history_keep_days_min: how long gateways have to keep the history.';
 comment on column fencing.settings.value is 'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999.';
 
-create or replace function fencing.is_resource(resource text) returns boolean
-language sql immutable parallel safe
-as $$  -- no search_path of its own, so that it is inlined; therefore every name is qualified
-  select resource is not null
-     and pg_catalog.octet_length(resource) operator(pg_catalog.<=) 200
-     and resource collate pg_catalog."C" operator(pg_catalog.~) '^[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*$';
+create or replace function fencing.name_fault_of(expression text) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$  -- the first comparison finds most valid names in one step; the bytes are those of UTF-8, whatever encoding the database has
+  select format($e$case
+    when pg_catalog.octet_length(%1$s) operator(pg_catalog.<=) 200 and %1$s collate pg_catalog."C" operator(pg_catalog.~) '^[ -.0-~]+(/[ -.0-~]+)*$' then null
+    when %1$s is null or %1$s operator(pg_catalog.=) '' then 'is empty'
+    when pg_catalog.octet_length(pg_catalog.convert_to(%1$s, 'UTF8')) operator(pg_catalog.>) 200 then 'is longer than 200 bytes'
+    when pg_catalog.encode(pg_catalog.convert_to(%1$s, 'UTF8'), 'hex') operator(pg_catalog.~) '^(..)*([01].|7f|c2[89].)' then 'has a control character'
+    when %1$s collate pg_catalog."C" operator(pg_catalog.~) '^/|//|/$' then 'has an empty segment'
+  end$e$, expression)
 $$;
-comment on function fencing.is_resource(text) is
-  'Whether this is the name of a resource: 1 to 200 bytes of A-Z a-z 0-9 . _ : @ / - without an empty segment. Locks: none.';
+comment on function fencing.name_fault_of(text) is
+  'The rule for names of resources, as an expression over another one that gives a text: null where that is a name, else why not. It calls no function of this schema, so that every role can evaluate it. Locks: none.';
+
+do $$
+begin
+  execute format('create or replace function fencing.name_fault(resource text) returns text language sql stable parallel safe as %L', 'select ' || fencing.name_fault_of('resource'));
+end
+$$;
+comment on function fencing.name_fault(text) is
+  'Why this is not the name of a resource, such as ''has a control character''; null where it is one: 1 to 200 bytes of UTF-8 without control characters (U+0000 to U+001F, U+007F to U+009F) and without an empty segment. Locks: none.';
+
+create or replace function fencing.is_resource(resource text) returns boolean
+language sql stable parallel safe
+as $$  -- no search_path of its own, so that it is inlined; therefore every name is qualified
+  select fencing.name_fault(resource) is null;
+$$;
+comment on function fencing.is_resource(text) is 'Whether this is the name of a resource (name_fault). Locks: none.';
 
 create or replace function fencing.require_read_committed() returns void
 language plpgsql stable
@@ -158,7 +178,7 @@ do $$
 begin
   if to_regtype('fencing.resource_name') is null then
     create domain fencing.resource_name as text collate "C"
-      constraint resource_name check (octet_length(value) <= 200 and value ~ '^[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*$');
+      constraint resource_name check (fencing.name_fault(value) is null);
   end if;
   if to_regtype('fencing.event_type') is null then
     create domain fencing.event_type as text constraint event_type check (value in (
@@ -168,7 +188,7 @@ begin
   end if;
 end
 $$;
-comment on domain fencing.resource_name is 'The name of a resource: 1 to 200 bytes of A-Z a-z 0-9 . _ : @ / - without an empty segment; compared by bytes.';
+comment on domain fencing.resource_name is 'The name of a resource (name_fault); compared by bytes.';
 comment on domain fencing.event_type is 'The events of the HTTP contract.';
 
 create or replace function fencing.validate_fence_arguments(resources text[], fencing_token bigint) returns void
@@ -189,7 +209,7 @@ begin
     if not fencing.is_resource(name) then
       raise exception using errcode = '22023',
         message = format('not the name of a resource: %s', coalesce(quote_literal(left(name, 200)), 'null')),
-        hint = '1 to 200 bytes of A-Z a-z 0-9 . _ : @ / - without an empty segment.';
+        hint = format('It %s. A name is 1 to 200 bytes of UTF-8 without control characters, without a slash at its ends and without two in a row.', fencing.name_fault(name));
     end if;
   end loop;
 end

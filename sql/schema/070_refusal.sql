@@ -114,7 +114,7 @@ begin
     raise exception using errcode = '22023', message = format('the recorder of %s leads to another server, on port %s', database, current_setting('port'));
   end if;
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
-  select 'write_rejected', fencing.bound_text(r.resource, 250), fencing.bound_token(r.fencing_token), fencing.bound_token(r.last_fencing_token), fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
+  select 'write_rejected', fencing.bound_text(r.resource, 850), fencing.bound_token(r.fencing_token), fencing.bound_token(r.last_fencing_token), fencing.bound_text(r.principal, 200), fencing.bound_detail(r.detail)
     from jsonb_to_record(refusal) as r (resource text, fencing_token bigint, last_fencing_token bigint, principal text, detail jsonb)
    where refusal <> '{}';  -- an empty refusal only tests the connection
 end
@@ -187,12 +187,23 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object('relation', relation::regclass::text, 'operation', lower(operation), 'application_name', current_setting('application_name', true),
-    'sqlstate', case when resource is not null and coalesce(current_setting('fencing.write_id', true), '') = ''
+    'sqlstate', case when resource is not null and f.name_fault is null and coalesce(current_setting('fencing.write_id', true), '') = ''
                       and current_setting('fencing.entered', true) is distinct from pg_current_xact_id_if_assigned()::text
-                     then 'FG428' else 'FG403' end);
+                     then 'FG428' else 'FG403' end)
+    || case when f.name_fault is null then '{}' else jsonb_build_object('name_fault', f.name_fault) end
+    from (select case when resource is not null then fencing.name_fault(resource) end) f (name_fault);
 $$;
 comment on function fencing.describe_change(oid, text, text) is
-  'The facts about a change that is not covered. A caller could forge the settings that decide which of the two SQLSTATEs it gets, but not that it is refused. Locks: none.';
+  'The facts about a change that is not covered; name_fault where the row has a text that is no name of a resource. A caller could forge the settings that decide which of the two SQLSTATEs it gets, but not that it is refused. Locks: none.';
+
+create or replace function fencing.name_hint(relation oid) returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('Change the row, or protect the table by an expression that gives each row a name of 1 to 200 bytes without control characters and empty segments, for example %L || md5(...).', c.relname || '/')
+    from pg_class c where c.oid = coalesce(pg_partition_root(relation::regclass)::oid, relation);
+$$;
+comment on function fencing.name_hint(oid) is 'What to do about rows whose resource has no valid name. Locks: none.';
 
 create or replace function fencing.refuse_change(relation oid, operation text, resource text) returns void
 language plpgsql
@@ -200,27 +211,34 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   facts constant jsonb := fencing.describe_change(relation, operation, resource);
+  name_fault constant text := facts ->> 'name_fault';
+  shown constant jsonb := jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation));
 begin
   perform fencing.record_refusal(jsonb_build_object('resource', resource, 'detail', facts));
   if facts ->> 'sqlstate' = 'FG428' then
     raise exception using errcode = 'FG428',
       message = format('fencing required: %s of %s without having entered its resource', lower(operation), relation::regclass),
-      detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text,
+      detail = shown::text,
       hint = 'Call fencing.enter(resource, fencing_token) in the same transaction first.';
+  elsif name_fault is not null then
+    raise exception using errcode = 'FG403',
+      message = format('resource not covered: the row in %s has a name that no resource can have: it %s', relation::regclass, name_fault),
+      detail = (shown || jsonb_build_object('name_fault', name_fault))::text,
+      hint = fencing.name_hint(relation);
   end if;
   raise exception using errcode = 'FG403',
     message = case when operation = 'TRUNCATE' then format('resource not covered: truncate of %s would touch every resource', relation::regclass)
                    when resource is null then format('resource not covered: the row in %s has no resource', relation::regclass)
                    else format('resource not covered: %s of %s touches %s, which this transaction has not entered', lower(operation), relation::regclass, resource) end,
-    detail = jsonb_build_object('resource', resource, 'relation', relation::regclass::text, 'operation', lower(operation))::text,
+    detail = shown::text,
     hint = case when operation = 'TRUNCATE' then 'Delete the rows, each under its resource. To empty the table, its owner calls fencing.unprotect() first and fencing.protect() afterwards, in one transaction.'
                 when resource is null then 'The resource expression gives null for the row; give its columns values, or change the expression by fencing.protect().'
                 else 'Enter every resource whose rows change, in one call: fencing.enter(array[...], fencing_token), under a lease on all of them.' end;
 end
 $$;
 comment on function fencing.refuse_change(oid, text, text) is
-  'Records and raises: FG428 where the transaction entered nothing, FG403 where it entered something else or the row has no resource. '
-  'DETAIL is JSON: resource, relation, operation. Locks: none.';
+  'Records and raises: FG428 where the transaction entered nothing, FG403 where it entered something else, or the row has no resource or one whose name is not valid. '
+  'DETAIL is JSON: resource, relation, operation, and name_fault where the name is not valid. Locks: none.';
 
 create or replace function fencing.observe_change(relation oid, operation text, resource text, failed_with text) returns void
 language plpgsql

@@ -125,14 +125,14 @@ begin
                 sha256(k.outer_pad || sha256(k.inner_pad || convert_to(signed, 'UTF8'))), 'base64'), '+/=', '-_')) then
     return 'not_authentic';
   end if;
-  -- The signature shows that a gateway wrote the claims. Their first five lines are ASCII, which "escape" leaves unchanged in any encoding.
+  -- The signature shows that a gateway wrote the claims. They are UTF-8, of which "escape" leaves ASCII but the backslash unchanged in any encoding.
   lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
   -- The first line is the number of the format.
   if lines[1] is distinct from '1' then
     return 'not_authentic';
   elsif lines[3] is distinct from fencing_token::text then
     return 'other_token';
-  elsif resource = any (string_to_array(lines[5], ' ')) is not true then
+  elsif encode(convert_to(resource, 'UTF8'), 'escape') = any (string_to_array(lines[5], E'\t')) is not true then
     return 'other_resource';
   end if;
   return null;

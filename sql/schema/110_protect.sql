@@ -79,35 +79,48 @@ end
 $$;
 comment on function fencing.require_protectable(regclass) is 'Raises 42P01, 42809 or 0A000 unless this is an ordinary table or the root of a partitioned one. Locks: none.';
 
-create or replace function fencing.parse_expression(relation regclass, resource_expression text, probe name) returns void
+create or replace function fencing.run_as_table_owner(relation regclass, probe name, settings text, body text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   table_owner constant name := (select r.rolname from pg_class c join pg_roles r on r.oid = c.relowner where c.oid = relation);
 begin
-  execute format('create schema %I', probe);
-  execute format('create table %I.fencing_probe (like %s)', probe, relation);
   execute format('create table %I.start as select 1 as n', probe);
-  -- A view says what an expression uses. With two relations in it, PostgreSQL prints each column with the name of its relation. An index takes exactly what is wanted here: an immutable expression over the columns of one row.
-  execute format('create function %I.parse() returns void language plpgsql set search_path = pg_catalog, pg_temp as %L', probe, format(
-    E'begin execute %L; execute %L; end',
-    format(E'create view %I.result as select (%s\n) is null as probe from %I.fencing_probe as fencing_row cross join (values (1)) as fencing_other (fencing_other)', probe, resource_expression, probe),
-    format(E'create index expression on %I.fencing_probe ((%s\n))', probe, resource_expression)));
-  execute format('create function %I.started(n integer) returns integer immutable language plpgsql set search_path = pg_catalog, pg_temp as %L', probe, format('begin perform %I.parse(); return n; end', probe));
+  execute format('create function %I.run() returns void language plpgsql %s as %L', probe, settings, body);
+  execute format('create function %I.started(n integer) returns integer immutable language plpgsql set search_path = pg_catalog, pg_temp as %L', probe, format('begin perform %I.run(); return n; end', probe));
   execute format('grant usage, create on schema %I to %I', probe, table_owner);
-  execute format('grant execute on function %1$I.parse(), %1$I.started(integer) to %2$I', probe, table_owner);
+  execute format('grant execute on function %1$I.run(), %1$I.started(integer) to %2$I', probe, table_owner);
   if table_owner <> current_user then
-    execute format('alter table %I.fencing_probe owner to %I', probe, table_owner);
     execute format('alter table %I.start owner to %I', probe, table_owner);
   end if;
   execute format('create index on %1$I.start (%1$I.started(n))', probe);
 end
 $$;
+comment on function fencing.run_as_table_owner(regclass, name, text, text) is
+  'Runs the body of a function, with these settings, while PostgreSQL builds an index of a table that the owner of the relation has in the new schema probe: with that owner''s rights, in an operation that its code can''t leave (no other '
+  'role, nothing deferred to the end of the transaction). Raises what the body raises. Locks: none.';
+
+create or replace function fencing.parse_expression(relation regclass, resource_expression text, probe name) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  execute format('create schema %I', probe);
+  execute format('create table %I.fencing_probe (like %s)', probe, relation);
+  if (select c.relowner <> current_user::regrole from pg_class c where c.oid = relation) then
+    execute format('alter table %I.fencing_probe owner to %s', probe, (select c.relowner::regrole from pg_class c where c.oid = relation));
+  end if;
+  -- A view says what an expression uses. With two relations in it, PostgreSQL prints each column with the name of its relation. An index takes exactly what is wanted here: an immutable expression over the columns of one row.
+  perform fencing.run_as_table_owner(relation, probe, 'set search_path = pg_catalog, pg_temp', format(
+    E'begin execute %L; execute %L; end',
+    format(E'create view %I.result as select (%s\n) is null as probe from %I.fencing_probe as fencing_row cross join (values (1)) as fencing_other (fencing_other)', probe, resource_expression, probe),
+    format(E'create index expression on %I.fencing_probe ((%s\n))', probe, resource_expression)));
+end
+$$;
 comment on function fencing.parse_expression(regclass, text, name) is
   'Creates the schema probe with a view and an index over the expression: probe.result, probe.expression. Already parsing runs code, which the table''s owner may have made: a constant of a domain evaluates its constraints. So both are '
-  'created while PostgreSQL builds an index of a table of that owner: with the owner''s rights, in an operation that the code can''t leave (no other role, nothing deferred to the end of the transaction). Raises what parsing raises. '
-  'Locks: the table, access share.';
+  'created by run_as_table_owner. Raises what parsing raises. Locks: the table, access share.';
 
 create or replace function fencing.require_resource_expression(relation regclass, resource_expression text, out objects text[], out row_expression text)
 language plpgsql
@@ -158,6 +171,48 @@ $$;
 comment on function fencing.require_resource_expression(regclass, text) is
   'Raises 22023 with the reason unless the expression is immutable, uses only the table''s own columns, none of them virtual, and is of type text, and uses only objects of the owners of the schema and of the table and of superusers. '
   'Returns those objects, and the expression over a row called fencing_row. Locks: the table, access share.';
+
+create or replace function fencing.require_names(relation regclass, row_expression text, mode text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning  -- not what is dropped with the schema
+as $$
+declare
+  probe constant name := 'fencing_probe_' || replace(gen_random_uuid()::text, '-', '');
+  nameless bigint;
+  example text[];  -- why it is no name, and the text
+  fault text;
+  hint text;
+begin
+  begin
+    execute format('create schema %I', probe);
+    execute format('create table %I.found (nameless bigint, example text[])', probe);
+    execute format('grant insert on %I.found to %s', probe, (select c.relowner::regrole from pg_class c where c.oid = relation));
+    perform fencing.run_as_table_owner(relation, probe, fencing.check_setting_clauses(), format(
+      'begin insert into %I.found select count(*), min(array[t.fault, %s]) from (select r.resource, %s as fault from (select (%s) collate "C" as resource from %s as fencing_row offset 0) r offset 0) t where t.fault is not null; end',
+      probe, fencing.bounded_text_of('t.resource'), fencing.name_fault_of('r.resource'), row_expression, relation));
+    execute format('select f.nameless, f.example from %I.found f', probe) into nameless, example;
+    execute format('drop schema %I cascade', probe);
+    if nameless > 0 then
+      fault := format('no resource can have the name that the expression gives %s of %s, for example %s, which %s', nameless || case nameless when 1 then ' row' else ' rows' end, relation,
+                      coalesce(quote_literal(nullif(example[2], '')), 'null'), example[1]);
+      hint := fencing.name_hint(relation);
+    end if;
+  exception when others or assert_failure then
+    fault := format('the resource expression of %s can''t be computed for every row: %s', relation, sqlerrm);
+    hint := 'Nobody could change the row. Correct it, or use another expression.';
+  end;
+  if fault is null then
+    return;
+  elsif mode = 'observe' then
+    raise warning using message = fault, hint = hint;
+  else
+    raise exception using errcode = '22023', message = fault, hint = hint;
+  end if;
+end
+$$;
+comment on function fencing.require_names(regclass, text, text) is
+  'Raises 22023, or a warning for mode observe, if the expression gives a row of the table no valid name, with their number and one of them. It is evaluated by run_as_table_owner. Locks: the table, access share.';
 
 create or replace function fencing.changed_relations(relations oid[]) returns setof oid
 language sql stable
@@ -292,15 +347,17 @@ begin
   perform fencing.require_read_committed();
   perform fencing.require_protectable(relation);
   perform fencing.require_owner(relation);
-  execute format('lock table %s in access exclusive mode', relation);
+  execute format('lock table %s in share update exclusive mode', relation);  -- others read and write while the rows are read
   perform fencing.require_protectable(relation);  -- what was committed while this call waited for the lock
+  expression := fencing.require_resource_expression(relation, resource_expression);
+  perform fencing.require_names(relation, expression.row_expression, mode);
+  execute format('lock table %s in access exclusive mode', relation);
   select format('%s of %s', b.name, b.relation::regclass) into between
     from fencing.triggers_between(array(select relation::oid union select p.relid from pg_partition_tree(relation) p)) b
    where b.name !~ '^fencing_(check|verify)_' limit 1;  -- those are dropped below
   if found then
     raise exception using errcode = '55000', message = format('the trigger %s would run between the checks and could change what they hand on', between), hint = 'Rename it, or drop it.';
   end if;
-  expression := fencing.require_resource_expression(relation, resource_expression);
   perform fencing.require_own_code(array[relation::oid]);
   select p.mode, nullif(p.relation_name, relation::text) into was, was_name from fencing.protected p where p.relation = relation;
   perform fencing.free_name(relation);  -- first, as the entry in remove_checks()
@@ -328,8 +385,8 @@ comment on function fencing.protect(regclass, text, text) is
   'Revokes the privileges TRIGGER and REFERENCES of all roles but the owner. Has to be called again after a change of the expression, the mode or a column''s name. If the table was renamed, its name before stays reserved: a table created under it is a fault, until that is protected or unprotect() is called for this one. A partitioned table is protected at its root: every partition is covered, also against direct writes '
   'and if it is attached later. '
   'The expression is evaluated with the rights of the writing role. '
-  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or the mode is unknown; 25001: the transaction is not read committed; 42501: another role owns the table, or code that runs where it is written; 42809, 0A000: not a table that can be protected. '
-  'Locks until the end of the transaction: the table and its partitions, access exclusive.';
+  'The caller installed the schema and owns the table. SQLSTATE 22023: the expression can''t be used, or gives a row no valid name (in mode observe a warning), or the mode is unknown; 25001: the transaction is not read committed; 42501: another role owns the table, or code that runs where it is written; 42809, 0A000: not a table that can be protected. '
+  'Locks until the end of the transaction: the table and its partitions, share update exclusive while it reads their rows, then access exclusive.';
 
 create or replace function fencing.unprotect(relation regclass, for_good boolean default false) returns void
 language plpgsql

@@ -42,9 +42,9 @@ redis_reply convert(const redisReply* r) {
     return out;
 }
 
-/// Removes and returns the text up to a space or the end.
+/// Removes and returns the text up to a space, a tab or the end.
 std::string take_word(std::string& text) {
-    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
     std::string word = text.substr(0, end);
     text.erase(0, std::min(end + 1, text.size()));
     return word;

@@ -9,8 +9,9 @@
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/orphan_watchdog.hpp>
 #include <gateway/cli/status.hpp>
-#include <gateway/http/codec/utf8.hpp>
 #include <gateway/runtime/terminal.hpp>
+
+#include <lockcore/encoding.hpp>
 
 #include <boost/json/parse.hpp>
 
@@ -110,7 +111,7 @@ void run_command() {
 void check_for_terminal(std::string_view text) {
     require(std::ranges::none_of(text, [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; }),
             "a terminal gets no control character");
-    require(http::is_utf8(text), "a terminal gets UTF-8");
+    require(lockcore::is_utf8(text), "a terminal gets UTF-8");
     for (std::size_t at = 0; at + 1 < text.size(); ++at) {
         const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
         const unsigned pair = byte(at) * 256U + byte(at + 1);

@@ -7,6 +7,8 @@
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/leases/live_lease_requests.hpp>
 
+#include <lockcore/encoding.hpp>
+
 #include <algorithm>
 #include <string>
 
@@ -29,10 +31,8 @@ bool has_control_character(std::string_view text) {
 
 /// Whether the text has only what the name of a resource may contain.
 bool is_of_a_name(std::string_view text) {
-    return text.size() <= 200 && std::ranges::all_of(text, [](char c) {
-               return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                      std::string_view("._:@/-").find(c) != std::string_view::npos;
-           });
+    return text.size() <= 200 && text.find("//") == std::string_view::npos && !text.starts_with('/') &&
+           !has_control_character(text) && lockcore::is_utf8(text);
 }
 
 void check_acquire(const http::request& r) {
@@ -69,7 +69,6 @@ void check_listing(std::string_view query) {
     if (!wanted) return check_failure(wanted.error());
     require(wanted->limit >= 1 && wanted->limit <= 1'000, "the limit is bounded");
     require(is_of_a_name(wanted->prefix) && is_of_a_name(wanted->after), "prefix and cursor are of names");
-    require(wanted->prefix.find('*') == std::string::npos, "a prefix is no pattern of Redis");
 }
 
 void check_order(const http::request& r, api::operator_request kind) {

@@ -230,14 +230,34 @@ void check_redis_reply(std::string_view input) {
 
 namespace {
 
+/// Removes the first character of a text that is not empty. Out: its number; 0 for a control character and for bytes that
+/// are no character.
+std::uint32_t take_character(std::string_view& text) {
+    const auto first = static_cast<unsigned char>(text.front());
+    const std::size_t bytes = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    std::uint32_t out = bytes == 1 ? first : first & (0xffU >> (bytes + 1));
+    bool is_valid = (first < 0x80 || first >= 0xc0) && first < 0xf8 && text.size() >= bytes;
+    for (const char c : text.substr(1, bytes - 1)) {
+        is_valid = is_valid && (static_cast<unsigned char>(c) & 0xc0U) == 0x80;
+        out = out << 6U | (static_cast<unsigned char>(c) & 0x3fU);
+    }
+    text.remove_prefix(std::min(bytes, text.size()));
+    constexpr std::array<std::uint32_t, 5> lowest{0, 0, 0x80, 0x800, 0x10000};  // of so many bytes
+    const bool is_surrogate = out >= 0xd800 && out < 0xe000;
+    const bool is_control = out < 0x20 || (out >= 0x7f && out < 0xa0);
+    return is_valid && out >= lowest[bytes] && out <= 0x10ffff && !is_surrogate && !is_control ? out : 0;
+}
+
 /// Returns whether a text is a name, by the words of docs/http-api.md and not by the code of the product.
 bool is_name(std::string_view text) {
-    constexpr std::string_view allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@/-";
-    const bool has_only_allowed = text.find_first_not_of(allowed) == std::string_view::npos;
-    bool has_empty_segment = false;
-    for (std::string_view rest = text; !rest.empty();)
-        has_empty_segment = take_until(rest, '/').empty() || has_empty_segment;
-    return !text.empty() && text.size() <= 200 && has_only_allowed && !has_empty_segment && text.back() != '/';
+    bool is_good = !text.empty() && text.size() <= 200;
+    char32_t previous = '/';
+    while (!text.empty()) {
+        const char32_t next = take_character(text);
+        is_good = is_good && next != 0 && !(previous == '/' && next == '/');
+        previous = next;
+    }
+    return is_good && previous != '/';
 }
 
 template <class Id>

@@ -357,9 +357,12 @@ FORM = {"Content_Type": "Application/JSON; charset=utf-8"}
     (1, "POST", "/v1/writes", {"operations": ONE_SHOT, "lease": {"resource": "orders/eu/1"}}, FORM),
     (1, "POST", "/v1/writes", {"operations": ONE_SHOT}, {"FENCING_RESOURCE": "orders/eu/1", "fencing_token": "1"}),
     (1, "POST", "/v1/writes", {"operations": ONE_SHOT}, {"Fencing_Resource": "orders/eu/1, orders/1", "Fencing_Token": "1"}),
+    (1, "POST", "/v1/writes", {"operations": ONE_SHOT}, {"Fencing_Resource": "orders%2Feu%2F1%2Ca", "Fencing_Token": "1"}),
     # a request that is cancelled, by the resources that it names
     (0, "POST", "/v1/leases/cancel", {"resource": "orders/1"}, {"Idempotency_Key": "k"}),
     (1, "POST", "/v1/leases/cancel", {"resources": ["orders/eu/1"]}, {"Idempotency_Key": "k"}),
+    # a resource in the path
+    (1, "GET", "/v1/resources/orders%2Feu%2F1", None, {}),
     # PostgREST's addresses are no part of what is the same in each cell
     (None, "GET", "/rest/v1/inventory?sku=eq.none", None, {}),
     (None, "GET", "/%72est/v1/inventory?sku=eq.none", None, {}),

@@ -189,8 +189,8 @@ def test_list_requested_by_many_is_served_or_429(api_a: Api, auditor: Api, uniqu
 
 
 @pytest.mark.parametrize(("query", "pointer"), [
-    ({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"limit": "ten"}, "limit"), ({"resource_prefix": "a*"}, "resource_prefix"), ({"resource_prefix": "x" * 201}, "resource_prefix"),
-    ({"resource_prefix": "[a-z]"}, "resource_prefix"), ({"cursor": "a b"}, "cursor"), ({"cursor": "a?"}, "cursor"), ({"order": "desc"}, "order")])
+    ({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"limit": "ten"}, "limit"), ({"resource_prefix": "a//"}, "resource_prefix"), ({"resource_prefix": "x" * 201}, "resource_prefix"),
+    ({"resource_prefix": "a\n"}, "resource_prefix"), ({"cursor": "a b"}, "cursor"), ({"cursor": "a?"}, "cursor"), ({"order": "desc"}, "order")])
 def test_list_with_wrong_query_400_names_parameter(auditor: Api, query: dict[str, object], pointer: str) -> None:
     assert pointers_of(auditor.get("/v1/leases", **query)) == [pointer]
 
@@ -296,7 +296,7 @@ def test_revocation_without_body_is_refused_and_lease_stays(api_a: Api, resource
     assert api_a.read_lease(lease).status == 200
 
 
-@pytest.mark.parametrize("name", ["a//b", "/a", "a/", "\u00e4", "x" * 201, "a b"])
+@pytest.mark.parametrize("name", ["a//b", "/a", "a/", "\u0084", "x" * 201, "a\tb"])
 def test_operator_with_invalid_resource_400(api_a: Api, name: str) -> None:
     assert pointers_of(revoke(api_a, name)) == ["resource"]
     assert pointers_of(repair(api_a, name, 1)) == ["resource"]

@@ -24,5 +24,5 @@ select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/s
        fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-2') as elsewhere;
 select fencing.begin_write('{inventory/sku-1}', 35, null, null, null, null, null);
 select fencing.begin_write('{}', 35, '00000000-0000-0000-0000-000000000004', null, null, null, null);
-select fencing.begin_write('{a b}', 35, '00000000-0000-0000-0000-000000000004', null, null, null, null);
+select fencing.begin_write('{a//b}', 35, '00000000-0000-0000-0000-000000000004', null, null, null, null);
 select fencing.begin_write('{a}', 0, '00000000-0000-0000-0000-000000000004', null, null, null, null);

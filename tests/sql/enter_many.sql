@@ -21,7 +21,7 @@ select fencing.fence('inventory/sku-1'), fencing.fence('orders/7');
 select fencing.enter(array[]::text[], 9);
 select fencing.enter(null::text[], 9);
 select fencing.enter(array['a', null], 9);
-select fencing.enter(array['a', 'b c'], 9);
+select fencing.enter(array['a', 'b//c'], 9);
 select fencing.enter(array['a', 'b'], 0);
 select fencing.enter(array['a', 'b'], null);
 select cardinality(fencing.enter(array(select 'many/' || n from generate_series(1, 16) n), 9)) as sixteen;

@@ -14,4 +14,6 @@ insert into shipment values (3, 'y');
 select event, resource, detail->>'relation' as relation, detail->>'operation' as operation, detail->>'sqlstate' as sqlstate from fencing.history where event <> 'guard_changed' order by id;
 select fencing.guard_faults();
 select fencing.protect('shipment', $$'shipment/' || reference::bigint::text$$);
+delete from shipment where reference = 'y';
+select fencing.protect('shipment', $$'shipment/' || reference::bigint::text$$);
 insert into shipment values (4, 'x');

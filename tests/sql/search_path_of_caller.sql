@@ -17,7 +17,7 @@ select 'a'::text = 'b'::text as the_trap_is_set;
 update public.inventory set stock = 0 where sku = 'sku-1';
 select fencing.enter('inventory/sku-1', 5);
 select fencing.enter('inventory/sku-1', 4);
-select fencing.enter('no resource', 4);
+select fencing.enter('no//resource', 4);
 begin;
 select fencing.enter('inventory/sku-2', 5);
 update public.inventory set stock = 0 where public.inventory.sku operator(pg_catalog.=) 'sku-1';

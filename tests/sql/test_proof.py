@@ -62,10 +62,16 @@ def owner(server, database):
 
 
 @pytest.mark.parametrize("key", [KEY, OLD_KEY], ids=["new", "old"])
-@pytest.mark.parametrize("resources", [RESOURCE, "a " + RESOURCE, RESOURCE + " z/1"], ids=["alone", "last", "first"])
+@pytest.mark.parametrize("resources", [RESOURCE, "a\t" + RESOURCE, RESOURCE + "\tz/1"], ids=["alone", "last", "first"])
 def test_proof_for_resource_and_token_is_accepted(owner, caller, key, resources):
     for worker in ("w", "wo", "wor", "worker \u00e9\u4e2d\n2"):  # every length of padding, and an owner with non-ASCII characters
         assert caller.enter(lease_id(key, resources=resources, owner=worker)) == 1
+
+
+@pytest.mark.parametrize("resource", ["a b", "ü\\303\\274", "\\", "日本/🛒", "a,b\\134"])
+def test_proof_of_any_name_is_for_it_alone(owner, caller, resource):
+    assert caller.enter(lease_id(resources="a\t" + resource), resource=resource) == 0
+    assert caller.enter(lease_id(resources="a\t" + resource.replace("\\", "\\\\") + "x"), resource=resource) == "other_resource"
 
 
 FORGED = lease_id(b"x" * 44)
@@ -93,6 +99,7 @@ BAD = {
     "no_resource": (lease_id(resources=""), "other_resource"),
     "lower_token": (lease_id(token=TOKEN - 1), "other_token"),
     "higher_token": (lease_id(token=9007199254740991), "other_token"),
+    "a_space_separates_nothing": (lease_id(resources="a " + RESOURCE), "other_resource"),
     "resource_only_in_the_owner": (lease_id(resources="b", owner="x\n" + RESOURCE), "other_resource"),
 }
 

@@ -29,17 +29,28 @@ TEST(api_lease_listing, nothing_given_then_the_first_hundred) {
 }
 
 TEST(api_lease_listing, cursor_continues_in_its_cell) {
-    const auto query = parse_lease_listing("resource_prefix=a%2F&limit=1000&cursor=2~a%2Fb", 2);
+    const auto query =
+        parse_lease_listing("resource_prefix=a%2F&limit=1000&cursor=" + make_listing_cursor("a/b", 2), 2);
     ASSERT_TRUE(query);
     EXPECT_EQ(query->prefix, "a/");
     EXPECT_EQ(query->after, "a/b");
     EXPECT_EQ(query->limit, 1'000U);
-    EXPECT_EQ(parse_lease_listing("cursor=2~a", 1).error().code, errc::misdirected_request);
-    EXPECT_EQ(parse_lease_listing("cursor=a", 2).error().code, errc::misdirected_request) << "of cell 0";
+    EXPECT_EQ(parse_lease_listing("cursor=2~YQ", 1).error().code, errc::misdirected_request);
+    EXPECT_EQ(parse_lease_listing("cursor=YQ", 2).error().code, errc::misdirected_request) << "of cell 0";
+}
+
+TEST(api_lease_listing, cursor_after_any_name_continues_there) {
+    for (const lockcore::cell_id cell : {0, 7}) {
+        for (const char* name : {"a", "7~a", "~", "a b+c&d=e", "ä%20"}) {
+            const auto query = parse_lease_listing("cursor=" + make_listing_cursor(name, cell), cell);
+            ASSERT_TRUE(query) << name;
+            EXPECT_EQ(query->after, name);
+        }
+    }
 }
 
 TEST(api_lease_listing, faults_then_all_reported_by_name) {
-    EXPECT_EQ(pointers(parse_lease_listing("resource_prefix=*&cursor=x~a&limit=0&x=1", 2).error()),
+    EXPECT_EQ(pointers(parse_lease_listing("resource_prefix=a//&cursor=x~a&limit=0&x=1", 2).error()),
               (names{"x", "resource_prefix", "cursor", "limit"}));
 }
 

@@ -93,7 +93,7 @@ TEST(api_lease_request, resources_faulty_then_refused_with_pointer) {
 
 TEST(api_lease_request, many_faults_then_all_reported) {
     const auto got = parse_lease(
-        R"({"resource":"a b","ttl_ms":99,"wait_ms":30001,"owner":"x\ny","fence_on_grant":"yes","color":"red"})");
+        R"({"resource":"a//b","ttl_ms":99,"wait_ms":30001,"owner":"x\ny","fence_on_grant":"yes","color":"red"})");
     ASSERT_FALSE(got);
     EXPECT_EQ(got.error().code, errc::invalid_request);
     EXPECT_EQ(pointers(got.error()),

@@ -95,7 +95,7 @@ TEST(config_auth, faulty_rights_are_named_by_their_path) {
              row{"prefixes: [{scopes: [leases]}]", key + ".prefixes[0].resource_prefix: is missing"},
              row{"prefixes: [{resource_prefix: a}]", key + ".prefixes[0].scopes: is missing"},
              row{"prefixes: [{resource_prefix: '', scopes: []}]", key + ".prefixes[0].resource_prefix: has no value"},
-             row{"prefixes: [{resource_prefix: a b, scopes: []}]",
+             row{"prefixes: [{resource_prefix: \"a\\tb\", scopes: []}]",
                  key + ".prefixes[0].resource_prefix: is not the beginning of a resource's name"},
              row{"prefixes: [{resource_prefix: /a, scopes: []}]",
                  key + ".prefixes[0].resource_prefix: is not the beginning of a resource's name"},

@@ -126,8 +126,8 @@ TEST(parse_reply, reads_what_look_and_list_answer) {
     EXPECT_EQ(seen.remaining, 700ms);
     EXPECT_EQ(seen.text, "abc 1 0\np\no\n");
     EXPECT_EQ(parse_reply(kind::look, "2").status, status::lost);
-    EXPECT_EQ(parse_reply(kind::list, "0 17 a b/c").text, "17 a b/c");
-    EXPECT_EQ(parse_reply(kind::list, "0 0 ").text, "0 ");
+    EXPECT_EQ(parse_reply(kind::list, "0 17\ta b\tb/c").text, "17\ta b\tb/c");
+    EXPECT_EQ(parse_reply(kind::list, "0 0\t").text, "0\t");
 }
 
 TEST(parse_reply, text_that_is_no_answer_is_an_error_for_every_command) {

@@ -71,7 +71,8 @@ TEST(lease_record, has_stamp_and_token_where_they_differ) {
 
 TEST(lease_record, format_is_what_parse_reads) {
     const std::string mark = std::string(hold_id::of_grant(*nonce::parse(a_nonce)).str()) + std::string(16, 'c');
-    for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b/c"}}) {
+    for (const auto& names : {std::vector<std::string>{"a"}, std::vector<std::string>{"a", "b/c"},
+                              std::vector<std::string>{" ", "a b", "ä, c"}}) {
         const std::string text = on_a_node(claims_on(names), {10s, 12, 40s, "0123456789abcdef01234567", {}, mark});
         EXPECT_EQ(lease_record::parse(text)->format(), text);
         EXPECT_EQ(lease_record::parse(text + "\1" + "ee")->format(), text) << "without wake marks";

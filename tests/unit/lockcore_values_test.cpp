@@ -57,15 +57,49 @@ TEST(encoding, base64url_of_rfc_4648_without_padding) {
 }
 
 TEST(resource_name, accepts_what_the_contract_allows) {
-    for (const char* text : {"a", "inventory/sku-1", "A.b_c:d@e/f-0"})
+    for (const char* text : {"a",
+                             "inventory/sku-1",
+                             "A.b_c:d@e/f-0",
+                             "a b",
+                             " ",
+                             "ann+tag@example.com",
+                             "#7",
+                             "100%",
+                             "a%2Fb",
+                             "a*b?[c]",
+                             "a{b}",
+                             "a\\b",
+                             "\"a\"",
+                             "a,b",
+                             "7~a",
+                             "!a",
+                             "ä/日本語",
+                             "🛒",
+                             "\u00a0",
+                             "\u00a0\u2028",
+                             "a\xed\x9f\xbf",
+                             "\xee\x80\x80",
+                             "\xf4\x8f\xbf\xbf",
+                             "./.."})
         EXPECT_TRUE(resource_name::parse(text)) << text;
     EXPECT_TRUE(resource_name::parse(std::string(200, 'x')));
 }
 
 TEST(resource_name, refuses_what_the_contract_does_not_allow) {
-    for (const char* text : {"", "/a", "a/", "a//b", "a b", "ä", "a{b}", "a\n", "a%2Fb", "/", "a*", "a?b", "a#b"})
+    for (const char* text : {"", "/a", "a/", "a//b", "/", "a\n", "\tb", "\x7f", "a\u0080", "\u009fb", "ü\u0085", "\xff",
+                             "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\xc2", "\x80"})
         EXPECT_FALSE(resource_name::parse(text)) << text;
+    EXPECT_FALSE(resource_name::parse(std::string("a\0b", 3)));
     EXPECT_FALSE(resource_name::parse(std::string(201, 'x')));
+    EXPECT_FALSE(resource_name::parse(std::string(199, 'x') + "ü"));
+}
+
+TEST(resource_name, prefix_is_what_a_name_can_begin_with) {
+    for (const char* text : {"", "a", "a/", "a b/ü", "*"})
+        EXPECT_TRUE(resource_name::is_prefix(text)) << text;
+    for (const std::string& text : {std::string("/"), std::string("/a"), std::string("a//"), std::string("a\n"),
+                                    std::string("\xc3"), std::string(201, 'x')})
+        EXPECT_FALSE(resource_name::is_prefix(text)) << text;
 }
 
 TEST(resource_name, hash_never_changes) {
@@ -109,6 +143,13 @@ TEST(lease_id, opens_to_the_sealed_claims) {
     const auto opened = verify_lease_id(id, 0, mac);
     ASSERT_TRUE(opened);
     EXPECT_EQ(*opened, some_claims());
+}
+
+TEST(lease_id, keeps_any_names_apart) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    lease_claims claims = some_claims();
+    claims.resources = {*resource_name::parse("a b"), *resource_name::parse("ä,c"), *resource_name::parse("d~e")};
+    EXPECT_EQ(verify_lease_id(sign_lease_id(claims, 0, mac), 0, mac)->resources, claims.resources);
 }
 
 TEST(lease_id, changed_character_is_refused) {
@@ -206,13 +247,13 @@ TEST(lease_id, signed_text_of_another_form_is_not_authentic) {
                           const std::string& names, const std::string& id) {
         return format + '\n' + attempt + '\n' + numbers + '\n' + names + '\n' + id + "\np\no";
     };
-    ASSERT_TRUE(verify_lease_id(sign_text(mac, text("1", nonce, "7\n5", "a b", hold)), 0, mac));
+    ASSERT_TRUE(verify_lease_id(sign_text(mac, text("1", nonce, "7\n5", "a\tb", hold)), 0, mac));
     for (const std::string& other :
-         {text("2", nonce, "7\n5", "a b", hold), text("", nonce, "7\n5", "a b", hold),
-          text("1", std::string(31, 'a'), "7\n5", "a b", hold), text("1", nonce, "x\n5", "a b", hold),
-          text("1", nonce, "7\nx", "a b", hold), text("1", nonce, "7\n-1", "a b", hold),
-          text("1", nonce, "7\n9223372036854775807", "a b", hold), text("1", nonce, "7\n5", "a  b", hold),
-          text("1", nonce, "7\n5", "", hold), text("1", nonce, "7\n5", "a b", "b"), std::string("1"), std::string()})
+         {text("2", nonce, "7\n5", "a\tb", hold), text("", nonce, "7\n5", "a\tb", hold),
+          text("1", std::string(31, 'a'), "7\n5", "a\tb", hold), text("1", nonce, "x\n5", "a\tb", hold),
+          text("1", nonce, "7\nx", "a\tb", hold), text("1", nonce, "7\n-1", "a\tb", hold),
+          text("1", nonce, "7\n9223372036854775807", "a\tb", hold), text("1", nonce, "7\n5", "a\t\tb", hold),
+          text("1", nonce, "7\n5", "", hold), text("1", nonce, "7\n5", "a\tb", "b"), std::string("1"), std::string()})
         EXPECT_EQ(verify_lease_id(sign_text(mac, other), 0, mac).error().code, errc::lease_not_authentic) << other;
     const auto has_other_form = [&](const std::string& id) {
         return verify_lease_id(id, 0, mac).error().detail.starts_with("This text does not have the form");

@@ -21,8 +21,6 @@ constexpr std::int64_t page_limit_max = 1'000;
 constexpr std::int64_t whole_limit_max = 1'000'000'000'000;
 constexpr std::int64_t buckets_max = 2'000;
 constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
-/// A resource's name has at most 200 bytes.
-constexpr std::size_t prefix_bytes_max = 200;
 
 constexpr std::array<std::string_view, 16> events{
     "lease_granted",  "lease_renewed",  "lease_released",   "lease_expired",
@@ -153,7 +151,7 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
     out.from = read_time(query, "from", faults).value_or(out.to - std::chrono::hours(1));
     out.bucket = milliseconds(query.integer("bucket_ms", {1, bucket_ms_max}).value_or(60'000));
     out.resource_prefix = query.text("resource_prefix");
-    if (out.resource_prefix && out.resource_prefix->size() > prefix_bytes_max)
+    if (out.resource_prefix && out.resource_prefix->size() > lockcore::resource_name::bytes_max)
         faults.add("resource_prefix", "is longer than a resource's name may be, 200 bytes");
     if (!faults.empty()) return std::move(faults).to_failure();
     if (out.from >= out.to) faults.add("from", "has to be before to");

@@ -12,7 +12,6 @@ namespace fencegate::api {
 namespace {
 
 constexpr std::size_t owner_bytes_max = 128;
-constexpr std::size_t resource_bytes_max = 200;
 
 std::optional<lockcore::resource_name> parse_name(std::string_view text, std::string pointer,
                                                   http::fault_list& faults) {
@@ -52,7 +51,7 @@ std::vector<lockcore::resource_name> read_resources(const http::object_reader& b
         return read_names(*names, body.pointer_to("resources"), faults);
     }
     if (!body.has("resource")) body.fault("resource", "is missing");
-    const auto text = body.text("resource", resource_bytes_max);
+    const auto text = body.text("resource", lockcore::resource_name::bytes_max);
     auto name = text ? parse_name(*text, body.pointer_to("resource"), faults) : std::nullopt;
     if (!name) return {};
     return {std::move(*name)};

@@ -5,6 +5,10 @@
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/query.hpp>
 
+#include <lockcore/encoding.hpp>
+
+#include <span>
+
 namespace fencegate::api {
 namespace {
 
@@ -26,15 +30,24 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view text, lockcor
     const http::query_reader query(text, {"resource_prefix", "limit", "cursor"}, faults);
     lockcore::lease_query out;
     out.prefix = query.text("resource_prefix").value_or("");
-    if (!is_resource_prefix(out.prefix)) faults.add("resource_prefix", "is not the beginning of a resource's name");
+    if (!lockcore::resource_name::is_prefix(out.prefix))
+        faults.add("resource_prefix", "is not the beginning of a resource's name");
     const std::string cursor(query.text("cursor").value_or(""));
     const auto marked = lockcore::split_cell(cursor);
-    if (marked) out.after = marked->name;
-    if (!marked || !is_resource_prefix(out.after)) faults.add("cursor", "is not a next_cursor of this gateway");
+    const auto after = marked ? lockcore::from_base64url(marked->name) : std::nullopt;
+    out.after = after.value_or("");
+    if (!after || !lockcore::resource_name::is_prefix(out.after))
+        faults.add("cursor", "is not a next_cursor of this gateway");
     out.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     if (!faults.empty()) return std::move(faults).to_failure();
     if (!cursor.empty() && marked->cell != cell) return other_cell_failure("The cursor", marked->cell, cell);
     return out;
+}
+
+std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell) {
+    std::string encoded;
+    lockcore::append_base64url(encoded, std::as_bytes(std::span(after)));
+    return lockcore::mark_cell(cell, encoded);
 }
 
 result<operator_order> parse_operator_order(const http::request& r, operator_request kind) {

@@ -18,6 +18,9 @@ namespace fencegate::api {
 /// Errors: errc::invalid_request with every fault · errc::misdirected_request for a cursor of another cell than `cell`.
 result<lockcore::lease_query> parse_lease_listing(std::string_view query, lockcore::cell_id cell);
 
+/// Returns the cursor of the page that begins after a name.
+std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell);
+
 enum class operator_request {
     revoke_lease,  ///< DELETE /v1/resources/{resource}/lease; the token is `expected_token`.
     repair_fence,  ///< POST /v1/resources/{resource}/fence; the token is `last_fencing_token`, which is required.

@@ -67,7 +67,7 @@ awaitable<http::response> list_leases(gateway_services services, http::request r
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
     auto page = co_await services.locks.list_leases(std::move(*wanted));
     if (!page) co_return http::problem_response(to_failure(page.error()), r.request_id);
-    if (!page->next.empty()) page->next = lockcore::mark_cell(cell, page->next);
+    if (!page->next.empty()) page->next = make_listing_cursor(page->next, cell);
     const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
     co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
 }

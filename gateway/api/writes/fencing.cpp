@@ -3,6 +3,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/codec/fields.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -13,8 +14,10 @@ namespace {
 void read_resource_header(std::string_view text, http::fault_list& faults, std::vector<lockcore::resource_name>& out) {
     while (true) {
         const auto comma = text.find(',');
-        auto name = lockcore::resource_name::parse(http::trim(text.substr(0, comma)));
-        if (!name) return faults.add("Fencing-Resource", "has to be 1 to 16 names of resources, separated by commas");
+        const auto decoded = runtime::percent_decode(http::trim(text.substr(0, comma)));
+        if (!decoded) return faults.add("Fencing-Resource", "has a % without two hexadecimal digits; send %25");
+        auto name = lockcore::resource_name::parse(*decoded);
+        if (!name) return faults.add("Fencing-Resource", name.error().detail + "; several are separated by commas");
         out.push_back(std::move(*name));
         if (comma == std::string_view::npos) break;
         text.remove_prefix(comma + 1);

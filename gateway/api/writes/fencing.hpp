@@ -14,8 +14,8 @@ namespace fencegate::api {
 bool has_fencing_headers(const http::request& r);
 
 /// Returns the claims under which a request may write or do a fenced read: those of the lease `lease_id`; without one
-/// those of the headers Fencing-Resource (1 to 16 names, separated by commas) and Fencing-Token, which carry a token of
-/// another issuer and need the scope `bare_tokens`. The caller needs the scope `writes` for every resource too.
+/// those of the headers Fencing-Resource (percent-encoded names, separated by commas) and Fencing-Token, which carry a
+/// token of another issuer and need the scope `bare_tokens`. The caller needs the scope `writes` for every resource too.
 ///
 /// Errors: errc::fencing_required without either · errc::invalid_request, also for both at once ·
 ///         errc::lease_not_authentic · errc::forbidden.

@@ -2,7 +2,8 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/json_handler.hpp>
-#include <gateway/http/codec/utf8.hpp>
+
+#include <lockcore/encoding.hpp>
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/serialize.hpp>
@@ -37,7 +38,7 @@ result<boost::json::value> parse_json(std::string_view text, reserved_memory* me
     if (parser.handler().exceeded_memory()) return bodies_budget_failure();
     if (ec) {
         if (text.starts_with("\xEF\xBB\xBF")) return malformed_json("begins with a byte order mark");
-        if (!is_utf8(text)) return malformed_json("is not UTF-8");
+        if (!lockcore::is_utf8(text)) return malformed_json("is not UTF-8");
         const std::string_view known = explain(ec);
         return malformed_json((known.empty() ? ec.message() : std::string(known)) + ", at byte " +
                               std::to_string(used));

@@ -30,7 +30,8 @@ constexpr std::array<problem_kind, 30> kinds{{
      no_retry},
     {errc::resource_not_covered, "resource-not-covered", 403, "A row lies outside the lease",
      "The write touched a row of a resource that the lease does not cover. The whole call was undone. Take a lease on "
-     "that resource.",
+     "that resource; where name_fault says why no resource can have the row's name, change the row, or how protect() "
+     "names it.",
      no_retry},
     {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
      "The lease_id was not issued by this cluster, or was changed since. Send it back exactly as it was received.",

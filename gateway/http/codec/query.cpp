@@ -1,7 +1,8 @@
 #include <gateway/http/codec/query.hpp>
 
-#include <gateway/http/codec/utf8.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
+
+#include <lockcore/encoding.hpp>
 
 #include <boost/url/params_encoded_view.hpp>
 #include <boost/url/parse_query.hpp>
@@ -56,11 +57,11 @@ std::vector<std::pair<std::string, std::string>> query_parameters(std::string_vi
         std::string value = parameter.has_value ? decode_form(parameter.value) : std::string();
         if (name.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
             faults.add(name, "contains U+0000, which PostgreSQL text cannot store");
-        if (!is_utf8(name)) {
+        if (!lockcore::is_utf8(name)) {
             faults.add("query", "has a parameter whose name is not UTF-8");
             continue;
         }
-        if (!is_utf8(value)) {
+        if (!lockcore::is_utf8(value)) {
             faults.add(std::move(name), "is not UTF-8");
             continue;
         }

@@ -6,8 +6,6 @@
 
 namespace fencegate::http {
 
-bool is_utf8(std::string_view text);
-
 /// Returns the text with U+FFFD for each byte that is no part of a valid character.
 std::string replace_invalid_utf8(std::string text);
 

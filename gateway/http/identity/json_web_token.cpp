@@ -6,6 +6,7 @@
 #include <gateway/http/identity/token_signature.hpp>
 
 #include <lockcore/encoding.hpp>
+#include <lockcore/types.hpp>
 
 #include <algorithm>
 #include <array>
@@ -168,7 +169,7 @@ std::optional<std::vector<prefix_scopes>> prefixes_of(const json::value& value) 
         const auto prefix = text_of(entry->if_contains("resource_prefix"));
         const auto* scopes = entry->if_contains("scopes");
         const auto names = scopes == nullptr ? std::nullopt : names_of(*scopes);
-        if (!prefix || prefix->empty() || !is_resource_prefix(*prefix) || !names) return std::nullopt;
+        if (!prefix || prefix->empty() || !lockcore::resource_name::is_prefix(*prefix) || !names) return std::nullopt;
         prefix_scopes read{std::string(*prefix), {}};
         for (const std::string_view name : *names) {
             const auto known = scope_of(name);

@@ -14,7 +14,7 @@ failure lacks(scope needed, const std::string& extent) {
 
 /// Returns " for DESCRIPTION TEXT"; empty if no resource's name begins with the text, which the caller chose.
 std::string for_name(std::string_view description, std::string_view text) {
-    if (!is_resource_prefix(text)) return {};
+    if (!lockcore::resource_name::is_prefix(text)) return {};
     return " for " + std::string(description) + " " + std::string(text);
 }
 

@@ -1,6 +1,6 @@
 #include <gateway/http/routing/router.hpp>
 
-#include <boost/url/pct_string_view.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
 
 #include <array>
 #include <span>
@@ -37,17 +37,6 @@ split_path split_segments(std::string_view path) {
     }
 }
 
-bool decode_segment(std::string_view raw, std::string& out) {
-    if (raw.find('%') == std::string_view::npos) {
-        out.assign(raw);
-        return true;
-    }
-    const auto encoded = boost::urls::make_pct_string_view({raw.data(), raw.size()});
-    if (!encoded) return false;
-    out = encoded->decode();
-    return true;
-}
-
 void add_allowed(std::string& allow, method verb) {
     if (!allow.empty()) allow += ", ";
     allow += to_string(verb);
@@ -80,10 +69,12 @@ router::match router::find(method verb, std::string_view path) const {
     const split_path raw = split_segments(path);
     std::array<std::string, segments_max> parts;
     for (std::size_t i = 0; i < raw.count; ++i) {
-        if (!decode_segment(raw.parts[i], parts[i])) {
+        auto decoded = runtime::percent_decode(raw.parts[i]);
+        if (!decoded) {
             out.kind = outcome::malformed;
             return out;
         }
+        parts[i] = std::move(*decoded);
     }
     if (raw.too_long) return out;
 

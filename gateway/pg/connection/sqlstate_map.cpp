@@ -90,7 +90,7 @@ void add_guard_facts(const std::string& detail, boost::json::object& facts) {
     boost::system::error_code error;
     const auto parsed = boost::json::parse(detail, error);
     if (error || !parsed.is_object() || !has_finite_numbers(parsed)) return;
-    for (const auto name : {"resource", "fencing_token", "last_fencing_token", "cause"}) {
+    for (const auto name : {"resource", "fencing_token", "last_fencing_token", "cause", "name_fault"}) {
         const auto* value = parsed.as_object().if_contains(name);
         if (value && (value->is_string() || value->is_number())) facts[name] = *value;
     }

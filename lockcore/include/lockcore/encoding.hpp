@@ -24,8 +24,11 @@ bool from_hex(std::string_view text, std::span<std::byte> out);
 bool is_hex(std::string_view text);
 /// Returns whether every character is a digit or one of a to f; true for an empty text.
 bool is_lower_hex(std::string_view text);
-/// Returns whether a character is below U+0020, or U+007F.
+/// Returns whether a UTF-8 text has a character below U+0020 or from U+007F to U+009F.
 bool has_control_character(std::string_view text);
+bool is_utf8(std::string_view text);
+/// Returns the length of the character at the beginning of a text that is not empty; 0 if it is not UTF-8.
+std::size_t utf8_character_size(std::string_view text);
 
 /// Appends the bytes as base64url (RFC 4648, section 5) without padding.
 void append_base64url(std::string& out, std::span<const std::byte> bytes);

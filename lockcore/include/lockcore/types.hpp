@@ -62,13 +62,20 @@ constexpr std::size_t majority_of(std::size_t nodes) {
     return nodes / 2 + 1;
 }
 
-/// The name of a protected thing: 1 to 200 bytes of `A-Z a-z 0-9 . _ : @ / -`, without an empty segment.
+/// The name of a protected thing: 1 to 200 bytes of UTF-8 without control characters and without an empty segment (no
+/// slash at its ends, no two in a row).
 class resource_name {
   public:
+    static constexpr std::size_t bytes_max = 200;
+    /// Stands between names where several are in one line: no name has a control character.
+    static constexpr char separator = '\t';
+
     /// Checks and copies a name.
     ///
     /// Errors: errc::invalid_argument; the failure's detail says which rule is broken.
     static result<resource_name> parse(std::string_view text);
+    /// Returns whether a name can begin with this text, which may be empty.
+    static bool is_prefix(std::string_view text);
 
     const std::string& str() const { return text_; }
     /// Returns FNV-1a (64 bit). It must not change between versions, for counters and shards are chosen by it.
