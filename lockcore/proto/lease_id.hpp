@@ -23,7 +23,7 @@ std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authen
 ///         sign_lease_id did not make with a key that counts.
 result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, const authenticator& mac);
 
-/// The longest lease_id: a cell, 16 resources of 200 bytes, a principal and an owner of 128 bytes, encoded.
-inline constexpr std::size_t lease_id_max_bytes = 5'120;
+/// The longest lease_id: a cell, names_bytes_max of names, a principal and an owner of 128 bytes, encoded.
+inline constexpr std::size_t lease_id_max_bytes = 6'144;
 
 }  // namespace lockcore

@@ -41,6 +41,13 @@ bool resource_name::is_prefix(std::string_view text) {
     return find_fault(text) == nullptr;
 }
 
+std::size_t names_bytes(const std::vector<resource_name>& names) {
+    std::size_t out = 0;
+    for (const resource_name& name : names)
+        out += name.str().size();
+    return out;
+}
+
 std::uint64_t resource_name::hash() const {
     std::uint64_t h = 14695981039346656037ULL;
     for (char c : text_)

@@ -123,7 +123,10 @@ bool is_plain(std::string_view text) {
 
 std::string find_invalid_argument(const acquire_request& request, const config& cfg) {
     const auto& names = request.resources;
-    if (names.empty() || names.size() > resources_max) return "a lease covers 1 to 16 resources";
+    if (names.empty() || names.size() > resources_max)
+        return "a lease covers 1 to " + std::to_string(resources_max) + " resources";
+    if (names_bytes(names) > names_bytes_max)
+        return "the names of a lease have at most " + std::to_string(names_bytes_max) + " bytes together";
     if (std::ranges::adjacent_find(names) != names.end()) return "resources must not name a resource twice";
     if (request.ttl < ttl_min || request.ttl > cfg.max_ttl) return ttl_bounds;
     if (request.wait < milliseconds{0} || request.wait > cfg.max_wait) return "wait must be 0 to max_wait";

@@ -118,7 +118,7 @@ begin
   if coalesce(mark, '0') <> cell::text then
     return 'other_cell';
   end if;
-  if octet_length(proof) > 5120 or strpos(claims, '~') > 0 or not exists (
+  if octet_length(proof) > 6144 or strpos(claims, '~') > 0 or not exists (
        select from fencing.proof_key k
         where (k.expires_at is null or k.expires_at > clock_timestamp())
           and proof = signed || '.' || translate(encode(

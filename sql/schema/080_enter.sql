@@ -76,7 +76,8 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  most constant integer := 16;  -- resources of a lease
+  most constant integer := 64;  -- resources of a lease
+  bytes_most constant integer := 4096;  -- of their names together
   name text;
   found_tokens jsonb := '{}';
 begin
@@ -84,6 +85,9 @@ begin
     raise exception using errcode = '22023', message = format('enter takes at most %s resources, as many as a lease has, not %s', most, cardinality(resources));
   end if;
   perform fencing.validate_fence_arguments(resources, enter.fencing_token);
+  if (select sum(octet_length(convert_to(t.r, 'UTF8'))) from unnest(resources) as t (r)) > bytes_most then
+    raise exception using errcode = '22023', message = format('enter takes resources whose names have at most %s bytes together, as those of a lease', bytes_most);
+  end if;
   for name in select distinct r collate "C" from unnest(resources) as t (r) order by 1 loop
     found_tokens := found_tokens || jsonb_build_object(name, fencing.enter(name, enter.fencing_token, enter.proof));
   end loop;
@@ -91,7 +95,7 @@ begin
 end
 $$;
 comment on function fencing.enter(text[], bigint, text) is
-  'enter for each of 1 to 16 resources under one token, in the order of their names by bytes, whatever their order in the array, so that callers whose arrays overlap cannot deadlock. All of them or none. '
+  'enter for each of 1 to 64 resources with at most 4096 bytes of names under one token, in the order of their names by bytes, whatever their order in the array, so that callers whose arrays overlap cannot deadlock. All of them or none. '
   'A resource given twice is entered once. Returns the fence before the call of each, in the order of the array. Pass a value of the type text[]: a quoted literal without a cast is read as the name of one resource. '
-  'SQLSTATE FG412, FG503, FG401, 40001, 55P03: as enter, for the first resource that is refused; 22023: no resource, more than 16, null or another text that is not a resource, or not a token; nothing is locked before these checks. '
+  'SQLSTATE FG412, FG503, FG401, 40001, 55P03: as enter, for the first resource that is refused; 22023: no resource, more than 64 or than 4096 bytes of names, null or another text that is not a resource, or not a token; nothing is locked before these checks. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';

@@ -40,7 +40,8 @@ void check_acquire(const http::request& r) {
     if (!wanted) return check_failure(wanted.error());
     const lockcore::acquire_request& acquire = wanted->acquire;
     auto names = acquire.resources;
-    require(!names.empty() && names.size() <= 16, "a lease has 1 to 16 resources");
+    require(!names.empty() && names.size() <= 64, "a lease has 1 to 64 resources");
+    require(lockcore::names_bytes(names) <= 4'096, "a lease has 4 KiB of names");
     std::ranges::sort(names);
     require(std::ranges::adjacent_find(names) == names.end(), "a resource is named once");
     require(std::ranges::all_of(names, [](const auto& name) { return is_of_a_name(name.str()); }),

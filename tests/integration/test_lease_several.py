@@ -33,7 +33,7 @@ def acquire_all(api: Api, resources: list[str], **fields: Any) -> Any:
     return answer.json()
 
 
-@pytest.mark.parametrize("count", [2, 3, 16])
+@pytest.mark.parametrize("count", [2, 3, 64])
 def test_resources_several_have_one_lease_with_one_token(guarded_pair: Stack, api_a: Api, unique_name: NameMaker, count: int) -> None:
     resources = unique_names(unique_name, count)
     lease = acquire_all(api_a, resources)
@@ -166,15 +166,15 @@ def test_write_to_two_resources_needs_lease_on_both(guarded_pair: Stack, api_a: 
 
 
 @pytest.mark.parametrize(("resources", "pointers"), [
-    ([], ["/resources"]), ([f"test/n{n}" for n in range(17)], ["/resources"]), (["test/a", "test/a"], ["/resources/1"]), (["test/a", "b//c", 7], ["/resources/1", "/resources/2"]),
+    ([], ["/resources"]), ([f"test/n{n}" for n in range(65)], ["/resources"]), ([f"{n:064}" for n in range(63)] + ["x" * 65], ["/resources"]), (["test/a", "test/a"], ["/resources/1"]), (["test/a", "b//c", 7], ["/resources/1", "/resources/2"]),
     ("test/a", ["/resources"]), (None, ["/resources"]), ({"a": 1}, ["/resources"]), ([["test/a"], "test/b"], ["/resources/0"])])
 def test_resources_wrong_400_pointing_at_each(api_a: Api, resources: object, pointers: list[str]) -> None:
     assert pointers_of(api_a.call("POST", "/v1/leases", {"resources": resources})) == pointers
 
 
-def test_resources_16_longest_names_lease_id_fits_every_call(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
-    resources = [f"{name}/{'x' * (199 - len(name))}" for name in unique_names(unique_name, 16)]
-    assert {len(name) for name in resources} == {200}
+def test_resources_of_most_bytes_lease_id_fits_every_call(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
+    resources = [f"{name}/{'x' * (63 - len(name))}" for name in unique_names(unique_name, 64)]
+    assert {len(name) for name in resources} == {64}
     lease = acquire_all(api_a, resources, owner="\u00e4" * 64)
     assert api_b.read_lease(lease).json()["resources"] == lease["resources"]
     assert api_b.renew(lease).status == 200

@@ -194,7 +194,7 @@ def test_bare_token_of_several_resources_enters_all(stack: Stack, api: Api, sku:
 
 
 @pytest.mark.parametrize("headers, pointers", [
-    (bare_token_headers("", 1), ["Fencing-Resource"]), (bare_token_headers("a//b", 1), ["Fencing-Resource"]), (bare_token_headers("a,a", 1), ["Fencing-Resource"]), (bare_token_headers("a%2", 1), ["Fencing-Resource"]), (bare_token_headers(",".join(f"r{i}" for i in range(17)), 1), ["Fencing-Resource"]),
+    (bare_token_headers("", 1), ["Fencing-Resource"]), (bare_token_headers("a//b", 1), ["Fencing-Resource"]), (bare_token_headers("a,a", 1), ["Fencing-Resource"]), (bare_token_headers("a%2", 1), ["Fencing-Resource"]), (bare_token_headers(",".join(f"{i:0130}" for i in range(32)), 1), ["Fencing-Resource"]), (bare_token_headers(",".join(f"r{i}" for i in range(65)), 1), ["Fencing-Resource"]),
     (bare_token_headers("a", 0), ["Fencing-Token"]), (bare_token_headers("a", -1), ["Fencing-Token"]), (bare_token_headers("a", 2**53), ["Fencing-Token"]), (bare_token_headers("a", "1x"), ["Fencing-Token"]), ({"Fencing-Token": "1"}, ["Fencing-Resource"]),
     ({"Fencing-Resource": "a"}, ["Fencing-Token"]),
 ])

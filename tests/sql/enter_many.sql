@@ -17,15 +17,17 @@ rollback to a;
 update inventory set stock = stock - 1 where sku = 'sku-1';
 commit;
 select fencing.fence('inventory/sku-1'), fencing.fence('orders/7');
--- 1 to 16 resources, each with a name, and a token
+-- 1 to 64 resources with at most 4096 bytes of names, each with a name, and a token
 select fencing.enter(array[]::text[], 9);
 select fencing.enter(null::text[], 9);
 select fencing.enter(array['a', null], 9);
 select fencing.enter(array['a', 'b//c'], 9);
 select fencing.enter(array['a', 'b'], 0);
 select fencing.enter(array['a', 'b'], null);
-select cardinality(fencing.enter(array(select 'many/' || n from generate_series(1, 16) n), 9)) as sixteen;
-select fencing.enter(array(select 'more/' || n from generate_series(1, 17) n), 9);
+select cardinality(fencing.enter(array(select 'many/' || n from generate_series(1, 64) n), 9)) as sixty_four;
+select fencing.enter(array(select 'more/' || n from generate_series(1, 65) n), 9);
+select cardinality(fencing.enter(array(select rpad('many/ü' || n, 63, '-') from generate_series(1, 64) n), 9)) as bytes_4096;
+select fencing.enter(array(select rpad('more/ü' || n, 63, '-') || left('x', n / 64) from generate_series(1, 64) n), 9);
 select fencing.fence('a') as a, fencing.fence('more/1') as more;
 -- two dimensions are one list; a literal without a cast is the name of one resource
 select fencing.enter(array[['a'], ['b']], 9);

@@ -74,6 +74,11 @@ def test_proof_of_any_name_is_for_it_alone(owner, caller, resource):
     assert caller.enter(lease_id(resources="a\t" + resource.replace("\\", "\\\\") + "x"), resource=resource) == "other_resource"
 
 
+def test_proof_of_the_longest_lease_is_accepted(owner, caller):
+    resources = [f"{n:064}" for n in range(64)]
+    assert caller.enter(lease_id(resources="\t".join(resources), owner="o" * 128), resource=resources[-1]) == 0
+
+
 FORGED = lease_id(b"x" * 44)
 GOOD = lease_id()
 BAD = {

@@ -1,4 +1,5 @@
 // The text of a lease on a node, and of its idempotency keys.
+#include <lockcore/config.hpp>
 #include <proto/lease_record.hpp>
 
 #include <gtest/gtest.h>
@@ -252,6 +253,34 @@ TEST(lease_record, text_longer_than_a_lease_is_no_lease) {
     const std::string whole = a_nonce + " 1 0 10 0 5 -\np\no\n\n\n\n\1";
     EXPECT_TRUE(lease_record::parse(whole + std::string(lease_bytes_max - whole.size(), 'w')));
     EXPECT_FALSE(lease_record::parse(whole + std::string(lease_bytes_max - whole.size() + 1, 'w')));
+}
+
+// What several nodes have is merged, so a lease may have more holds than one node keeps.
+TEST(lease_record, lease_with_most_of_everything_can_be_stored) {
+    lease_claims claims = claims_on({});
+    for (std::size_t i = 0; i < resources_max; ++i)
+        claims.resources.push_back(*resource_name::parse(std::string(names_bytes_max / resources_max, 'x')));
+    claims.holder = {std::string(holder_bytes_max, 'p'), std::string(holder_bytes_max, 'o')};
+    const std::string marks(close_marks_max * 32, 'c');
+    lease_record most = *lease_record::parse(on_a_node(claims, {1h, renewals_counted, 1h, {}, {}, marks}));
+    std::string live, released;
+    for (std::uint64_t id = 0; id < hold_ids_max; ++id) {
+        live += std::string(id == 0 ? "" : ",") + std::string(hold_id::from_bits(2 * id + 1'000'000).str());
+        released += std::string(id == 0 ? "" : ",") + std::string(hold_id::from_bits(2 * id + 2'000'000).str());
+    }
+    most.holds = {};
+    most.holds.add(live + "\n" + released + "\n" + marks);
+    most.stamp = fencing_token_max;
+    most.keys.clear();
+    for (int i = 0; i < 8; ++i)
+        most.keys += std::string(i == 0 ? "" : ",") + std::string(idempotency_digest::size, 'd') + ":" +
+                     std::string(hold_id::size, static_cast<char>('0' + i));
+    std::string text = most.format();
+    for (int i = 0; i < 16; ++i)
+        text += "\1" + std::string(32, 'e');
+    EXPECT_GT(text.size(), 15'000U);
+    EXPECT_LE(text.size(), lease_bytes_max);
+    EXPECT_EQ(lease_record::parse(text)->format(), most.format());
 }
 
 TEST(lease_record, close_marks_of_another_form_are_no_lease) {

@@ -102,6 +102,11 @@ TEST(resource_name, prefix_is_what_a_name_can_begin_with) {
         EXPECT_FALSE(resource_name::is_prefix(text)) << text;
 }
 
+TEST(resource_name, bytes_of_several_are_added) {
+    EXPECT_EQ(names_bytes({}), 0U);
+    EXPECT_EQ(names_bytes({*resource_name::parse("ab"), *resource_name::parse("ü")}), 4U);
+}
+
 TEST(resource_name, hash_never_changes) {
     // Counters depend on it: a change would restart the tokens of every resource.
     EXPECT_EQ(resource_name::parse("a")->hash(), 0xaf63dc4c8601ec8cULL) << "the published test vector of FNV-1a";
@@ -150,6 +155,19 @@ TEST(lease_id, keeps_any_names_apart) {
     lease_claims claims = some_claims();
     claims.resources = {*resource_name::parse("a b"), *resource_name::parse("ä,c"), *resource_name::parse("d~e")};
     EXPECT_EQ(verify_lease_id(sign_lease_id(claims, 0, mac), 0, mac)->resources, claims.resources);
+}
+
+TEST(lease_id, longest_is_within_its_limit) {
+    const hmac_sha256 mac(std::string(32, 'k'));
+    lease_claims claims = some_claims();
+    claims.token = fencing_token{fencing_token_max};
+    claims.resources.clear();
+    for (std::size_t i = 0; i < resources_max; ++i)
+        claims.resources.push_back(*resource_name::parse(std::string(names_bytes_max / resources_max, 'x')));
+    claims.holder = {std::string(holder_bytes_max, 'p'), std::string(holder_bytes_max, 'o')};
+    const std::string id = sign_lease_id(claims, 65'535, mac);
+    EXPECT_LE(id.size(), lease_id_max_bytes);
+    EXPECT_EQ(verify_lease_id(id, 65'535, mac)->resources, claims.resources);
 }
 
 TEST(lease_id, changed_character_is_refused) {

@@ -37,6 +37,9 @@ std::vector<lockcore::resource_name> read_names(const boost::json::array& names,
         if (name && std::ranges::find(out, *name) != out.end()) faults.add(std::move(at), "is named more than once");
         if (name) out.push_back(std::move(*name));
     }
+    if (lockcore::names_bytes(out) > lockcore::names_bytes_max)
+        faults.add(pointer,
+                   "has to name them in at most " + std::to_string(lockcore::names_bytes_max) + " bytes together");
     return out;
 }
 

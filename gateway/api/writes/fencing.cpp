@@ -26,8 +26,12 @@ void read_resource_header(std::string_view text, http::fault_list& faults, std::
     std::ranges::sort(out, before);
     const auto duplicate =
         std::ranges::adjacent_find(out, [](const auto& a, const auto& b) { return a.str() == b.str(); });
-    if (out.size() > lockcore::resources_max || duplicate != out.end())
-        faults.add("Fencing-Resource", "has to be 1 to 16 different names of resources");
+    if (out.size() > lockcore::resources_max || duplicate != out.end() ||
+        lockcore::names_bytes(out) > lockcore::names_bytes_max) {
+        faults.add("Fencing-Resource", "has to be 1 to " + std::to_string(lockcore::resources_max) +
+                                           " different names of resources with at most " +
+                                           std::to_string(lockcore::names_bytes_max) + " bytes together");
+    }
 }
 
 result<lockcore::lease_claims> bare_claims(const http::request& r) {

@@ -27,9 +27,10 @@ struct holder {
 
 /// The content of a lease_id: all that any gateway needs to serve a call for the lease.
 struct lease_claims {
-    nonce attempt_id;                      ///< Identifies the grant.
-    fencing_token token{};                 ///< Equal on a majority of the nodes.
-    std::vector<resource_name> resources;  ///< 1 to resources_max names, sorted, without duplicates.
+    nonce attempt_id;       ///< Identifies the grant.
+    fencing_token token{};  ///< Equal on a majority of the nodes.
+    /// 1 to resources_max names of at most names_bytes_max, sorted, without duplicates.
+    std::vector<resource_name> resources;
     lockcore::holder holder;
     wall_time granted_at;  ///< Identifies the lease's copies too (lease_record::is_same_lease).
     hold_id hold;          ///< The hold that this lease_id identifies.
@@ -57,7 +58,8 @@ struct lease {
 /// A request for a lease. A holder with a named owner that requests the same resources again while it holds them gets
 /// the same token with one more hold.
 struct acquire_request {
-    std::vector<resource_name> resources;  ///< 1 to resources_max different names: all or none, under one token.
+    /// 1 to resources_max different names of at most names_bytes_max: all or none, under one token.
+    std::vector<resource_name> resources;
     lockcore::holder holder;
     milliseconds ttl{};    ///< 0: config::default_ttl.
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: it answers at once.

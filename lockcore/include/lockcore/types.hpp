@@ -48,7 +48,9 @@ constexpr std::size_t value_of(node_index n) {
 /// The largest number of nodes in a cluster.
 inline constexpr std::size_t nodes_max = 9;
 /// The largest number of resources of one lease.
-inline constexpr std::size_t resources_max = 16;
+inline constexpr std::size_t resources_max = 64;
+/// The most bytes that the names of the resources of one lease have together.
+inline constexpr std::size_t names_bytes_max = 4'096;
 /// The number of token counters on a node: a resource uses counter hash(resource) mod this. Never changes in the life
 /// of a cluster.
 inline constexpr std::uint32_t buckets = 65'536;
@@ -90,6 +92,9 @@ class resource_name {
     explicit resource_name(std::string text) : text_(std::move(text)) {}
     std::string text_;
 };
+
+/// Returns how many bytes the names have together.
+std::size_t names_bytes(const std::vector<resource_name>& names);
 
 /// Identifies one attempt to acquire a lease: 127 random bits and a 0 as 32 hexadecimal digits, new for each attempt.
 class nonce {

@@ -207,7 +207,7 @@ public final class FencegateClient {
     /**
      * Acquires one lease on several resources, all of them or none.
      *
-     * @param resources 1 to 16 names
+     * @param resources 1 to 64 names of at most 4 KiB together
      * @param options how the lease is acquired and kept
      * @return the lease, which the caller releases
      * @throws ResourceLockedException if other leases hold a resource for all of the time to wait

@@ -42,7 +42,7 @@ public final class Write {
     /**
      * Makes a one-shot write: one call acquires a lease, writes, seals the token in the same transaction and releases the lease.
      *
-     * @param resources 1 to 16 names
+     * @param resources 1 to 64 names of at most 4 KiB together
      * @param options the ttl, the owner, and the time to wait for the resources, at most the gateway's {@code lease.max_wait_ms}
      * @param operations 1 to 64
      * @return the write
