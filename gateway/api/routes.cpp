@@ -97,6 +97,11 @@ std::vector<http::route> routes(gateway_services services) {
     add_api(del, "/v1/resources/{resource}/lease", scope::operate, write, revoke_lease);
     add_api(post, "/v1/resources/{resource}/fence", scope::operate, write, repair_fence);
     add_api(get, "/v1/resources/{resource}", scope::history, query, show_resource);
+    // The same with the resource in the query, for proxies that decode %2F.
+    const answer_options write_by_query{{"application/json"}, {"tx=commit"}, true, true};
+    add_api(del, "/v1/resource/lease", scope::operate, write_by_query, revoke_lease);
+    add_api(post, "/v1/resource/fence", scope::operate, write_by_query, repair_fence);
+    add_api(get, "/v1/resource", scope::history, query, show_resource);
     add_api(post, "/v1/writes", scope::writes, write, apply_write, true);
     for (const std::string base : {"/v1/tables/", "/rest/v1/"}) {
         add_api(get, base + "{table}", scope::writes, read_rows, read_table);

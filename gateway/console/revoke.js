@@ -1,6 +1,6 @@
 // The dialog to revoke a lease: requires a reason and restores the focus.
 
-import {fetchJson} from './api.js';
+import {fetchJson, urlFor} from './api.js';
 import {announce, byId, el, setText} from './dom.js';
 import {holder} from './words.js';
 
@@ -37,7 +37,7 @@ export class RevokeDialog {
 
   /** Names the other resources of the lease: it is revoked on all of them. */
   async #showOtherResources(lease) {
-    const facts = await fetchJson(`/v1/resources/${encodeURIComponent(lease.resource)}`).catch(() => null);
+    const facts = await fetchJson(urlFor('/v1/resource', {resource: lease.resource})).catch(() => null);
     const held = facts?.lease;
     if (this.lease !== lease || held?.fencing_token !== lease.fencing_token || !held.resources) return;
     byId('revoke-lease').append(el('dt', {}, 'Also revoked'), el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
@@ -53,7 +53,7 @@ export class RevokeDialog {
     this.button.disabled = true;
     const {lease} = this;
     try {
-      await fetchJson(`/v1/resources/${encodeURIComponent(lease.resource)}/lease`,
+      await fetchJson(urlFor('/v1/resource/lease', {resource: lease.resource}),
         {method: 'DELETE', body: {reason, expected_token: lease.fencing_token}});
       if (this.#shows(lease)) {
         this.opener = undefined; // its row is about to be removed

@@ -47,7 +47,7 @@ test('revoke dialog names the other resources of the lease', async () => {
   await page.getByRole('button', {name: 'Revoke the lease on set/b'}).click();
   await page.getByRole('dialog').getByText('set/a, set/c').waitFor();
   await page.getByRole('button', {name: 'Cancel'}).click();
-  await Promise.all([page.waitForResponse(/v1\/resources\/jobs%2Fawaited/), page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click()]);
+  await Promise.all([page.waitForResponse(/v1\/resource\?resource=jobs%2Fawaited/), page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click()]);
   assert.doesNotMatch(await page.getByRole('dialog').innerText(), /Also revoked/);
   await stack.release(lease);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
@@ -96,7 +96,7 @@ test('revocation answered late keeps the dialog of another lease', async () => {
   for (const name of ['late/a', 'late/b', 'late/c']) await stack.acquire(name);
   const {page} = await browser.open(stack, {expected: [/409 \(Conflict\)/]});
   const releases = [];
-  await page.route('**/v1/resources/*/lease', async route => {
+  await page.route('**/v1/resource/lease?*', async route => {
     await new Promise(resolve => { releases.push(resolve); });
     await route.continue();
   });
@@ -125,7 +125,7 @@ test('revocation answered late keeps the dialog of another lease', async () => {
 
 test('revocation without an answer has an unknown outcome', async () => {
   const {page} = await browser.open(stack, {expected: [/ERR_FAILED/]});
-  await page.route('**/v1/resources/*/lease', route => route.abort());
+  await page.route('**/v1/resource/lease?*', route => route.abort());
   await page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click();
   await page.getByLabel('Reason, for the history').fill('the holder hangs');
   await page.getByRole('button', {name: 'Revoke lease'}).click();

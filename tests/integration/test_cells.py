@@ -361,8 +361,11 @@ FORM = {"Content_Type": "Application/JSON; charset=utf-8"}
     # a request that is cancelled, by the resources that it names
     (0, "POST", "/v1/leases/cancel", {"resource": "orders/1"}, {"Idempotency_Key": "k"}),
     (1, "POST", "/v1/leases/cancel", {"resources": ["orders/eu/1"]}, {"Idempotency_Key": "k"}),
-    # a resource in the path
+    # a resource in the path or in the query
     (1, "GET", "/v1/resources/orders%2Feu%2F1", None, {}),
+    (1, "GET", "/v1/resource?resource=orders/eu/1", None, {}),
+    (1, "DELETE", "/v1/resource/lease?resource=orders%2Feu%2F1+a", {"reason": "r"}, {}),
+    (None, "GET", "/v1/resource?resource=nowhere/1", None, {}),
     # PostgREST's addresses are no part of what is the same in each cell
     (None, "GET", "/rest/v1/inventory?sku=eq.none", None, {}),
     (None, "GET", "/%72est/v1/inventory?sku=eq.none", None, {}),

@@ -29,6 +29,10 @@ def path_of(name: str, part: str = "") -> str:
     return f"/v1/resources/{urllib.parse.quote(name, safe='')}{part}"
 
 
+def second_path_of(name: str, part: str = "") -> str:
+    return f"/v1/resource{part}?{urllib.parse.urlencode({'resource': name})}"
+
+
 @pytest.mark.parametrize("part", PARTS, ids=ascii)
 def test_name_can_be_leased_written_and_found(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str], part: str) -> None:
     sku = create_sku(guarded_pair, unique_name("sku") + part)
@@ -37,7 +41,7 @@ def test_name_can_be_leased_written_and_found(guarded_pair: Stack, api_a: Api, a
     expect_problem(api_b.acquire(sku.resource), 423, "resource-locked")
     assert api_b.renew(lease).json()["resource"] == sku.resource
     assert api_b.must_write(lease, sku.sell())["fences"][0]["resource"] == sku.resource and sku.stock() == 9
-    for path in (path_of(sku.resource),):
+    for path in (path_of(sku.resource), second_path_of(sku.resource)):
         state = api_b.get(path).json()
         assert (state["resource"], state["lease_state"], state["lease"]["resource"]) == (sku.resource, "held", sku.resource), path
     listed = api_b.get("/v1/leases", resource_prefix=sku.resource).json()
@@ -70,7 +74,7 @@ def test_names_of_one_lease_are_kept_apart(guarded_pair: Stack, api_a: Api, api_
     again = api_b.call("POST", "/v1/leases", raw=raw)
     assert again.status == 200 and again.json()["fencing_token"] == lease["fencing_token"], again
     for name in names:
-        assert api_b.get(path_of(name)).json()["lease"]["resources"][0:1], name
+        assert api_b.get(second_path_of(name)).json()["lease"]["resources"][0:1], name
     api_a.release(lease)
     api_b.must_release(again.json())
     headers = {"Fencing-Resource": ", ".join(urllib.parse.quote(name, safe="") for name in names), "Fencing-Token": str(2**52)}
@@ -114,6 +118,9 @@ def test_text_that_is_no_name_is_400_everywhere(guarded_pair: Stack, api_a: Api,
     assert pointers_of(api_a.call("POST", "/v1/leases", {"resources": ["a", name]})) == ["/resources/1"]
     if name:
         assert pointers_of(api_a.get(path_of(name))) == ["resource"]
+    for call in (lambda: api_a.get(second_path_of(name)), lambda: api_a.call("DELETE", second_path_of(name, "/lease"), {"reason": "r"}),
+                 lambda: api_a.call("POST", second_path_of(name, "/fence"), {"reason": "r", "last_fencing_token": 0})):
+        assert pointers_of(call()) == ["resource"]
     headers = {"Fencing-Resource": urllib.parse.quote(name, safe=""), "Fencing-Token": "1"}
     assert pointers_of(api_a.call("POST", "/v1/writes", {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}, headers)) == ["Fencing-Resource"]
     with pytest.raises(psycopg2.Error) as refused:
@@ -123,7 +130,8 @@ def test_text_that_is_no_name_is_400_everywhere(guarded_pair: Stack, api_a: Api,
 
 def test_bytes_that_are_no_utf8_are_400(api_a: Api) -> None:
     for coded in ("a%00b", "%FF", "a%C3", "%C0%AF", "%ED%A0%80", "%F4%90%80%80"):
-        assert pointers_of(api_a.get(f"/v1/resources/{coded}")) == ["resource"], coded
+        for path in (f"/v1/resources/{coded}", f"/v1/resource?resource={coded}"):
+            assert pointers_of(api_a.get(path)) == ["resource"], path
         answer = api_a.call("POST", "/v1/writes", {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}, {"Fencing-Resource": coded, "Fencing-Token": "1"})
         assert pointers_of(answer) == ["Fencing-Resource"], coded
 
@@ -138,6 +146,39 @@ def test_row_without_valid_name_is_refused_with_reason(guarded_pair: Stack, api_
     api_a.must_release(lease)
     guarded_pair.query(f"select fencing.hide('{table}'), fencing.unprotect('{table}')")
     guarded_pair.query(f"drop table {table}")
+
+
+# The second form of addresses with a resource in the path
+
+
+def test_second_form_does_what_the_first_does(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+    for path, second in ((path_of, second_path_of), (second_path_of, path_of)):
+        name = unique_name("second")
+        lease = api_a.must_acquire(name)
+        shown = [api_a.get(each(name)).json() for each in (path, second)]
+        for state in shown:
+            del state["lease"]["remaining_ms"], state["counts"], state["last_events"]
+        assert shown[0] == shown[1]
+        expect_problem(api_a.call("DELETE", path(name, "/lease"), {"reason": "r", "expected_token": 1}), 409, "expectation-failed")
+        assert api_a.call("DELETE", path(name, "/lease"), {"reason": "r"}).status == 204
+        expect_problem(api_a.call("DELETE", second(name, "/lease"), {"reason": "r"}), 404, "not-found")
+        repaired = api_a.call("POST", path(name, "/fence"), {"reason": "r", "last_fencing_token": 7})
+        assert repaired.status == 200 and repaired.json() == {"resource": name, "last_fencing_token": 7}
+        token = lease["fencing_token"]
+        timeline = lambda each: api_a.get(f"{each(name)}{'&' if '?' in each(name) else '?'}fencing_token={token}")  # noqa: E731
+        eventually(lambda: timeline(second).status == 200 and timeline(second).json()["end"] == "revoked", goal="the timeline has the end")
+        assert timeline(path).json() == timeline(second).json()
+        assert guarded_pair.query("select fencing.fence(%s)", (name,)) == [(7,)]
+
+
+def test_second_form_requires_and_refuses_parameters(api_a: Api, resource: str) -> None:
+    calls: list[tuple[str, str, Any]] = [("GET", "/v1/resource", None), ("DELETE", "/v1/resource/lease", {"reason": "r"}), ("POST", "/v1/resource/fence", {"reason": "r", "last_fencing_token": 1})]
+    for method, path, body in calls:
+        assert pointers_of(api_a.call(method, path, body)) == ["resource"], path
+        assert pointers_of(api_a.call(method, f"{path}?resource={resource}&expected_token=1", body)) == ["expected_token"], path
+        assert pointers_of(api_a.call(method, f"{path}?resource={resource}&resource={resource}", body)) == ["resource"], path
+    assert pointers_of(api_a.get(f"{path_of(resource)}?resource=x")) == ["resource"]
+    assert pointers_of(api_a.call("DELETE", f"{path_of(resource, '/lease')}?resource=x", {"reason": "r"})) == ["resource"]
 
 
 # The command line, metrics and the log

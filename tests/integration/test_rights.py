@@ -94,6 +94,9 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     yield Call("POST", f"/v1/resources/{quoted}/fence", [("operate", resource)], body={"reason": "test", "last_fencing_token": 0})
     yield Call("GET", f"/v1/resources/{quoted}", [("history", resource)])
     yield Call("GET", f"/v1/resources/{quoted}?fencing_token=1", [("history", resource)])
+    yield Call("DELETE", f"/v1/resource/lease?resource={quoted}", [("operate", resource)], body={"reason": "test"})
+    yield Call("POST", f"/v1/resource/fence?resource={quoted}", [("operate", resource)], body={"reason": "test", "last_fencing_token": 0})
+    yield Call("GET", f"/v1/resource?resource={quoted}", [("history", resource)])
     for path in ("/v1/history", "/v1/history/stream"):
         yield Call("GET", f"{path}?resource={quoted}", [("history", resource)])
         yield Call("GET", f"{path}?resource={quoted}&resource_prefix=x", [("history", resource)])

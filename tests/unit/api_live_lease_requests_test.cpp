@@ -66,6 +66,19 @@ http::request make_order(std::string body, scope granted = scope::operate) {
     return out;
 }
 
+TEST(api_operator_order, resource_of_the_path_or_of_the_query) {
+    auto r = make_order(R"({"reason":"stuck"})");
+    EXPECT_EQ(parse_operator_order(r, operator_request::revoke_lease)->resource.str(), "inventory/sku-1");
+    r.path_parameters.clear();
+    EXPECT_EQ(pointers(parse_operator_order(r, operator_request::revoke_lease).error()), names{"resource"});
+    r.query = "resource=a/b+c%2B";
+    EXPECT_EQ(parse_operator_order(r, operator_request::revoke_lease)->resource.str(), "a/b c+");
+    r.query = "resource=a&x=1";
+    EXPECT_EQ(pointers(parse_operator_order(r, operator_request::revoke_lease).error()), names{"x"});
+    r.query = "resource=a//b";
+    EXPECT_EQ(pointers(parse_operator_order(r, operator_request::revoke_lease).error()), names{"resource"});
+}
+
 TEST(api_operator_order, each_request_has_its_token) {
     const auto revoked = parse_operator_order(make_order(R"({"reason":"stuck"})"), operator_request::revoke_lease);
     ASSERT_TRUE(revoked);

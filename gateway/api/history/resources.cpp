@@ -5,6 +5,7 @@
 #include <gateway/api/history/lease_timeline.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
+#include <gateway/api/resource_parameter.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
@@ -86,12 +87,14 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
 }  // namespace
 
 awaitable<http::response> show_resource(gateway_services services, http::request r) {
-    auto resource = lockcore::resource_name::parse(r.path_parameters.at(0));
-    if (!resource) co_return http::problem_response(invalid_field("resource", resource.error().detail), r.request_id);
+    http::fault_list faults;
+    const http::query_reader query = r.path_parameters.empty()
+                                         ? http::query_reader(r.query, {"resource", "fencing_token"}, faults)
+                                         : http::query_reader(r.query, {"fencing_token"}, faults);
+    auto resource = read_resource(r, query);
+    if (!resource) co_return http::problem_response(resource.error(), r.request_id);
     const auto allowed = r.rights->require(scope::history, resource->str());
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
-    http::fault_list faults;
-    const http::query_reader query(r.query, {"fencing_token"}, faults);
     const auto token = query.integer("fencing_token", {1, lockcore::fencing_token_max});
     if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
     if (token)

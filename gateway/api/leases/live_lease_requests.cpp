@@ -1,6 +1,7 @@
 #include <gateway/api/leases/live_lease_requests.hpp>
 
 #include <gateway/api/cell.hpp>
+#include <gateway/api/resource_parameter.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/query.hpp>
@@ -51,18 +52,19 @@ std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell
 }
 
 result<operator_order> parse_operator_order(const http::request& r, operator_request kind) {
-    auto resource = lockcore::resource_name::parse(r.path_parameters.at(0));
-    if (!resource) return invalid_field("resource", resource.error().detail);
+    http::fault_list faults;
+    const http::query_reader query(r.query, {"resource"}, faults);
+    const auto resource = read_resource(r, query);
+    if (!resource) return resource.error();
     const auto allowed = r.rights->require(scope::operate, resource->str());
     if (!allowed) return allowed.error();
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     const bool repairs = kind == operator_request::repair_fence;
     const std::string_view token_name = repairs ? "last_fencing_token" : "expected_token";
-    http::fault_list faults;
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"reason", token_name});
-    operator_order out{std::move(*resource), read_reason(body), {}};
+    operator_order out{*resource, read_reason(body), {}};
     if (repairs && !body.has(token_name)) body.fault(token_name, "is missing");
     if (const auto token = body.integer(token_name, {repairs ? 0 : 1, lockcore::fencing_token_max + 1}))
         out.token = static_cast<std::uint64_t>(*token);

@@ -22,8 +22,8 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view query, lockco
 std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell);
 
 enum class operator_request {
-    revoke_lease,  ///< DELETE /v1/resources/{resource}/lease; the token is `expected_token`.
-    repair_fence,  ///< POST /v1/resources/{resource}/fence; the token is `last_fencing_token`, which is required.
+    revoke_lease,  ///< DELETE …/lease; the token is `expected_token`.
+    repair_fence,  ///< POST …/fence; the token is `last_fencing_token`, which is required.
 };
 
 /// An operator's request about one resource.
@@ -33,10 +33,10 @@ struct operator_order {
     std::optional<std::uint64_t> token;
 };
 
-/// Reads the resource of the path, and of the body the reason and the token. The caller needs the scope `operate` for the
-/// resource.
+/// Reads the resource (read_resource), and of the body the reason and the token. The caller needs the scope `operate` for
+/// the resource.
 ///
-/// Errors: the first fault of the path, errc::forbidden, the first fault of the body's JSON, or all faults of its fields.
+/// Errors: the fault of the resource, errc::forbidden, the first fault of the body's JSON, or all faults of its fields.
 result<operator_order> parse_operator_order(const http::request& r, operator_request kind);
 
 }  // namespace fencegate::api

@@ -45,7 +45,8 @@ constexpr std::array<problem_kind, 30> kinds{{
      no_retry},
     {errc::not_found, "not-found", 404, "Not found",
      "Nothing that the caller may see has this address or name; detail says what is missing. Tables and functions are "
-     "found once they are exposed, and a slash in the name of a resource is %2F in a path.",
+     "found once they are exposed. A slash in the name of a resource is %2F in a path; behind a proxy that decodes it "
+     "use /v1/resource?resource=NAME.",
      no_retry},
     {errc::method_not_allowed, "method-not-allowed", 405, "Method not allowed",
      "The address exists, but not for this method. The header Allow lists the methods that it has.", no_retry},
