@@ -91,7 +91,8 @@ void show_guard(const client& gateway, const output_style& style) {
         const json::object line{{"guard", guard.empty() ? json::value() : json::value(guard)}};
         std::cout << runtime::prepare_for_stdout(json::serialize(line)) << "\n";
     } else if (guard.empty()) {
-        std::cout << "guard: " << runtime::make_printable(describe(response)) << "\n";
+        std::cout << "guard: not known" << std::endl;
+        runtime::print_error("status", describe(response));
     } else {
         print_guard(guard, style);
     }

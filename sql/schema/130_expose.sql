@@ -76,6 +76,20 @@ comment on function fencing.operator_schema(oid) is
   'The schema of the operator = of the type, or of its base type, if it has comparison operators of its own (citext, hstore, ltree); null where those of pg_catalog apply. '
   'Gateways do not have that schema in their search_path, and would else compare in another way than psql. Locks: none.';
 
+create or replace function fencing.grant_schema_usage(schema oid) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  -- Before PostgreSQL 15 the schema public belongs to a superuser, and everyone may use it.
+  if has_schema_privilege(schema, 'usage with grant option') or not has_schema_privilege('fencing_gateway', schema, 'usage') then
+    execute format('grant usage on schema %s to fencing_gateway', schema::regnamespace);
+  end if;
+end
+$$;
+comment on function fencing.grant_schema_usage(oid) is
+  'Grants fencing_gateway the use of a schema, unless it has that and the caller can''t grant it. Locks: none.';
+
 create or replace function fencing.grant_types(types oid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -147,7 +161,7 @@ begin
   perform fencing.hide(e.name) from fencing.exposed e where e.name = coalesce(expose_table.name, class.relname);
   insert into fencing.exposed (name, relation, operations, columns)
   values (coalesce(expose_table.name, class.relname), expose_table.relation, expose_table.operations, expose_table.columns);
-  execute format('grant usage on schema %s to fencing_gateway', class.relnamespace::regnamespace);
+  perform fencing.grant_schema_usage(class.relnamespace);
   perform fencing.grant_table(relation);
   perform fencing.take_code_rights(relation);
   perform fencing.grant_types(array(
@@ -190,7 +204,7 @@ begin
   perform fencing.hide(e.name) from fencing.exposed e where e.name = coalesce(expose_function.name, proc.proname);
   insert into fencing.exposed (name, function)
   values (coalesce(expose_function.name, proc.proname), expose_function.function::text);
-  execute format('grant usage on schema %s to fencing_gateway', proc.pronamespace::regnamespace);
+  perform fencing.grant_schema_usage(proc.pronamespace);
   execute format('grant execute on function %s to fencing_gateway', function);
   perform fencing.grant_types(proc.proargtypes::oid[]);
   perform fencing.record_guard_change('expose_function', jsonb_build_object('name', coalesce(expose_function.name, proc.proname), 'function', function::text));

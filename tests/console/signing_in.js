@@ -97,7 +97,7 @@ test('denied address is asked once until Try again', async () => {
   await sleep(4500); // at least two polls
   await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
   await sleep(300);
-  const once = {'/v1/leases': 1, '/v1/nodes': 1, '/v1/history/summary': 1, '/v1/history/stream': 1};
+  const once = {'/v1/leases': 1, '/v1/nodes': 1, '/v1/guard': 1, '/v1/history/summary': 1, '/v1/history/stream': 1};
   const {'/v1/history': pages, ...others} = Object.fromEntries(asked);
   assert.deepEqual(others, once);
   assert.ok(pages <= 2, `${pages} requests, of the history and of the notice above the panels`);

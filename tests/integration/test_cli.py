@@ -33,6 +33,7 @@ def lines(text: str) -> list[Any]:
 
 
 def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: Api) -> None:
+    eventually(lambda: api_a.get("/v1/guard").status == 200, goal="the gateway has asked for the state of the guard")
     done = cli.run("status")
     assert (done.returncode, done.stderr) == (0, "")
     first, *nodes, guard, last = lines(done.stdout)
@@ -44,7 +45,8 @@ def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: A
     assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in reported]
 
 
-def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli) -> None:
+def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli, api_a: Api) -> None:
+    eventually(lambda: api_a.get("/v1/guard").status == 200, goal="the gateway has asked for the state of the guard")
     terminal = cli.run_on_terminal("status")
     assert terminal.end() == 0
     assert f"{GREEN}ready" in terminal.shown and terminal.shown.count(f"{GREEN}voting") == 5

@@ -25,6 +25,7 @@ def test_writes_stop_where_the_guard_was_dropped(stack: Stack, dropped: str) -> 
         api = gateway.api
         write = {"lease": {"resource": f"inventory/{sku}"}, "operations": [sale_operation(sku)]}
         assert api.call("POST", "/v1/writes", write).status == 200
+        eventually(lambda: b"\nfencegate_guard_faults 0\n" in api.get("/metrics").body, goal="the gateway has looked")
         for name in EVENT_TRIGGERS:
             stack.query(f"drop event trigger {name}", dbname=cluster.database)
         stack.query(f"drop {dropped} cascade", dbname=cluster.database)

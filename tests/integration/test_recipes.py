@@ -168,7 +168,7 @@ def test_recipe_replaces_password_of_nodes_without_refused_call(trial: Trial) ->
     assert not load.refused, [str(answer) for answer in load.refused]
     assert process.read_text() == before[0] and password.read_text() != before[1]
     for node in range(5):
-        with pytest.raises(redis.exceptions.AuthenticationError):
+        with pytest.raises(redis.exceptions.ResponseError, match="WRONGPASS"):
             redis.Redis("127.0.0.1", trial.redis + node, username="gateway", password=before[1].strip()).ping()
 
 

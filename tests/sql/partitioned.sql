@@ -48,7 +48,7 @@ delete from ticket_asia;
 set session_replication_role = origin;
 truncate ticket;
 truncate ticket_us;
--- after another call of protect(), TRUNCATE of the later partition is refused as well
+-- TRUNCATE of the later partition is refused as well, also after another call of protect()
 select fencing.protect('ticket', $$'hall/' || hall$$);
 truncate ticket_asia;
 -- a partition alone cannot be protected

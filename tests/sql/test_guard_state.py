@@ -44,7 +44,7 @@ def test_unprotected_and_observed_tables_are_shown(logins, owner):  # noqa: F811
         assert facts(owner) == ("observed", None, "postgres")
         other.run(PROTECT)
         assert facts(owner) == ("enforced", None, "case_operator")
-        assert state(owner)["faults"] == [], "whoever calls protect(), the owner of the schema owns what it makes"
+        assert state(owner)["faults"] == [], "what protect() makes belongs to the owner of the schema"
         other.run("select fencing.make_history_partition('2020-01-06'); select fencing.rotate_history('90000 days')")
         assert state(owner)["faults"] == []
     finally:

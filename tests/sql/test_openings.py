@@ -216,7 +216,7 @@ def test_parts_that_are_replaced_in_time_can_be_dropped(owner):  # noqa: F811
 
 
 def test_guard_is_removed_as_the_documents_say(owner):  # noqa: F811
-    text = (SQL.parent / "docs" / "guard.md").read_text()
+    text = (SQL.parent / "docs/guard.md").read_text()
     owner.run(re.search(r"### Remove the guard\n.*?```sql\n(.*?)```", text, re.DOTALL)[1])
     assert owner.run("select count(*) from pg_namespace where nspname in ('fencing', 'fencing_event_triggers')") == [(0,)]
     owner.run("update inventory set stock = 0 where sku = 'sku-1'")
@@ -286,7 +286,7 @@ def test_new_owner_of_a_partitioned_table_makes_partitions(logins, owner):  # no
     assert owner.run(granted) == [(0,)] and owner.run("select fencing.guard_faults()") == []
 
 
-def test_partition_made_without_event_triggers_is_completed_by_a_gateway(logins, owner):  # noqa: F811
+def test_partition_without_event_triggers_is_completed_later(logins, owner):  # noqa: F811
     make_owners_parts(owner)
     owner.run(WITHOUT_EVENT_TRIGGERS)
     faults = "select f from fencing.guard_faults() f where f !~ '^the event trigger'"
