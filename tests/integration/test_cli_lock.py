@@ -6,13 +6,10 @@ import json
 import os
 import signal
 import socket
-import socketserver
 import subprocess
-import threading
 import time
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable
 
 import psycopg2
 import pytest
@@ -23,6 +20,7 @@ from support.cluster import Gateway
 from support.polling import eventually, pause, remains
 from support.shop import Sku
 from support.stack import Stack, lease_keys
+from support.tcp_gate import proxy_that_hides_hang_ups
 
 CLUSTER_MAX_TTL_MS = 20_000
 LOST, NOT_GRANTED, UNAVAILABLE, NOT_ALLOWED, USAGE = 65, 75, 69, 77, 64
@@ -108,32 +106,6 @@ def test_lock_token_is_refused_by_database_after_newer_one(stack: Stack, api: Ap
 
 
 # Waiting
-
-
-@contextmanager
-def proxy_that_hides_hang_ups(upstream: int) -> Iterator[str]:
-    """Forwards connections; when a caller hangs up, the connection to the gateway stays open, as some load balancers leave it."""
-    kept: list[socket.socket] = []
-
-    def forward(source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65_536):
-                sink.sendall(data)
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            kept.append(socket.create_connection(("127.0.0.1", upstream)))
-            threading.Thread(target=forward, args=(kept[-1], self.request), daemon=True).start()
-            forward(self.request, kept[-1])
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            for each in kept:
-                each.close()
-            server.shutdown()
 
 
 def test_lock_interrupted_while_waiting_cancels_its_request(cli: Cli, api_a: Api, resource: str) -> None:

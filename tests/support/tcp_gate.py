@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import socketserver
 import ssl
 import struct
 import threading
@@ -230,3 +231,29 @@ def random_limits(least: int, most: int, seed: int) -> Callable[[], int]:
     """A function for `cut_after` that returns random lengths, the same in every run."""
     numbers = random.Random(seed)
     return lambda: numbers.randint(least, most)
+
+
+@contextmanager
+def proxy_that_hides_hang_ups(upstream: int) -> Iterator[str]:
+    """Forwards connections; when a caller hangs up, the connection to the gateway stays open, as some load balancers leave it."""
+    kept: list[socket.socket] = []
+
+    def forward(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            kept.append(socket.create_connection(("127.0.0.1", upstream)))
+            threading.Thread(target=forward, args=(kept[-1], self.request), daemon=True).start()
+            forward(self.request, kept[-1])
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            for each in kept:
+                each.close()
+            server.shutdown()

@@ -69,7 +69,7 @@ constexpr std::size_t majority_of(std::size_t nodes) {
 class resource_name {
   public:
     static constexpr std::size_t bytes_max = 200;
-    /// Stands between names where several are in one line: no name has a control character.
+    /// Separates names where a text has several: no name has a control character.
     static constexpr char separator = '\t';
 
     /// Checks and copies a name.
