@@ -98,7 +98,7 @@ def test_recorder_login_can_only_add_refusals(server, logins, owner, recorder, d
     login = logins(recorder[0], password=recorder[1])
     login.run("select fencing.append_refusal(%s, pg_postmaster_start_time(), %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
     (event, resource, principal, detail), = owner.run("select event, resource, principal, detail from fencing.history")
-    assert (event, resource, principal) == ("write_rejected", "x" * 250 + "... (13000 bytes)", "p" * 200 + "... (5000 bytes)") and list(detail) == ["left_out_bytes"]
+    assert (event, resource, principal) == ("write_rejected", "x" * 850 + "... (13000 bytes)", "p" * 200 + "... (5000 bytes)") and list(detail) == ["left_out_bytes"]
     for arguments in ("'another', pg_postmaster_start_time()", f"'{database}', pg_postmaster_start_time() - interval '1 us'", f"'{database}', null"):
         assert login.sqlstate(f"select fencing.append_refusal({arguments}, '{{\"resource\": \"a/b\"}}')") == "22023"
     for call in ("fencing.repair_fence('a/b', 0, 'p', null, 'r')", "fencing.enter('a/b', 1)", "fencing.record_events('[]')", "fencing.keep_history(7)", "fencing.fence('a/b')", "fencing.guard_faults()"):
@@ -310,7 +310,7 @@ def test_refusal_of_13_kb_resource_is_recorded_shortened(server, logins, owner):
     before = (server.folder / "log").stat().st_size
     error = app.fails("insert into inventory values (%s, 1, 1)", "x" * 13_000)
     shown = "inventory/" + "x" * 190 + "... (13010 bytes)"
-    assert error.pgcode == "FG428" and json.loads(error.diag.message_detail)["resource"] == shown
+    assert error.pgcode == "FG403" and json.loads(error.diag.message_detail)["resource"] == shown
     assert owner.run("select event, resource, principal from fencing.history") == [("write_rejected", shown, "test_app")]
     app.fails("insert into inventory select 'y' || n || repeat('x', 1000000), 1, 1 from generate_series(1, 3) as t (n)")
     owner.run("drop user mapping for current_user server fencing_recorder")

@@ -100,9 +100,10 @@ def test_plpgsql_extra_errors_refuses_no_covered_change(server, database, instal
 
 def test_install_under_plpgsql_extra_errors_works(server):
     fresh = server.create("template0")
-    connection = server.connect(fresh, options="-c plpgsql.extra_errors=all")
+    connection = server.connect(fresh, autocommit=False, options="-c plpgsql.extra_errors=all")
     for file in PLAIN_FILES:
         connection.cursor().execute(file.read_text())
+    connection.commit()
     assert fetch_value(connection, "select count(*) from fencing.guard_faults()") == 0
     connection.close()
     server.drop(fresh)

@@ -73,12 +73,16 @@ TEST(api_lease_request, several_resources_then_order_kept) {
 
 TEST(api_lease_request, resources_faulty_then_refused_with_pointer) {
     std::string many = R"({"resources":[)";
-    for (int i = 0; i < 17; ++i)
+    for (int i = 0; i < 65; ++i)
         many += (i ? ",\"r" : "\"r") + std::to_string(i) + '"';
+    std::string long_names = R"({"resources":[)";
+    for (int i = 0; i < 32; ++i)
+        long_names += (i ? ",\"r" : "\"r") + std::to_string(i) + std::string(130, 'x') + '"';
     const std::pair<std::string, std::string> faults[] = {
         {R"({"resources":[]})", "/resources"},
         {R"({"resources":"a"})", "/resources"},
         {many + "]}", "/resources"},
+        {long_names + "]}", "/resources"},
         {R"({"resources":["a"],"resource":"a"})", "/resources"},
         {R"({"resources":["a","a//b"]})", "/resources/1"},
         {R"({"resources":["a","b","a"]})", "/resources/2"},
