@@ -2,6 +2,7 @@
 
 import {isCertificateRefused, TOO_MANY_REQUESTS, type Calls} from './calls.js';
 import {ConnectionError, ProblemError} from './errors.js';
+import {messagesOf, openStream, type OpenStream} from './events.js';
 import type {operations} from './generated/schema.js';
 import type {HistoryItem} from './history.js';
 import {pause} from './time.js';
@@ -14,14 +15,7 @@ export interface FollowOptions {
   signal?: AbortSignal;
 }
 
-/** A stream without data for this many milliseconds is broken: the gateway sends a heartbeat every 10 s. */
-const SILENCE_MAX = 40_000;
 const RECONNECT_PAUSE = 500;
-
-interface Message {
-  id?: string;
-  data?: string;
-}
 
 /** Whether the stream can be opened later. */
 function isTemporary(fault: unknown): boolean {
@@ -37,16 +31,12 @@ export async function* followHistory(calls: Calls, query: FollowFilters, {afterI
   if (afterId !== undefined && !/^[\x21-\x7e]+$/.test(String(afterId))) throw new TypeError('afterId: has to be the id of an event of the stream');
   let retryAfterMs = 0;
   for (let position = afterId?.toString(); ; await pause(retryAfterMs + RECONNECT_PAUSE * (0.5 + Math.random()), signal)) {
-    const opened: {connection?: AbortController} = {};
+    const opened: OpenStream = {};
     const onAbort = () => opened.connection?.abort(signal?.reason);
     signal?.addEventListener('abort', onAbort, {once: true});
     try {
       const header = position === undefined ? {} : {'Last-Event-ID': position};
-      const {data} = await calls.run(({baseUrl, fetch, signal: limited}) => {
-        const connection = opened.connection = new AbortController();
-        limited.addEventListener('abort', () => connection.abort(limited.reason), {once: true}); // the time limit of a request is that of the beginning of its answer
-        return calls.http.GET('/v1/history/stream', {params: {query, header}, parseAs: 'stream', baseUrl, fetch, signal: connection.signal, headers: {Accept: 'text/event-stream'}});
-      }, {signal});
+      const {data} = await calls.run(attempt => calls.http.GET('/v1/history/stream', {params: {query, header}, ...openStream(attempt, opened)}), {signal});
       retryAfterMs = 0;
       for await (const {id, data: item} of messagesOf(data as ReadableStream<Uint8Array>, opened.connection as AbortController)) {
         if (id) position = id;
@@ -59,32 +49,6 @@ export async function* followHistory(calls: Calls, query: FollowFilters, {afterI
     } finally {
       signal?.removeEventListener('abort', onAbort);
       opened.connection?.abort();
-    }
-  }
-}
-
-/** Yields the messages of a text/event-stream. */
-async function* messagesOf(body: ReadableStream<Uint8Array>, connection: AbortController): AsyncGenerator<Message> {
-  const reader = body.getReader();
-  // In Node.js the signal of a request without references is not aborted (nodejs/undici issue 3644).
-  connection.signal.addEventListener('abort', () => { reader.cancel().catch(() => undefined); }, {once: true});
-  const decoder = new TextDecoder();
-  const onSilence = () => connection.abort(new DOMException(`No event within ${SILENCE_MAX} ms`, 'TimeoutError'));
-  let text = '';
-  let message: Message = {};
-  for (;;) {
-    const timer = setTimeout(onSilence, SILENCE_MAX);
-    const {value, done} = await reader.read().catch(fault => { throw new ConnectionError('The stream broke', true, {cause: fault}); }).finally(() => clearTimeout(timer));
-    if (done) return;
-    const lines = (text + decoder.decode(value, {stream: true})).split('\n');
-    text = lines.pop() as string;
-    for (const line of lines) {
-      if (line.startsWith('id: ')) message.id = line.slice('id: '.length);
-      else if (line.startsWith('data: ')) message.data = line.slice('data: '.length);
-      else if (line === '') {
-        yield message;
-        message = {};
-      }
     }
   }
 }

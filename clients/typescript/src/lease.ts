@@ -2,6 +2,7 @@
 
 import {mayBeExecuted, type Calls} from './calls.js';
 import {FencegateError, OutcomeUnknownError, ProblemError} from './errors.js';
+import {messagesOf, openStream, type OpenStream} from './events.js';
 import {LeaseLostError, StaleFencingTokenError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause} from './time.js';
@@ -14,6 +15,12 @@ type ReleaseAnswer = components['schemas']['remaining_holds'] | undefined;
 const RELEASE_TIME = 5000;
 const SHORTEST_PAUSE = 20;
 const UNAVAILABLE = 503;
+const TOO_MANY_REQUESTS = 429;
+/** The pause before a watch that broke, or was refused because of a limit, is begun again. */
+const FIRST_WATCH_PAUSE = 500;
+const LONGEST_WATCH_PAUSE = 60_000;
+/** A browser has six connections to a gateway: streams that stay open would leave none for calls. There the renewals notice a loss. */
+const HAS_MANY_CONNECTIONS = (globalThis as {process?: {versions?: {node?: string}}}).process?.versions?.node !== undefined;
 
 /** A lease that is held. Its methods are bound, so that they can be destructured: `async ({signal, write}) => …`. */
 export class Lease {
@@ -30,6 +37,8 @@ export class Lease {
   /** Ends the renewals. */
   readonly #ended = new AbortController();
   readonly #renewals: Promise<void>;
+  /** Resolved when a gateway says that the lease has ended. */
+  #endNoticed: Promise<void>;
   #validUntil: number;
   #loss: Error | undefined;
   #renewalFault: unknown;
@@ -48,6 +57,7 @@ export class Lease {
     if (signal?.aborted) onAbort();
     signal?.addEventListener('abort', onAbort, {once: true, signal: this.#ended.signal});
     this.#watch();
+    this.#endNoticed = HAS_MANY_CONNECTIONS ? this.#awaitEnd() : never();
     this.#renewals = this.#renew();
   }
 
@@ -147,7 +157,7 @@ export class Lease {
     while (!ended.aborted) {
       const third = Math.max(SHORTEST_PAUSE, (this.#validUntil - now()) / 3);
       try {
-        await pause(third, ended);
+        await Promise.race([pause(third, ended), this.#endNoticed]);
         const {data, sentAt} = await this.#calls.run(
           attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew', {params, body: {ttl_ms: this.#ttlMs}, ...attempt}),
           {signal: ended, isExpected: isLease, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), lastAttempt: true, onFault},
@@ -162,9 +172,45 @@ export class Lease {
     }
   }
 
+  /** Resolves when a gateway says that the lease has ended. Then it is renewed at once: the answer to that is the proof. */
+  async #awaitEnd(): Promise<void> {
+    const ended = this.#ended.signal;
+    const params = {path: {lease_id: this.leaseId}};
+    for (let ms = FIRST_WATCH_PAUSE; ; ms = Math.min(2 * ms, LONGEST_WATCH_PAUSE)) {
+      const opened: OpenStream = {};
+      const onEnd = () => opened.connection?.abort();
+      ended.addEventListener('abort', onEnd, {once: true});
+      try {
+        const {data} = await this.#calls.run(attempt => this.#calls.http.GET('/v1/leases/{lease_id}', {params, ...openStream(attempt, opened)}), {signal: ended, until: 0});
+        for await (const {event} of messagesOf(data as unknown as ReadableStream<Uint8Array>, opened.connection as AbortController)) {
+          ms = FIRST_WATCH_PAUSE;
+          if (event === 'lost' || event === 'released') return this.#wakeOnce();
+        }
+      } catch (fault) {
+        if (fault instanceof LeaseLostError) return this.#wakeOnce();
+        if (fault instanceof ProblemError && fault.status === TOO_MANY_REQUESTS) ms = LONGEST_WATCH_PAUSE;
+        else if (fault instanceof ProblemError && fault.status < 500) return never();
+      } finally {
+        ended.removeEventListener('abort', onEnd);
+        opened.connection?.abort();
+      }
+      if (ended.aborted) return never();
+      await pause(ms * (0.5 + Math.random() / 2), ended).catch(() => undefined);
+    }
+  }
+
+  /** Lets the pause that is under way end, and no later one. */
+  #wakeOnce() {
+    setTimeout(() => { this.#endNoticed = never(); }, 0);
+  }
+
   #expire() {
     this.#lose(lossOf('It was not renewed in time.', this.#renewalFault));
   }
+}
+
+function never(): Promise<never> {
+  return new Promise(() => undefined);
 }
 
 /** Whether an answer has the validity of a lease. */

@@ -173,7 +173,7 @@ test('credential_wrong_or_missing_then_unauthenticated', async () => {
 test('credential_of_function_then_present_one_sent', async () => {
   const sent = [];
   await withFront(urls[0], asked => { sent.push(asked.headers.authorization); }, async front => {
-    const values = [keys.admin, keys.admin];
+    const values = [keys.admin, keys.admin, keys.admin]; // of the acquisition, the watch and the release
     const client = new Fencegate({url: front.url, credential: async () => values.shift()});
     await (await client.acquire(newResource())).release();
     assert.deepEqual(sent, [`Bearer ${keys.admin}`, `Bearer ${keys.admin}`]);

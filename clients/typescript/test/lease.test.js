@@ -35,6 +35,17 @@ test('with_lease_fails_then_error_passed_on_and_released', async () => {
   assert.deepEqual(await leasesOn(resource), []);
 });
 
+test('revoked_lease_is_lost_long_before_its_renewal', async () => {
+  const resource = newResource();
+  const lease = await clientOf({url: urls[0]}).acquire(resource, {ttlMs: 60_000});
+  const began = performance.now();
+  await clientOf({url: urls[1]}).http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
+  await aborted(lease.signal);
+  assert.ok(lease.signal.reason instanceof LeaseLostError && lease.signal.reason.status === 410);
+  assert.ok(performance.now() - began < 10_000, 'the renewal would be after 20 s');
+  await assert.rejects(lease.release(), LeaseLostError);
+});
+
 test('acquire_held_resource_waits_until_released', async () => {
   const resource = newResource();
   const held = await client.acquire(resource);
@@ -218,13 +229,12 @@ test('lease_released_by_work_then_result_unless_not_sealed', async () => {
 
 test('lease_write_refused_by_newer_token_then_lost', async () => {
   const order = newOrder();
-  const older = await client.acquire(`orders/${order}`);
-  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
-  const newer = await client.acquire(`orders/${order}`, {fenceOnGrant: true});
+  const resource = `orders/${order}`;
+  const older = await client.acquire(resource);
+  await client.http.POST('/v1/resources/{resource}/fence', {params: {path: {resource}}, body: {reason: 'a newer token', last_fencing_token: older.fencingToken + 1}});
   await assert.rejects(older.write([insertOrder(order)]), StaleFencingTokenError);
   assert.ok(older.signal.reason instanceof LeaseLostError && older.signal.reason.cause instanceof StaleFencingTokenError);
   assert.throws(() => older.throwIfLost(), fault => fault === older.signal.reason);
-  await newer.release();
 });
 
 test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {

@@ -61,6 +61,8 @@ export async function openFront(target, rule = () => undefined, port = 0) {
     const asked = {method: incoming.method, path: incoming.url, headers: incoming.headers, at: performance.now()};
     asked.body = await read(incoming);
     asked.json = asked.body.length ? JSON.parse(asked.body) : undefined;
+    const watches = asked.headers.accept === 'text/event-stream' && asked.path.startsWith('/v1/leases/');
+    if (watches) return stream(target, () => undefined)(asked, undefined, response).catch(() => response.destroy());
     asked.number = front.requests.push(asked);
     try {
       await (front.rule(asked) ?? forward)(asked, () => send(asked, target), response);
