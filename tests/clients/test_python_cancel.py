@@ -71,7 +71,11 @@ def test_interrupted_call_leaves_no_lease(api: Api, gate: Gate) -> None:
 
     with clients("sync", url_of(gate)) as client:
         gate.replies.stalled = True
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background of a shell does not have
         threading.Thread(target=interrupt, args=(gate.accepted + 1,)).start()
-        with pytest.raises(KeyboardInterrupt):
-            client.lease("python/interrupted", ttl=60.0)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                client.lease("python/interrupted", ttl=60.0)
+        finally:
+            signal.signal(signal.SIGINT, handler)
         assert api.acquire("python/interrupted").status == 201
