@@ -116,7 +116,7 @@ def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, res
             parts = 0
             def name_a_further_part(replies: bytes) -> bytes:
                 nonlocal parts
-                changed, count = re.subn(rb"(\r\n0 )0(?=[ \r])", rb"\g<1>7", replies)
+                changed, count = re.subn(rb"(\r\n0 )0(?=[ \t\r])", rb"\g<1>7", replies)
                 parts += count
                 return changed
 
