@@ -48,7 +48,7 @@ test('enter_of_several_resources_is_one_call_of_the_array_form', async () => {
     const {rows} = await connection.query("select calls from pg_stat_xact_user_functions where funcid = 'fencing.enter(text[], bigint, text)'::regprocedure");
     assert.deepEqual(rows, [{calls: '1'}]);
   });
-  const tooMany = Array.from({length: 17}, newResource);
+  const tooMany = Array.from({length: 65}, newResource);
   await assert.rejects(inTransaction(() => enter(connection, {...lease, resources: tooMany})), fault => fault.code === '22023');
 });
 

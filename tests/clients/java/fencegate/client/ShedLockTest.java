@@ -140,7 +140,7 @@ public final class ShedLockTest {
 
     @Test
     public void shedlock_name_that_is_no_resource_is_refused() {
-        LockConfiguration bad = new LockConfiguration(Instant.now(), "two words", Duration.ofSeconds(1), Duration.ZERO);
+        LockConfiguration bad = new LockConfiguration(Instant.now(), "two//words", Duration.ofSeconds(1), Duration.ZERO);
         FencegateException refused = assertThrows(FencegateException.class, () -> provider.lock(bad));
         assertEquals("/resource", refused.problem().orElseThrow().faults().get(0).pointer());
     }
