@@ -6,7 +6,7 @@ import {after, before, test} from 'node:test';
 import pg from 'pg';
 import {ConnectionError, ConstraintViolationError, ExpectationFailedError, LeaseLostError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
 import {changeAnswer, loseAnswer, problem, withFront} from './support/front.js';
-import {bothReady, clientOf, eventually, insertOrder, keys, newOrder, newResource, readStack, urls} from './support/stack.js';
+import {bothReady, clientOf, clientWithoutWatch, eventually, insertOrder, keys, newOrder, newResource, readStack, urls} from './support/stack.js';
 
 const client = clientOf();
 let database;
@@ -46,7 +46,7 @@ test('write_under_lease_then_rows_and_fence', async () => {
 
 test('write_of_older_holder_then_stale_token', async () => {
   const order = newOrder();
-  const older = await client.acquire(`orders/${order}`);
+  const older = await clientWithoutWatch().acquire(`orders/${order}`);
   await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
   const newer = await client.acquire(`orders/${order}`, {fenceOnGrant: true});
   await assert.rejects(older.write([insertOrder(order)]),

@@ -15,6 +15,11 @@ export const urls = gateways.map(gateway => gateway.http);
 /** A client of both gateways, unless `options` has another url. */
 export const clientOf = (options = {}) => new Fencegate({url: urls, credential: keys.admin, ...options});
 
+/** A client that learns of the end of a lease from its calls alone: the streams that watch leases are refused. */
+export const clientWithoutWatch = () => clientOf({
+  fetch: request => (request.headers.get('Accept') === 'text/event-stream' ? Promise.reject(new TypeError('no stream')) : fetch(request)),
+});
+
 /** A resource that no other test uses. */
 export const newResource = () => `tests/${randomUUID()}`;
 
