@@ -21,9 +21,9 @@ struct guard_report {
 inline constexpr std::array<std::string_view, 3> table_states{"open", "observed", "enforced"};
 
 inline std::size_t count_tables(const boost::json::object& guard_state, std::string_view state) {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(guard_state.at("tables").as_array(),
-                              [state](const auto& table) { return std::string_view(table.at("state").as_string()) == state; }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        guard_state.at("tables").as_array(),
+        [state](const auto& table) { return std::string_view(table.at("state").as_string()) == state; }));
 }
 
 /// Returns "1 open, 0 observed, 2 enforced".

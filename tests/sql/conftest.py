@@ -143,15 +143,19 @@ class Server:
         """Returns the path of a client program: the server's own, or that of the installed PostgreSQL."""
         return self.bin / program if (self.bin / program).exists() else installed_bin() / program
 
-    def dump(self, database):
+    def dump_program(self):
+        """Returns the path of a pg_dump that reads this server; skips the test where there is none."""
         program = self.client("pg_dump")
         version = int(re.search(r"\d+", subprocess.check_output([program, "--version"], text=True))[0])
-        connection = self.connect(database)
+        connection = self.connect("postgres", SUPERUSER)
         server_version = connection.server_version // 10000
         connection.close()
         if version < server_version:
             pytest.skip(f"pg_dump {version} reads no newer server, and this one has no pg_dump of its own")
-        return subprocess.check_output([program, "-h", self.folder, "-U", SUPERUSER, database], text=True)
+        return program
+
+    def dump(self, database):
+        return subprocess.check_output([self.dump_program(), "-h", self.folder, "-U", SUPERUSER, database], text=True)
 
     def connect(self, database, user="postgres", autocommit=True, **more):
         connection = psycopg2.connect(host=str(self.folder), dbname=database, user=user, **more)

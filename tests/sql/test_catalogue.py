@@ -175,9 +175,9 @@ def test_dump_replaces_an_older_copy(server, database, tmp_path, options):
     connection = ["-h", server.folder, "-U", "postgres"]
     dump = tmp_path / "dump"
     with dump.open("wb") as file:
-        subprocess.run([server.bin / "pg_dump", *connection, "-Fc", database], check=True, stdout=file)
+        subprocess.run([server.dump_program(), *connection, "-Fc", database], check=True, stdout=file)
     for clean in ([], ["--clean", "--if-exists"]):
-        subprocess.run([server.bin / "pg_restore", *connection, *clean, *options, "-d", copy, dump], check=True)
+        subprocess.run([server.client("pg_restore"), *connection, *clean, *options, "-d", copy, dump], check=True)
     assert snapshot(server, copy) == snapshot(server, database)
     assert rows(server, copy, "select fencing.guard_faults()") == []
     server.drop(copy)
