@@ -47,7 +47,7 @@ SUPERUSER = "postgres" if BY_SUPERUSER else "superuser"
 # Files, tests and cases that do what only a superuser may do, or show the event triggers, which only its installation creates.
 NEED_SUPERUSER = set("""
     test_openings test_virtual_columns
-    test_dump_restored_is_protected_as_before test_dump_loaded_elsewhere_is_refused_after_fence_all
+    test_dump_restored_is_protected_as_before test_dump_replaces_an_older_copy test_dump_loaded_elsewhere_is_refused_after_fence_all
     test_install_by_an_owner_who_is_no_superuser_works test_guard_is_installed_in_database_of_another_encoding
     test_install_revokes_default_privileges test_unlogged_partition_is_refused_by_expose_and_attach
     test_unlogged_tables_are_refused_and_named test_openings_by_schemas_views_and_extensions_are_refused
