@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Iterator
@@ -10,7 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.stack import Stack  # noqa: E402
+from python_clients import Site  # noqa: E402
+from support.stack import Stack, make_folder  # noqa: E402
 from support.stack import running as running_stack  # noqa: E402
 
 
@@ -19,3 +21,13 @@ def stack() -> Iterator[Stack]:
     """The stack that the tests share. A test that stops a part of it starts that part again."""
     with running_stack() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def site(stack: Stack) -> Iterator[Site]:
+    """What the tests of the Python client start; a module may have another."""
+    made = Site(stack, make_folder())
+    yield made
+    for gateway in made.started:
+        gateway.kill()
+    shutil.rmtree(made.folder)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import threading
@@ -22,20 +21,11 @@ from support.certificates import Certificates, tls_settings, trust
 from support.cluster import Gateway
 from support.faults import sale_operation
 from support.polling import eventually
-from support.stack import Stack, make_folder
+from support.stack import Stack
 from support.tcp_gate import Gate, open_gates
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 KEY = "the key of the principal first, which is long"
-
-
-@pytest.fixture(scope="module")
-def site(stack: Stack) -> Iterator[Site]:
-    made = Site(stack, make_folder())
-    yield made
-    for gateway in made.started:
-        gateway.kill()
-    shutil.rmtree(made.folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -13,20 +12,10 @@ from python_clients import ROOT, Site, clients, errors, recorded_answers
 from support import processes
 from support.api import Api
 from support.polling import eventually
-from support.stack import Stack, make_folder
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 ROWS = itertools.count(1)
 SLOWLY = "create or replace function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep({}); return null; end $$"
-
-
-@pytest.fixture(scope="module")
-def site(stack: Stack) -> Iterator[Site]:
-    made = Site(stack, make_folder())
-    yield made
-    for gateway in made.started:
-        gateway.kill()
-    shutil.rmtree(made.folder)
 
 
 @pytest.fixture(scope="module")

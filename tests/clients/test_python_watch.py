@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from typing import Iterator
 
 import pytest
 from python_clients import Site, clients, errors
 from support.api import Api
 from support.polling import eventually
-from support.stack import Stack, make_folder
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
-
-
-@pytest.fixture(scope="module")
-def site(stack: Stack) -> Iterator[Site]:
-    made = Site(stack, make_folder())
-    yield made
-    for gateway in made.started:
-        gateway.kill()
-    shutil.rmtree(made.folder)
 
 
 @pytest.fixture(scope="module")

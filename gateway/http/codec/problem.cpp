@@ -110,8 +110,7 @@ constexpr std::array<problem_kind, 30> kinds{{
      soon},
     {errc::too_many_waiters, "too-many-waiters", 429, "Too many callers wait",
      "As many callers wait for a lease as lease.waiters_max allows, or as many of this principal, of this address or "
-     "of "
-     "all as their limit or share allows. Nothing was done.",
+     "of all as their limit or share allows. Nothing was done.",
      soon},
     {errc::no_quorum, "no-quorum", 503, "Too few lock nodes answered",
      "No majority of the Redis nodes answered; nodes says what each of them did. No lease was granted. A lease that "
