@@ -92,7 +92,7 @@ class PostgresServer:
     def stop(self, number: int = signal.SIGQUIT) -> None:
         """Stops the server. SIGQUIT: at once, as after a crash. SIGINT: orderly. SIGKILL: as when the machine fails."""
         if self.process:
-            all_pids = self.pids()
+            all_pids = self.suspend() if number == signal.SIGKILL else self.pids()
             processes.signal_all(all_pids if number == signal.SIGKILL else {self.process.pid}, number)
             processes.signal_all(all_pids, signal.SIGCONT)
             self.process.wait(30)
@@ -111,11 +111,18 @@ class PostgresServer:
         assert self.process is not None
         return {self.process.pid} | processes.descendants(self.process.pid)
 
+    def suspend(self, title_part: str = "") -> set[int]:
+        """Stops the processes whose title has `title_part`, also those that the server starts meanwhile, and returns them."""
+        pids = set[int]()
+        while new := {pid for pid in self.pids() - pids if title_part in processes.command_line(pid)}:
+            processes.signal_all(new, signal.SIGSTOP)
+            pids |= new
+        return pids
+
     @contextmanager
     def frozen(self, title_part: str = "") -> Iterator[None]:
         """Suspends the processes while the block lasts, so that connections stay open without answers: all of them, or those whose title has `title_part`."""
-        pids = {pid for pid in self.pids() if title_part in Path(f"/proc/{pid}/cmdline").read_text()}
-        processes.signal_all(pids, signal.SIGSTOP)
+        pids = self.suspend(title_part)
         try:
             yield
         finally:

@@ -119,16 +119,20 @@ def descendants(root: int) -> set[int]:
     return {pid for pid in found if is_alive(pid)}
 
 
+def command_line(pid: int) -> str:
+    """Returns the arguments of a process, or the title that it has given itself; empty if it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    return ""
+
+
 def pids_in_folder(folder: Path) -> set[int]:
     """Returns the running processes whose working directory is in `folder` or whose arguments name it."""
     found = set()
     for pid in all_pids():
         if pid == os.getpid() or not is_alive(pid):
             continue
-        try:
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue
+        arguments = command_line(pid)
         try:
             cwd = os.readlink(f"/proc/{pid}/cwd")
         except OSError:  # a gateway hides it from all users but root

@@ -144,7 +144,7 @@ sqlstate_rule rule_of(std::string_view sqlstate) {
 }
 
 bool may_be_outdated(std::string_view sqlstate) {
-    return sqlstate.starts_with("42") || sqlstate.starts_with("22");
+    return sqlstate.starts_with("42") || sqlstate.starts_with("22") || sqlstate == "XX000";
 }
 
 bool is_outdated_statement(const server_error& error) {

@@ -273,9 +273,9 @@ snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, 
                 slot.connect();
                 continue;
             }
-            // The statement may have been built from a catalog that has changed since.
-            const bool outdated =
-                first && may_be_outdated(run.failed().sqlstate) && catalogs.refresh(slot.get(), known) != known;
+            // The statement may have been built from a catalog that has changed since, also while it was read again.
+            const bool outdated = (first || clock::now() < until) && may_be_outdated(run.failed().sqlstate) &&
+                                  catalogs.refresh(slot.get(), known) != known;
             if (!outdated) return {std::move(outcome), run.state()};
         } catch (const session_lost&) {
             if (!first || slot.was_cut() || clock::now() >= until) throw;

@@ -189,11 +189,10 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
         auto outcome = run.perform(std::move(statements));
         if (outcome) return outcome;
         std::optional<bool> outdated = false;
-        if (may_be_outdated(run.failed_sqlstate()) && (first || run.keeps_refusal()))
-            outdated = is_outdated(catalogs, known, run.keeps_refusal());
-        if (first && outdated.value_or(false)) {
+        if (may_be_outdated(run.failed_sqlstate())) outdated = is_outdated(catalogs, known, run.keeps_refusal());
+        if (outdated.value_or(false)) {
             session.drop();  // prepared statements keep the types with which they were prepared
-            if (!run.executed_user_code()) continue;
+            if (first && !run.executed_user_code()) continue;
             return outdated_during_call();
         }
         failure why = outcome.error();
