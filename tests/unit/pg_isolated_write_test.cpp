@@ -267,6 +267,23 @@ TEST(run_isolated, outdated_plan_of_function_not_called_again) {
     }
 }
 
+TEST(run_isolated, function_of_new_session_failed_while_the_catalog_changed) {
+    auto request = make_request("1", {"a"});
+    request.operations = {call_operation{"count_stock", {}}};
+    fake_session session;
+    session.known = make_catalog();
+    auto changed = make_catalog();
+    changed->source = "changed";
+    session.newer = changed;
+    session.refused_text = "count_stock";
+    session.fault_sqlstate = "XX000";
+    session.fault_in_code = true;
+    const auto outcome = run_one(session, request);
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code, errc::storage_unavailable) << "a type was replaced between two look-ups";
+    EXPECT_EQ(std::ranges::count(session.log, "user code"), 1);
+}
+
 TEST(run_isolated, function_not_called_again_for_later_statement) {
     for (const auto* sqlstate : {"XX000", "42703"}) {
         auto request = make_request("1", {"a"});

@@ -33,7 +33,8 @@ std::span<const sqlstate_rule> sqlstate_rules();
 sqlstate_rule rule_of(std::string_view sqlstate);
 
 /// Whether the error may come from a statement that was built from a catalog older than an `alter table`: a name or
-/// type that does not fit, or a value in the form of the column's former type.
+/// type that does not fit, a value in the form of the column's former type, or a type that was dropped between two
+/// look-ups (a new session reports that too).
 bool may_be_outdated(std::string_view sqlstate);
 
 /// Whether the error says that a prepared statement, or a plan that the session keeps for a function, no longer fits
