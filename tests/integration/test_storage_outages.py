@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Callable, Iterator
 import psycopg2
 import pytest
 
+from support import processes
 from support.api import Answer, Api, Json, expect_problem
 from support.cluster import Gateway
 from support.faults import count_holders
@@ -146,8 +148,13 @@ def connections_exhausted(site: Site) -> Iterator[None]:
         """A backend leaves pg_stat_activity shortly before its connection slot is free."""
         return all(take_connections() == 0 and pause(0.02, "between two checks") is None for _ in range(5))
 
+    gateways = [gateway.pid for gateway in site.cluster.gateways if gateway.process]
     try:
-        eventually(stays_full, 10, goal="no connection is left")
+        processes.signal_all(gateways, signal.SIGSTOP)  # so that none of them takes a connection as soon as it is free
+        try:
+            eventually(stays_full, 30, goal="no connection is left")
+        finally:
+            processes.signal_all(gateways, signal.SIGCONT)
         yield
     finally:
         for connection in taken:
