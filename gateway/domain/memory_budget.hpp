@@ -2,6 +2,8 @@
 
 #include <gateway/domain/failure.hpp>
 
+#include <lockcore/invariant.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <map>
@@ -50,9 +52,11 @@ class memory_budget {
         add(owner, bytes);
     }
     void release(const std::string& owner, std::size_t bytes) {
+        if (bytes == 0) return;
         const std::lock_guard lock(mutex_);
-        used_ -= bytes;
         const auto of_owner = by_owner_.find(owner);
+        LOCKCORE_INVARIANT(of_owner != by_owner_.end() && of_owner->second >= bytes && used_ >= bytes);
+        used_ -= bytes;
         of_owner->second -= bytes;
         if (of_owner->second == 0) by_owner_.erase(of_owner);
     }

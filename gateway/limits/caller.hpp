@@ -4,6 +4,8 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/limits/request_bucket.hpp>
 
+#include <lockcore/invariant.hpp>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -99,7 +101,9 @@ class place {
         return *this;
     }
     ~place() {
-        if (caller_) caller_->count_of(kind_).fetch_sub(1, std::memory_order_relaxed);
+        if (!caller_) return;
+        const auto before = caller_->count_of(kind_).fetch_sub(1, std::memory_order_relaxed);
+        LOCKCORE_INVARIANT(before > 0);
     }
 
     explicit operator bool() const { return caller_ != nullptr; }

@@ -1,5 +1,7 @@
 #include <gateway/limits/long_requests.hpp>
 
+#include <lockcore/invariant.hpp>
+
 #include <algorithm>
 
 namespace fencegate::limits {
@@ -29,6 +31,7 @@ std::shared_ptr<void> long_requests::take_place(const boost::asio::ip::address& 
 void long_requests::return_place(const address_key& address) {
     const std::lock_guard lock(mutex_);
     const auto of_address = by_address_.find(address);
+    LOCKCORE_INVARIANT(of_address != by_address_.end() && count_ > 0);
     if (--of_address->second == 0) by_address_.erase(of_address);
     --count_;
 }

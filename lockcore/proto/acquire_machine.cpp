@@ -1,3 +1,4 @@
+#include <lockcore/invariant.hpp>
 #include <proto/acquire_machine.hpp>
 
 #include <algorithm>
@@ -115,6 +116,7 @@ acquire_machine::step acquire_machine::raise_to(fencing_token floor) {
         verdict_ = verdict::no_quorum;
         return {};
     }
+    LOCKCORE_INVARIANT(floor > token_);  // T never falls
     token_ = floor;
     for (slot& s : slots_) {
         if (s.acquired && s.state != phase::excluded)
@@ -139,6 +141,7 @@ acquire_machine::step acquire_machine::confirm_where_needed() {
 acquire_machine::step acquire_machine::evaluate() {
     if (verdict_ != verdict::pending) return {};
     if (stamps() >= quorum_) {
+        LOCKCORE_INVARIANT(token_ != fencing_token{});
         verdict_ = verdict::granted;
         return {};
     }

@@ -1,3 +1,4 @@
+#include <lockcore/invariant.hpp>
 #include <proto/majority_round.hpp>
 
 #include <algorithm>
@@ -66,8 +67,10 @@ majority_round::verdict majority_round::answered(node_index node, const node_rep
         default:
             ++silent_;
     }
+    const std::size_t counted = yes_ + lost_ + uncounted_ + exhausted_ + other_holds_ + silent_;
+    LOCKCORE_INVARIANT(counted == answered_nodes_.count() && counted <= nodes_);
     if (verdict_ != verdict::pending) return verdict_;
-    const std::size_t open = nodes_ - yes_ - lost_ - uncounted_ - exhausted_ - other_holds_ - silent_;
+    const std::size_t open = nodes_ - counted;
     if (yes_ >= quorum_) {
         verdict_ = verdict::yes;
     } else if (yes_ + open < quorum_) {

@@ -1,3 +1,4 @@
+#include <lockcore/invariant.hpp>
 #include <proto/node_link.hpp>
 
 #include <iterator>
@@ -43,10 +44,15 @@ void node_link::lost(const std::string& reason, bool refused) {
     asked_.clear();
     const auto broken = std::exchange(in_flight_, {});
     for (const auto& b : broken) {
-        unanswered_ -= b->items.size();
+        no_longer_waits_for(*b);
         answer_all(*b, reply_status::broken);
     }
     admission_.disconnected(reason, refused);
+}
+
+void node_link::no_longer_waits_for(const batch& b) {
+    LOCKCORE_INVARIANT(unanswered_ >= b.items.size());
+    unanswered_ -= b.items.size();
 }
 
 void node_link::ask(node_request::any request, std::function<void(node_response::any)> then) {
@@ -97,7 +103,7 @@ void node_link::flush() {
 void node_link::submit(std::shared_ptr<batch> b) {
     // Commands that were queued before the node lost its vote are not sent.
     if (!is_voting()) {
-        unanswered_ -= b->items.size();
+        no_longer_waits_for(*b);
         return answer_all(*b, reply_status::unreachable);
     }
     b->number = ctx_.next_request();
@@ -122,10 +128,10 @@ void node_link::batch_answered(input::batch_answered what) {
             b->with_source = true;
             return submit(b);
         }
-        unanswered_ -= b->items.size();
+        no_longer_waits_for(*b);
         return answer_all(*b, reply_status::error);
     }
-    unanswered_ -= b->items.size();
+    no_longer_waits_for(*b);
     if (!what.error.empty() || what.replies.size() != b->items.size()) {
         // The node does not vote until it is identified again, which shows the cause of the refusal.
         answer_all(*b, what.error.starts_with("UNINIT") ? reply_status::not_admitted : reply_status::error);

@@ -74,6 +74,7 @@ class node_link final : private node_transport {
     void answer_all(const batch& b, reply_status status);
     /// Returns the time since the batch was sent, in whole ticks, rounded down.
     milliseconds unanswered_time(const batch& b) const;
+    void no_longer_waits_for(const batch& b);
 
     core_context& ctx_;
     node_index index_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockcore/invariant.hpp>
 #include <lockcore/types.hpp>
 
 #include <set>
@@ -30,7 +31,10 @@ class wait_queue {
     bool leave(ticket t);
     bool empty() const { return waiting_.empty(); }
     std::size_t size() const { return waiting_.size(); }
-    ticket head() const { return *waiting_.begin(); }
+    ticket head() const {
+        LOCKCORE_INVARIANT(!waiting_.empty());
+        return *waiting_.begin();
+    }
     /// Returns the place of a waiter; the head has 1.
     std::size_t position(ticket t) const;
 

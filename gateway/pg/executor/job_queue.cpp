@@ -1,6 +1,8 @@
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/executor/job_queue.hpp>
 
+#include <lockcore/invariant.hpp>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -34,12 +36,15 @@ std::optional<failure> queued_jobs::try_add(const std::string& principal) {
 
 void queued_jobs::remove(const std::string& principal) {
     const std::lock_guard lock(mutex_);
+    LOCKCORE_INVARIANT(value_ > 0);
     --value_;
     if (principal.empty()) {
+        LOCKCORE_INVARIANT(of_gateway_ > 0);
         --of_gateway_;
         return;
     }
     const auto own = by_principal_.find(principal);
+    LOCKCORE_INVARIANT(own != by_principal_.end());
     if (--own->second == 0) by_principal_.erase(own);
 }
 
@@ -59,6 +64,7 @@ void job_queue::push(job_ptr work) {
 }
 
 job_queue::job_ptr job_queue::pop() {
+    LOCKCORE_INVARIANT(!turns_.empty());
     const auto first = turns_.begin();
     job_ptr out = std::move(first->jobs.front());
     first->jobs.pop_front();

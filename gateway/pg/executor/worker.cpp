@@ -2,6 +2,7 @@
 #include <gateway/pg/executor/worker.hpp>
 
 #include <spdlog/spdlog.h>
+#include <lockcore/invariant.hpp>
 
 #include <algorithm>
 
@@ -87,12 +88,17 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     return work;
 }
 
+void worker::jobs_left(std::size_t number) {
+    const auto before = load_.fetch_sub(number, std::memory_order_relaxed);
+    LOCKCORE_INVARIANT(before >= number);
+}
+
 std::vector<std::unique_ptr<job>> worker::take_queue() {
     const std::lock_guard lock(mutex_);
     auto out = queue_.take_all();
     for (const auto& taken : out)
         queued_.remove(taken->principal());
-    load_.fetch_sub(out.size(), std::memory_order_relaxed);
+    jobs_left(out.size());
     return out;
 }
 
@@ -143,7 +149,7 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
         if (batch) options_.finish_batch(slot_);
         slot_.expect_nothing();
     }
-    load_.fetch_sub(count, std::memory_order_relaxed);
+    jobs_left(count);
     const std::lock_guard lock(mutex_);
     under_way_.clear();
 }
@@ -181,7 +187,7 @@ void worker::enforce_deadlines(std::chrono::steady_clock::time_point now) {
         late = queue_.take_late(now);
         for (const auto& taken : late)
             queued_.remove(taken->principal());
-        load_.fetch_sub(late.size(), std::memory_order_relaxed);
+        jobs_left(late.size());
     }
     for (auto& work : late)
         work->refuse(deadline_passed_failure());

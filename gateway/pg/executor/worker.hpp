@@ -75,6 +75,7 @@ class worker {
     void perform(std::vector<std::unique_ptr<job>> work);
     bool wait_for_work();
     std::vector<std::unique_ptr<job>> take_queue();
+    void jobs_left(std::size_t number);
     void refuse_all(const failure& why);
     void give_up_unresponsive(std::chrono::steady_clock::time_point now);
 

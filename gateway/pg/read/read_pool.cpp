@@ -1,6 +1,8 @@
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 
+#include <lockcore/invariant.hpp>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -169,6 +171,7 @@ void read_pool::finish_read(principal_reads& entry, read_cost cost, std::size_t 
     {
         const std::lock_guard lock(mutex_);
         const std::size_t expensive = is_expensive(cost) ? 1 : 0;
+        LOCKCORE_INVARIANT(busy_[worker_index] && entry.running > 0 && running_expensive_ >= expensive);
         busy_[worker_index] = false;
         --entry.running;
         entry.running_expensive -= expensive;

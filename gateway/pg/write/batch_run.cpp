@@ -3,6 +3,7 @@
 #include <gateway/pg/write/transaction_sender.hpp>
 
 #include <spdlog/spdlog.h>
+#include <lockcore/invariant.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -105,6 +106,7 @@ class batch_run {
     ///
     /// Out: false where PostgreSQL refused and does not say which write is the cause.
     bool keep(std::vector<write_outcome>& outcomes) {
+        LOCKCORE_INVARIANT(outcomes.size() == planned_.size());
         std::vector<outcome_to_keep> kept;
         for (std::size_t i = 0; i < planned_.size(); ++i) {
             auto& answer = writes_[places_[i]].answer;

@@ -3,6 +3,7 @@
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <lockcore/invariant.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -51,6 +52,12 @@ write_refusal refuse(step_kind step, failure why) {
 write_refusal refuse_operation(std::size_t operation, failure why) {
     why.facts["operation"] = operation;
     return refuse(step_kind::operation, std::move(why));
+}
+
+/// Returns the step that PostgreSQL refused. Only where `seen.error`.
+const transaction_step& failed_step(const transaction_plan& plan, const transcript& seen) {
+    LOCKCORE_INVARIANT(seen.failed < plan.steps.size());
+    return plan.steps[seen.failed];
 }
 
 /// Reads the answers of one write's steps, as far as there are any.
@@ -106,6 +113,7 @@ class evaluation {
         const auto& planned = write_.statements.operations[i];
         operation_result done;
         if (steps_.group) {
+            LOCKCORE_INVARIANT(*steps_.group < groups_.size());
             const auto changed = groups_[*steps_.group].changed(steps_.place);
             // Its row changed to another resource: running the write isolated decides whether that is allowed.
             if (!changed) return refuse(step_kind::operation, failure{});
@@ -125,9 +133,10 @@ class evaluation {
 
     std::optional<write_refusal> read_failure() const {
         if (seen_.error) {
-            const auto& step = plan_.steps[seen_.failed];
+            const auto& step = failed_step(plan_, seen_);
             if (step.write == index_) return refuse_for_error(*seen_.error, &step);
         } else if (seen_.out_of_time) {
+            LOCKCORE_INVARIANT(seen_.answers.size() < plan_.steps.size());
             return refuse_operation(plan_.steps[seen_.answers.size()].operation,
                                     unavailable("PostgreSQL did not finish before the call's deadline; nothing was "
                                                 "changed."));
@@ -148,7 +157,7 @@ class evaluation {
 /// one by one. Sets the members of `out` that say so.
 bool must_separate(const transaction_plan& plan, const transcript& seen, batch_verdict& out) {
     if (seen.error) {
-        const auto& failed = plan.steps[seen.failed];
+        const auto& failed = failed_step(plan, seen);
         out.separate_guards = failed.kind == step_kind::guards;
         out.separate_updates = failed.group.has_value();
         out.separate_turns = failed.kind == step_kind::constraints && !failed.write;
@@ -193,9 +202,10 @@ bool gives_text(answer_shape shape) {
 }
 
 bool executed_user_code(const transaction_plan& plan, const transcript& seen) {
+    LOCKCORE_INVARIANT(seen.answers.size() <= plan.steps.size());
     const auto answered = plan.steps.begin() + static_cast<std::ptrdiff_t>(seen.answers.size());
     return std::any_of(plan.steps.begin(), answered, [](const auto& step) { return step.runs_user_code; }) ||
-           (seen.error && seen.error->in_code && plan.steps[seen.failed].runs_user_code);
+           (seen.error && seen.error->in_code && failed_step(plan, seen).runs_user_code);
 }
 
 bool allows_next(const transaction_plan& plan, const transcript& seen, std::size_t index) {
@@ -242,7 +252,7 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
     out.changes.assign(writes.size(), batch_change::stays);
     out.waited = seen.error && is_timeout_or_deadlock(seen.error->sqlstate);
     if (must_separate(plan, seen, out)) return out;
-    const auto* failed = seen.error ? &plan.steps[seen.failed] : nullptr;
+    const auto* failed = seen.error ? &failed_step(plan, seen) : nullptr;
     if (failed != nullptr && !failed->write) {
         out.changes.assign(writes.size(), batch_change::leaves);
         return out;
@@ -260,9 +270,10 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
         if (verdict.refusal) out.changes[i] = batch_change::leaves;
         if (out.waited && failed->write == i) locked = &writes[i].resource();
         // Later writes on the same resource would wait for the same lock.
-        if (locked != nullptr && !verdict.outcome && failed->write <= i && writes[i].resource() == *locked)
+        if (locked != nullptr && !verdict.outcome && *failed->write <= i && writes[i].resource() == *locked)
             out.changes[i] = batch_change::leaves;
     }
+    LOCKCORE_INVARIANT(!out.complete || out.outcomes.size() == writes.size());
     return out;
 }
 
