@@ -185,9 +185,10 @@ int serve(const config& cfg, const config_source& source) {
     if (!answer_bound) {
         const failure& cause = answer_bound.error();
         spdlog::critical("{}{}", cause.detail,
-                         cause.facts.contains("sqlstate") ? " (fencing.cluster; docs/operations.md says how to change "
-                                                            "settings that all gateways share)"
-                                                          : "");
+                         cause.facts.contains("sqlstate")
+                             ? " (fencing.cluster; docs/operations/configuration.md says how to change "
+                               "settings that all gateways share)"
+                             : "");
         return exit_unavailable;
     }
     lockcore::config lock_settings = cfg.locks;

@@ -144,7 +144,7 @@ void check_standby(pg::session& database, check_report& report) {
     report.add(true, "standby",
                synchronous ? "commits wait for a synchronous standby"
                            : "WARNING: no synchronous standby: a failover of PostgreSQL can lose writes that were "
-                             "answered (docs/operations.md, Fail over PostgreSQL)");
+                             "answered (docs/operations/failover.md)");
 }
 
 void check_storage(pg::session& database, check_report& report) {

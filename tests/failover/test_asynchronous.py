@@ -17,7 +17,7 @@ from support.tcp_gate import open_gates
 
 from observer import Observer
 
-LEAVES_WITHIN = 20.0  # the five seconds of docs/operations.md, on a busy machine
+LEAVES_WITHIN = 20.0  # the five seconds of docs/operations/failover.md, on a busy machine
 
 
 @pytest.fixture

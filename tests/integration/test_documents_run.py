@@ -1,5 +1,5 @@
-"""Runs every command of README.md, CONTRIBUTING.md and docs/*.md in the order of its page, next to a running stack, and checks the result
-that the page shows."""
+"""Runs every command of README.md, CONTRIBUTING.md, docs/*.md and docs/operations/*.md in the order of its page, next to a running stack,
+and checks the result that the page shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.stack import Stack, make_folder
 from support.stack import running as running_stack
 
 ROOT = processes.repository()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/operations").glob("*.md"))]
 BLOCKS = {str(page.relative_to(ROOT)): blocks_of(page, ROOT) for page in PAGES}
 NOT_RUN_AT_MOST = 11
 
@@ -105,7 +105,7 @@ PREPARE: dict[str, Callable[[Page], None]] = {
     "docs/cli.md": prepare_cli,
     "docs/guard.md": prepare_guard,
     "docs/http-api.md": lambda page: page.put_stock(20),
-    "docs/operations.md": prepare_operations,
+    **dict.fromkeys(("docs/operations/install.md", "docs/operations/interventions.md", "docs/operations/load-balancer.md"), prepare_operations),
     "docs/scale.md": lambda page: None,
     "docs/your-own-table.md": lambda page: None,
 }

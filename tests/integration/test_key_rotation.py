@@ -1,4 +1,4 @@
-"""The signing key is replaced at two gateways, as docs/operations.md says, while callers use leases and proofs: nobody is refused. A key that is removed stops at once."""
+"""The signing key is replaced at two gateways, as docs/operations/credentials.md says, while callers use leases and proofs: nobody is refused. A key that is removed stops at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: their order does not matter, and one is replaced as docs/operations.md describes."""
+"""The nodes of a cluster: their order does not matter, and one is replaced as docs/operations/nodes.md describes."""
 
 from __future__ import annotations
 

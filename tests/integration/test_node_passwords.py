@@ -111,7 +111,7 @@ def test_subscriptions_are_made_again_with_changed_password(closed: Cluster) -> 
 
 
 def test_password_is_replaced_without_refused_call(closed: Cluster) -> None:
-    """By ACL SETUSER; tests/integration/test_recipes.py does it by the nodes' files, as docs/operations.md says."""
+    """By ACL SETUSER; tests/integration/test_recipes.py does it by the nodes' files, as docs/operations/credentials.md says."""
     gateway = closed.gateway(settings(closed, "hunter-1"))
     gateway.start()
     gateway.wait_until_all_vote()

@@ -1,4 +1,5 @@
-"""The recipes of docs/operations.md, run from its blocks in the order of the page: a trial on one machine by the printed configurations, then its nodes, program and database are replaced."""
+"""The recipes of docs/operations, run from the blocks of its pages: a trial on one machine by the printed configurations, then its nodes, program and
+database are replaced."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from support.postgres import PostgresServer
 from support.stack import make_folder
 
 ROOT = processes.repository()
-BLOCKS = [block for block in blocks_of(ROOT / "docs/operations.md", ROOT) if block.directive == "recipe"]
-RECIPES = ["deploy", "restart nodes", "upgrade", "back up", "restore", "replace a node", "add a password", "remove a password"]
+PAGES = sorted((ROOT / "docs/operations").glob("*.md"))
+BLOCKS = [block for page in PAGES for block in blocks_of(page, ROOT) if block.directive == "recipe"]
+RECIPES = {"deploy", "restart nodes", "upgrade", "back up", "restore", "replace a node", "add a password", "remove a password"}
 # A supervisor of one gateway.
 SYSTEMCTL = """#!/bin/sh
 stop() { if read -r pid < gateway.pid; then kill "$pid"; tail --pid="$pid" -f /dev/null; fi 2> /dev/null; rm -f gateway.pid; }
@@ -39,7 +41,7 @@ def free_ports(count: int) -> int:
 
 
 class Trial:
-    """The machine of the page: a folder with `config`, a PostgreSQL in place of that at the socket, another in place of db-2, and free ports."""
+    """The machine of the pages: a folder with `config`, a PostgreSQL in place of that at the socket, another in place of db-2, and free ports."""
 
     def __init__(self) -> None:
         self.folder = make_folder()
@@ -49,7 +51,7 @@ class Trial:
         self.servers = [PostgresServer(self.folder, name) for name in ("db-1", "db-2")]
         self.http, self.redis = processes.free_port(), free_ports(6)
         old, new = (f"host=127.0.0.1 port={server.port}" for server in self.servers)
-        # What differs from the page on this machine. The ports of the nodes are 6379 to 6384.
+        # What differs from the pages on this machine. The ports of the nodes are 6379 to 6384.
         self.places = {"host=/run/postgresql": old, "host=db-2": new, "user=postgres": "user=owner", "ROLE postgres": "ROLE owner", "localhost:8080": f"127.0.0.1:{self.http}",
                        "6378": str(self.redis - 1), **{str(6379 + number): str(self.redis + number) for number in range(6)}}
         self.api = Api(f"http://127.0.0.1:{self.http}")
@@ -132,8 +134,8 @@ def trial() -> Iterator[Trial]:
         made.remove()
 
 
-def test_recipes_of_page_are_those_that_are_run() -> None:
-    assert list(dict.fromkeys(block.words for block in BLOCKS)) == RECIPES
+def test_recipes_of_pages_are_those_that_are_run() -> None:
+    assert {block.words for block in BLOCKS} == RECIPES
 
 
 def test_recipe_deploy_serves_leases_and_writes(trial: Trial) -> None:

@@ -21,6 +21,7 @@ from support.polling import eventually
 from support.stack import Stack
 from support.stack import running as running_stack
 
+INSTALL = "docs/operations/install.md"
 CONFIGURATION = "/etc/fencegate/fencegate.yaml"
 UNITS = ("fencegate.service", "fencegate@second.service")
 WATCHDOG_SECONDS = 10  # longer than a gateway on a busy machine may pause
@@ -79,7 +80,7 @@ def test_unit_stop_time_is_what_the_documents_allow(root: Root) -> None:
     unit = root.path("/lib/systemd/system/fencegate.service").read_text()
     set_to = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
     grace = re.search(r"^  shutdown_grace_ms: (\d+) ", (processes.repository() / "config/fencegate.yaml").read_text(), re.MULTILINE)
-    allowed = re.search(r"Stop with SIGTERM\. Allow (\d+) seconds more than `http.shutdown_grace_ms`", (processes.repository() / "docs/operations.md").read_text())
+    allowed = re.search(r"Stop with SIGTERM\. Allow (\d+) seconds more than `http.shutdown_grace_ms`", (processes.repository() / INSTALL).read_text())
     assert set_to and grace and allowed and int(set_to[1]) >= int(allowed[1]) + int(grace[1]) / 1000
 
 
@@ -111,8 +112,8 @@ def configure(root: Root, stack: Stack, name: str) -> int:
 
 
 def documented_commands() -> str:
-    """Returns the commands of docs/operations.md that start two gateways, with dpkg in place of apt, which the minimal Debian lacks."""
-    [block] = [block for block in blocks_of(processes.repository() / "docs/operations.md", processes.repository()) if "test_debian_root.py" in block.words]
+    """Returns the commands of the document that start two gateways, with dpkg in place of apt, which the minimal Debian lacks."""
+    [block] = [block for block in blocks_of(processes.repository() / INSTALL, processes.repository()) if "test_debian_root.py" in block.words]
     return block.text.replace("apt-get install", "dpkg --install")
 
 

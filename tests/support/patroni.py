@@ -229,7 +229,7 @@ class PatroniSite:
         return self.cluster.gateways
 
     def start_balancer(self) -> None:
-        """HAProxy balances by connection and asks whether leases can be had, as docs/operations.md advises."""
+        """HAProxy balances by connection and asks whether leases can be had, as docs/operations/load-balancer.md advises."""
         config = self.folder / "haproxy.cfg"
         servers = "".join(f"  server {gateway.config.stem} 127.0.0.1:{gateway.api.port}\n" for gateway in self.gateways)
         config.write_text(f"""defaults
