@@ -161,15 +161,27 @@ def names_of_tests() -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("document", ["docs/guarantees.md", "docs/protocol-tests.md", "SECURITY.md"])
+def unknown_tests(cited: list[str]) -> list[str]:
+    """Returns the names that no test has; `…` or `*` in a name replaces any text."""
+    tests = names_of_tests()
+    return [name for name in cited if not any(re.fullmatch(".*".join(map(re.escape, re.split("[…*]", name))), test) for test in tests)]
+
+
+def test_tests_of_threat_model_exist() -> None:
+    """Each ability of an attacker has its tests, under `Tests:` at its end."""
+    text = read("docs/threat-model.md")
+    items = re.findall(r"^- .*\n(?:  .*\n)*", text.partition("\n## A hostile client\n")[2].partition("\n## Secrets\n")[0], re.MULTILINE)
+    assert items and not [item for item in items if "\n  Tests: `" not in item]
+    cited = [name for tests in re.findall(r"^  Tests: (.*(?:\n  .*)*)", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", tests)]
+    assert len(cited) > 50 and not unknown_tests(cited)
+
+
+@pytest.mark.parametrize("document", ["docs/guarantees.md", "docs/protocol-tests.md"])
 def test_tests_named_in_documents_exist(document: str) -> None:
     text = read(document)
-    text = text.partition("\n## Attackers\n")[2].partition("\n## ")[0] or text
     rows = [line.rsplit(" | ", 1)[1] for line in text.splitlines() if re.match(r"\| .* \| .*`", line)]
     cited = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
-    tests = names_of_tests()
-    assert len(cited) > 50
-    assert not [name for name in cited if not any(re.fullmatch(".*".join(map(re.escape, re.split("[…*]", name))), test) for test in tests)]
+    assert len(cited) > 50 and not unknown_tests(cited)
 
 
 def test_tests_run_in_contributing_exist() -> None:
