@@ -20,16 +20,11 @@ import sys
 import tempfile
 import time
 
+from mutation_table import TABLE, is_run, read_table
+
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 TEST_PROGRAMS = ("paper_tests", "unit_tests")
-
-
-def read_table():
-    for line in (FOLDER / "mutations" / "table.tsv").read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, checker, profile, seed, left_out = line.split("\t")
-            yield {"name": name, "checker": checker, "profile": profile, "seed": seed, "left_out": left_out}
 
 
 def run(command, **options):
@@ -204,7 +199,7 @@ def main():
         reports = run_seeds(simulation, options.seeds, options.seeds_for, options.jobs)
         passed, failed = (0, 1) if reports else (1, 0)
         print("".join(reports), end="")
-    rows = [row for row in read_table() if not options.names or row["name"] in options.names]
+    rows = [row for row in read_table() if is_run(row) and (not options.names or row["name"] in options.names)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         def check(row):
             problem = simulation.check(row)
@@ -213,8 +208,7 @@ def main():
 
         for row, problem in zip(rows, pool.map(check, rows)):
             if problem and (seed := re.search(r"another seed: (\d+)$", problem)):
-                table = FOLDER / "mutations" / "table.tsv"
-                table.write_text(re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", table.read_text()))
+                TABLE.write_text(re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", TABLE.read_text()))
                 problem = f"is found by seed {seed[1]}, which is in the table now"
             passed, failed = (passed, failed + 1) if problem else (passed + 1, failed)
             print(f"{'FAILED' if problem else 'found '} {row['name']} {problem}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -146,6 +147,31 @@ def test_documents_and_headings_cited_in_code_exist() -> None:
     assert not found
 
 
+MUTATIONS = runpy.run_path(str(ROOT / "tests/sim/mutation_table.py"))
+
+
+def test_what_goes_wrong_without_each_rule_is_current() -> None:
+    document = read("docs/protocol-tests.md")
+    assert document == MUTATIONS["replace_generated"](document, MUTATIONS["render"](MUTATIONS["read_table"]())), (
+        "run tests/sim/mutation_table.py")
+
+
+def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
+    rows, rules = MUTATIONS["read_table"](), sections(read("docs/protocol.md"))
+    others = {"Reports", "Lost writes", "The guard"}
+    assert not [row for row in rows if row["rule"] not in rules.keys() | others or not row["left_out"] or not row["goes_wrong"]]
+    tests = names_of_tests()
+    assert not [row["seed"] for row in rows if not re.fullmatch(r"\d+|-", row["seed"]) and row["seed"] not in tests]
+    patches = {path.stem for path in FILES if path.parent == ROOT / "tests/sim/mutations" and path.suffix == ".patch"}
+    assert patches and not patches - {row["name"] for row in rows}
+
+
+def test_violated_checks_of_the_model_each_have_a_row() -> None:
+    checks = [line.split("\t") for line in read("tests/model/checks.tsv").splitlines() if not line.startswith("#")]
+    violated = sorted(check[0] for check in checks if check[1] == "violated" and check[3] not in {"not promised", "not empty", "old rule"})
+    assert violated and violated == sorted(check for row in MUTATIONS["read_table"]() for check in row["model"])
+
+
 # Lists that a document and the code share
 
 
@@ -176,7 +202,7 @@ def test_tests_of_threat_model_exist() -> None:
     assert len(cited) > 50 and not unknown_tests(cited)
 
 
-@pytest.mark.parametrize("document", ["docs/guarantees.md", "docs/protocol-tests.md"])
+@pytest.mark.parametrize("document", ["docs/guarantees.md"])
 def test_tests_named_in_documents_exist(document: str) -> None:
     text = read(document)
     rows = [line.rsplit(" | ", 1)[1] for line in text.splitlines() if re.match(r"\| .* \| .*`", line)]

@@ -76,7 +76,8 @@ class checkers {
     /// Somebody called for the release of the last hold, or for the revocation.
     void end_requested(sim_nonce nonce) { end_requested_.insert(nonce); }
 
-    // C8: stamps on one node by different owners strictly increase, whatever data it lost (docs/protocol.md, "Proof").
+    // C8: stamps on one node by different owners strictly increase, whatever data it lost
+    // (docs/protocol-proof.md, "Tokens").
     // A lease whose stamp differs from its token is renewed by UPGRADE, or not counted yet.
     void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t stamp, std::uint64_t token);
 
