@@ -47,13 +47,13 @@ TEST(sim, many_seeds_break_no_promise_and_reach_every_probe) {
         ASSERT_NO_FATAL_FAILURE(run_seeds(seeds / 8, wanted, probes));
     }
     if (sanitized) return;
-    // An exception of C9 (README.md, "Findings") that fewer than one of 5,000 seeds needs.
+    // An exception of C9 (README.md, "Accepted schedules") that fewer than one of 5,000 seeds needs.
     constexpr std::string_view rare = "token_raised_after_hold";
     for (const auto& [path, count] : probes.list())
         EXPECT_TRUE(count > 0 || path == rare) << path << " was never reached, so the seeds do not test it";
 }
 
-/// Schedules that are promised nothing, or that a checker took for a fault (README.md, "Findings" and "Figures").
+/// Schedules that are promised nothing, or that a checker took for a fault (README.md, "Accepted schedules" and "Seeds so far").
 TEST(sim, accepted_schedules_break_no_promise) {
     for (const std::uint64_t seed : {508'392, 534'139, 3'793'748, 7'340'652, 10'438'491}) {
         const outcome o = run_seed(seed);

@@ -84,7 +84,7 @@ class checkers {
     // C9: within the validity of a lease, and while a hold is left, its holder is never answered that the lease
     // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for this time; the
     // attempt raised its token after another call of the same owner had added a hold under the lower token; or a late
-    // request of the attempt raised it on a node (tests/sim/README.md, "Findings").
+    // request of the attempt raised it on a node (tests/sim/README.md, "Accepted schedules").
     void lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time confirmed_since);
     void node_fault_injected() { last_node_fault_ = ctx_.now(); }
     sim_time last_node_fault() const { return last_node_fault_; }
