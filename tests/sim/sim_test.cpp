@@ -53,7 +53,7 @@ TEST(sim, many_seeds_break_no_promise_and_reach_every_probe) {
         EXPECT_TRUE(count > 0 || path == rare) << path << " was never reached, so the seeds do not test it";
 }
 
-/// Schedules that are promised nothing, or that a checker took for a fault (README.md, "Accepted schedules" and "Seeds so far").
+/// Schedules that are promised nothing, or that a checker took for a fault (README.md, "Accepted schedules").
 TEST(sim, accepted_schedules_break_no_promise) {
     for (const std::uint64_t seed : {508'392, 534'139, 3'793'748, 7'340'652, 10'438'491}) {
         const outcome o = run_seed(seed);
