@@ -89,6 +89,63 @@ def test_link_check_finds_missing_files_and_headings() -> None:
     assert [link for link in ["README.md", "README.md#none", "none.md", "sql", "https://example.org"] if fault_of(link, ROOT / "x.md")] == ["README.md#none", "none.md"]
 
 
+LISTED_FROM = 1500  # words: longer documents begin with a list of their headings
+WITHOUT_CONTENTS = {"SECURITY.md", "docs/cli.md", "docs/guard.md"}
+WIDTH = 120
+WIDE = {
+    "CONTRIBUTING.md", "README.md", "SECURITY.md", "clients/README.md", "clients/java/README.md",
+    "clients/python/README.md", "clients/typescript/README.md", "docs/cli.md", "docs/guard.md", "docs/http-api.md",
+    "docs/operations.md", "docs/performance.md", "docs/recipes/adopting-observe.md", "docs/recipes/cron.md",
+    "docs/recipes/inventory.md", "docs/recipes/leader-election.md", "docs/recipes/node-orms.md",
+    "docs/recipes/order-workers.md", "docs/recipes/sqlalchemy.md", "docs/scale.md", "docs/your-own-table.md",
+    "sql/README.md"}
+
+
+def without_code(text: str) -> str:
+    return FENCED.sub("", text)
+
+
+def fault_of_contents(text: str) -> str | None:
+    """Returns how the list of contents, which links to headings before the first of level 2, differs from these."""
+    text = without_code(text)
+    before, *rest = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    linked = [link[1:] for link in links_in(before) if link.startswith("#")]
+    headings = [anchor_of(heading) for heading in re.findall(r"^## +(.*?) *#*$", "".join(rest), re.MULTILINE)]
+    if not linked:
+        return "no list of contents" if len(text.split()) > LISTED_FROM and len(headings) > 1 else None
+    listed = [anchor for anchor in linked if anchor in headings]
+    return None if listed == headings else f"the list has {listed}, the headings are {headings}"
+
+
+def test_contents_of_documents_are_their_headings() -> None:
+    found = {str(path.relative_to(ROOT)): fault for path in DOCUMENTS if (fault := fault_of_contents(path.read_text()))}
+    assert not found.keys() - WITHOUT_CONTENTS, found
+
+
+def test_contents_check_finds_missing_and_moved_headings() -> None:
+    text = "# One\n- [A](#a) · [B](#b), [C](#c)\n\n## A\n### C\n```\n## D\n```\n## B\n"
+    assert fault_of_contents(text) is None
+    assert fault_of_contents(text + "## D\n") and fault_of_contents(text.replace("## A", "## E"))
+    assert fault_of_contents(text.replace("[A](#a) · [B](#b)", "[B](#b) · [A](#a)"))
+    long = "# One\n## A\n" + "word " * (LISTED_FROM + 1) + "\n## B\n"
+    assert fault_of_contents(long) and fault_of_contents("# One\n## A\n## B\n") is None
+
+
+def long_lines(text: str) -> list[str]:
+    """Returns the lines above the width, outside code and tables."""
+    return [line for line in without_code(text).splitlines() if len(line) > WIDTH and not line.startswith("|")]
+
+
+def test_lines_of_documents_have_at_most_120_characters() -> None:
+    found = {str(path.relative_to(ROOT)): lines for path in DOCUMENTS if (lines := long_lines(path.read_text()))}
+    assert not found.keys() - WIDE, found
+
+
+def test_line_check_leaves_out_tables_and_code() -> None:
+    word = "x" * (WIDTH + 1)
+    assert long_lines(f"{word}\n| {word} |\n```\n{word}\n```\n{word[1:]}\n") == [word]
+
+
 # Rules of the protocol
 
 
@@ -158,8 +215,8 @@ def test_what_goes_wrong_without_each_rule_is_current() -> None:
 
 def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
     rows, rules = MUTATIONS["read_table"](), sections(read("docs/protocol.md"))
-    others = {"Reports", "Lost writes", "The guard"}
-    assert not [row for row in rows if row["rule"] not in rules.keys() | others or not row["left_out"] or not row["goes_wrong"]]
+    known = rules.keys() | {"Reports", "Lost writes", "The guard"}
+    assert not [row for row in rows if row["rule"] not in known or not row["left_out"] or not row["goes_wrong"]]
     tests = names_of_tests()
     assert not [row["seed"] for row in rows if not re.fullmatch(r"\d+|-", row["seed"]) and row["seed"] not in tests]
     patches = {path.stem for path in FILES if path.parent == ROOT / "tests/sim/mutations" and path.suffix == ".patch"}
@@ -168,7 +225,8 @@ def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
 
 def test_violated_checks_of_the_model_each_have_a_row() -> None:
     checks = [line.split("\t") for line in read("tests/model/checks.tsv").splitlines() if not line.startswith("#")]
-    violated = sorted(check[0] for check in checks if check[1] == "violated" and check[3] not in {"not promised", "not empty", "old rule"})
+    shows_no_rule = {"not promised", "not empty", "old rule"}
+    violated = sorted(check[0] for check in checks if check[1] == "violated" and check[3] not in shows_no_rule)
     assert violated and violated == sorted(check for row in MUTATIONS["read_table"]() for check in row["model"])
 
 
@@ -187,20 +245,21 @@ def names_of_tests() -> set[str]:
     return names
 
 
-def missing_tests(cited: list[str]) -> list[str]:
-    """Returns the names that no test has; `…` and `*` stand for any text."""
+def unknown_tests(cited: list[str]) -> list[str]:
+    """Returns the names that no test has; `…` or `*` in a name replaces any text."""
     tests = names_of_tests()
-    patterns = {name: ".*".join(map(re.escape, re.split("[…*]", name))) for name in cited}
-    return [name for name, pattern in patterns.items() if not any(re.fullmatch(pattern, test) for test in tests)]
+    patterns = [(name, ".*".join(map(re.escape, re.split("[…*]", name)))) for name in cited]
+    return [name for name, pattern in patterns if not any(re.fullmatch(pattern, test) for test in tests)]
 
 
 def test_promises_each_name_tests_that_exist() -> None:
     text = read("docs/guarantees.md")
     assert "\n## Not promised\n" in text
-    promises = re.findall(r"^- (?!\[).*?(?=^- |^#|\Z)", text.partition("\n## Not promised\n")[0], re.MULTILINE | re.DOTALL)
+    promised = text.partition("\n## Not promised\n")[0]
+    promises = re.findall(r"^- (?!\[).*?(?=^- |^#|\Z)", promised, re.MULTILINE | re.DOTALL)
     cited = {promise: re.findall(r"`([^`]+)`", promise.partition("Tests:")[2]) for promise in promises}
     assert len(promises) > 50 and not [promise for promise, names in cited.items() if not names]
-    assert not missing_tests([name for names in cited.values() for name in names if name != "tests/run"])
+    assert not unknown_tests([name for names in cited.values() for name in names if name != "tests/run"])
 
 
 def test_tests_of_threat_model_exist() -> None:
@@ -209,7 +268,7 @@ def test_tests_of_threat_model_exist() -> None:
     items = re.findall(r"^- .*\n(?:  .*\n)*", text.partition("\n## A hostile client\n")[2].partition("\n## Secrets\n")[0], re.MULTILINE)
     assert items and not [item for item in items if "\n  Tests: `" not in item]
     cited = [name for tests in re.findall(r"^  Tests: (.*(?:\n  .*)*)", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", tests)]
-    assert len(cited) > 50 and not missing_tests(cited)
+    assert len(cited) > 50 and not unknown_tests(cited)
 
 
 def test_tests_run_in_contributing_exist() -> None:
