@@ -7,6 +7,7 @@ until the document has the change.
 import itertools
 import pathlib
 import textwrap
+from typing import Any
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 TABLE = FOLDER / "mutations" / "table.tsv"
@@ -17,13 +18,13 @@ WIDTH = 120
 END = "<!-- end of what is generated -->\n"
 
 
-def read_table():
+def read_table() -> list[dict[str, Any]]:
     """Returns the rows of the table in their order; `model` is a list of the names of checks."""
     rows = []
     for line in TABLE.read_text().splitlines():
         if line and not line.startswith("#"):
             fields = line.split("\t")
-            row = dict(zip(COLUMNS, fields + [""] * (len(COLUMNS) - len(fields)), strict=True))
+            row: dict[str, Any] = dict(zip(COLUMNS, fields + [""] * (len(COLUMNS) - len(fields)), strict=True))
             rows.append({**row, "model": row["model"].split()})
     return rows
 
@@ -35,8 +36,11 @@ def is_run(row):
 
 def found_by(row):
     """Returns the checker of the simulation, or the test, and the checks of the model, that find what is left out."""
-    tests = {"model": [], "by hand": [f"`{row['seed']}`"], "-": [f"`{row['seed']}`"]}.get(row["checker"], [row["checker"]])
-    return ", ".join(tests + [f"`{check}`" for check in row["model"]])
+    checks = [f"`{check}`" for check in row["model"]]
+    if row["checker"] == "model":
+        return ", ".join(checks)
+    is_test = row["checker"] in ("-", "by hand")
+    return ", ".join([f"`{row['seed']}`" if is_test else row["checker"], *checks])
 
 
 def render(rows):
@@ -45,7 +49,8 @@ def render(rows):
     for rule, parts in itertools.groupby(rows, key=lambda row: row["rule"]):
         lines += [f"### {rule}"]
         for goes_wrong, same in itertools.groupby(parts, key=lambda row: row["goes_wrong"]):
-            left_out = "; ".join(f"**{row['left_out']}** ({found_by(row)})" for row in same)
+            left_out = "; ".join(", ".join(f"**{row['left_out']}**" for row in group) + f" ({found})"
+                                 for found, group in itertools.groupby(same, key=found_by))
             lines += textwrap.wrap(f"- {left_out}: {goes_wrong}", WIDTH, subsequent_indent="  ",
                                    break_long_words=False, break_on_hyphens=False)
         lines += [""]

@@ -7,7 +7,7 @@ without the patch the same seed must break none. Where random seeds do not show 
 program of tests and one of its tests, which plays the schedule that does: it must fail with the patch and pass without.
 For `sim` a patch of Lua files needs no build; of a patched C++ file only its unit (the file, or those that the build joins
 with it) is compiled, with the command of the build, and linked in front of the library. A name without a patch is a mutation of a part that is simulated
-(`sim --mutate list`).
+(`sim --mutate list`); a line without a name is not run.
 """
 import argparse
 import concurrent.futures
