@@ -215,6 +215,8 @@ def test_what_goes_wrong_without_each_rule_is_current() -> None:
 
 def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
     rows, rules = MUTATIONS["read_table"](), sections(read("docs/protocol.md"))
+    headings = re.findall(r"^### .*", MUTATIONS["render"](rows), re.MULTILINE)
+    assert len(headings) == len(set(headings)), "the rows of a rule are not together"
     known = rules.keys() | {"Reports", "Lost writes", "The guard"}
     assert not [row for row in rows if row["rule"] not in known or not row["left_out"] or not row["goes_wrong"]]
     tests = names_of_tests()
