@@ -34,8 +34,16 @@ PASSWORD = "java"
 CASES = sorted(f"{file.stem}.{method}" for file in TESTS.rglob("*Test.java") for method in re.findall(r"@Test\s+public void (\w+)\(", file.read_text()))
 
 
+def is_watch(request: bytes) -> bool:
+    """Whether a request is for the stream by which a client watches a lease."""
+    return request.startswith(b"GET /v1/leases/") and b"\r\naccept: text/event-stream\r\n" in request.lower()
+
+
 class Site:
-    """Two gateways with a proxy before each, and the faults that a test can ask for by name over HTTP."""
+    """Two gateways with a proxy before each, and the faults that a test can ask for by name over HTTP.
+
+    The faults of connections spare the streams by which the client watches its leases: they are for its calls.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -45,6 +53,8 @@ class Site:
             gateway.start()
         self.gates = open_gates([gateway.api.port for gateway in self.gateways])
         self.gate_set = self.gates.__enter__()
+        for gate in self.gate_set.members:
+            gate.exempts = is_watch
         install_shop(cluster, "java", 10)
         cluster.stack.query("select shop_stock('java-', 60, 10)", dbname=cluster.database)
         cluster.stack.query(f"create role {cluster.database} superuser login password '{PASSWORD}'")
@@ -58,10 +68,10 @@ class Site:
         settings["postgres"].update(statement_timeout_ms=1_000, lock_timeout_ms=500)
         return settings
 
-    def apply(self, fault: str) -> None:
+    def apply(self, fault: str, *arguments: str) -> None:
         """Calls the function of that name."""
         before = self.gate_set.members[0].replies.passed
-        getattr(self, fault)()
+        getattr(self, fault)(*arguments)
         if fault != "await_reply":
             self.passed = before
 
@@ -96,6 +106,18 @@ class Site:
         replies = self.gate_set.members[0].replies
         eventually(lambda: replies.passed > self.passed, 15, goal="the gateway answers")
 
+    def await_watch(self, lease_id: str) -> None:
+        """Waits until the lease is watched."""
+        eventually(lambda: self._is_watched(lease_id), 15, goal="the lease is watched")
+
+    def await_no_watch(self, lease_id: str) -> None:
+        """Waits until the lease is not watched."""
+        eventually(lambda: not self._is_watched(lease_id), 15, goal="the lease is not watched")
+
+    def _is_watched(self, lease_id: str) -> bool:
+        latest = [link.latest_request for gate in self.gate_set.members for link in gate.links.copy()]
+        return any(is_watch(request) and lease_id.encode() in request for request in latest)
+
     def recover(self) -> None:
         self._configure("reset synchronous_standby_names")
         processes.signal_all([node.pid for node in self.cluster.nodes], signal.SIGCONT)
@@ -124,7 +146,10 @@ class Site:
 
 
 class FaultServer(HTTPServer):
-    """Calls the fault NAME for each `POST /NAME`. It serves in the thread of the test, with which the gateways that a fault starts would end."""
+    """Calls the fault NAME for each `POST /NAME` or `POST /NAME/ARGUMENT`.
+
+    It serves in the thread of the test, with which the gateways that a fault starts would end.
+    """
 
     timeout = 0.1
 
@@ -132,7 +157,7 @@ class FaultServer(HTTPServer):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 try:
-                    site.apply(self.path[1:])
+                    site.apply(*self.path[1:].split("/"))
                     self.send_response(204)
                 except Exception as problem:  # the test that asked for it fails
                     self.send_response(500)
@@ -167,7 +192,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(stack: Stack) -> Iterator[Site]:
-    with running_cluster(stack, f"java_{uuid.uuid4().hex[:6]}", max_ttl_ms=10_000) as cluster:
+    with running_cluster(stack, f"java_{uuid.uuid4().hex[:6]}", max_ttl_ms=60_000) as cluster:
         made = Site(cluster)
         try:
             yield made
@@ -183,7 +208,7 @@ def outcomes(built: Path, site: Site) -> dict[str, str]:
     with FaultServer(site) as server:
         options = [f"-Dfencegate.{name}={value}" for name, value in {**site.properties, "faults": f"http://127.0.0.1:{server.server_port}/"}.items()]
         process = processes.start(["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", *options, "-cp", class_path(built), "fencegate.client.Main", *classes], log)
-        until = time.monotonic() + 600
+        until = time.monotonic() + 1_200
         while process.poll() is None and time.monotonic() < until:
             server.handle_request()
         process.kill()  # without effect if it has ended

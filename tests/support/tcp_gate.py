@@ -43,6 +43,7 @@ class Link:
     def __init__(self, gate: "Gate", client: asyncio.StreamWriter) -> None:
         self.gate, self.client = gate, client
         self.upstream: asyncio.StreamWriter | None = None
+        self.latest_request = b""  # the latest bytes from the client
         self.has_lost_bytes = False
         self.ended = False
 
@@ -69,6 +70,8 @@ class Link:
         writing = asyncio.ensure_future(self._deliver(direction, waiting, sink))
         try:
             while data := await source.read(CHUNK):
+                if direction is self.gate.requests:
+                    self.latest_request = data
                 waiting.put_nowait((self.gate.loop.time(), data))
         except OSError:
             self.end(reset=True)
@@ -79,32 +82,35 @@ class Link:
         budget, rule = 0, None
         while not self.ended:
             arrived, data = await waiting.get()
-            while not self.ended and (direction.stalled or self.gate.loop.time() < arrived + direction.delay):
-                await asyncio.sleep(0.005 if direction.stalled else max(0.0, min(0.005, arrived + direction.delay - self.gate.loop.time())))
+            is_exempt = direction is self.gate.replies and self.gate.exempts(self.latest_request)
+            faults = Direction() if is_exempt else direction
+            while not self.ended and (faults.stalled or self.gate.loop.time() < arrived + faults.delay):
+                left = arrived + faults.delay - self.gate.loop.time()
+                await asyncio.sleep(0.005 if faults.stalled else max(0.0, min(0.005, left)))
             if self.ended:
                 return
             if not data:
                 return self.end(reset=False)
-            if direction.discard:
+            if faults.discard:
                 self.has_lost_bytes = True
                 continue
-            if direction.rewrite is not None:
-                data = direction.rewrite(data)
+            if faults.rewrite is not None:
+                data = faults.rewrite(data)
             cut = False
-            if direction.cut_after is not None:
-                if direction.cut_after is not rule:
-                    rule, budget = direction.cut_after, direction.cut_after()
+            if faults.cut_after is not None:
+                if faults.cut_after is not rule:
+                    rule, budget = faults.cut_after, faults.cut_after()
                 cut, data = len(data) > budget, data[:budget]
                 budget -= len(data)
             try:
-                for start in range(len(data)) if direction.single_bytes else range(1 if data else 0):
-                    sink.write(data[start:start + 1] if direction.single_bytes else data)
+                for start in range(len(data)) if faults.single_bytes else range(1 if data else 0):
+                    sink.write(data[start:start + 1] if faults.single_bytes else data)
                     await sink.drain()
-                    if direction.single_bytes:
+                    if faults.single_bytes:
                         await asyncio.sleep(0)
             except OSError:
                 return self.end(reset=True)
-            direction.passed += len(data)
+            faults.passed += len(data)
             if cut:
                 await asyncio.sleep(0.001)  # RST would overtake the bytes that were forwarded
                 self.gate.cuts += 1
@@ -117,6 +123,8 @@ class Gate:
     def __init__(self, loop: asyncio.AbstractEventLoop, upstream: int | str, tls: ssl.SSLContext | None = None) -> None:
         self.loop, self.upstream, self.tls = loop, upstream, tls
         self.requests, self.replies = Direction(), Direction()
+        # Whether the faults of the replies spare a connection with this latest request, and do not count its bytes.
+        self.exempts: Callable[[bytes], bool] = lambda request: False
         self.links: set[Link] = set()
         self.accepted = self.cuts = 0
         self.port = 0

@@ -30,7 +30,16 @@ final class FakeGateway implements AutoCloseable {
         Reply answer(String call, int before) throws Exception;
     }
 
+    /** Answers a request for the stream that watches the lease, of which {@code before} have come before. */
+    interface WatchHandler {
+        void answer(HttpExchange exchange, int before) throws Exception;
+    }
+
+    /** All calls but those for streams that watch the lease, so that these do not get the answers meant for others. */
     final List<String> calls = Collections.synchronizedList(new ArrayList<>());
+    /** When each stream that watches the lease was requested, by System.nanoTime. */
+    final List<Long> watchTimes = Collections.synchronizedList(new ArrayList<>());
+    private volatile WatchHandler watchHandler = (exchange, before) -> exchange.sendResponseHeaders(404, -1);
     private final HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
     private final ExecutorService threads = Executors.newCachedThreadPool();
 
@@ -38,6 +47,22 @@ final class FakeGateway implements AutoCloseable {
         server.setExecutor(threads);
         server.createContext("/", exchange -> serve(exchange, handler));
         server.start();
+    }
+
+    /** Changes the answer to requests for streams that watch the lease; without it they are refused. */
+    FakeGateway answeringWatches(WatchHandler handler) {
+        watchHandler = handler;
+        return this;
+    }
+
+    /** Begins a stream of events, or continues it. */
+    static void stream(HttpExchange exchange, String text) throws IOException {
+        if (exchange.getResponseCode() < 0) {
+            exchange.getResponseHeaders().set("Content-Type", "text/event-stream");
+            exchange.sendResponseHeaders(200, 0);
+        }
+        exchange.getResponseBody().write(text.getBytes(StandardCharsets.UTF_8));
+        exchange.getResponseBody().flush();
     }
 
     URI uri() {
@@ -67,6 +92,10 @@ final class FakeGateway implements AutoCloseable {
 
     private void serve(HttpExchange exchange, Handler handler) throws IOException {
         exchange.getRequestBody().readAllBytes();
+        if ("text/event-stream".equals(exchange.getRequestHeaders().getFirst("Accept"))) {
+            serveWatch(exchange);
+            return;
+        }
         String call = exchange.getRequestMethod() + " " + exchange.getRequestURI().getPath();
         int before;
         synchronized (calls) {
@@ -83,6 +112,19 @@ final class FakeGateway implements AutoCloseable {
             if (body.length > 0) exchange.getResponseBody().write(body);
         } catch (Exception e) { // the test sees that there is no answer
             e.printStackTrace();
+        }
+    }
+
+    private void serveWatch(HttpExchange exchange) {
+        int before;
+        synchronized (watchTimes) {
+            before = watchTimes.size();
+            watchTimes.add(System.nanoTime());
+        }
+        try (exchange) {
+            watchHandler.answer(exchange, before);
+        } catch (Exception e) { // the client has closed the connection, or the test has ended
+            return;
         }
     }
 

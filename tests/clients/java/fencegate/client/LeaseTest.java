@@ -72,16 +72,6 @@ public final class LeaseTest {
     }
 
     @Test
-    public void lease_revoked_is_lost_at_next_renewal() throws Exception {
-        CountDownLatch lost = new CountDownLatch(1);
-        Lease lease = client.acquire(resource, Rig.ttl(9_000));
-        lease.onLoss(lost::countDown);
-        Rig.revoke(resource);
-        assertTrue("long before the ttl of 9 s is over", lost.await(6, TimeUnit.SECONDS));
-        assertThrows(LeaseLostException.class, lease::release);
-    }
-
-    @Test
     public void lease_release_is_no_loss() throws Exception {
         CountDownLatch lost = new CountDownLatch(1);
         Lease lease = client.acquire(resource, Rig.ttl(2_000));

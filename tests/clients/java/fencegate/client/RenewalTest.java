@@ -11,7 +11,6 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import org.junit.After;
@@ -36,13 +35,14 @@ public final class RenewalTest {
         if (gateway != null) gateway.close();
     }
 
-    /** A lease from a real gateway, of which only the acquisition has a valid credential. */
+    /** A lease from a real gateway, of which only the acquisition and the watch have a valid credential. */
     private Lease leaseWith(int ttlMs, Supplier<String> laterCredential) throws Exception {
-        AtomicBoolean acquired = new AtomicBoolean();
+        AtomicInteger requests = new AtomicInteger();
         String key = Rig.property("key.worker");
-        FencegateClient client = FencegateClient.builder(Rig.GATEWAYS.get(0)).bearer(() -> acquired.get() ? laterCredential.get() : key).build();
+        FencegateClient client = FencegateClient.builder(Rig.GATEWAYS.get(0))
+                .bearer(() -> requests.incrementAndGet() > 2 ? laterCredential.get() : key).build();
         Lease lease = client.acquire(Rig.resource(), Rig.ttl(ttlMs));
-        acquired.set(true);
+        Rig.eventually("the watch is requested", () -> requests.get() >= 2);
         lease.onLoss(lost::countDown);
         return lease;
     }

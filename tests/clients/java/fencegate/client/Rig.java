@@ -1,5 +1,6 @@
 package fencegate.client;
 
+import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertTrue;
 import static org.junit.Assert.fail;
 
@@ -66,12 +67,24 @@ final class Rig {
 
     /** Takes the lease away, as an operator does. */
     static void revoke(String resource) throws IOException, InterruptedException {
-        HttpRequest request = HttpRequest.newBuilder(URI.create(GATEWAYS.get(1) + "/v1/resources/" + resource.replace("/", "%2F") + "/lease"))
-                .method("DELETE", HttpRequest.BodyPublishers.ofString("{\"reason\": \"a test\"}"))
-                .header("Content-Type", "application/json").header("Authorization", "Bearer " + property("key.worker")).build();
-        assertTrue(CONTROL.send(request, HttpResponse.BodyHandlers.ofString()).statusCode() == 204);
+        delete("/v1/resources/" + resource.replace("/", "%2F") + "/lease", "{\"reason\": \"a test\"}");
     }
 
+    /** Releases the lease without its client, as another process does that has its id. */
+    static void releaseElsewhere(Lease lease) throws IOException, InterruptedException {
+        delete("/v1/leases/" + lease.leaseId(), "");
+    }
+
+    private static void delete(String path, String body) throws IOException, InterruptedException {
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(GATEWAYS.get(1) + path))
+                .method("DELETE", HttpRequest.BodyPublishers.ofString(body))
+                .header("Authorization", "Bearer " + property("key.worker"));
+        if (!body.isEmpty()) request.header("Content-Type", "application/json");
+        HttpResponse<String> answer = CONTROL.send(request.build(), HttpResponse.BodyHandlers.ofString());
+        assertEquals(answer.body(), 204, answer.statusCode());
+    }
+
+    /** Asks for a fault by its name, with its argument after a slash if it has one. */
     static void fault(String name) throws IOException, InterruptedException {
         HttpRequest request = HttpRequest.newBuilder(URI.create(property("faults") + name)).POST(HttpRequest.BodyPublishers.noBody()).build();
         HttpResponse<String> answer = CONTROL.send(request, HttpResponse.BodyHandlers.ofString());

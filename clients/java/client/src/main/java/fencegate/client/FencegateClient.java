@@ -92,7 +92,8 @@ public final class FencegateClient {
 
         /**
          * Changes the source of the credential, for tokens that change; it is called for each request. If it throws, the call fails with a FencegateException that has
-         * the cause; a renewal is tried again while the lease is valid.
+         * the cause; a renewal, or the request for the stream that watches a lease, is tried again while the lease is
+         * valid.
          *
          * @param credential gives an API key or a JSON Web Token; it should return soon, because no time limit of the client applies to it
          * @return this builder
@@ -263,8 +264,22 @@ public final class FencegateClient {
     }
 
     Transport.Answer renew(String leaseId, long ttlMs, long until) throws InterruptedException {
-        Duration within = Duration.ofMillis(Math.max(1, Math.min(answerWithin.toMillis(), ttlMs / RENEWAL_ATTEMPTS_PER_TTL)));
-        return transport.call(new Transport.Call("POST", leasePath(leaseId) + "/renew", Map.of("ttl_ms", ttlMs), null, within), until);
+        String path = leasePath(leaseId) + "/renew";
+        return transport.call(new Transport.Call("POST", path, Map.of("ttl_ms", ttlMs), null, attemptOf(ttlMs)), until);
+    }
+
+    /** Asks a gateway whether the lease is live; throws LeaseLostException if it is not. */
+    void inspect(String leaseId, long ttlMs, long until) throws InterruptedException {
+        transport.call(new Transport.Call("GET", leasePath(leaseId), null, null, attemptOf(ttlMs)), until);
+    }
+
+    LeaseWatch watch(String leaseId, Object lease) {
+        return new LeaseWatch(transport, leasePath(leaseId), LeaseWatch.SILENCE_MAX, lease);
+    }
+
+    /** Returns the time for an attempt, so short that another gateway can be asked in time. */
+    private Duration attemptOf(long ttlMs) {
+        return Duration.ofMillis(Math.max(1, Math.min(answerWithin.toMillis(), ttlMs / RENEWAL_ATTEMPTS_PER_TTL)));
     }
 
     void release(String leaseId, long until) throws InterruptedException {

@@ -11,6 +11,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The right to one or several resources for a limited time. A daemon thread renews it, each third of its ttl, until it is released or lost.
+ * Beside that a stream of a gateway tells of its end at once, for example when it is revoked.
  *
  * <p>Validity is counted from the sending of the request that was granted or renewed, by {@link System#nanoTime}, so that a pause of this process or of the
  * network makes it shorter and never longer. A lease is safe for use by several threads.
@@ -23,6 +24,8 @@ public final class Lease implements AutoCloseable {
 
     private enum State { HELD, LOST, RELEASED }
 
+    private enum Duty { RENEW, WATCH, END }
+
     private final FencegateClient client;
     private final String leaseId;
     private final List<String> resources;
@@ -31,6 +34,7 @@ public final class Lease implements AutoCloseable {
     private final long ttlMs;
 
     private final Object lock = new Object();
+    private final LeaseWatch watch;
     private final List<Runnable> lossListeners = new ArrayList<>();
     private State state = State.HELD;
     private LeaseLostException loss;
@@ -55,6 +59,7 @@ public final class Lease implements AutoCloseable {
         this.ttlMs = members.number("ttl_ms");
         this.renewing = renewing;
         this.validUntil = granted.sentAt();
+        this.watch = client.watch(leaseId, lock);
         extend(granted);
         Thread keeper = new Thread(this::keep, "fencegate-lease " + resources.get(0));
         keeper.setDaemon(true);
@@ -171,6 +176,7 @@ public final class Lease implements AutoCloseable {
             until = validUntil;
             lock.notifyAll();
         }
+        watch.close();
         try {
             client.release(leaseId, until);
         } catch (FencegateException | InterruptedException e) {
@@ -218,6 +224,7 @@ public final class Lease implements AutoCloseable {
             found = pendingLoss;
             lock.notifyAll();
         }
+        if (released) watch.close();
         if (found != null) lose(found);
     }
 
@@ -246,38 +253,49 @@ public final class Lease implements AutoCloseable {
         CompletableFuture.delayedExecutor(until - System.nanoTime(), TimeUnit.NANOSECONDS).execute(this::loseIfOver);
     }
 
-    /** Renews the lease when it is time, until it is released or over. */
+    /** Renews and watches the lease until it is released or over. */
     private void keep() {
         try {
-            while (awaitRenewal()) renew();
+            for (Duty duty = awaitDuty(); duty != Duty.END; duty = awaitDuty()) {
+                if (duty == Duty.WATCH) watch.proceed();
+                else renew();
+            }
         } catch (InterruptedException e) { // only the source of the credential or an action could do that; the lease ends with its validity
             LOG.log(Level.WARNING, "The renewal of the lease on " + resources + " was interrupted.", e);
         }
     }
 
-    /** Returns true when a renewal is due, and false if the lease was released or is over. */
-    private boolean awaitRenewal() throws InterruptedException {
+    /** Waits until something has to be done: END if the lease was released or is over. */
+    private Duty awaitDuty() throws InterruptedException {
         synchronized (lock) {
             while (isHeld()) {
                 long now = System.nanoTime();
                 if (validUntil - now <= 0) break;
-                long next = renewing && renewAt - validUntil < 0 ? renewAt : validUntil;
-                if (next - now <= 0) return true;
-                TimeUnit.NANOSECONDS.timedWait(lock, next - now);
+                long renewal = renewing && renewAt - validUntil < 0 ? renewAt : validUntil;
+                if (renewal - now <= 0 || watch.takeEndNoticed()) return Duty.RENEW;
+                long watching = watch.nanosUntilDue();
+                if (watching <= 0) return Duty.WATCH;
+                TimeUnit.NANOSECONDS.timedWait(lock, Math.min(renewal - now, watching));
             }
         }
         loseIfOver();
-        return false;
+        return Duty.END;
     }
 
-    /** Makes one attempt, which takes no longer than the lease is valid. */
+    /**
+     * Renews the lease, or asks for its state if it is not to be renewed. Makes one attempt, which takes no longer than
+     * the lease is valid.
+     */
     private void renew() throws InterruptedException {
         long until;
+        boolean extending;
         synchronized (lock) {
             until = validUntil;
+            extending = renewing;
         }
         try {
-            extend(client.renew(leaseId, ttlMs, until));
+            if (extending) extend(client.renew(leaseId, ttlMs, until));
+            else client.inspect(leaseId, ttlMs, until);
         } catch (LeaseLostException e) {
             lose(e);
         } catch (RuntimeException e) {
@@ -297,7 +315,7 @@ public final class Lease implements AutoCloseable {
             renewalFailure = failure;
             long now = System.nanoTime();
             long pause = (validUntil - now) / 2;
-            renewing = !refused;
+            renewing &= !refused;
             renewAt = pause < SHORTEST_PAUSE.toNanos() ? validUntil : now + pause;
         }
     }
@@ -327,6 +345,7 @@ public final class Lease implements AutoCloseable {
             lossListeners.clear();
             lock.notifyAll();
         }
+        watch.close();
         for (Runnable listener : listeners) {
             try {
                 listener.run();

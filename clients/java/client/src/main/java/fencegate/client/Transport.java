@@ -4,9 +4,12 @@ import java.net.ConnectException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpHeaders;
 import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodySubscriber;
+import java.net.http.HttpResponse.BodySubscribers;
 import java.net.http.HttpTimeoutException;
 import java.security.cert.CertificateException;
 import java.time.Duration;
@@ -129,14 +132,47 @@ final class Transport {
         return earliest;
     }
 
-    private Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
-        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(gateway + call.path))
-                .method(call.method, call.body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(Json.write(call.body)));
-        if (call.body != null) request.header("Content-Type", "application/json");
-        if (call.key != null) request.header("Idempotency-Key", call.key);
+    /** A request for a stream of events: its answer, which is complete when the stream ends, and the gateway asked. */
+    record EventStream(CompletableFuture<HttpResponse<Void>> answer, int gateway) {}
+
+    /**
+     * Requests a stream of events from the gateway at which calls begin, once and without a time limit. A reader reads
+     * it; the body of another answer is discarded. Throws FencegateException if the source of the credential failed.
+     */
+    EventStream openStream(String path, Supplier<BodySubscriber<Void>> reader) {
+        int gateway = current.get();
+        try {
+            HttpRequest request = request(gateways.get(gateway) + path).header("Accept", "text/event-stream").build();
+            return new EventStream(http.sendAsync(request,
+                    info -> isEventStream(info.headers()) ? reader.get() : BodySubscribers.discarding()), gateway);
+        } catch (Failed failed) {
+            throw failed.failure.exception;
+        }
+    }
+
+    static boolean isEventStream(HttpHeaders headers) {
+        return headers.firstValue("Content-Type").orElse("").startsWith("text/event-stream");
+    }
+
+    /** Lets calls that begin at a gateway begin at the next one. */
+    void leave(int gateway) {
+        current.compareAndSet(gateway, (gateway + 1) % gateways.size());
+    }
+
+    /** Returns a request of the method GET with the headers that all requests have. */
+    private HttpRequest.Builder request(String uri) throws Failed {
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(uri));
         if (cell != null) request.header("Fencing-Cell", cell);
         String credential = credential();
         if (credential != null) request.header("Authorization", "Bearer " + credential);
+        return request;
+    }
+
+    private Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
+        HttpRequest.Builder request = request(gateway + call.path)
+                .method(call.method, call.body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(Json.write(call.body)));
+        if (call.body != null) request.header("Content-Type", "application/json");
+        if (call.key != null) request.header("Idempotency-Key", call.key);
         long sentAt = System.nanoTime();
         long within = Math.min(call.within.toNanos(), until - sentAt);
         if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left"), Duration.ZERO));
