@@ -3,7 +3,8 @@
 --
 -- They also refuse drops of the guard itself. Event triggers are dropped with the schema of their function, before they
 -- would run, so one of them has its function in the schema fencing_event_triggers: it refuses the drop of the schema
--- fencing, and the others refuse the drop of its own.
+-- fencing, and the others refuse the drop of its own. Against one statement that drops both, a cursor reads a table
+-- while a statement drops schemas: PostgreSQL drops no table that an open cursor of the session reads.
 
 create or replace function fencing.table_faults() returns table (relation oid, other oid, about text, fault text)
 language sql stable
@@ -69,7 +70,12 @@ begin
 end
 $$;
 comment on schema fencing_event_triggers is
-  'The function of the event trigger that refuses to drop the schema fencing. Granted to no one.';
+  'What the event triggers need to refuse a drop of the schema fencing. Granted to no one.';
+
+create table if not exists fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers ();
+comment on table fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers is
+  'Empty. Its name tells who drops both schemas of the guard in one statement why PostgreSQL refuses that: '
+  'hold_schemas(). Granted to no one.';
 
 create or replace function fencing.event_triggers() returns table (name name, function text, event text, tags text[])
 language sql immutable
@@ -80,7 +86,11 @@ as $$
           array['CREATE TABLE', 'CREATE TABLE AS', 'SELECT INTO', 'ALTER TABLE', 'ALTER INDEX', 'CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE', 'CREATE VIEW', 'ALTER VIEW', 'CREATE MATERIALIZED VIEW',
                 'ALTER MATERIALIZED VIEW', 'CREATE SCHEMA', 'ALTER SCHEMA', 'CREATE EXTENSION', 'ALTER EXTENSION', 'IMPORT FOREIGN SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER']),
          ('fencing_refuse_drops', 'fencing.refuse_openings()', 'sql_drop', null),
-         ('fencing_refuse_drop_of_guard', 'fencing_event_triggers.refuse_drop_of_guard()', 'sql_drop', null);
+         ('fencing_refuse_drop_of_guard', 'fencing_event_triggers.refuse_drop_of_guard()', 'sql_drop', null),
+         ('fencing_hold_schemas', 'fencing_event_triggers.hold_schemas()', 'ddl_command_start',
+          array['DROP SCHEMA', 'DROP OWNED']),
+         ('fencing_release_schemas', 'fencing_event_triggers.hold_schemas()', 'ddl_command_end',
+          array['DROP SCHEMA', 'DROP OWNED']);
 $$;
 comment on function fencing.event_triggers() is
   'The event triggers, their functions, and for which commands they run; null: for all. Locks: none.';
@@ -130,6 +140,26 @@ comment on function fencing_event_triggers.refuse_drop_of_guard() is
   'Event trigger: refuses to drop the schema fencing or what the installation has made in it. An installation of a later '
   'version that drops something drops the event trigger first. SQLSTATE 55000. Locks: none.';
 
+create or replace function fencing_event_triggers.hold_schemas() returns event_trigger
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  held constant refcursor := 'fencing_hold_schemas';
+begin
+  if exists (select from pg_cursors c where c.name = held::text) then
+    close held;
+  end if;
+  if tg_event = 'ddl_command_start' then
+    open held for select from fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers;
+  end if;
+end
+$$;
+comment on function fencing_event_triggers.hold_schemas() is
+  'Event trigger: has a cursor open while a statement drops schemas or all that a role owns, so that PostgreSQL '
+  'refuses (55006) to drop the table that it reads, and with it both schemas of the guard. '
+  'Locks until the end of the transaction: that table, access share.';
+
 create or replace function fencing.can_have_faults(relations oid[]) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -163,7 +193,7 @@ begin
   if tg_event = 'sql_drop' then
     select d.object_identity into found_fault from pg_event_trigger_dropped_objects() d
      where d.object_type = 'schema' and d.object_name = 'fencing_event_triggers'
-        or d.object_type = 'function' and d.address_names[1] = 'fencing_event_triggers' limit 1;
+        or d.object_type in ('function', 'table') and d.address_names[1] = 'fencing_event_triggers' limit 1;
     if found then
       raise exception using errcode = '55000',
         message = format('%s is a part of the guard: without it the schema fencing could be dropped', found_fault),

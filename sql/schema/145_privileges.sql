@@ -76,7 +76,9 @@ as $$
     from (select 'schema' as kind, n.nspname::text as object, n.nspacl as acl, n.nspowner as owner from pg_namespace n where n.nspname in ('fencing', 'fencing_event_triggers')
           union all
           select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::regclass::text, c.relacl, c.relowner
-            from pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
+            from pg_class c
+                 join pg_namespace n on n.oid = c.relnamespace and n.nspname in ('fencing', 'fencing_event_triggers')
+           where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S')
           union all
           select 'column', format('%s (%I)', c.oid::regclass, a.attname), a.attacl, c.relowner
             from pg_class c join pg_attribute a on a.attrelid = c.oid where c.relnamespace = 'fencing'::regnamespace and a.attacl is not null

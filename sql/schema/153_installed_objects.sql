@@ -36,8 +36,8 @@ as $$
               from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal),
            (select jsonb_agg(jsonb_build_array(r.rulename, r.ev_type, r.is_instead) order by r.rulename)
               from pg_rewrite r where r.ev_class = c.oid and r.rulename <> '_RETURN'))::text, 'UTF8'))
-    from pg_class c
-   where c.relnamespace = 'fencing'::regnamespace and c.relkind in ('r', 'p', 'v', 'S') and not c.relispartition;
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname in ('fencing', 'fencing_event_triggers')
+   where c.relkind in ('r', 'p', 'v', 'S') and not c.relispartition;
 $$;
 comment on function fencing.object_digests() is
   'The current functions and relations of the guard, in the form of installed_object. Functions that protect() generated '

@@ -49,7 +49,9 @@ as $$
     from (select * from fencing.installed_object except select * from fencing.object_digests()) i
   union
   select format('%s %s belongs to %s, not to the owner of the schema', o.kind, o.name, o.owner::regrole)
-    from (select 'table' as kind, c.oid::regclass::text as name, c.relowner as owner from pg_class c where c.relnamespace = 'fencing'::regnamespace
+    from (select 'table' as kind, c.oid::regclass::text as name, c.relowner as owner
+            from pg_class c
+                 join pg_namespace n on n.oid = c.relnamespace and n.nspname in ('fencing', 'fencing_event_triggers')
           union all select 'function', f.oid::regprocedure::text, f.proowner from pg_proc f where f.pronamespace = 'fencing'::regnamespace
           union all select 'schema', n.nspname::text, n.nspowner
                       from pg_namespace n where n.nspname = 'fencing_event_triggers'

@@ -50,6 +50,7 @@ begin
     execute format('alter event trigger %I enable always', item.name);
     execute format('comment on event trigger %I is %L', item.name,
                    case when item.name = 'fencing_refuse_drop_of_guard' then 'Refuses to drop the guard or a part of it.'
+                        when item.name ~ '_schemas$' then 'Refuses to drop both schemas of the guard in one statement.'
                         else 'Refuses commands that would open a protected table without fencing.unprotect().' end);
   end loop;
 end

@@ -10,7 +10,8 @@ from support.faults import install_shop, sale_operation
 from support.polling import eventually
 from support.stack import Stack
 
-EVENT_TRIGGERS = ("fencing_refuse_openings", "fencing_refuse_drops", "fencing_refuse_drop_of_guard")
+EVENT_TRIGGERS = (
+    "fencing_refuse_openings", "fencing_refuse_drops", "fencing_refuse_drop_of_guard", "fencing_hold_schemas")
 
 
 @pytest.mark.parametrize("dropped", ["schema fencing", "table fencing.guard"])

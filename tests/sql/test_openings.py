@@ -191,7 +191,9 @@ def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
 
 DROPS_OF_THE_GUARD = ["drop schema fencing cascade", "drop schema if exists public, fencing cascade", "drop table fencing.guard cascade", "drop table fencing.history cascade",
                       "drop table fencing.protected cascade", "drop function fencing.storage_floor(text, bigint)", "drop function fencing.refuse_openings() cascade",
-                      "drop schema fencing_event_triggers cascade", "drop function fencing_event_triggers.refuse_drop_of_guard() cascade", "drop view fencing.api_catalog",
+                      "drop function fencing_event_triggers.refuse_drop_of_guard() cascade",
+                      "drop table fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers",
+                      "drop view fencing.api_catalog",
                       "drop sequence fencing.history_id_seq cascade", "drop domain fencing.resource_name cascade", "alter table fencing.guard drop constraint guard_pkey",
                       "alter table fencing.guard drop column entered_at", "drop trigger history_append_only on fencing.history", "drop function fencing.{}() cascade"]
 
@@ -203,6 +205,58 @@ def test_drop_of_the_guard_is_refused(owner, change):  # noqa: F811
     assert error.pgcode == "55000" and "part of the guard" in str(error), error
     assert owner.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
     assert owner.run("select fencing.guard_faults()") == []
+
+
+GIVE_GUARD_AWAY = """
+create role guard_owner superuser;
+do $$
+declare
+  item text;
+begin
+  for item in
+    with schemas as (select oid from pg_namespace where nspname in ('fencing', 'fencing_event_triggers'))
+    select format('schema %s', oid::regnamespace) from schemas
+    union all select format('function %s', p.oid::regprocedure) from pg_proc p join schemas s on s.oid = p.pronamespace
+    union all select format('table %s', c.oid::regclass) from pg_class c join schemas s on s.oid = c.relnamespace
+               where c.relkind in ('r', 'p', 'v')
+    union all select format('domain %s', t.oid::regtype) from pg_type t join schemas s on s.oid = t.typnamespace
+               where t.typtype = 'd'
+    union all select format('event trigger %I', e.evtname) from pg_event_trigger e
+  loop
+    execute format('alter %s owner to guard_owner', item);
+  end loop;
+end
+$$;
+"""
+
+
+@pytest.mark.parametrize("change", ["drop schema fencing, fencing_event_triggers cascade",
+                                    "drop schema fencing_event_triggers, public, fencing cascade",
+                                    "drop schema fencing_event_triggers cascade", "drop owned by guard_owner cascade",
+                                    "do $$ begin drop schema fencing_event_triggers, fencing cascade; end $$"])
+def test_drop_of_the_event_triggers_with_their_schema_is_refused(owner, change):  # noqa: F811
+    owner.run("begin")
+    if "owned" in change:
+        owner.run(GIVE_GUARD_AWAY)
+    owner.run("savepoint before")
+    error = owner.fails(change)
+    assert error.pgcode == "55006" and "guard_is_dropped_only_after_its_event_triggers" in str(error), error
+    owner.run("rollback to before")
+    assert owner.run("select count(*) from pg_event_trigger where evtname like 'fencing%'") == [(5,)]
+    owner.run("rollback")
+
+
+def test_other_schemas_are_dropped(logins, owner):  # noqa: F811
+    """Also several in one transaction, by roles without privileges on the guard, and beside cursors of any name."""
+    owner.run("create schema gone authorization test_app; create schema left_alone authorization test_app")
+    app = logins()
+    app.run("begin; declare fencing_hold_schemas cursor for select 1; drop schema gone; drop schema if exists gone")
+    assert app.run("select name from pg_cursors") == []
+    app.run("create temporary table own (); drop owned by test_app; commit")
+    assert owner.run("select count(*) from pg_namespace where nspname in ('gone', 'left_alone')") == [(0,)]
+    app.run("begin; savepoint before")
+    assert app.sqlstate("drop schema nowhere") == "3F000"
+    app.run("rollback to before; drop schema if exists nowhere; commit")
 
 
 def test_parts_that_are_replaced_in_time_can_be_dropped(owner):  # noqa: F811
@@ -223,6 +277,7 @@ def test_guard_is_removed_as_the_documents_say(owner):  # noqa: F811
 
 
 WITHOUT_EVENT_TRIGGERS = "; ".join(f"alter event trigger fencing_refuse_{name} disable" for name in ("openings", "drops", "drop_of_guard"))
+WITHOUT_EVENT_TRIGGERS += "; alter event trigger fencing_hold_schemas disable"
 
 
 @pytest.mark.parametrize("change, named", [("drop table fencing.guard cascade", "the table fencing.guard is missing"), ("drop view fencing.api_catalog", "the table fencing.api_catalog is missing"),
