@@ -50,6 +50,26 @@ comment on column fencing.unprotected.was is
 comment on column fencing.unprotected.unprotected_at is 'When unprotect() was called.';
 comment on column fencing.unprotected.unprotected_by is 'Who called it.';
 
+create table if not exists fencing.recorded_check (
+  relation          oid,
+  name              name,
+  trigger_id        oid not null,
+  row_version       xid not null,
+  system_identifier bigint not null,
+  primary key (relation, name)
+);
+comment on table fencing.recorded_check is
+  'The checks of protected tables and of their partitions as they were made, so that guard_faults() names a table '
+  'whose checks were altered since, such as disabled and enabled again. Granted to no one.';
+comment on column fencing.recorded_check.relation is
+  'The table, as a number, which a dump does not translate: a restored table has another one and no row here.';
+comment on column fencing.recorded_check.name is 'The trigger.';
+comment on column fencing.recorded_check.trigger_id is 'Its pg_trigger.oid.';
+comment on column fencing.recorded_check.row_version is
+  'pg_trigger.xmin: another one since the trigger was disabled, enabled or renamed.';
+comment on column fencing.recorded_check.system_identifier is
+  'The server on which that was. After pg_upgrade the row says nothing.';
+
 create or replace function fencing.require_protectable(relation regclass) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -308,6 +328,9 @@ begin
   loop
     execute format('drop trigger %I on %s', item.tgname, item.target);
   end loop;
+  delete from fencing.recorded_check r
+   where r.relation = remove_checks.relation
+      or r.relation in (select t.relid from pg_partition_tree(remove_checks.relation) t);
   for item in select f.name from unnest(functions) as f (name) loop
     execute format('drop function if exists fencing.%I()', item.name);
   end loop;
@@ -360,6 +383,11 @@ begin
   end if;
   perform fencing.require_own_code(array[relation::oid]);
   select p.mode, nullif(p.relation_name, relation::text) into was, was_name from fencing.protected p where p.relation = relation;
+  if was is not null then
+    perform fencing.record_faults_of(
+      array(select relation::oid union select p.relid from pg_partition_tree(relation) p),
+      (select coalesce(jsonb_agg(to_jsonb(f)), '[]') from fencing.table_faults() f), null);
+  end if;
   perform fencing.free_name(relation);  -- first, as the entry in remove_checks()
   delete from fencing.unprotected u
    where u.relation = relation or not exists (select from pg_class c where c.oid = u.relation);
@@ -372,6 +400,8 @@ begin
   perform fencing.take_code_rights(relation);
   insert into fencing.protected (relation, resource_expression, mode, check_function, relation_name, expression_objects, row_expression)
   values (relation, resource_expression, mode, check_function, relation::text, expression.objects, expression.row_expression);
+  perform fencing.record_new_checks(
+    array(select relation::oid union select p.relid from pg_partition_tree(relation) p));
   perform fencing.apply_clone_privileges(true);
   if was_name is not null then
     insert into fencing.former_name (relation, name) values (relation, was_name) on conflict do nothing;

@@ -326,6 +326,51 @@ comment on function fencing.incomplete_partitions(oid[]) is
   'The partitions of protected tables, among and below these relations (null: all), that lack the trigger for TRUNCATE, '
   'with the mode of the protection. Locks: none.';
 
+create or replace function fencing.current_checks()
+  returns table (relation oid, name name, id oid, version xid, reattached boolean, altered boolean)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select t.tgrelid, t.tgname, t.oid, t.xmin,
+         -- A partition that is attached again gets new clones of the checks, which only PostgreSQL can make and drop.
+         coalesce(bool_or(t.oid <> r.trigger_id and t.tgparentid <> 0) over (partition by t.tgrelid), false),
+         coalesce(t.oid <> r.trigger_id or t.xmin <> r.row_version, false)
+    from fencing.protected p
+         cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) k (oid)
+         join pg_trigger t on t.tgrelid = k.oid and t.tgname ~ '^fencing_(check|verify)_'
+         left join fencing.recorded_check r
+                on r.relation = t.tgrelid and r.name = t.tgname
+                   and r.system_identifier = (select c.system_identifier from pg_control_system() c)
+   where t.tgenabled = 'A';
+$$;
+comment on function fencing.current_checks() is
+  'The checks that are on. reattached: it is of a partition that was attached again since its checks were recorded. '
+  'altered: it is not as it was recorded: it was disabled and enabled again, or made anew. Locks: none.';
+
+create or replace function fencing.record_new_checks(relations oid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this_server constant bigint := (select c.system_identifier from pg_control_system() c);
+begin
+  delete from fencing.recorded_check r
+   where (relations is null or r.relation = any (relations))
+     and (r.system_identifier <> this_server or r.relation not in (select c.oid from pg_class c)
+          or r.relation in (select c.relation from fencing.current_checks() c where c.reattached));
+  insert into fencing.recorded_check (relation, name, trigger_id, row_version, system_identifier)
+  select c.relation, c.name, c.id, c.version, this_server
+    from fencing.current_checks() c
+   where (relations is null or c.relation = any (relations))
+     and not exists (select from fencing.recorded_check r where r.relation = c.relation and r.name = c.name)
+  on conflict do nothing;
+end
+$$;
+comment on function fencing.record_new_checks(oid[]) is
+  'Adds to recorded_check the checks of these tables (null: of all) that it does not have: of new partitions, and of '
+  'all tables after a dump was loaded or after pg_upgrade. Rows of checks that exist stay. '
+  'Locks: none that writers wait for.';
+
 create or replace function fencing.complete_partition(partition regclass, mode text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -333,6 +378,7 @@ as $$
 begin
   perform fencing.create_truncate_check(partition, mode);
   perform fencing.take_code_rights(partition);  -- default privileges may have granted some
+  perform fencing.record_new_checks(array[partition::oid]);
 end
 $$;
 comment on function fencing.complete_partition(regclass, text) is
@@ -357,6 +403,11 @@ begin
     perform fencing.apply_clone_privileges(false);
   exception when others then
     null;  -- as above
+  end;
+  begin
+    perform fencing.record_new_checks(null);
+  exception when lock_not_available then
+    null;  -- a call of protect() has not committed yet
   end;
 end
 $$;

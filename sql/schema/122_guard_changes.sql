@@ -128,10 +128,12 @@ begin
   select coalesce(jsonb_object_agg(f.fault, f.relation::regclass::text), '{}') into current
     from jsonb_to_recordset(faults) f (relation oid, about text, fault text) where f.relation = any (relations) and f.about <> 'history';
   if known <> current then
-    perform fencing.record_fault_changes(known, current, null, command);
+    perform fencing.record_fault_changes(
+      known, current, case when command is null then (select c.checked_at from fencing.fault_check c) end, command);
   end if;
 end
 $$;
 comment on function fencing.record_faults_of(oid[], jsonb, text) is
   'Called by the event triggers after a command that changed these tables: records in the history which of their faults the command made (a superuser may disable a check) or mended. faults: what table_faults() returns for them. '
+  'Called by protect() without a command: the faults that it finds. '
   'Locks: none that others wait for.';

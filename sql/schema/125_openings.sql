@@ -31,6 +31,11 @@ as $$
    where (t.tgenabled = 'A' and t.tgfoid = x.function and t.tgtype = x.kind and t.tgqual is null and t.tgattr = '' and t.tgargs = x.argument and not t.tgdeferrable) is not true
      and c.relkind in ('r', 'p')
   union all
+  select c.relation, null, 'altered trigger',
+         format('%s: its checks were altered since protect(), as if they were disabled and enabled again: rows may '
+                'have changed unchecked; call protect() again', c.relation::regclass)
+    from (select distinct k.relation from fencing.current_checks() k where k.altered and not k.reattached) c
+  union all
   select p.relation, null, 'function', format('%s: the function fencing.%s() is not what this version of protect() makes; call it again', p.relation, p.check_function)
     from fencing.protected p join pg_class c on c.oid = p.relation
          left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function and f.pronargs = 0
@@ -60,7 +65,7 @@ as $$
     from tables g join pg_class c on c.oid = g.oid and c.relpersistence = 'u';
 $$;
 comment on function fencing.table_faults() is
-  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled or changed trigger, function (that computes the resources), trigger between, parent, protected parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
+  'The states in which changes of a protected table are not checked. relation: the table; other: a second table that is involved; about: missing, disabled, changed or altered trigger, function (that computes the resources), trigger between, parent, protected parent, foreign, name, unlogged, or history, whose triggers belong to the guard itself. Locks: none.';
 
 do $$
 begin
@@ -241,6 +246,7 @@ begin
          cross join lateral (select exists (select from fencing.known_fault k where k.fault = f.fault)) k (is_known)
    where case f.about when 'history' then false
                       when 'function' then false
+                      when 'altered trigger' then false
                       when 'missing trigger' then tg_event = 'sql_drop' or tg_tag = 'ALTER TRIGGER'
                       when 'changed trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
                       when 'disabled trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')

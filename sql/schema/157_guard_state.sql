@@ -43,8 +43,9 @@ as $$
   ), form (text) as (
     values ('YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
   ), limits (text) as (
-    select 'event triggers are missing: the owner of a table can disable its checks, change rows and enable the checks '
-           'again between two comparisons of a gateway; nothing refuses or records that'
+    select 'event triggers are missing: the owner of a table can disable its checks and change rows, which is a fault '
+           'afterwards; that a trigger was put between the checks, or a partition detached, is not noticed if it is '
+           'undone before a gateway compares'
      where exists (select from fencing.wrong_event_triggers())
     union all
     select 'the recorder is not set up: refusals of direct SQL are not in the history'

@@ -32,6 +32,9 @@ begin
 end
 $$;
 
+-- The checks of an older version, of a restored dump, or after pg_upgrade.
+select fencing.record_new_checks(null);
+
 -- Only a superuser may create event triggers; without them guard_faults() still names what they would have refused.
 do $$
 declare

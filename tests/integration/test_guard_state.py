@@ -105,7 +105,15 @@ def test_what_the_installation_does_not_notice_is_shown(cluster: Cluster, watche
         enable = "; ".join(f"alter table orders enable always trigger {name}" for name, in query(cluster, "select tgname from pg_trigger where tgrelid = 'orders'::regclass and tgname like 'fencing%%'"))
         query(cluster, f"begin; alter table orders disable trigger user; insert into orders (id, sku, quantity) values (780, 'sku-1', 1); {enable}; commit")
         limit = eventually(lambda: api_limits(watched), goal="the gateway knows it")[0]
-        assert limit.startswith("event triggers are missing: the owner of a table can disable its checks, change rows and enable the checks again")
+        assert limit.startswith("event triggers are missing: the owner of a table can disable its checks and change")
+        altered = "public.orders: its checks were altered since protect()"
+        eventually(lambda: [f for f in watched.api.get("/v1/guard").json()["faults"] if f.startswith(altered)],
+                   goal="the gateway has found the fault")
+        assert "public.orders is open since " in verify(cluster)
+        query(cluster, "select fencing.protect('orders', $$'orders/' || id::text$$)")
+        eventually(lambda: not [f for f in watched.api.get("/v1/guard").json()["faults"] if f.startswith(altered)],
+                   goal="protect() has ended it")
+        assert "public.orders from " in verify(cluster)
         _, lines = check(cluster, watched)
         assert f"ok    guard: WARNING: this installation can't notice everything: {limit}" in lines
         assert f"Not noticed by this installation: {limit}." in verify(cluster)

@@ -155,6 +155,11 @@ def test_dump_restored_is_protected_as_before(server, database):
                     "-o", "/dev/null", "-d", fresh], input=dump, check=True, text=True)
     assert snapshot(server, fresh) == snapshot(server, database)
     assert rows(server, fresh, "select fencing.guard_faults()") == []
+    known = """select count(*) from fencing.recorded_check r join pg_trigger t
+                   on (t.tgrelid, t.tgname, t.oid) = (r.relation, r.name, r.trigger_id) and t.xmin = r.row_version"""
+    assert rows(server, fresh, known) == [(0,)] and rows(server, fresh, "select fencing.watch_guard()") == []
+    assert rows(server, fresh, known) == rows(server, database, known) != [(0,)]
+    assert rows(server, fresh, "select fencing.guard_faults()") == []
     assert rows(server, fresh, "select count(*) from fencing.protected p join pg_class c on c.oid = p.relation") == [(3,)]
     connection = server.connect(fresh)
     with connection.cursor() as cursor:
