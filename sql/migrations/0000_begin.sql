@@ -15,10 +15,10 @@ begin
   if pg_catalog.to_regnamespace('fencing') is null then
     return;
   end if;
-  select n.nspowner::regrole::text into other from pg_catalog.pg_namespace n where n.nspname in ('fencing', 'fencing_event_triggers') and n.nspowner <> current_user::regrole
-  union all select c.relowner::regrole::text from pg_catalog.pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relowner <> current_user::regrole
-  union all select p.proowner::regrole::text from pg_catalog.pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proowner <> current_user::regrole
-  union all select t.typowner::regrole::text from pg_catalog.pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typowner <> current_user::regrole
+  select n.nspowner::regrole::text into other from pg_catalog.pg_namespace n where n.nspname in ('fencing', 'fencing_event_triggers') and n.nspowner <> pg_catalog.quote_ident(current_user)::regrole
+  union all select c.relowner::regrole::text from pg_catalog.pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relowner <> pg_catalog.quote_ident(current_user)::regrole
+  union all select p.proowner::regrole::text from pg_catalog.pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proowner <> pg_catalog.quote_ident(current_user)::regrole
+  union all select t.typowner::regrole::text from pg_catalog.pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typowner <> pg_catalog.quote_ident(current_user)::regrole
   limit 1;
   if other is not null then
     raise exception using errcode = '42501', message = pg_catalog.format('the schema fencing, or something in it, belongs to %s: the installation is for its owner alone', other),

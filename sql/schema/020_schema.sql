@@ -163,7 +163,7 @@ as $$
 declare
   owner constant regrole := (select n.nspowner from pg_namespace n where n.nspname = 'fencing');
 begin
-  if owner <> current_user::regrole then
+  if owner <> quote_ident(current_user)::regrole then
     execute format('alter %s %s owner to %s', kind, object, owner);
   end if;
 end

@@ -129,7 +129,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select n.nspname
     from pg_extension e join pg_namespace n on n.oid = e.extnamespace
-         join pg_foreign_server s on s.srvname = 'fencing_recorder' and s.srvowner = current_user::regrole
+         join pg_foreign_server s on s.srvname = 'fencing_recorder' and s.srvowner = quote_ident(current_user)::regrole
          join pg_user_mappings m on m.srvid = s.oid and m.umuser = s.srvowner
    where e.extname = 'dblink';
 $$;

@@ -128,7 +128,7 @@ as $$
 begin
   execute format('create schema %I', probe);
   execute format('create table %I.fencing_probe (like %s)', probe, relation);
-  if (select c.relowner <> current_user::regrole from pg_class c where c.oid = relation) then
+  if (select c.relowner <> quote_ident(current_user)::regrole from pg_class c where c.oid = relation) then
     execute format('alter table %I.fencing_probe owner to %s', probe, (select c.relowner::regrole from pg_class c where c.oid = relation));
   end if;
   -- A view says what an expression uses. With two relations in it, PostgreSQL prints each column with the name of its relation. An index takes exactly what is wanted here: an immutable expression over the columns of one row.

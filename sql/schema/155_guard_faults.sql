@@ -58,7 +58,7 @@ as $$
           union all select 'function', f.oid::regprocedure::text, f.proowner
                       from pg_proc f join pg_namespace n on n.oid = f.pronamespace and n.nspname = 'fencing_event_triggers'
           union all select 'type', t.oid::regtype::text, t.typowner from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd') o
-   where o.owner <> current_user::regrole
+   where o.owner <> quote_ident(current_user)::regrole
   union
   select format('the event trigger %s is missing or not always on, or not that of this version; fencegate migrate puts it back', x.name)
     from fencing.wrong_event_triggers() x

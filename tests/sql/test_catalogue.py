@@ -221,6 +221,16 @@ def test_install_by_an_owner_who_is_no_superuser_works(server):
         cursor.execute("update inventory set stock = 9 where sku = 'sku-1'")
         cursor.execute("select accepted from fencing.begin_write('{inventory/sku-1}', 4, gen_random_uuid(), 'o', 'p', null, null)")
         assert cursor.fetchall() == [(False,)]
+        connection.commit()
+        superuser = server.connect(fresh)
+        superuser.cursor().execute("create table public.theirs (id integer)")
+        superuser.close()
+        with pytest.raises(psycopg2.Error) as refused:
+            cursor.execute("select fencing.protect('public.theirs', $$'theirs/' || id$$)")
+        assert refused.value.pgcode == "42501" and "public.theirs belongs to postgres" in str(refused.value)
+        assert refused.value.diag.message_hint == (
+            "Call as case_owner, which installed the schema, and let it own the table: grant postgres to case_owner, or "
+            "alter table ... owner to case_owner.")
     connection.close()
     server.drop(fresh)
     # From PostgreSQL 16 on, who grants a membership can't be dropped before it.

@@ -70,6 +70,28 @@ def test_guard_is_installed_in_database_of_another_encoding(server):
         server.drop("latin")
 
 
+def test_owner_whose_name_needs_quotes_installs_and_protects(server):
+    admin = server.connect("postgres")
+    admin.cursor().execute('create role "Guard Owner" superuser login; create role "App-1"')
+    name = server.create("template0")
+    try:
+        for _ in range(2):
+            install(server, name, PGUSER="Guard Owner")
+        owner = server.connect(name, "Guard Owner")
+        run(owner, 'create table "Goods" (id text); alter table "Goods" owner to "App-1"')
+        run(owner, """select fencing.protect('public."Goods"', $$'goods/' || id$$)""")
+        assert run(owner, "select fencing.guard_faults()") == run(owner, "select fencing.watch_guard()") == []
+        run(owner, "alter function fencing.fence(text) owner to postgres")
+        assert "function fencing.fence(text) belongs to postgres, not to the owner of the schema" in {
+            fault for fault, in run(owner, "select fencing.guard_faults()")}
+        owner.close()
+    finally:
+        server.drop(name)
+        login, = run(admin, "select rolname from pg_roles where rolname ~ '^fencing_recorder_' order by oid desc limit 1")[0]
+        admin.cursor().execute(f'drop role if exists {login}; drop role "Guard Owner"; drop role "App-1"')
+        admin.close()
+
+
 def test_schema_is_ascii():
     for file in SCHEMA_FILES[0].parent.parent.rglob("*.sql"):
         assert pathlib.Path(file).read_bytes().isascii(), file

@@ -92,6 +92,12 @@ TEST(http_problem, faulty_fields_then_detail_has_the_first) {
     EXPECT_EQ(detail_of(value), value.detail);
 }
 
+TEST(http_problem, value_of_the_wrong_type_has_a_fitting_title) {
+    const response r =
+        problem_response(make_failure(errc::unprocessable, "invalid input syntax for type integer: \"x\""), "id");
+    EXPECT_EQ(parse_json(r.body)->at("title").as_string(), "The database refused this");
+}
+
 TEST(http_problem, failure_with_everything_then_all_members) {
     failure f = make_failure(errc::resource_locked, "a \"quoted\" word");
     f.facts["remaining_ms"] = 1234;
