@@ -50,26 +50,6 @@ comment on column fencing.unprotected.was is
 comment on column fencing.unprotected.unprotected_at is 'When unprotect() was called.';
 comment on column fencing.unprotected.unprotected_by is 'Who called it.';
 
-create table if not exists fencing.recorded_check (
-  relation          oid,
-  name              name,
-  trigger_id        oid not null,
-  row_version       xid not null,
-  system_identifier bigint not null,
-  primary key (relation, name)
-);
-comment on table fencing.recorded_check is
-  'The checks of protected tables and of their partitions as they were made, so that guard_faults() names a table '
-  'whose checks were altered since, such as disabled and enabled again. Granted to no one.';
-comment on column fencing.recorded_check.relation is
-  'The table, as a number, which a dump does not translate: a restored table has another one and no row here.';
-comment on column fencing.recorded_check.name is 'The trigger.';
-comment on column fencing.recorded_check.trigger_id is 'Its pg_trigger.oid.';
-comment on column fencing.recorded_check.row_version is
-  'pg_trigger.xmin: another one since the trigger was disabled, enabled or renamed.';
-comment on column fencing.recorded_check.system_identifier is
-  'The server on which that was. After pg_upgrade the row says nothing.';
-
 create or replace function fencing.require_protectable(relation regclass) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -326,6 +326,26 @@ comment on function fencing.incomplete_partitions(oid[]) is
   'The partitions of protected tables, among and below these relations (null: all), that lack the trigger for TRUNCATE, '
   'with the mode of the protection. Locks: none.';
 
+create table if not exists fencing.recorded_check (
+  relation          oid,
+  name              name,
+  trigger_id        oid not null,
+  row_version       xid not null,
+  system_identifier bigint not null,
+  primary key (relation, name)
+);
+comment on table fencing.recorded_check is
+  'The checks of protected tables and of their partitions as they were made, so that guard_faults() names a table '
+  'whose checks were altered since, such as disabled and enabled again. Granted to no one.';
+comment on column fencing.recorded_check.relation is
+  'The table, as a number, which a dump does not translate: a restored table has another one and no row here.';
+comment on column fencing.recorded_check.name is 'The trigger.';
+comment on column fencing.recorded_check.trigger_id is 'Its pg_trigger.oid.';
+comment on column fencing.recorded_check.row_version is
+  'pg_trigger.xmin: another one since the trigger was disabled, enabled or renamed.';
+comment on column fencing.recorded_check.system_identifier is
+  'The server on which that was. After pg_upgrade the row says nothing.';
+
 create or replace function fencing.current_checks()
   returns table (relation oid, name name, id oid, version xid, reattached boolean, altered boolean)
 language sql stable
