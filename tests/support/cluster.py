@@ -188,10 +188,14 @@ class Cluster:
             self.stack.query(f'create database "fencegate_unmigrated" {self.owned()}')
             self.migrate("fencegate_unmigrated")
             self.stack.query(f'alter database "fencegate_unmigrated" rename to "{MIGRATED_DATABASE}"')
-        self.stack.query(f'create database "{self.database}" template "{MIGRATED_DATABASE}" {self.owned()}')
+        self.stack.query(f'create database "{self.database}" template "{MIGRATED_DATABASE}" {self.copied_by_file()} {self.owned()}')
         # The copied recorder connects to the other database.
         owner = {"user": self.owner} if self.owner else {}
         assert self.stack.query("select fencing.set_up_recorder()", dbname=self.database, **owner) == [(None,)]
+
+    def copied_by_file(self) -> str:
+        """Returns the strategy that takes a third of the processor time of the default one; before PostgreSQL 15 it is the only one, without a name."""
+        return "strategy file_copy" if self.stack.query("select current_setting('server_version_num')::int >= 150000") == [(True,)] else ""
 
     def owned(self) -> str:
         return f'owner "{self.owner}"' if self.owner else ""
