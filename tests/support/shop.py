@@ -36,16 +36,9 @@ class Sku:
 
 def create_sku(stack: Stack, name: str, stock: int = 10) -> Sku:
     """Inserts an article as the owner and without enter(), so that the history has no event of it."""
-    connection = stack.sql()
-    try:
-        connection.autocommit = False
-        with connection.cursor() as cursor:
-            cursor.execute("insert into fencing.guard (resource, last_fencing_token, entered_xid, entered_at) values (%s, %s, pg_current_xact_id(), now())",
-                           (f"inventory/{name}", SETUP_TOKEN))
-            cursor.execute("insert into inventory (sku, stock, initial_stock) values (%s, %s, %s)", (name, stock, stock))
-        connection.commit()
-    finally:
-        connection.close()
+    # Several statements of one message are one transaction, in which the guard's row counts as entered.
+    stack.query("insert into fencing.guard (resource, last_fencing_token, entered_xid, entered_at) values (%s, %s, pg_current_xact_id(), now());"
+                "insert into inventory (sku, stock, initial_stock) values (%s, %s, %s)", (f"inventory/{name}", SETUP_TOKEN, name, stock, stock))
     return Sku(name, stack)
 
 
