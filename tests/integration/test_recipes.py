@@ -64,7 +64,7 @@ class Trial:
 
     def start(self) -> None:
         for server in self.servers:
-            server.init_data()
+            server.init_data(shares_identifier=False)  # the data are moved from one to the other
             server.start()
         self.old.query("create database shop")
         # The operator's changes to the printed configuration: the addresses.

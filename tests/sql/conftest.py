@@ -3,7 +3,6 @@
 Started as root, the server runs as the unprivileged user `postgres`. The database `fence_base` holds the guard and the shop example, with an empty history;
 every test gets a copy of it, with the login roles test_gateway, test_app and test_auditor.
 """
-import glob
 import os
 import pathlib
 import pwd
@@ -21,6 +20,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from support.base_backup import copy_server  # noqa: E402
+from support.initdb import init_data, installed_programs, programs  # noqa: E402
 
 # Deletes the rows that the installation of the example added to the history, partition by partition.
 EMPTY_HISTORY = """
@@ -81,35 +81,26 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if not needs_superuser(item)]
 
 
-def installed_bin():
-    """Returns the folder of the newest installed PostgreSQL."""
-    found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
-    if found:
-        newest = max(found, key=lambda path: int(re.search(r"/(\d+)/bin", path).group(1)))
-        return pathlib.Path(newest).parent
-    return pathlib.Path(subprocess.check_output(["pg_config", "--bindir"], text=True).strip())
-
-
 class Server:
-    def __init__(self, primary=None):
-        """Makes a new cluster, or a streaming standby of `primary`."""
+    def __init__(self, primary=None, shares_identifier=True):
+        """Makes a new cluster, or a streaming standby of `primary`. support.initdb says when it needs a system identifier of its own."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fg-sql-"))
         self.folder.chmod(0o711)
-        self.bin = pathlib.Path(os.environ.get("PG_BIN") or installed_bin())
+        self.bin = programs()
         self.as_user = []
         if os.geteuid() == 0:
             user = pwd.getpwnam(SERVER_USER)
             os.chown(self.folder, user.pw_uid, user.pw_gid)
             self.as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         self.databases = 0
+        self.kept_session = None
         data = self.folder / "data"
         if primary:
             superuser = primary.connect("postgres", SUPERUSER)
             copy_server(superuser, primary.folder / "data", data, f"host={primary.folder} user={SUPERUSER}")
             superuser.close()
         else:
-            subprocess.run([*self.as_user, self.bin / "initdb", "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8",
-                            "--locale=C", "--no-sync"], check=True, stdout=subprocess.DEVNULL, cwd=self.folder)
+            init_data(self.bin, data, f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C", shares_identifier=shares_identifier)
             rules = data / "pg_hba.conf"  # only recorders need a password, so each test of a refusal also tests it
             # From PostgreSQL 16 on, who created fencing_recorder is a member too.
             rules.write_text("local all postgres trust\nlocal all +fencing_recorder scram-sha-256\n" + rules.read_text())
@@ -129,11 +120,15 @@ class Server:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise
                 time.sleep(0.05)  # between two attempts
+        # It takes a third of the processor time of the default strategy; before PostgreSQL 15 it is the only one, without a name.
+        self.copied_by_file = "strategy file_copy" if admin.server_version >= 150000 else ""
         if not BY_SUPERUSER and not primary:
             admin.cursor().execute("create role postgres login createrole; alter database postgres owner to postgres")
         admin.close()
 
     def stop(self):
+        if self.kept_session:
+            self.kept_session.close()
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(STOP_SECONDS_MAX)
         self.log.close()
@@ -141,7 +136,7 @@ class Server:
 
     def client(self, program):
         """Returns the path of a client program: the server's own, or that of the installed PostgreSQL."""
-        return self.bin / program if (self.bin / program).exists() else installed_bin() / program
+        return self.bin / program if (self.bin / program).exists() else installed_programs() / program
 
     def dump_program(self):
         """Returns the path of a pg_dump that reads this server; skips the test where there is none."""
@@ -179,15 +174,17 @@ class Server:
     def create(self, template):
         self.databases += 1
         name = f"case_{self.databases}"
-        admin = self.connect("postgres", SUPERUSER)
-        admin.cursor().execute(f"create database {name} template {template} owner postgres")
-        admin.close()
+        self.execute_as_superuser(f"create database {name} template {template} owner postgres {self.copied_by_file}")
         return name
 
     def drop(self, name):
-        admin = self.connect("postgres", SUPERUSER)
-        admin.cursor().execute(f"drop database if exists {name} with (force)")
-        admin.close()
+        self.execute_as_superuser(f"drop database if exists {name} with (force)")
+
+    def execute_as_superuser(self, statement):
+        """Executes a statement in a session of the database postgres that is kept for the next one."""
+        if self.kept_session is None or self.kept_session.closed:
+            self.kept_session = self.connect("postgres", SUPERUSER)
+        self.kept_session.cursor().execute(statement)
 
 
 @pytest.fixture(scope="session")

@@ -328,7 +328,7 @@ def test_promotion_is_noticed_in_sessions_opened_before(server, database, standb
 
 def test_dump_loaded_elsewhere_is_refused_after_fence_all(server, database):
     """The timeline is equal there; fence_all right after the load refuses everything at once."""
-    other = Server()
+    other = Server(shares_identifier=False)
     try:
         admin = other.connect("postgres")
         for role in ("fencing_gateway", "fencing_writer", "fencing_auditor", "fencing_recorder"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import signal
@@ -19,6 +18,7 @@ from support import processes
 from support.api import Api
 from support.base_backup import copy_server
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
+from support.initdb import init_data, programs, unprivileged
 from support.polling import eventually
 from support.rows import rows_of
 from support.shop import Sku, create_sku
@@ -29,22 +29,6 @@ GATEWAY_ROLE = "site_gateway"
 # The role owner installs the guard: a superuser, or with FENCING_INSTALLER=createrole a role that has CREATEROLE alone and owns the database.
 OWNER = "owner"
 SUPERUSER = "superuser" if os.environ.get("FENCING_INSTALLER") == "createrole" else OWNER
-
-
-def programs() -> Path:
-    """Returns the folder of a server's programs: PG_BIN, else the newest where Debian has them, else that of initdb on the PATH."""
-    if os.environ.get("PG_BIN"):
-        return Path(os.environ["PG_BIN"])
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    return (found[-1] if found else Path(shutil.which("initdb") or "/usr/bin/initdb").resolve()).parent
-
-
-def unprivileged() -> dict[str, Any]:
-    """Returns Popen arguments that run a program as the user postgres if the test runs as root: PostgreSQL refuses to run as root."""
-    if os.geteuid() != 0:
-        return {}
-    entry = pwd.getpwnam("postgres")
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
 
 class PostgresServer:
@@ -65,8 +49,10 @@ class PostgresServer:
                               **unprivileged())
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def init_data(self) -> None:
-        self.run("initdb", f"--pgdata={self.data}", f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
+    def init_data(self, shares_identifier: bool = True) -> None:
+        """Makes the data folder; support.initdb says when a server needs a system identifier of its own."""
+        init_data(programs(), self.data, f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8",
+                  shares_identifier=shares_identifier)
 
     def copy_from(self, primary: "PostgresServer") -> None:
         """Makes this server a streaming replica of `primary` whose application_name is its own name."""

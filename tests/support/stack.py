@@ -20,10 +20,13 @@ import redis
 
 from support import processes
 from support.api import Api
+from support.initdb import init_data, installed_programs
 from support.polling import eventually
 from support.rows import rows_of
 
 READY_WITHIN = 60.0
+# Those of gateway/devstack/postgres.cpp.
+INITDB_ARGUMENTS = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums", "--no-instructions"]
 SESSIONS_MAX = 3  # those of the stack's own database and of a module's two clusters
 
 
@@ -221,9 +224,11 @@ def lease_keys(nodes: list[redis.Redis], resource: str) -> list[tuple[int, str]]
 
 @contextmanager
 def running(*arguments: str) -> Iterator[Stack]:
-    """Runs a stack while the block lasts."""
+    """Runs a stack while the block lasts. Its PostgreSQL's data are a copy of what initdb has made, which takes less time."""
     stack = Stack(*arguments)
     try:
+        stack.data.mkdir()
+        init_data(installed_programs(), stack.data / "postgres", *INITDB_ARGUMENTS)
         stack.start()
         stack.wait_until_all_vote()
         yield stack
