@@ -79,7 +79,8 @@ def test_scheduled_recipe_runs_tick_once_on_three_machines(stack: Stack, home: P
     """Two machines start at the same time, one whose clock is late starts after both have ended."""
     assert words[0] == "fencegate" and "jobs/report" in words
     (home / "key").write_text("a-key-that-no-gateway-of-this-stack-checks\n")
-    places = {"fencegate": str(processes.fencegate_binary()), "jobs/report": f"jobs/{request.node.callspec.id}-{os.getpid()}",
+    places = {"fencegate": str(processes.fencegate_binary()),
+              "jobs/report": f"jobs/{request.node.callspec.id}-{os.getpid()}",
               **{name: str(home / "key") for name in ("/etc/report.key", "/etc/fencegate/report.key")}}
     command = [places.get(word, word) for word in words]
 
