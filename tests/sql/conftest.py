@@ -197,7 +197,7 @@ def server():
         admin.close()
         if not BY_SUPERUSER:
             admin = cluster.connect("fence_base", SUPERUSER)
-            recorder = re.search("create schema fencing_recorder;.*", (SQL / "README.md").read_text())[0]
+            recorder = re.search("create schema fencing_recorder;[^`]*", (SQL / "README.md").read_text())[0]
             admin.cursor().execute(recorder.replace("OWNER", "postgres"))
             admin.close()
         for file in (SQL / "install.sql", SQL / "examples" / "shop.sql", HERE / "roles.psql"):

@@ -208,7 +208,7 @@ def test_install_by_an_owner_who_is_no_superuser_works(server):
         assert "the extension dblink is missing" in cursor.fetchone()[0]
         connection.commit()
         superuser = server.connect(fresh)
-        superuser.cursor().execute(re.search("create schema fencing_recorder;.*", (SQL / "README.md").read_text())[0].replace("OWNER", "case_owner"))
+        superuser.cursor().execute(re.search("create schema fencing_recorder;[^`]*", (SQL / "README.md").read_text())[0].replace("OWNER", "case_owner"))
         superuser.close()
         cursor.execute("select fencing.set_up_recorder()")
         assert cursor.fetchone() == (None,)

@@ -150,7 +150,7 @@ class Site:
         self.server.start()
         if SUPERUSER != OWNER:
             self.server.query(f"create role {OWNER} login createrole")
-            recorder = re.search("create schema fencing_recorder;.*", (processes.repository() / "sql/README.md").read_text())
+            recorder = re.search("create schema fencing_recorder;[^`]*", (processes.repository() / "sql/README.md").read_text())
             self.server.query(recorder[0].replace("OWNER", OWNER), dbname="template1")
         self.cluster.start()
         self.server.database = DATABASE
