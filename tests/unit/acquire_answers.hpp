@@ -1,14 +1,13 @@
 #pragma once
 
+#include "node_number.hpp"
+
 #include <proto/acquire_machine.hpp>
 
 #include <string>
 
 namespace lockcore {
 
-constexpr node_index node(std::size_t n) {
-    return static_cast<node_index>(n);
-}
 inline node_reply answer(reply_status status, std::uint64_t value = 0, milliseconds left = milliseconds{0}) {
     node_reply r;
     r.status = status;
@@ -25,7 +24,7 @@ inline node_reply held(milliseconds left = milliseconds{500}) {
 inline node_reply stale(std::uint64_t counter) {
     return answer(reply_status::stale, counter);
 }
-inline node_reply other(reply_status s) {
+inline node_reply status_reply(reply_status s) {
     return answer(s);
 }
 

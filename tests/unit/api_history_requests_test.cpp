@@ -1,25 +1,17 @@
 // Queries of /v1/history, its summary and its stream, and the cursor of its pages.
+#include "fault_names.hpp"
+
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_request.hpp>
 
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <set>
 #include <string>
 #include <vector>
 
 namespace fencegate::api {
 namespace {
-
-using names = std::set<std::string>;
-
-names pointers(const failure& f) {
-    names out;
-    for (const auto& e : f.errors)
-        out.insert(e.pointer);
-    return out;
-}
 
 TEST(api_history_query, every_filter_then_read) {
     const auto q = parse_history_query(

@@ -11,10 +11,10 @@
 namespace fencegate::api {
 namespace {
 
-using names = std::vector<std::string>;
+using ordered_names = std::vector<std::string>;
 
-names pointers(const failure& f) {
-    names out;
+ordered_names ordered_pointers(const failure& f) {
+    ordered_names out;
     for (const auto& error : f.errors)
         out.push_back(error.pointer);
     return out;
@@ -50,8 +50,8 @@ TEST(api_lease_listing, cursor_after_any_name_continues_there) {
 }
 
 TEST(api_lease_listing, faults_then_all_reported_by_name) {
-    EXPECT_EQ(pointers(parse_lease_listing("resource_prefix=a//&cursor=x~a&limit=0&x=1", 2).error()),
-              (names{"x", "resource_prefix", "cursor", "limit"}));
+    EXPECT_EQ(ordered_pointers(parse_lease_listing("resource_prefix=a//&cursor=x~a&limit=0&x=1", 2).error()),
+              (ordered_names{"x", "resource_prefix", "cursor", "limit"}));
 }
 
 http::request make_order(std::string body, scope granted = scope::operate) {
@@ -70,13 +70,15 @@ TEST(api_operator_order, resource_of_the_path_or_of_the_query) {
     auto r = make_order(R"({"reason":"stuck"})");
     EXPECT_EQ(parse_operator_order(r, operator_request::revoke_lease)->resource.str(), "inventory/sku-1");
     r.path_parameters.clear();
-    EXPECT_EQ(pointers(parse_operator_order(r, operator_request::revoke_lease).error()), names{"resource"});
+    EXPECT_EQ(ordered_pointers(parse_operator_order(r, operator_request::revoke_lease).error()),
+              ordered_names{"resource"});
     r.query = "resource=a/b+c%2B";
     EXPECT_EQ(parse_operator_order(r, operator_request::revoke_lease)->resource.str(), "a/b c+");
     r.query = "resource=a&x=1";
-    EXPECT_EQ(pointers(parse_operator_order(r, operator_request::revoke_lease).error()), names{"x"});
+    EXPECT_EQ(ordered_pointers(parse_operator_order(r, operator_request::revoke_lease).error()), ordered_names{"x"});
     r.query = "resource=a//b";
-    EXPECT_EQ(pointers(parse_operator_order(r, operator_request::revoke_lease).error()), names{"resource"});
+    EXPECT_EQ(ordered_pointers(parse_operator_order(r, operator_request::revoke_lease).error()),
+              ordered_names{"resource"});
 }
 
 TEST(api_operator_order, each_request_has_its_token) {
@@ -92,12 +94,13 @@ TEST(api_operator_order, each_request_has_its_token) {
 }
 
 TEST(api_operator_order, faults_then_all_reported_by_pointer) {
-    EXPECT_EQ(pointers(parse_operator_order(make_order(R"({"reason":" ","expected_token":0,"last_fencing_token":1})"),
-                                            operator_request::revoke_lease)
-                           .error()),
-              (names{"/last_fencing_token", "/reason", "/expected_token"}));
-    EXPECT_EQ(pointers(parse_operator_order(make_order("{}"), operator_request::repair_fence).error()),
-              (names{"/reason", "/last_fencing_token"}));
+    EXPECT_EQ(
+        ordered_pointers(parse_operator_order(make_order(R"({"reason":" ","expected_token":0,"last_fencing_token":1})"),
+                                              operator_request::revoke_lease)
+                             .error()),
+        (ordered_names{"/last_fencing_token", "/reason", "/expected_token"}));
+    EXPECT_EQ(ordered_pointers(parse_operator_order(make_order("{}"), operator_request::repair_fence).error()),
+              (ordered_names{"/reason", "/last_fencing_token"}));
 }
 
 TEST(api_operator_order, right_is_checked_before_the_body) {

@@ -1,3 +1,5 @@
+#include "fault_names.hpp"
+
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/writes/write_body.hpp>
 
@@ -5,8 +7,6 @@
 
 #include <array>
 #include <chrono>
-
-#include <set>
 
 namespace fencegate::api {
 namespace {
@@ -19,15 +19,6 @@ http::request with_body(std::string body) {
     r.trace_id = "4bf92f3577b34da6a3ce929d0e0e4736";
     return r;
 }
-
-std::set<std::string> pointers(const failure& f) {
-    std::set<std::string> out;
-    for (const auto& e : f.errors)
-        out.insert(e.pointer);
-    return out;
-}
-
-using names = std::set<std::string>;
 
 result<write_call> parse_write(const http::request& r) {
     return parse_write_body(r, lockcore::config{});

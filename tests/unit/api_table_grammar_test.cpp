@@ -1,3 +1,5 @@
+#include "fault_names.hpp"
+
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/domain/table_read.hpp>
@@ -6,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <boost/json/serialize.hpp>
 
-#include <set>
 #include <string>
 
 namespace fencegate::api {
@@ -223,15 +224,6 @@ http::request to_table(http::method verb, std::string query, std::string body = 
     if (!r.body.empty()) r.headers.emplace_back("content-type", "application/json");
     return r;
 }
-
-std::set<std::string> pointers(const failure& f) {
-    std::set<std::string> out;
-    for (const auto& error : f.errors)
-        out.insert(error.pointer);
-    return out;
-}
-
-using names = std::set<std::string>;
 
 TEST(api_table_request, query_then_every_part) {
     const auto got = parse_table_query(

@@ -13,7 +13,7 @@ namespace {
 using caller = denial_sampler::caller;
 using left_out = denial_sampler::left_out;
 
-const denial_sampler::time_point start{std::chrono::seconds(1'700'000'000)};
+const denial_sampler::time_point first_denial{std::chrono::seconds(1'700'000'000)};
 
 caller of_principal(const std::string& name, const std::string& problem = "forbidden") {
     return {name, "", problem, 403};
@@ -24,7 +24,7 @@ caller of_address(const std::string& address) {
 }
 
 std::uint64_t admitted(denial_sampler& sampler, const caller& source, int count,
-                       denial_sampler::time_point at = start) {
+                       denial_sampler::time_point at = first_denial) {
     std::uint64_t out = 0;
     for (int i = 0; i < count; ++i)
         out += sampler.admit(source, at) ? 1 : 0;
@@ -54,32 +54,33 @@ TEST(denial_sampler, first_of_each_caller_and_problem_are_stored) {
 TEST(denial_sampler, window_ends_with_the_count_of_the_rest) {
     denial_sampler sampler;
     admitted(sampler, of_principal("a"), 5);
-    admitted(sampler, of_principal("a"), 2, start + 10s);
-    admitted(sampler, of_principal("a"), 1, start + 30s);
+    admitted(sampler, of_principal("a"), 2, first_denial + 10s);
+    admitted(sampler, of_principal("a"), 1, first_denial + 30s);
     admitted(sampler, of_principal("b"), 1);
-    EXPECT_TRUE(ended(sampler, start + 59s).empty());
-    const auto rest = ended(sampler, start + 60s);
+    EXPECT_TRUE(ended(sampler, first_denial + 59s).empty());
+    const auto rest = ended(sampler, first_denial + 60s);
     ASSERT_EQ(rest.size(), 1u);
     EXPECT_EQ(rest[0].source.principal, "a");
     EXPECT_EQ(rest[0].count, 3u);
-    EXPECT_EQ(rest[0].from, start + 10s);
-    EXPECT_EQ(rest[0].to, start + 30s);
-    EXPECT_EQ(admitted(sampler, of_principal("a"), 9, start + 61s), denial_sampler::stored_max) << "a new window";
+    EXPECT_EQ(rest[0].from, first_denial + 10s);
+    EXPECT_EQ(rest[0].to, first_denial + 30s);
+    EXPECT_EQ(admitted(sampler, of_principal("a"), 9, first_denial + 61s), denial_sampler::stored_max)
+        << "a new window";
 }
 
 TEST(denial_sampler, clock_that_is_set_back_ends_windows) {
     denial_sampler sampler;
     admitted(sampler, of_principal("a"), 6);
-    EXPECT_EQ(ended(sampler, start - 1h).size(), 1u);
+    EXPECT_EQ(ended(sampler, first_denial - 1h).size(), 1u);
 }
 
 TEST(denial_sampler, count_that_cannot_be_stored_is_kept) {
     denial_sampler sampler;
     admitted(sampler, of_principal("a"), 7);
-    sampler.leave_out(of_principal("a"), start);
-    sampler.end_windows(start + 60s, false, [](const left_out&) { return false; });
-    EXPECT_EQ(admitted(sampler, of_principal("a"), 4, start + 61s), 0u);
-    const auto rest = ended(sampler, start + 62s);
+    sampler.leave_out(of_principal("a"), first_denial);
+    sampler.end_windows(first_denial + 60s, false, [](const left_out&) { return false; });
+    EXPECT_EQ(admitted(sampler, of_principal("a"), 4, first_denial + 61s), 0u);
+    const auto rest = ended(sampler, first_denial + 62s);
     ASSERT_EQ(rest.size(), 1u);
     EXPECT_EQ(rest[0].count, 7u);
 }
@@ -87,9 +88,9 @@ TEST(denial_sampler, count_that_cannot_be_stored_is_kept) {
 TEST(denial_sampler, all_windows_end_on_request) {
     denial_sampler sampler;
     admitted(sampler, of_principal("a"), 6);
-    EXPECT_TRUE(ended(sampler, start).empty());
-    EXPECT_EQ(ended(sampler, start, true).size(), 1u);
-    EXPECT_TRUE(ended(sampler, start, true).empty());
+    EXPECT_TRUE(ended(sampler, first_denial).empty());
+    EXPECT_EQ(ended(sampler, first_denial, true).size(), 1u);
+    EXPECT_TRUE(ended(sampler, first_denial, true).empty());
 }
 
 TEST(denial_sampler, many_addresses_share_one_window_and_hide_nobody) {
@@ -101,7 +102,7 @@ TEST(denial_sampler, many_addresses_share_one_window_and_hide_nobody) {
     EXPECT_EQ(stored, denial_sampler::callers_max + denial_sampler::stored_max);
     EXPECT_EQ(admitted(sampler, of_principal("a"), 1), 1u)
         << "callers that are authenticated have windows of their own";
-    const auto rest = ended(sampler, start + 60s);
+    const auto rest = ended(sampler, first_denial + 60s);
     ASSERT_EQ(rest.size(), 1u);
     EXPECT_EQ(rest[0].source.address, "");
     EXPECT_EQ(rest[0].source.problem, "unauthenticated");

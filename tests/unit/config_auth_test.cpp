@@ -15,14 +15,14 @@ using faults_of_paths = std::vector<std::string>;
 
 const std::string hash(64, 'b');
 
-struct outcome {
+struct section_outcome {
     auth_config read;
     faults_of_paths faults;
 };
 
 /// Reads the section `auth` with relative files in the folder of this process' temporary files.
-outcome read_auth(const std::string& yaml) {
-    outcome out;
+section_outcome read_auth(const std::string& yaml) {
+    section_outcome out;
     config_reader::fault_list faults;
     config_reader::auth_section(out.read, ::testing::TempDir())(YAML::Load(yaml), "auth", faults);
     out.faults = faults.all();
@@ -30,7 +30,7 @@ outcome read_auth(const std::string& yaml) {
 }
 
 /// Reads one API key with further members.
-outcome read_key(const std::string& members) {
+section_outcome read_key(const std::string& members) {
     return read_auth("{api_keys: [{principal: p, key_sha256: " + hash + ", " + members + "}]}");
 }
 
@@ -136,7 +136,7 @@ void write_file(const std::string& name, const std::string& text) {
 }
 
 /// Reads the section jwt with these members beside the required ones.
-outcome read_jwt(const std::string& members) {
+section_outcome read_jwt(const std::string& members) {
     return read_auth("{jwt: {issuer: i, audience: a, " + members + "}}");
 }
 

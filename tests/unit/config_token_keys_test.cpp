@@ -8,19 +8,19 @@ namespace {
 using kind = token_issuer::kind;
 using lines = std::vector<std::string>;
 
-struct outcome {
+struct key_set_outcome {
     std::optional<token_key_set> keys;
     lines faults;
 };
 
-outcome parse(const std::string& json) {
-    outcome out;
+key_set_outcome parse(const std::string& json) {
+    key_set_outcome out;
     out.keys = token_key_set::parse(json, out.faults);
     return out;
 }
 
 /// Parses a set with a good key, "good", and another one after it.
-outcome parse_beside_good(const std::string& key) {
+key_set_outcome parse_beside_good(const std::string& key) {
     return parse("{\"keys\":[" + token_issuer(kind::ed25519, "good").jwk() + "," + key + "]}");
 }
 

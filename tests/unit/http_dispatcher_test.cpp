@@ -6,11 +6,11 @@ namespace fencegate::http {
 namespace {
 
 /// SHA-256 of "secret".
-constexpr const char* hash_of_secret = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+constexpr const char* hash_of_api_key = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 
 auth_config credentials() {
     auth_config out;
-    out.api_keys.push_back({"orders", hash_of_secret, {{}, {{"orders/", {scope::leases}}}, {}, {}}});
+    out.api_keys.push_back({"orders", hash_of_api_key, {{}, {{"orders/", {scope::leases}}}, {}, {}}});
     out.client_certificates.push_back(
         {"operator", certificate_config::field::subject, "CN=operator", {{scope::operate}, {}, {}, {}}});
     return out;

@@ -16,7 +16,7 @@ TEST(acquire, answers_after_the_failure_change_nothing) {
         acquire_machine a(3);
         a.start();
         for (std::size_t n = 0; n < 3; ++n)
-            a.acquire_answered(node(n), other(reply_status::timeout));
+            a.acquire_answered(node(n), status_reply(reply_status::timeout));
         ASSERT_EQ(a.outcome(), verdict::no_quorum);
         for (std::size_t n = 0; n < 3; ++n)
             EXPECT_FALSE(a.acquire_answered(node(n), are_held ? held() : ok(5 + n)).targets.any());
@@ -36,8 +36,8 @@ acquire_machine confirming(const node_reply& third) {
 }
 
 TEST(acquire, confirmations_after_the_failure_change_nothing) {
-    acquire_machine a = confirming(other(reply_status::unreachable));
-    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::timeout));
+    acquire_machine a = confirming(status_reply(reply_status::unreachable));
+    a.confirm_answered(node(0), fencing_token{2}, status_reply(reply_status::timeout));
     ASSERT_EQ(a.outcome(), verdict::no_quorum);
     EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{2}, stale(9)).targets.any());
     EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{2}, ok(2)).targets.any());
@@ -47,7 +47,7 @@ TEST(acquire, confirmations_after_the_failure_change_nothing) {
 
 TEST(acquire, refusal_of_a_token_by_no_higher_counter_ends_the_attempt) {
     for (const std::uint64_t counter : {0U, 1U, 2U}) {
-        acquire_machine a = confirming(other(reply_status::unreachable));
+        acquire_machine a = confirming(status_reply(reply_status::unreachable));
         EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{2}, stale(counter)).targets.any());
         EXPECT_EQ(a.outcome(), verdict::no_quorum);
         EXPECT_TRUE(a.undo_targets()[0]) << "it has the lease";
@@ -60,7 +60,7 @@ class raised_token : public testing::Test {
     raised_token() {
         machine_.start();
         for (const std::size_t n : {3U, 4U})
-            machine_.acquire_answered(node(n), other(reply_status::unreachable));
+            machine_.acquire_answered(node(n), status_reply(reply_status::unreachable));
         machine_.acquire_answered(node(0), ok(1));
         machine_.acquire_answered(node(1), ok(1));
         EXPECT_EQ(nodes_of(machine_.acquire_answered(node(2), ok(2))), "01");
@@ -84,7 +84,7 @@ TEST_F(raised_token, lower_counter_in_a_late_answer_does_not_lower_it) {
 }
 
 TEST_F(raised_token, timeout_of_an_older_confirmation_excludes_no_node) {
-    machine_.confirm_answered(node(1), fencing_token{2}, other(reply_status::timeout));
+    machine_.confirm_answered(node(1), fencing_token{2}, status_reply(reply_status::timeout));
     expect_granted_by_three();
 }
 
@@ -95,7 +95,7 @@ TEST(acquire, raise_leaves_nodes_alone_that_have_not_answered) {
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
     ASSERT_EQ(nodes_of(a.confirm_answered(node(0), fencing_token{2}, stale(9))), "01");
-    EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{9}, other(reply_status::timeout)).targets.any());
+    EXPECT_FALSE(a.confirm_answered(node(0), fencing_token{9}, status_reply(reply_status::timeout)).targets.any());
     EXPECT_EQ(a.token(), fencing_token{9});
     EXPECT_EQ(nodes_of(a.acquire_answered(node(2), ok(5))), "2");
     a.confirm_answered(node(2), fencing_token{9}, ok(9));
@@ -106,14 +106,14 @@ TEST(acquire, raise_leaves_nodes_alone_that_have_not_answered) {
 // --- what is reported of an attempt that failed
 
 TEST(acquire, lease_lost_to_another_is_an_answer_that_it_is_locked) {
-    acquire_machine a = confirming(other(reply_status::timeout));
-    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::lost));
+    acquire_machine a = confirming(status_reply(reply_status::timeout));
+    a.confirm_answered(node(0), fencing_token{2}, status_reply(reply_status::lost));
     EXPECT_EQ(a.outcome(), verdict::locked);
 }
 
 TEST(acquire, nothing_to_wait_for_while_a_majority_is_free) {
     acquire_machine a = confirming(held());
-    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::timeout));
+    a.confirm_answered(node(0), fencing_token{2}, status_reply(reply_status::timeout));
     EXPECT_NE(a.outcome(), verdict::granted);
     EXPECT_EQ(a.remaining(), milliseconds{0});
     acquire_machine unanswered(3);

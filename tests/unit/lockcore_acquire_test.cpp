@@ -125,7 +125,7 @@ TEST(acquire, raises_the_token_when_other_nodes_no_longer_suffice) {
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
     a.acquire_answered(node(2), ok(4));
-    const auto s = a.confirm_answered(node(0), fencing_token{2}, other(reply_status::broken));
+    const auto s = a.confirm_answered(node(0), fencing_token{2}, status_reply(reply_status::broken));
     EXPECT_EQ(s.token, fencing_token{4});
     EXPECT_EQ(nodes_of(s), "12");
     EXPECT_EQ(a.stamps(), 0U);
@@ -152,11 +152,11 @@ TEST(acquire, gives_up_when_the_token_is_raised_too_often) {
 TEST(acquire, too_few_nodes_are_left_no_quorum_at_once) {
     acquire_machine a(5);
     a.start();
-    a.acquire_answered(node(0), other(reply_status::unreachable));
-    a.acquire_answered(node(1), other(reply_status::not_admitted));
+    a.acquire_answered(node(0), status_reply(reply_status::unreachable));
+    a.acquire_answered(node(1), status_reply(reply_status::not_admitted));
     a.acquire_answered(node(2), ok(3));
     EXPECT_EQ(a.outcome(), verdict::pending);
-    a.acquire_answered(node(3), other(reply_status::timeout));
+    a.acquire_answered(node(3), status_reply(reply_status::timeout));
     EXPECT_EQ(a.outcome(), verdict::no_quorum);
 }
 
@@ -165,7 +165,7 @@ TEST(acquire, lease_lost_before_confirmation_is_no_stamp) {
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), ok(2));
-    a.confirm_answered(node(0), fencing_token{2}, other(reply_status::lost));
+    a.confirm_answered(node(0), fencing_token{2}, status_reply(reply_status::lost));
     EXPECT_EQ(a.outcome(), verdict::pending);
     a.acquire_answered(node(2), held());
     EXPECT_EQ(a.outcome(), verdict::locked);
@@ -174,7 +174,7 @@ TEST(acquire, lease_lost_before_confirmation_is_no_stamp) {
 TEST(acquire, accepts_an_answer_after_its_timeout) {
     acquire_machine a(3);
     a.start();
-    a.acquire_answered(node(0), other(reply_status::timeout));
+    a.acquire_answered(node(0), status_reply(reply_status::timeout));
     a.acquire_answered(node(1), ok(4));
     EXPECT_EQ(a.outcome(), verdict::pending);
     a.acquire_answered(node(0), ok(4));
@@ -186,8 +186,8 @@ TEST(acquire, undoes_on_every_node_that_may_have_it_and_on_no_other) {
     a.start();
     a.acquire_answered(node(0), ok(1));
     a.acquire_answered(node(1), held());
-    a.acquire_answered(node(2), other(reply_status::timeout));
-    a.acquire_answered(node(3), other(reply_status::unreachable));
+    a.acquire_answered(node(2), status_reply(reply_status::timeout));
+    a.acquire_answered(node(3), status_reply(reply_status::unreachable));
     EXPECT_EQ(a.undo_targets().to_ulong(), 0b10101UL) << "taken, unknown, and not answered yet";
 }
 
@@ -253,7 +253,7 @@ TEST(acquire, agrees_with_simple_model_for_every_combination_of_answers) {
                         feed_confirms(a.acquire_answered(node(n), held()));
                         break;
                     case silent:
-                        feed_confirms(a.acquire_answered(node(n), other(reply_status::timeout)));
+                        feed_confirms(a.acquire_answered(node(n), status_reply(reply_status::timeout)));
                         break;
                 }
             }
@@ -336,7 +336,7 @@ TEST(acquire, silent_node_decides_about_own_lease_no_quorum) {
     a.acquire_answered(node(2), ok(13));
     a.acquire_answered(node(3), ok(13));
     EXPECT_EQ(a.outcome(), verdict::pending);
-    a.acquire_answered(node(4), other(reply_status::timeout));
+    a.acquire_answered(node(4), status_reply(reply_status::timeout));
     EXPECT_EQ(a.outcome(), verdict::no_quorum) << "not locked: whose lease is in the way is not known";
     EXPECT_FALSE(a.own_lease());
 }
@@ -364,8 +364,8 @@ TEST(acquire, hand_over_of_a_lease_with_holds_left_is_locked) {
     acquire_machine a(3);
     a.start();
     a.acquire_answered(node(0), ok(4));
-    a.acquire_answered(node(1), other(reply_status::other_holds));
-    a.acquire_answered(node(2), other(reply_status::other_holds));
+    a.acquire_answered(node(1), status_reply(reply_status::other_holds));
+    a.acquire_answered(node(2), status_reply(reply_status::other_holds));
     EXPECT_EQ(a.outcome(), verdict::locked);
     EXPECT_EQ(a.undo_targets(), node_set{0b001}) << "where it had missed the hold";
 }
@@ -394,7 +394,7 @@ TEST(acquire, agrees_with_simple_model_for_own_and_kept_leases) {
                 a.acquire_answered(node(n), said[n] == 0   ? ok(10)
                                             : said[n] == 1 ? held()
                                             : said[n] == 2 ? own('a', 9)
-                                                           : other(reply_status::other_holds));
+                                                           : status_reply(reply_status::other_holds));
             }
             ASSERT_EQ(a.outcome(), free >= 3 ? verdict::granted : verdict::locked) << "table " << table;
             ASSERT_EQ(a.own_lease().has_value(), own_count >= 3) << "table " << table;
@@ -416,12 +416,12 @@ TEST(acquire, any_failed_step_is_never_granted) {
                 continue;
             acquire_machine a(3);
             a.start();
-            a.acquire_answered(node(2), other(reply_status::unreachable));
-            a.acquire_answered(node(0), step == 0 ? other(failing) : ok(1));
-            const auto s = a.acquire_answered(node(1), step == 1 ? other(failing) : ok(2));
+            a.acquire_answered(node(2), status_reply(reply_status::unreachable));
+            a.acquire_answered(node(0), step == 0 ? status_reply(failing) : ok(1));
+            const auto s = a.acquire_answered(node(1), step == 1 ? status_reply(failing) : ok(2));
             if (step == 2) {
                 ASSERT_EQ(nodes_of(s), "0");
-                a.confirm_answered(node(0), s.token, failing == reply_status::stale ? stale(5) : other(failing));
+                a.confirm_answered(node(0), s.token, failing == reply_status::stale ? stale(5) : status_reply(failing));
             }
             EXPECT_NE(a.outcome(), verdict::granted) << step << ' ' << to_string(failing);
             if (failing == reply_status::stale) {

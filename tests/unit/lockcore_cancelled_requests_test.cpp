@@ -8,7 +8,7 @@ namespace {
 
 class cancelled_requests_test : public core_with_held_answers {
   protected:
-    cancelled_requests_test() { set_reply(command_kind::look, every_node, other(reply_status::lost)); }
+    cancelled_requests_test() { set_reply(command_kind::look, every_node, status_reply(reply_status::lost)); }
 
     static acquire_request keyed_request(milliseconds wait = 0ms, const std::string& key = "k") {
         acquire_request request = make_request();
@@ -123,7 +123,7 @@ TEST_F(cancelled_requests_test, search_ends_when_the_key_is_forgotten) {
 }
 
 TEST_F(cancelled_requests_test, without_a_majority_it_fails_and_the_search_goes_on) {
-    set_reply(command_kind::look, {0, 1, 2}, other(reply_status::timeout));
+    set_reply(command_kind::look, {0, 1, 2}, status_reply(reply_status::timeout));
     EXPECT_EQ(failure_of(cancel()), errc::no_quorum);
     set_reply(command_kind::look, every_node, lease_of(keyed_request()));
     pass(100ms);

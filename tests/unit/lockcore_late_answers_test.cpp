@@ -211,7 +211,7 @@ class missed_release : public late_answers {
 
 TEST_F(missed_release, is_repeated_after_unreadable_reply) {
     EXPECT_TRUE(succeeded(release(claims_)));
-    set_reply(command_kind::release, {failing}, other(reply_status::error));
+    set_reply(command_kind::release, {failing}, status_reply(reply_status::error));
     deliver(command_kind::release, {failing});
     expect_repetition();
 }
@@ -237,7 +237,7 @@ TEST_F(missed_release, is_repeated_after_broken_connection) {
 }
 
 TEST_F(missed_release, of_a_failed_hold_is_repeated) {
-    set_reply(command_kind::hold, every_node, other(reply_status::error));
+    set_reply(command_kind::hold, every_node, status_reply(reply_status::error));
     start_repeated(request_of_named_owner());
     expect_undone_hold();
     step(input::disconnected{node(failing), connections_[failing], "reset"});

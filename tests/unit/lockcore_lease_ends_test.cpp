@@ -111,7 +111,7 @@ TEST_F(release_with_a_waiter, is_sent_to_a_node_that_may_not_have_replaced_the_l
     node_reply replaced = ok(value_of(held_.token) + 1);
     replaced.took_over = true;
     release();
-    answer_round(command_kind::acquire, {replaced, replaced, replaced, replaced, other(reply_status::error)});
+    answer_round(command_kind::acquire, {replaced, replaced, replaced, replaced, status_reply(reply_status::error)});
     const auto sent =
         std::ranges::find_if(sent_, [](const action::send_batch& one) { return one.kind == command_kind::release; });
     ASSERT_NE(sent, sent_.end());
@@ -134,8 +134,8 @@ TEST_F(lease_ends_test, undo_of_a_failed_hold_ends_only_that_hold) {
     call(input::acquire{call_id{1}, request_of_named_owner()});
     answer_round(command_kind::acquire, std::vector(5, own('a', 9)));
     const hold_id added = call_of(sent_.at(0)).hold;
-    answer_round(command_kind::hold, {ok(0), other(reply_status::error), other(reply_status::error),
-                                      other(reply_status::error), other(reply_status::error)});
+    answer_round(command_kind::hold, {ok(0), status_reply(reply_status::error), status_reply(reply_status::error),
+                                      status_reply(reply_status::error), status_reply(reply_status::error)});
     EXPECT_FALSE(answer_to<lease>(call_id{1}));
     for (const action::send_batch& one : take_round(command_kind::release)) {
         EXPECT_EQ(call_of(one).scope, release_scope::undone_hold);
@@ -150,7 +150,7 @@ TEST_F(lease_ends_test, failed_close_takes_its_marks_back) {
     call(input::close_to_new_holds{call_id{100}, lease_->value().claims});
     const std::string mark = call_of(sent_.at(0)).close_mark;
     EXPECT_FALSE(call_of(sent_.at(0)).lift);
-    const node_reply kept = other(reply_status::other_holds);
+    const node_reply kept = status_reply(reply_status::other_holds);
     answer_round(command_kind::close, {ok(0), kept, kept, kept, kept});
     ASSERT_TRUE(answer_to<close_outcome>(call_id{100}));
     EXPECT_FALSE(answer_to<close_outcome>(call_id{100})->closed);

@@ -39,7 +39,7 @@ TEST_F(long_calls, waiter_is_not_overtaken_by_a_caller_that_does_not_wait) {
 }
 
 TEST_F(long_calls, waiter_is_granted_once_a_majority_is_back) {
-    set_reply(command_kind::acquire, {0, 1, 2}, other(reply_status::unreachable));
+    set_reply(command_kind::acquire, {0, 1, 2}, status_reply(reply_status::unreachable));
     wait();
     pass(1s);
     EXPECT_FALSE(lease_) << "it still waits";

@@ -1,4 +1,6 @@
 // The survey of what the nodes have for one resource.
+#include "node_number.hpp"
+
 #include <proto/survey.hpp>
 
 #include <gtest/gtest.h>
@@ -10,12 +12,9 @@
 namespace lockcore {
 namespace {
 
-using verdict = survey::verdict;
+using survey_verdict = survey::verdict;
 using namespace std::chrono_literals;
 
-constexpr node_index node(std::size_t n) {
-    return static_cast<node_index>(n);
-}
 node_reply reply_with_lease(char owner, unsigned token = 7, milliseconds left = 900ms) {
     node_reply r;
     r.status = reply_status::ok;
@@ -31,10 +30,10 @@ node_reply other(reply_status s) {
 
 TEST(survey, lease_on_a_majority_is_found) {
     survey s(5);
-    EXPECT_EQ(s.answered(node(4), reply_with_lease('a')), verdict::pending);
-    EXPECT_EQ(s.answered(node(0), other(reply_status::lost)), verdict::pending);
-    EXPECT_EQ(s.answered(node(1), reply_with_lease('a')), verdict::pending);
-    EXPECT_EQ(s.answered(node(2), reply_with_lease('a')), verdict::found);
+    EXPECT_EQ(s.answered(node(4), reply_with_lease('a')), survey_verdict::pending);
+    EXPECT_EQ(s.answered(node(0), other(reply_status::lost)), survey_verdict::pending);
+    EXPECT_EQ(s.answered(node(1), reply_with_lease('a')), survey_verdict::pending);
+    EXPECT_EQ(s.answered(node(2), reply_with_lease('a')), survey_verdict::found);
     ASSERT_TRUE(s.lease());
     EXPECT_EQ(s.lease()->holder.owner, "a");
     EXPECT_EQ(s.nodes_holding(), 3U);
@@ -44,7 +43,7 @@ TEST(survey, one_attempt_with_two_tokens_is_two_leases) {
     survey s(3);
     s.answered(node(0), reply_with_lease('a', 7));
     s.answered(node(1), reply_with_lease('a', 8));
-    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
+    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), survey_verdict::none);
 }
 
 TEST(survey, nonce_and_token_with_another_holder_are_another_lease) {
@@ -53,8 +52,8 @@ TEST(survey, nonce_and_token_with_another_holder_are_another_lease) {
     forged.text.replace(forged.text.find("\np\n"), 3, "\nthief\n");
     s.answered(node(0), forged);
     s.answered(node(1), reply_with_lease('a'));
-    EXPECT_EQ(s.answered(node(2), reply_with_lease('a')), verdict::pending) << "two nodes are no majority";
-    EXPECT_EQ(s.answered(node(3), reply_with_lease('a')), verdict::found);
+    EXPECT_EQ(s.answered(node(2), reply_with_lease('a')), survey_verdict::pending) << "two nodes are no majority";
+    EXPECT_EQ(s.answered(node(3), reply_with_lease('a')), survey_verdict::found);
     EXPECT_EQ(s.lease()->holder.principal, "p");
 }
 
@@ -62,14 +61,14 @@ TEST(survey, two_attempts_with_one_token_are_two_leases) {
     survey s(3);
     s.answered(node(0), reply_with_lease('a', 7));
     s.answered(node(1), reply_with_lease('b', 7));
-    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
+    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), survey_verdict::none);
 }
 
 TEST(survey, no_possible_majority_is_none_at_once) {
     survey s(5);
     for (std::size_t n = 0; n < 2; ++n)
-        EXPECT_EQ(s.answered(node(n), other(reply_status::lost)), verdict::pending);
-    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), verdict::none);
+        EXPECT_EQ(s.answered(node(n), other(reply_status::lost)), survey_verdict::pending);
+    EXPECT_EQ(s.answered(node(2), other(reply_status::lost)), survey_verdict::none);
     EXPECT_FALSE(s.lease());
     EXPECT_EQ(s.remaining(), milliseconds{0});
 }
@@ -80,7 +79,7 @@ TEST(survey, too_few_answers_is_no_quorum) {
     s.answered(node(1), reply_with_lease('a'));
     s.answered(node(2), other(reply_status::timeout));
     s.answered(node(3), other(reply_status::not_admitted));
-    EXPECT_EQ(s.answered(node(4), other(reply_status::broken)), verdict::no_quorum);
+    EXPECT_EQ(s.answered(node(4), other(reply_status::broken)), survey_verdict::no_quorum);
 }
 
 node_reply no_lease() {
@@ -94,14 +93,14 @@ TEST(survey, text_that_is_no_lease_counts_as_an_answer_without_one) {
     s.answered(node(0), no_lease());
     s.answered(node(1), other(reply_status::lost));
     s.answered(node(2), other(reply_status::lost));
-    EXPECT_EQ(s.answered(node(3), other(reply_status::lost)), verdict::none);
+    EXPECT_EQ(s.answered(node(3), other(reply_status::lost)), survey_verdict::none);
 }
 
 TEST(survey, value_that_is_no_lease_on_a_majority_is_occupied) {
     survey s(5);
     for (std::size_t n = 0; n < 4; ++n)
-        EXPECT_EQ(s.answered(node(n), no_lease()), verdict::pending);
-    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), verdict::occupied);
+        EXPECT_EQ(s.answered(node(n), no_lease()), survey_verdict::pending);
+    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), survey_verdict::occupied);
     EXPECT_EQ(s.occupied().count(), 4U);
 }
 
@@ -111,14 +110,14 @@ TEST(survey, value_that_is_no_lease_on_a_minority_is_none) {
     s.answered(node(1), no_lease());
     s.answered(node(2), other(reply_status::lost));
     s.answered(node(3), other(reply_status::lost));
-    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), verdict::none);
+    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), survey_verdict::none);
     EXPECT_EQ(s.occupied().count(), 2U);
 }
 
 TEST(survey, each_node_counts_once) {
     survey s(5);
     for (int i = 0; i < 5; ++i)
-        EXPECT_EQ(s.answered(node(0), reply_with_lease('a')), verdict::pending);
+        EXPECT_EQ(s.answered(node(0), reply_with_lease('a')), survey_verdict::pending);
     EXPECT_EQ(s.nodes_holding(), 1U);
 }
 
@@ -138,14 +137,14 @@ TEST(survey, remaining_is_how_long_a_majority_keeps_the_lease) {
 using table = std::array<unsigned, 5>;
 enum : unsigned { says_x, says_y, says_none, is_silent };
 
-/// Computes the expected verdict by counting alone.
-verdict expected_verdict(const table& t) {
+/// Computes the expected survey_verdict by counting alone.
+survey_verdict expected_verdict(const table& t) {
     std::array<std::size_t, 4> count{};
     for (const unsigned answer : t)
         ++count[answer];
     const std::size_t most = std::max(count[says_x], count[says_y]);
-    if (most >= 3) return verdict::found;
-    return most + count[is_silent] >= 3 ? verdict::no_quorum : verdict::none;
+    if (most >= 3) return survey_verdict::found;
+    return most + count[is_silent] >= 3 ? survey_verdict::no_quorum : survey_verdict::none;
 }
 
 // Silent nodes may complete the majority, as for a renewal that is not known to be lost (L11): if two nodes have the
@@ -156,7 +155,7 @@ TEST(survey, agrees_with_simple_model_for_every_combination_of_answers) {
         table answers{};
         for (std::size_t n = 0; n < 5; ++n)
             answers[n] = number >> (2 * n) & 3;
-        const verdict expected = expected_verdict(answers);
+        const survey_verdict expected = expected_verdict(answers);
         for (int order = 0; order < 12; ++order) {
             std::array<std::size_t, 5> arrival{0, 1, 2, 3, 4};
             std::shuffle(arrival.begin(), arrival.end(), shuffle);
@@ -168,7 +167,7 @@ TEST(survey, agrees_with_simple_model_for_every_combination_of_answers) {
                                                               : other(reply_status::timeout));
             }
             ASSERT_EQ(s.outcome(), expected) << "table " << number << " order " << order;
-            if (expected == verdict::found) {
+            if (expected == survey_verdict::found) {
                 const bool x = std::count(answers.begin(), answers.end(), says_x) >= 3;
                 ASSERT_EQ(s.lease()->holder.owner, x ? "a" : "b");
                 ASSERT_EQ(s.nodes_holding(), 3U) << "what comes after the verdict is not counted";

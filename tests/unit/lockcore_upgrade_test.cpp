@@ -18,7 +18,7 @@ class top_up : public core_with_held_answers {
 
     top_up() {
         claims_ = grant();
-        set_reply(command_kind::renew, lacking, other(reply_status::lost));
+        set_reply(command_kind::renew, lacking, status_reply(reply_status::lost));
     }
     std::size_t top_ups() const { return count_sent(command_kind::top_up); }
 
@@ -238,7 +238,7 @@ TEST_F(upgrade, is_refused_after_release_here) {
 }
 
 TEST_F(upgrade, is_refused_after_release_found_lease_lost) {
-    set_reply(command_kind::release, every_node, other(reply_status::lost));
+    set_reply(command_kind::release, every_node, status_reply(reply_status::lost));
     EXPECT_EQ(failure_of(release(claims_)), errc::lease_lost);
     expect_refusal(claims_);
 }
@@ -266,7 +266,7 @@ TEST_F(upgrade, is_done_for_a_hold_that_is_left) {
 TEST_F(upgrade, is_done_after_release_of_unknown_outcome) {
     const lease_claims released = claims_;
     claims_.hold = hold_id::from_bits(77);
-    set_reply(command_kind::release, restarted, other(reply_status::error));
+    set_reply(command_kind::release, restarted, status_reply(reply_status::error));
     EXPECT_EQ(failure_of(release(released)), errc::no_quorum);
     expect_success(claims_);
 }

@@ -335,7 +335,7 @@ TEST(hmac_sha256, ids_of_keys_are_those_of_the_database) {
     EXPECT_EQ(keys.key_ids(), (std::vector<std::string>{"key-bb8564c3c6e0", "key-dded400aa206"}));
 }
 
-config five_nodes() {
+config config_of_five_nodes() {
     config c;
     for (int i = 1; i <= 5; ++i)
         c.nodes.push_back(
@@ -344,11 +344,11 @@ config five_nodes() {
 }
 
 TEST(config, with_five_nodes_and_defaults_has_no_fault) {
-    EXPECT_TRUE(five_nodes().validate().empty());
+    EXPECT_TRUE(config_of_five_nodes().validate().empty());
 }
 
 TEST(config, names_the_setting_that_is_the_bound) {
-    config c = five_nodes();
+    config c = config_of_five_nodes();
     c.node_timeout = 3s;
     c.max_ttl = 5s;
     c.max_hold = 4s;
@@ -360,7 +360,7 @@ TEST(config, names_the_setting_that_is_the_bound) {
 }
 
 TEST(config, names_every_fault_at_once) {
-    config c = five_nodes();
+    config c = config_of_five_nodes();
     c.nodes.pop_back();
     c.nodes[1].name = c.nodes[0].name;
     c.nodes[3].port = c.nodes[2].port;

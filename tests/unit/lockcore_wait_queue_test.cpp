@@ -1,4 +1,6 @@
 // The queue of waiters of one manager for one resource, and when its head tries again.
+#include "node_number.hpp"
+
 #include <proto/wait_queue.hpp>
 
 #include <gtest/gtest.h>
@@ -12,14 +14,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr node_index node(std::size_t n) {
-    return static_cast<node_index>(n);
-}
 const nonce first_lease = nonce::from_bits(0, 1), second_lease = nonce::from_bits(0, 2);
-constexpr wait_queue::limits five_nodes{3, 2};
+constexpr wait_queue::limits limits_of_five_nodes{3, 2};
 
 TEST(wait_queue, serves_in_order_of_arrival) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     for (const wait_queue::ticket t : {11U, 12U, 15U})
         q.join(t);
     EXPECT_EQ(q.head(), 11U);
@@ -34,7 +33,7 @@ TEST(wait_queue, serves_in_order_of_arrival) {
 
 TEST(wait_queue, agrees_with_a_plain_list_for_random_joins_and_leaves) {
     std::mt19937 random(5);
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     std::vector<wait_queue::ticket> expected;
     wait_queue::ticket last = 0;
     for (int i = 0; i < 20'000; ++i) {
@@ -55,7 +54,7 @@ TEST(wait_queue, agrees_with_a_plain_list_for_random_joins_and_leaves) {
 }
 
 TEST(wait_queue, sleeps_longer_after_each_refusal_up_to_a_bound) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     milliseconds longest{0};
     for (int i = 0; i < 100; ++i) {
@@ -73,7 +72,7 @@ TEST(wait_queue, sleeps_longer_after_each_refusal_up_to_a_bound) {
 }
 
 TEST(wait_queue, starts_with_a_short_sleep_and_doubles_it) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     milliseconds half = wait_queue::retry_delay_min / 2;
     for (; half < wait_queue::retry_delay_max / 2; half *= 2)
@@ -81,7 +80,7 @@ TEST(wait_queue, starts_with_a_short_sleep_and_doubles_it) {
 }
 
 TEST(wait_queue, retries_when_the_holders_time_is_over_if_earlier) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     for (int i = 0; i < 10; ++i)
         q.refused(0ms, 0);
@@ -96,13 +95,13 @@ TEST(wait_queue, retries_when_the_holders_time_is_over_if_earlier) {
 // A lease without an end (acquire: "-1 = never") has the longest possible remaining time. If the sum overflowed, the
 // head would not sleep at all.
 TEST(wait_queue, lease_without_end_still_sleeps) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     EXPECT_GE(q.refused(milliseconds::max(), 0), 2ms);
 }
 
 TEST(wait_queue, end_reported_by_a_majority_head_retries_at_once) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     EXPECT_EQ(q.lease_ended(node(0), first_lease), wait_queue::majority_grace);
     EXPECT_EQ(q.lease_ended(node(0), first_lease), wait_queue::majority_grace) << "the same node again";
@@ -111,7 +110,7 @@ TEST(wait_queue, end_reported_by_a_majority_head_retries_at_once) {
 }
 
 TEST(wait_queue, reports_about_different_leases_do_not_add_up) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     q.lease_ended(node(0), first_lease);
     q.lease_ended(node(1), first_lease);
@@ -121,7 +120,7 @@ TEST(wait_queue, reports_about_different_leases_do_not_add_up) {
 }
 
 TEST(wait_queue, does_not_count_messages_from_before_a_refusal) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     q.join(1);
     q.lease_ended(node(0), first_lease);
     q.lease_ended(node(1), first_lease);
@@ -131,7 +130,7 @@ TEST(wait_queue, does_not_count_messages_from_before_a_refusal) {
 
 TEST(wait_queue, sleep_is_short_again_after_a_report_or_a_new_head) {
     const auto refused_often = [] {
-        wait_queue q(five_nodes);
+        wait_queue q(limits_of_five_nodes);
         q.join(1);
         q.join(2);
         for (int i = 0; i < 10; ++i)
@@ -153,7 +152,7 @@ TEST(wait_queue, sleep_is_short_again_after_a_report_or_a_new_head) {
 }
 
 TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
-    wait_queue q(five_nodes);
+    wait_queue q(limits_of_five_nodes);
     for (wait_queue::ticket t = 1; t <= 4; ++t)
         q.join(t);
     for (wait_queue::ticket turn = 1; turn <= 3; ++turn) {
@@ -168,7 +167,7 @@ TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
 }
 
 TEST(wait_queue, continues_the_count_of_the_previous_queue) {
-    wait_queue q(five_nodes, 1);
+    wait_queue q(limits_of_five_nodes, 1);
     q.join(1);
     EXPECT_TRUE(q.begin_hand_over());
     EXPECT_EQ(q.handed_over(), 2);
@@ -178,7 +177,7 @@ TEST(wait_queue, continues_the_count_of_the_previous_queue) {
 }
 
 TEST(wait_queue, no_hand_over_without_waiters_or_when_disabled) {
-    EXPECT_FALSE(wait_queue(five_nodes).begin_hand_over());
+    EXPECT_FALSE(wait_queue(limits_of_five_nodes).begin_hand_over());
     wait_queue never({3, 0});
     never.join(1);
     EXPECT_FALSE(never.begin_hand_over());

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const deadline soon = deadline(1'000s);
+const deadline far_deadline = deadline(1'000s);
 
 class named_job final : public job {
   public:
@@ -26,7 +26,7 @@ class named_job final : public job {
     std::string principal_;
 };
 
-std::unique_ptr<job> make(const std::string& principal, const std::string& name, deadline until = soon) {
+std::unique_ptr<job> make(const std::string& principal, const std::string& name, deadline until = far_deadline) {
     return std::make_unique<named_job>(principal, name, until);
 }
 

@@ -7,7 +7,7 @@ using namespace fencegate::pg;
 
 namespace {
 
-catalog shop() {
+catalog readable_shop() {
     catalog out;
     auto& inventory = out.tables["inventory"];
     inventory.target = "public.inventory";
@@ -25,7 +25,7 @@ catalog shop() {
     return out;
 }
 
-comparison where(std::string column, comparison_operator op, std::string value) {
+comparison compare_text(std::string column, comparison_operator op, std::string value) {
     comparison out;
     out.column = column;
     out.op = op;
@@ -43,7 +43,7 @@ table_query everything() {
 }
 
 read_plan plan_of(table_query query) {
-    return plan_read(shop(), {std::move(query), std::nullopt});
+    return plan_read(readable_shop(), {std::move(query), std::nullopt});
 }
 
 bool has(const read_plan& plan, std::string_view part) {
@@ -51,11 +51,12 @@ bool has(const read_plan& plan, std::string_view part) {
 }
 
 TEST(read_sql, condition_names_operators_of_the_type) {
-    auto known = shop();
+    auto known = readable_shop();
     known.tables["inventory"].columns.push_back({"email", "public.citext", false, "", "\"my types\""});
     auto query = everything();
-    query.where = {where("email", comparison_operator::neq, "a@b"), where("email", comparison_operator::ilike, "A%"),
-                   where("email", comparison_operator::in, "")};
+    query.where = {compare_text("email", comparison_operator::neq, "a@b"),
+                   compare_text("email", comparison_operator::ilike, "A%"),
+                   compare_text("email", comparison_operator::in, "")};
     query.where.back().value = boost::json::array{"a", "b"};
     const auto plan = plan_read(known, {std::move(query), std::nullopt});
     ASSERT_TRUE(plan.faults.empty());
@@ -67,7 +68,8 @@ TEST(read_sql, condition_names_operators_of_the_type) {
 TEST(read_sql, query_values_bound_and_names_quoted) {
     auto query = everything();
     query.select = {{"sku", "sku"}, {"odd\"name", "x\"y"}};
-    query.where = {where("stock", comparison_operator::gte, "3"), where("sku", comparison_operator::like, "'; drop%")};
+    query.where = {compare_text("stock", comparison_operator::gte, "3"),
+                   compare_text("sku", comparison_operator::like, "'; drop%")};
     query.order = {{"stock", true, false}, {"sku", false, std::nullopt}};
     query.offset = 5;
     query.count = row_count::exact;
@@ -87,16 +89,17 @@ TEST(read_sql, nested_groups_are_in_parentheses) {
     comparison any;
     any.op = comparison_operator::any_of;
     any.negated = true;
-    any.members = {where("stock", comparison_operator::lt, "1"), where("sku", comparison_operator::neq, "a")};
+    any.members = {compare_text("stock", comparison_operator::lt, "1"),
+                   compare_text("sku", comparison_operator::neq, "a")};
     any.members[1].negated = true;
-    query.where = {any, where("stock", comparison_operator::gt, "0")};
+    query.where = {any, compare_text("stock", comparison_operator::gt, "0")};
     EXPECT_TRUE(has(plan_of(query), " where (not (t.\"stock\" < $1 or (not t.\"sku\" <> $2))) and t.\"stock\" > $3"));
 }
 
 TEST(read_sql, unknown_names_fault_names_parameter) {
     auto query = everything();
     query.select = {{"nope", "nope"}};
-    query.where = {where("gone", comparison_operator::eq, "1")};
+    query.where = {compare_text("gone", comparison_operator::eq, "1")};
     query.order = {{"never", false, std::nullopt}};
     const auto plan = plan_of(query);
     ASSERT_EQ(plan.faults.size(), 3U);
@@ -158,7 +161,7 @@ TEST(read_sql, embedded_rows_joined_by_foreign_key) {
                     "t1 where t1.\"id\" = t.\"payer\" limit $1::bigint offset $2::bigint) as fencegate_row) as "
                     "\"customers\""));
     auto item = embed("orders", "customer");
-    item.embedded->rows.where = {where("id", comparison_operator::gt, "5")};
+    item.embedded->rows.where = {compare_text("id", comparison_operator::gt, "5")};
     item.embedded->rows.order = {{"id", true, std::nullopt}};
     const auto plan = embedded_in("customers", item);
     EXPECT_TRUE(has(plan,
@@ -223,7 +226,7 @@ TEST(read_sql, embedded_table_ambiguous_or_apart_refused) {
 
 TEST(read_sql, count_by_planner_has_parameters_of_its_own) {
     auto query = everything();
-    query.where = {where("stock", comparison_operator::gte, "3")};
+    query.where = {compare_text("stock", comparison_operator::gte, "3")};
     query.count = row_count::estimated;
     query.counted_max = 100;
     const auto plan = plan_of(query);
@@ -248,7 +251,7 @@ TEST(read_sql, count_by_planner_exact_where_rows_are_hidden) {
     for (const auto count : {row_count::planned, row_count::estimated}) {
         auto query = everything();
         query.count = count;
-        auto known = shop();
+        auto known = readable_shop();
         known.tables["inventory"].hides_rows = true;
         const auto plan = plan_read(known, {query, std::nullopt});
         EXPECT_TRUE(has(plan, "(select count(*) from public.inventory as t) as total"));
@@ -267,19 +270,20 @@ TEST(read_sql, count_by_planner_exact_where_rows_are_hidden) {
 TEST(read_sql, csv_names_are_bound) {
     auto query = everything();
     query.select = {{"sku", "a,\"b"}};
-    const auto plan = plan_read(shop(), {query, std::nullopt, {}, row_format::csv});
+    const auto plan = plan_read(readable_shop(), {query, std::nullopt, {}, row_format::csv});
     EXPECT_EQ(plan.sql.parameters.back(), "\"a,\"\"b\"");
     EXPECT_TRUE(has(plan, "format('%s', fencegate_row.\"a,\"\"b\")"));
 }
 
 TEST(read_sql, parameter_of_function_is_argument_or_condition) {
-    auto known = shop();
+    auto known = readable_shop();
     known.functions["list"].columns = {{"kind", "text"}, {"n", "integer"}};
     known.functions["list"].returns_row = true;
     function_query query;
     query.function = "list";
     query.limit = query.rows.limit = 7;
-    query.rows.where = {where("kind", comparison_operator::eq, "x"), where("n", comparison_operator::gt, "1")};
+    query.rows.where = {compare_text("kind", comparison_operator::eq, "x"),
+                        compare_text("n", comparison_operator::gt, "1")};
     query.parameters = {{"kind", "eq.x", {}}, {"n", "gt.1", {}}};
     const auto plan = plan_read(known, {query, std::nullopt});
     ASSERT_TRUE(plan.faults.empty());
@@ -295,7 +299,7 @@ TEST(read_sql, selection_of_single_value_refused) {
     query.limit = 7;
     query.rows.limit = 0;
     query.rows.order = {{"a", false, std::nullopt}};
-    const auto plan = plan_read(shop(), {query, std::nullopt, {}, row_format::csv});
+    const auto plan = plan_read(readable_shop(), {query, std::nullopt, {}, row_format::csv});
     ASSERT_EQ(plan.faults.size(), 3U);
     EXPECT_EQ(plan.faults[0].pointer, "Accept");
     EXPECT_EQ(plan.faults[1].pointer, "order");
@@ -308,17 +312,17 @@ TEST(read_sql, stable_function_read_with_limit) {
     query.function = "list";
     query.args = {{"kind", boost::json::value("x"), "kind", true}};
     query.limit = query.rows.limit = 7;
-    const auto plan = plan_read(shop(), {query, std::nullopt});
+    const auto plan = plan_read(readable_shop(), {query, std::nullopt});
     EXPECT_TRUE(has(plan, "public.list(\"kind\" => $1::text) as fencegate_item limit $2::bigint"));
     EXPECT_FALSE(plan.needs_fence);
     query.args.clear();
-    EXPECT_FALSE(plan_read(shop(), {query, std::nullopt}).faults.empty());
+    EXPECT_FALSE(plan_read(readable_shop(), {query, std::nullopt}).faults.empty());
 }
 
 TEST(read_sql, volatile_function_needs_fence) {
     function_query query;
     query.function = "poke";
-    const auto plan = plan_read(shop(), {query, std::nullopt});
+    const auto plan = plan_read(readable_shop(), {query, std::nullopt});
     EXPECT_TRUE(plan.needs_fence);
     EXPECT_EQ(plan.shape, answer_shape::nothing);
 }

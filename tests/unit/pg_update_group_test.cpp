@@ -13,7 +13,7 @@ using namespace fencegate::pg;
 
 namespace {
 
-catalog shop() {
+catalog shop_with_stock() {
     catalog out;
     auto& inventory = out.tables["inventory"];
     inventory.target = "public.inventory";
@@ -28,27 +28,28 @@ catalog shop() {
     return out;
 }
 
-comparison where(std::string column, comparison_operator op, boost::json::value value) {
+comparison compare_column(std::string column, comparison_operator op, boost::json::value value) {
     return {std::move(column), op, std::move(value), "/where"};
 }
 
-assignment put(std::string name, boost::json::value value) {
+assignment assign_value(std::string name, boost::json::value value) {
     return {std::move(name), std::move(value), "/set"};
 }
 
 update_operation sale() {
     update_operation op;
     op.table = "inventory";
-    op.set = {put("note", "sold")};
-    op.add = {put("stock", -1)};
-    op.where = {where("sku", comparison_operator::eq, "sku-1"), where("stock", comparison_operator::gte, 1)};
+    op.set = {assign_value("note", "sold")};
+    op.add = {assign_value("stock", -1)};
+    op.where = {compare_column("sku", comparison_operator::eq, "sku-1"),
+                compare_column("stock", comparison_operator::gte, 1)};
     return op;
 }
 
 }  // namespace
 
 TEST(group_update, rows_tied_to_resource_of_their_write) {
-    const auto made = group_update(shop(), sale());
+    const auto made = group_update(shop_with_stock(), sale());
     ASSERT_TRUE(made);
     EXPECT_EQ(made->sql,
               "update public.inventory as t set \"note\" = v.fencegate_1, \"stock\" = t.\"stock\" + v.fencegate_2 "
@@ -62,7 +63,7 @@ TEST(group_update, rows_tied_to_resource_of_their_write) {
 }
 
 TEST(group_update, values_in_order_of_single_statement) {
-    const auto known = shop();
+    const auto known = shop_with_stock();
     const auto plan = plan_write(known, {sale()}, {});
     const auto made = group_update(known, sale());
     ASSERT_TRUE(made);
@@ -74,17 +75,19 @@ TEST(group_update, other_shapes_are_not_joined) {
     const auto refuses = [](auto change) {
         auto op = sale();
         change(op);
-        return !group_update(shop(), op);
+        return !group_update(shop_with_stock(), op);
     };
     EXPECT_TRUE(refuses([](auto& op) { op.table = "loose"; }));
     EXPECT_TRUE(refuses([](auto& op) { op.table = "unknown"; }));
-    EXPECT_TRUE(refuses([](auto& op) { op.set = {put("price", "1.005")}; }));  // an array would not keep the length
-    EXPECT_TRUE(refuses([](auto& op) { op.set = {put("code", "abcd")}; }));
-    EXPECT_TRUE(refuses([](auto& op) { op.set = {put("unknown", 1)}; }));
-    EXPECT_TRUE(refuses([](auto& op) { op.add = {put("due", "1 day")}; }));
-    EXPECT_TRUE(refuses([](auto& op) { op.where.push_back(where("note", comparison_operator::is, nullptr)); }));
     EXPECT_TRUE(
-        refuses([](auto& op) { op.where.push_back(where("sku", comparison_operator::in, boost::json::array{"a"})); }));
+        refuses([](auto& op) { op.set = {assign_value("price", "1.005")}; }));  // an array would not keep the length
+    EXPECT_TRUE(refuses([](auto& op) { op.set = {assign_value("code", "abcd")}; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.set = {assign_value("unknown", 1)}; }));
+    EXPECT_TRUE(refuses([](auto& op) { op.add = {assign_value("due", "1 day")}; }));
+    EXPECT_TRUE(
+        refuses([](auto& op) { op.where.push_back(compare_column("note", comparison_operator::is, nullptr)); }));
+    EXPECT_TRUE(refuses(
+        [](auto& op) { op.where.push_back(compare_column("sku", comparison_operator::in, boost::json::array{"a"})); }));
 }
 
 TEST(group_values, array_elements_are_quoted) {

@@ -13,8 +13,8 @@
 namespace sim {
 
 /// A Redis server as far as lockcore uses one: strings and hashes with a ttl, INFO, CONFIG, and Lua scripts, which
-/// script_engine runs unchanged. Its clock is set from outside. tests/chaos/node_differential_test.cpp sends it and a
-/// real server the same commands and compares every answer and all data.
+/// script_engine runs unchanged. Its clock is set from outside. tests/sim/differential sends it and a real server the
+/// same commands and compares every answer and all data.
 ///
 /// Not there: other types of data, users and their rights, other databases, MULTI, blocking commands, a maxmemory limit.
 class redis_server {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <chaos/real_node.hpp>
 #include <proto/command.hpp>
+#include <sim/differential/real_node.hpp>
 #include <sim/redis/redis_server.hpp>
 
 #include <string>

@@ -1,11 +1,11 @@
 // Sends the same random commands to a real Redis server and to the one of tests/sim, and compares every answer and all
 // data after each.
-#include <chaos/real_node.hpp>
-#include <chaos/two_servers.hpp>
 #include <proto/lease_record.hpp>
 #include <redis/node_requests.hpp>
 #include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>
+#include <sim/differential/real_node.hpp>
+#include <sim/differential/two_servers.hpp>
 #include <sim/world/random.hpp>
 #include <support/redis_nodes.hpp>
 

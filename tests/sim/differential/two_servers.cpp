@@ -1,4 +1,4 @@
-#include <chaos/two_servers.hpp>
+#include <sim/differential/two_servers.hpp>
 
 #include <redis/node_info.hpp>
 #include <redis/resp_command.hpp>

@@ -1,4 +1,4 @@
-#include <chaos/real_node.hpp>
+#include <sim/differential/real_node.hpp>
 
 #include <algorithm>
 
