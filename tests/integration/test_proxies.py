@@ -1,55 +1,36 @@
-"""config/haproxy/haproxy.cfg before two gateways under load: gateways that restart or are killed, and no call that fails."""
+"""config/haproxy/haproxy.cfg and config/nginx/nginx.conf before two gateways under load.
+
+Gateways restart or are killed, and no call fails.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
-import re
 import subprocess
 import threading
 import time
 import uuid
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Callable, Iterator
-from urllib.request import urlopen
+from urllib.parse import quote, urlencode
 
 import pytest
 from support import processes
-from support.api import Api, Connection, lease_path
+from support.api import Api, Connection, expect_problem, lease_path
 from support.cli import Cli, first_line
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
-from support.events import is_free, open_kept_lease
+from support.events import EventStream, is_free, open_kept_lease
 from support.polling import eventually
+from support.proxies import Haproxy, Nginx, Proxy
 from support.stack import Stack
 from support.wire import Wire, lose_power, request
 
-FILE = processes.repository() / "config" / "haproxy" / "haproxy.cfg"
 SKUS = [f"sku-{number}" for number in range(1, 9)]
-
-
-class Proxy:
-    """HAProxy by the file of the repository, on ports of its own."""
-
-    def __init__(self, folder: Path, ports: list[int]) -> None:
-        self.port, self.metrics, self.log = processes.free_port(), processes.free_port(), folder / "haproxy.log"
-        environment = {"FENCEGATE_BIND": f"127.0.0.1:{self.port}", "METRICS_BIND": f"127.0.0.1:{self.metrics}",
-                       **{f"GATEWAY_{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports, 1)}}
-        self.process = processes.start(["haproxy", "-db", "-f", str(FILE)], self.log, env={**os.environ, **environment})
-        self.api = Api(f"http://127.0.0.1:{self.port}", timeout=30)
-
-    def ready(self) -> dict[tuple[str, str], bool]:
-        """Returns for each backend and server whether calls are sent there."""
-        with urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=5) as answer:
-            states = re.findall(r'^haproxy_server_status\{proxy="(\w+)",server="([\w-]+)",state="UP"\} (\d)', answer.read().decode(), re.MULTILINE)
-        return {(backend, server): value == "1" for backend, server, value in states}
-
-    def await_ready(self, count: int = 6) -> None:
-        eventually(lambda: sum(self.ready().values()) == count, 20, goal=f"{count} servers are ready")
 
 
 class Load:
@@ -121,7 +102,7 @@ def read(connection: Connection, sku: str) -> None:
 
 @pytest.fixture(scope="module")
 def shop(stack: Stack) -> Iterator[Cluster]:
-    with running_cluster(stack, "haproxy", max_ttl_ms=10_000) as made:
+    with running_cluster(stack, "proxies", max_ttl_ms=10_000) as made:
         assert made.call("migrate", "--conninfo", stack.conninfo(made.database), "--with-example").returncode == 0
         yield made
 
@@ -142,14 +123,24 @@ def gateways(shop: Cluster) -> Iterator[list[Gateway]]:
         gateway.kill()
 
 
-@pytest.fixture
-def proxy(shop: Cluster, gateways: list[Gateway]) -> Iterator[Proxy]:
-    made = Proxy(shop.folder, [gateway.api.port for gateway in gateways])
+@contextmanager
+def running(kind: type[Proxy], folder: Path, ports: list[int], **options: object) -> Iterator[Proxy]:
+    made = kind(folder, ports, **options)
     try:
-        made.await_ready()
         yield made
     finally:
-        assert processes.stop(made.process) in (0, 143, -15), made.log.read_text()
+        made.stop()
+
+
+@pytest.fixture(params=[Haproxy, Nginx])
+def proxy(request: pytest.FixtureRequest, shop: Cluster, gateways: list[Gateway]) -> Iterator[Proxy]:
+    with running(request.param, shop.folder, [gateway.api.port for gateway in gateways]) as made:
+        made.await_ready()
+        yield made
+
+
+haproxy_alone = pytest.mark.parametrize("proxy", [Haproxy], indirect=True)
+nginx_alone = pytest.mark.parametrize("proxy", [Nginx], indirect=True)
 
 
 @pytest.fixture
@@ -165,9 +156,12 @@ def sales(shop: Cluster) -> Callable[[], int]:
     return lambda: before - stock()
 
 
-def test_proxy_file_is_valid() -> None:
-    done = subprocess.run(["haproxy", "-c", "-f", str(FILE)], capture_output=True, text=True)
+def test_files_are_valid(tmp_path: Path) -> None:
+    done = subprocess.run(["haproxy", "-c", "-f", str(Haproxy.FILE)], capture_output=True, text=True)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    with running(Nginx, tmp_path, [1, 2]) as nginx:
+        done = nginx.check()
+        assert done.returncode == 0 and "[warn]" not in done.stderr, done.stderr
 
 
 class DyingGateway(ThreadingHTTPServer):
@@ -192,25 +186,30 @@ class DyingGateway(ThreadingHTTPServer):
             pass
 
 
-def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Haproxy, Nginx])
+def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path, kind: type[Proxy]) -> None:
     gateways = [DyingGateway(), DyingGateway()]
-    proxy = Proxy(tmp_path, [gateway.server_port for gateway in gateways])
     key = {"Idempotency-Key": "a"}
-    try:
+    with running(kind, tmp_path, [gateway.server_port for gateway in gateways]) as proxy:
         proxy.await_ready()
-        for method, path, headers, attempts in (("POST", "/v1/writes", {}, 1), ("POST", "/v1/rpc/place_order", {}, 1), ("DELETE", "/v1/tables/inventory", {}, 1),
-                                                ("POST", "/v1/writes", key, 3), ("GET", "/v1/tables/inventory", {}, 3), ("POST", "/v1/leases", {}, 3), ("DELETE", "/v1/leases/a", {}, 3)):
+        for method, path, headers, attempts in (("POST", "/v1/writes", {}, {1}),
+                                                ("POST", "/v1/rpc/place_order", {}, {1}),
+                                                ("DELETE", "/v1/tables/inventory", {}, {1}),
+                                                ("DELETE", "/v1/resource/lease?resource=a", {}, {1}),
+                                                ("POST", "/v1/writes", key, {2, 3}),
+                                                ("DELETE", "/v1/tables/inventory", key, {2, 3}),
+                                                ("GET", "/v1/tables/inventory", {}, {2, 3}),
+                                                ("POST", "/v1/leases", {}, {2, 3}),
+                                                ("DELETE", "/v1/leases/a", {}, {2, 3})):
             before = sum(gateway.calls for gateway in gateways)
             with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)) as connection:
                 connection.request(method, path, b"{}" if method == "POST" else None, headers)
                 answer = connection.getresponse()
                 assert (answer.status, json.load(answer)["status"]) == (502, 502)
-            assert sum(gateway.calls for gateway in gateways) - before == attempts, (method, path, headers)
-    finally:
-        processes.stop(proxy.process)
-        for gateway in gateways:
-            gateway.shutdown()
-            gateway.server_close()
+            assert sum(gateway.calls for gateway in gateways) - before in attempts, (method, path, headers)
+    for gateway in gateways:
+        gateway.shutdown()
+        gateway.server_close()
 
 
 def test_rolling_restarts_fail_no_call(gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]) -> None:
@@ -267,13 +266,17 @@ def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway
     eventually(lambda: is_free(gateways[0].api, resource), 3, goal="the lease is released")
 
 
-def test_caller_without_power_is_noticed_behind_the_proxy(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
-    """Its kept lease ends, and it leaves the queue; the proxy acknowledges what the gateways send."""
+@haproxy_alone
+def test_kept_lease_without_power_ends_behind_the_proxy(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    """The proxy acknowledges what the gateways send. nginx leaves what the caller does not acknowledge to the kernel."""
     kept = open_kept_lease(proxy.api, resource, ttl_ms=2_000)
     kept.wait_for("renewed")
     lose_power(kept.socket)
     eventually(lambda: is_free(gateways[0].api, resource), 60, goal="the lease is not renewed any more")
     kept.disconnect()
+
+
+def test_waiting_caller_without_power_leaves_the_queue(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
     lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
     with Wire("127.0.0.1", proxy.port) as waiting:
         waiting.send(request("POST", "/v1/leases", json.dumps({"resource": resource, "wait_ms": 30_000}).encode()))
@@ -313,6 +316,79 @@ def test_kept_lease_stream_passes_and_ends_with_gateway(gateways: list[Gateway],
         assert set(kept.names()) == {"granted", "renewed", "released"}
 
 
+def test_watch_passes_at_once(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    """Each event passes before the next one exists: the heartbeat is 10 s away."""
+    lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
+    with EventStream(proxy.api, None, method="GET", path=lease_path(lease)) as watch:
+        watch.wait_for("held", 5)
+        gateways[0].api.must_release(lease)
+        watch.wait_for("released", 5)
+
+
+def test_history_stream_passes_at_once(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+    with EventStream(proxy.api, None, method="GET", path=f"/v1/history/stream?resource={resource}") as stream:
+        lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
+        stream.wait_for("lease_granted", 8)
+        gateways[0].api.must_release(lease)
+        stream.wait_for("lease_released", 8)
+
+
+def test_longest_names_and_bodies_pass(proxy: Proxy, unique_name: Callable[[str], str]) -> None:
+    """A lease_id, in a path and in Location, has all names of its lease; Fencing-Resource has them percent-encoded."""
+    stem = unique_name("ü")
+    names = [f"{stem}/{number:02}" + "ü" * ((62 - len(f"{stem}/{number:02}".encode())) // 2) for number in range(64)]
+    with proxy.api.connection() as connection:
+        lease = call(connection, 201, "POST", "/v1/leases", {"resources": names, "ttl_ms": 10_000})
+        call(connection, 200, "POST", f"{lease_path(lease)}/renew", {"ttl_ms": 10_000})
+        call(connection, 204, "DELETE", lease_path(lease))
+        operations = [{"update": "inventory", "where": {"sku": "none"}, "set": {"note": "x"}}]
+        coded = ",".join(quote(name, safe="") for name in names)
+        assert 8_192 < len(coded) < 16_000
+        token = {"Fencing-Resource": coded, "Fencing-Token": str(lease["fencing_token"])}
+        call(connection, 200, "POST", "/v1/writes", {"operations": operations}, **token)
+        operations[0]["set"]["note"] = "x" * 1_048_576
+        expect_problem(connection.call("POST", "/v1/writes", {"operations": operations}, token), 413, "too-large")
+
+
+# nginx in the way in which it is often set up: the path after the prefix is decoded, so that %2F becomes a slash.
+DECODING = """
+events {}
+http {
+    access_log off;
+    server {
+        listen 8080;
+        location /locks/ {
+            proxy_set_header Host $http_host;
+            proxy_pass http://10.0.0.11:8080/;
+        }
+    }
+}
+"""
+
+
+def test_second_forms_pass_nginx_that_decodes_slashes(tmp_path: Path, gateways: list[Gateway],
+                                                      unique_name: Callable[[str], str]) -> None:
+    """Each address with a resource in its path is 404 there; the form with the resource in the query is not."""
+    resource = f"{unique_name('a')}/b c%2Fd"
+    with running(Nginx, tmp_path, [gateways[0].api.port], text=DECODING) as nginx:
+        nginx.await_ready()
+
+        def status_of(method: str, path: str, body: object = None) -> int:
+            with closing(http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=30)) as connection:
+                headers = {"Content-Type": "application/json"} if body else {}
+                connection.request(method, f"/locks{path}", json.dumps(body) if body else None, headers)
+                return connection.getresponse().status
+
+        for method, part, body, status in (("GET", "", None, 200), ("DELETE", "/lease", {"reason": "r"}, 204),
+                                           ("POST", "/fence", {"reason": "r", "last_fencing_token": 7}, 200)):
+            gateways[0].api.acquire(resource, ttl_ms=10_000)
+            assert status_of(method, f"/v1/resources/{quote(resource, safe='')}{part}", body) == 404, part
+            assert status_of(method, f"/v1/resource{part}?{urlencode({'resource': resource})}", body) == status, part
+        shown = gateways[0].api.get("/v1/resource", resource=resource).json()
+        assert (shown["resource"], shown["last_fencing_token"]) == (resource, 7)
+
+
+@haproxy_alone
 def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
     """Without a majority of the nodes, writes and reads go on, and calls for leases get the cause from a gateway."""
     for node in shop.nodes[:3]:
@@ -331,15 +407,34 @@ def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gatew
     proxy.await_ready()
 
 
-def test_no_gateway_that_runs_is_answered_by_a_problem_document(tmp_path: Path) -> None:
-    proxy = Proxy(tmp_path, [processes.free_port(), processes.free_port()])
-    try:
-        proxy.await_ready(0)
+@nginx_alone
+def test_nginx_shows_why_no_gateway_grants_leases(shop: Cluster, gateways: list[Gateway], proxy: Proxy,
+                                                  resource: str) -> None:
+    """What every gateway answers comes through with its cause."""
+    for node in shop.nodes[:3]:
+        node.kill()
+    eventually(lambda: all(gateway.api.get("/readyz/leases").status == 503 for gateway in gateways), 20,
+               goal="leases are not ready")
+    with proxy.api.connection() as connection:
+        read(connection, "sku-1")
+        for _ in range(5):
+            expect_problem(connection.call("POST", "/v1/leases", {"resource": resource}), 503, "no-quorum")
+    for node in shop.nodes[:3]:
+        node.start()
+    for gateway in gateways:
+        gateway.wait_until_all_vote()
+
+
+@pytest.mark.parametrize(("kind", "status", "detail"), [
+    (Haproxy, 503, "No gateway is ready for this call."),
+    (Nginx, 502, "A gateway ended before it answered, or none runs. The call may have taken effect.")])
+def test_no_gateway_that_runs_is_answered_by_a_problem_document(tmp_path: Path, kind: type[Proxy], status: int,
+                                                                detail: str) -> None:
+    with running(kind, tmp_path, [processes.free_port(), processes.free_port()]) as proxy:
+        proxy.await_ready(*([0] if kind is Haproxy else []))
         for path in ("/v1/leases", "/v1/nodes", "/v1/writes"):
             with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=30)) as connection:
                 connection.request("GET", path)
                 answer = connection.getresponse()
-                assert (answer.status, answer.headers["Content-Type"]) == (503, "application/problem+json"), path
-                assert json.load(answer)["detail"] == "No gateway is ready for this call.", path
-    finally:
-        processes.stop(proxy.process)
+                assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json"), path
+                assert json.load(answer)["detail"] == detail, path
