@@ -90,9 +90,14 @@ std::vector<http::route> routes(gateway_services services) {
     const answer_options write{{"application/json"}, {"tx=commit"}, true};
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease, true);
     add_api(post, "/v1/leases/cancel", scope::leases, write, cancel_acquisition);
-    add_api(post, "/v1/leases/{lease_id}/renew", scope::leases, write, renew_lease);
-    add_api(get, "/v1/leases/{lease_id}", scope::leases, show, show_lease);
-    add_api(del, "/v1/leases/{lease_id}", scope::leases, release, release_lease);
+    const auto add_of_lease = [&](http::method verb, const char* path, const answer_options& options,
+                                  awaitable_response (*handle)(gateway_services, http::request)) {
+        add_api(verb, path, scope::leases, options, handle);
+        out.back().uses_lease = true;
+    };
+    add_of_lease(post, "/v1/leases/{lease_id}/renew", write, renew_lease);
+    add_of_lease(get, "/v1/leases/{lease_id}", show, show_lease);
+    add_of_lease(del, "/v1/leases/{lease_id}", release, release_lease);
     add_api(get, "/v1/leases", scope::history, query, list_leases);
     add_api(del, "/v1/resources/{resource}/lease", scope::operate, write, revoke_lease);
     add_api(post, "/v1/resources/{resource}/fence", scope::operate, write, repair_fence);

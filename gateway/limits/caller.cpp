@@ -23,10 +23,10 @@ void caller::set_limits(const principal_limits& limits, const principal_shares& 
     rate_ = make_bucket_size(limits.requests);
 }
 
-std::optional<caller::taken_request> caller::take_request(time_point now) {
+std::optional<caller::taken_request> caller::take_request(time_point now, request_class kind) {
     const std::lock_guard lock(mutex_);
     if (!rate_.is_limited()) return std::nullopt;
-    return taken_request{rate_, bucket_.take(rate_, now)};
+    return taken_request{rate_, buckets_[static_cast<std::size_t>(kind)].take(rate_, now)};
 }
 
 failure no_place_failure(use kind) {

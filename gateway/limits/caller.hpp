@@ -56,8 +56,8 @@ class caller {
         bucket_size limit;
         bucket_level level;
     };
-    /// Takes a request out of the token bucket; empty if the rate has no limit.
-    std::optional<taken_request> take_request(time_point now);
+    /// Takes a request out of the token bucket of its class; empty if the rate has no limit.
+    std::optional<taken_request> take_request(time_point now, request_class kind);
 
     std::size_t count(use kind) const { return count_of(kind).load(std::memory_order_relaxed); }
     std::size_t most(use kind) const { return most_of(kind).load(std::memory_order_relaxed); }
@@ -77,7 +77,7 @@ class caller {
     counter leases_max_{0};
     std::mutex mutex_;  ///< Guards the members below.
     bucket_size rate_;
-    request_bucket bucket_;
+    std::array<request_bucket, request_classes> buckets_;
 };
 
 /// One of a principal's places, from when it is taken until the destructor.

@@ -100,7 +100,8 @@ limiter::shard& limiter::shard_of(const address_key& key) {
     return shards_[address_hash()(key) % shard_count];
 }
 
-result<void> limiter::admit_address(const boost::asio::ip::address& peer, time_point now, rate_fields& fields) {
+result<void> limiter::admit_address(const boost::asio::ip::address& peer, time_point now, rate_fields& fields,
+                                    request_class kind) {
     if (!limits_requests_.load(std::memory_order_relaxed)) return {};
     const address_key key = key_of(peer);
     shard& own = shard_of(key);
@@ -109,10 +110,10 @@ result<void> limiter::admit_address(const boost::asio::ip::address& peer, time_p
     {
         const std::lock_guard lock(own.mutex);
         limit = own.requests;
-        level = own.addresses.find_or_add(key).requests.take(limit, now);
+        level = own.addresses.find_or_add(key).requests[static_cast<std::size_t>(kind)].take(limit, now);
     }
     if (!limit.is_limited()) return {};
-    fields.add("address", limit, level);
+    fields.add(kind == request_class::of_lease ? "address-leases" : "address", limit, level);
     if (level.admitted) return {};
     count_refusal(refusal::address_rate);
     return too_many("This address sends more requests than limits.address allows.", level.retry_after);
@@ -176,10 +177,10 @@ void limiter::note_failed_authentication(const boost::asio::ip::address& peer, s
     entry.failures.take(own.failures, now);
 }
 
-result<void> limiter::admit_principal(caller& principal, time_point now, rate_fields& fields) {
-    const auto taken = principal.take_request(now);
+result<void> limiter::admit_principal(caller& principal, time_point now, rate_fields& fields, request_class kind) {
+    const auto taken = principal.take_request(now, kind);
     if (!taken) return {};
-    fields.add("principal", taken->limit, taken->level);
+    fields.add(kind == request_class::of_lease ? "principal-leases" : "principal", taken->limit, taken->level);
     if (taken->level.admitted) return {};
     count_refusal(refusal::principal_rate);
     return too_many("This principal sends more requests than limits.principal allows.", taken->level.retry_after);

@@ -62,7 +62,8 @@ class limiter {
     /// Counts a request of an address. Adds the fields of its answer.
     ///
     /// Errors: errc::too_many_requests.
-    result<void> admit_address(const boost::asio::ip::address& peer, time_point now, rate_fields& fields);
+    result<void> admit_address(const boost::asio::ip::address& peer, time_point now, rate_fields& fields,
+                               request_class kind = request_class::other);
     /// Returns whether a credential may be verified. It may not while too many credentials of the address were invalid,
     /// unless this one was valid at this address before.
     ///
@@ -76,7 +77,8 @@ class limiter {
     /// Counts a request of an authenticated principal. Adds the fields of its answer.
     ///
     /// Errors: errc::too_many_requests.
-    result<void> admit_principal(caller& principal, time_point now, rate_fields& fields);
+    result<void> admit_principal(caller& principal, time_point now, rate_fields& fields,
+                                 request_class kind = request_class::other);
 
     std::shared_ptr<caller> caller_of(const std::string& principal);
 
@@ -105,7 +107,8 @@ class limiter {
         std::uint64_t credential = 0, principal = 0;
     };
     struct address_entry {
-        request_bucket requests, failures;
+        std::array<request_bucket, request_classes> requests;
+        request_bucket failures;
         std::vector<valid_credential> valid_credentials;  ///< The oldest first.
     };
     /// Removes the oldest credential of the principal that has most; of `principal`, if no other has more.

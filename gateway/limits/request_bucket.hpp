@@ -33,6 +33,11 @@ inline bucket_size make_bucket_size_per_minute(std::size_t per_minute) {
     return {std::chrono::nanoseconds(std::chrono::minutes(1)) / per_minute, per_minute};
 }
 
+/// The requests that share a bucket. Those that use a lease by its id have one of their own, so that no other request
+/// of the caller takes what it needs to keep and to release its leases.
+enum class request_class { of_lease, other };
+inline constexpr std::size_t request_classes = 2;
+
 /// What is left in a bucket after a request.
 struct bucket_level {
     bool admitted = true;

@@ -144,6 +144,20 @@ def test_address_and_principal_limits_are_one_field(make: Callable[..., Gateway]
     assert fields(answer) == ('"address";q=200;w=4, "principal";q=100;w=1', '"address";r=199;t=1, "principal";r=99;t=1')
 
 
+def test_requests_of_lease_have_a_rate_of_their_own(make: Callable[..., Gateway], resource: str) -> None:
+    rate = {"requests_per_second": 1, "requests_burst": 3}
+    gateway = make({"address": rate, "principal": rate})
+    caller = SourceApi(gateway.api, "127.0.0.2", KEYS["first"])
+
+    def use_lease() -> list[int]:
+        lease = caller.must_acquire(f"{resource}/{time.monotonic_ns()}")
+        others = [caller.get("/v1/history", limit=1) for _ in range(3)]
+        uses = [use(lease) for use in (caller.renew, caller.read_lease, caller.release, caller.release)]
+        return [answer.status for answer in (*others[1:], *uses)]
+
+    assert within_a_second(use_lease) == [200, 429, 200, 200, 204, 429]
+
+
 def test_connection_of_refused_address_is_delayed(make: Callable[..., Gateway]) -> None:
     gateway = make({"address": {"requests_per_second": 1, "requests_burst": 1}})
     with SourceApi(gateway.api, "127.0.0.2").connection() as connection:

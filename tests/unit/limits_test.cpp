@@ -149,6 +149,23 @@ TEST(limiter, ipv6_addresses_of_one_network_count_together) {
     EXPECT_TRUE(l.admit_address(peer("2001:db8:0:2::1"), start, fields));
 }
 
+TEST(limiter, requests_of_leases_have_their_own_buckets) {
+    limits_config config = config_of_address(1, 0);
+    config.principal.requests.per_second = 1;
+    limiter l(config, {}, true);
+    const auto caller = l.caller_of("a");
+    for (const auto kind : {request_class::other, request_class::of_lease}) {
+        rate_fields fields;
+        EXPECT_TRUE(l.admit_address(peer("10.0.0.1"), start, fields, kind));
+        EXPECT_TRUE(l.admit_principal(*caller, start, fields, kind));
+        EXPECT_EQ(fields.policy, kind == request_class::other
+                                     ? R"("address";q=1;w=1, "principal";q=1;w=1)"
+                                     : R"("address-leases";q=1;w=1, "principal-leases";q=1;w=1)");
+        EXPECT_FALSE(l.admit_address(peer("10.0.0.1"), start, fields, kind));
+        EXPECT_FALSE(l.admit_principal(*caller, start, fields, kind));
+    }
+}
+
 TEST(limiter, no_limits_then_all_admitted_without_fields) {
     limiter l(config_of_address(0, 0), {}, true);
     rate_fields fields;

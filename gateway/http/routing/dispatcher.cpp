@@ -67,8 +67,11 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
     const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
     router::match found = router_->find(r.verb, r.path);
     const bool is_probe = found.kind == router::outcome::found && found.target->is_probe;
+    const auto counted_as = found.kind == router::outcome::found && found.target->uses_lease
+                                ? limits::request_class::of_lease
+                                : limits::request_class::other;
     if (!is_probe && !source.counted) {
-        if (const auto admitted = limiter_.admit_address(source.peer, now, out.rate); !admitted) {
+        if (const auto admitted = limiter_.admit_address(source.peer, now, out.rate, counted_as); !admitted) {
             refuse(admitted.error());
             out.address_refused = true;
             return out;
@@ -120,7 +123,7 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
             r.rights_until = source.certificate->valid_until;
         r.caller = limiter_.caller_of(r.principal);
         if (!source.counted) {
-            if (const auto admitted = limiter_.admit_principal(*r.caller, now, out.rate); !admitted) {
+            if (const auto admitted = limiter_.admit_principal(*r.caller, now, out.rate, counted_as); !admitted) {
                 refuse(admitted.error());
                 return out;
             }

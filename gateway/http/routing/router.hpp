@@ -19,6 +19,7 @@ struct route {
     /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it for
     /// all resources.
     bool names_resources = false;
+    bool uses_lease = false;    ///< Renews, shows or releases a lease by its id: limits::request_class::of_lease.
     bool is_probe = false;      ///< Says whether the gateway works; the limits of addresses do not apply.
     bool is_readiness = false;  ///< Says whether the gateway can serve: its answers of 503 are logged at debug only.
 };
