@@ -167,6 +167,7 @@ def test_files_are_valid(tmp_path: Path) -> None:
     done = subprocess.run(["haproxy", "-c", "-f", str(Haproxy.FILE)], capture_output=True, text=True)
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     with running(Nginx, tmp_path, [1, 2]) as nginx:
+        assert isinstance(nginx, Nginx)
         done = nginx.check()
         assert done.returncode == 0 and "[warn]" not in done.stderr, done.stderr
 
@@ -402,8 +403,10 @@ def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gatew
     """Without a majority of the nodes, writes and reads go on, and calls for leases get the cause from a gateway."""
     for node in shop.nodes[:3]:
         node.kill()
+    assert isinstance(proxy, Haproxy)
+    read_states = proxy.ready
     wanted = {"leases": False, "state": True, "writes": True}
-    eventually(lambda: proxy.ready() == {(name, f"gateway-{number}"): ready for name, ready in wanted.items() for number in (1, 2)}, 20, goal="leases are not ready")
+    eventually(lambda: read_states() == {(name, f"gateway-{number}"): ready for name, ready in wanted.items() for number in (1, 2)}, 20, goal="leases are not ready")
     with proxy.api.connection() as connection:
         read(connection, "sku-1")
         assert Counter(node["state"] for node in proxy.api.get("/v1/nodes").json()["nodes"])["voting"] == 2

@@ -6,7 +6,7 @@
 namespace lockcore {
 namespace {
 
-using supervisor_action = node_supervisor::action;
+using node_action = node_supervisor::action;
 using namespace std::chrono_literals;
 
 constexpr monotonic_time first_contact{1h};
@@ -22,29 +22,29 @@ TEST(node_supervisor, node_that_forgot_while_it_ran_is_quarantined) {
     f.admitted_epoch = epoch{9};
     f.syncs_every_write = true;
     f.marks = {"2 0 0", "2 0", "0"};
-    EXPECT_EQ(s.identified(f, first_contact).next, supervisor_action::delete_admission);
+    EXPECT_EQ(s.identified(f, first_contact).next, node_action::delete_admission);
     const auto refused = s.admission_deleted("NOPERM no permissions");
-    EXPECT_EQ(refused.next, supervisor_action::identify);
+    EXPECT_EQ(refused.next, node_action::identify);
     EXPECT_EQ(refused.delay, node_supervisor::recheck_delay);
     EXPECT_EQ(s.state(), node_state::misconfigured);
     EXPECT_NE(s.detail().find("NOPERM"), std::string::npos);
 
-    EXPECT_EQ(s.identified(f, first_contact + 1s).next, supervisor_action::delete_admission);
+    EXPECT_EQ(s.identified(f, first_contact + 1s).next, node_action::delete_admission);
     EXPECT_EQ(s.admission_deleted("").delay, 0ms);
     f.admitted_run_id.clear();
     f.claim = "claim-2";
-    EXPECT_EQ(s.identified(f, first_contact + 2s).next, supervisor_action::find_record)
+    EXPECT_EQ(s.identified(f, first_contact + 2s).next, node_action::find_record)
         << "another life, although the process is the same";
     EXPECT_EQ(s.record_found({true, epoch{9}, "an older life", true}, first_contact + 2s).next,
-              supervisor_action::note_unsynced);
+              node_action::note_unsynced);
     s.unsynced_noted();
     s.identified(f, first_contact + 2s);
     EXPECT_EQ(s.state(), node_state::quarantined);
-    EXPECT_EQ(s.identified(f, first_contact + 62s).next, supervisor_action::draw_epoch);
+    EXPECT_EQ(s.identified(f, first_contact + 62s).next, node_action::draw_epoch);
 
     f.admitted_run_id = f.run_id;
     f.maxmemory_policy = "allkeys-lru";
-    EXPECT_EQ(s.identified(f, first_contact + 63s).next, supervisor_action::delete_admission);
+    EXPECT_EQ(s.identified(f, first_contact + 63s).next, node_action::delete_admission);
     EXPECT_EQ(s.admission_deleted("").delay, node_supervisor::recheck_delay) << "never a tight loop";
 }
 

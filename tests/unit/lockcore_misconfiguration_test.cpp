@@ -63,11 +63,11 @@ TEST(why_no_node, of_another_cell_is_left_as_it_is) {
 }
 
 TEST(why_no_node, refused_credentials_are_tried_again_on_a_new_connection) {
-    using supervisor_action = node_supervisor::action;
+    using node_action = node_supervisor::action;
     node_supervisor supervisor(milliseconds{60'000});
     for (int times = 0; times < 3; ++times) {
         const auto step = supervisor.credentials_refused("refuses the credentials: WRONGPASS");
-        EXPECT_EQ(step.next, supervisor_action::connect) << "the password may be another one by then";
+        EXPECT_EQ(step.next, node_action::connect) << "the password may be another one by then";
         EXPECT_EQ(step.delay, node_supervisor::recheck_delay);
         EXPECT_EQ(supervisor.state(), node_state::misconfigured);
         EXPECT_EQ(supervisor.detail(), "refuses the credentials: WRONGPASS");
@@ -76,8 +76,7 @@ TEST(why_no_node, refused_credentials_are_tried_again_on_a_new_connection) {
     node_facts f = independent_primary();
     f.admitted_run_id = f.run_id;
     f.kept_unsynced = true;
-    EXPECT_EQ(supervisor.identified(f, {}).next, supervisor_action::vote)
-        << "it was admitted and has forgotten nothing";
+    EXPECT_EQ(supervisor.identified(f, {}).next, node_action::vote) << "it was admitted and has forgotten nothing";
 }
 
 }  // namespace

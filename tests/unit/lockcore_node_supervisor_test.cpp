@@ -6,7 +6,7 @@
 namespace lockcore {
 namespace {
 
-using supervisor_action = node_supervisor::action;
+using node_action = node_supervisor::action;
 using namespace std::chrono_literals;
 
 constexpr monotonic_time t0{1h};
@@ -29,7 +29,7 @@ node_record drew(std::uint64_t drawn, bool synced = false) {
 
 TEST(node_supervisor, new_connection_is_identified_before_it_may_vote) {
     node_supervisor s(60s);
-    EXPECT_EQ(s.connected().next, supervisor_action::identify);
+    EXPECT_EQ(s.connected().next, node_action::identify);
     EXPECT_EQ(s.state(), node_state::identifying);
 }
 
@@ -39,7 +39,7 @@ TEST(node_supervisor, node_admitted_under_its_live_run_id_votes) {
     node_facts f = good_node();
     f.admitted_run_id = "run-a";
     f.admitted_epoch = epoch{3};
-    EXPECT_EQ(s.identified(f, t0).next, supervisor_action::vote);
+    EXPECT_EQ(s.identified(f, t0).next, node_action::vote);
     EXPECT_EQ(s.state(), node_state::voting);
     EXPECT_EQ(s.admitted_epoch(), epoch{3});
 }
@@ -47,12 +47,12 @@ TEST(node_supervisor, node_admitted_under_its_live_run_id_votes) {
 TEST(node_supervisor, draws_an_epoch_only_after_it_has_read_the_run_id) {
     node_supervisor s(60s);
     s.connected();
-    EXPECT_EQ(s.identified(good_node(), t0).next, supervisor_action::find_record);
-    EXPECT_EQ(s.record_found(unknown, t0).next, supervisor_action::draw_epoch)
+    EXPECT_EQ(s.identified(good_node(), t0).next, node_action::find_record);
+    EXPECT_EQ(s.record_found(unknown, t0).next, node_action::draw_epoch)
         << "a node never admitted before has forgotten nothing";
-    EXPECT_EQ(s.epoch_drawn(epoch{4}).next, supervisor_action::readmit);
+    EXPECT_EQ(s.epoch_drawn(epoch{4}).next, node_action::readmit);
     EXPECT_EQ(s.drawn(), epoch{4});
-    EXPECT_EQ(s.readmit_answered(true).next, supervisor_action::identify) << "only the node's own record lets it vote";
+    EXPECT_EQ(s.readmit_answered(true).next, node_action::identify) << "only the node's own record lets it vote";
 }
 
 TEST(node_supervisor, refused_admission_keeps_the_epoch_and_waits) {
@@ -62,11 +62,11 @@ TEST(node_supervisor, refused_admission_keeps_the_epoch_and_waits) {
     s.record_found(unknown, t0);
     s.epoch_drawn(epoch{4});
     const auto step = s.readmit_refused("NOPERM this user has no permissions to run the 'eval' command");
-    EXPECT_EQ(step.next, supervisor_action::identify);
+    EXPECT_EQ(step.next, node_action::identify);
     EXPECT_GE(step.delay, 100ms);
     EXPECT_EQ(s.state(), node_state::misconfigured);
     EXPECT_NE(s.detail().find("NOPERM"), std::string::npos);
-    EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, supervisor_action::readmit) << "no second epoch for one life";
+    EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, node_action::readmit) << "no second epoch for one life";
 }
 
 TEST(node_supervisor, another_process_at_the_address_draws_again) {
@@ -78,8 +78,8 @@ TEST(node_supervisor, another_process_at_the_address_draws_again) {
     EXPECT_GE(s.readmit_answered(false).delay, 100ms) << "never a tight loop";
     node_facts f = good_node();
     f.run_id = "run-b";
-    EXPECT_EQ(s.identified(f, t0).next, supervisor_action::find_record);
-    EXPECT_EQ(s.record_found(drew(4), t0 + 60s).next, supervisor_action::draw_epoch);
+    EXPECT_EQ(s.identified(f, t0).next, node_action::find_record);
+    EXPECT_EQ(s.record_found(drew(4), t0 + 60s).next, node_action::draw_epoch);
 }
 
 TEST(node_supervisor, data_changed_before_the_draw_draws_again) {
@@ -93,10 +93,10 @@ TEST(node_supervisor, data_changed_before_the_draw_draws_again) {
         change(f);
         return s.identified(f, t0 + 1s).next;
     };
-    EXPECT_EQ(after([](node_facts& f) { f.claim = "claim-2"; }), supervisor_action::find_record);
-    EXPECT_EQ(after([](node_facts& f) { f.marks.lost = "1 0"; }), supervisor_action::find_record);
-    EXPECT_EQ(after([](node_facts& f) { f.marks.evicted = "1"; }), supervisor_action::find_record);
-    EXPECT_EQ(after([](node_facts& f) { f.marks.text = "0 0 1"; }), supervisor_action::readmit) << "that loses nothing";
+    EXPECT_EQ(after([](node_facts& f) { f.claim = "claim-2"; }), node_action::find_record);
+    EXPECT_EQ(after([](node_facts& f) { f.marks.lost = "1 0"; }), node_action::find_record);
+    EXPECT_EQ(after([](node_facts& f) { f.marks.evicted = "1"; }), node_action::find_record);
+    EXPECT_EQ(after([](node_facts& f) { f.marks.text = "0 0 1"; }), node_action::readmit) << "that loses nothing";
 }
 
 TEST(node_supervisor, sync_that_ends_after_the_draw_is_recorded) {
@@ -109,13 +109,11 @@ TEST(node_supervisor, sync_that_ends_after_the_draw_is_recorded) {
     s.epoch_drawn(epoch{4});
     f.syncs_every_write = false;
     f.marks.text = "0 0 1";
-    EXPECT_EQ(s.readmit_answered(false).next, supervisor_action::identify)
-        << "the node replied GONE: its marks had changed";
-    EXPECT_EQ(s.identified(f, t0).next, supervisor_action::draw_epoch)
-        << "the register must not say that this life syncs";
+    EXPECT_EQ(s.readmit_answered(false).next, node_action::identify) << "the node replied GONE: its marks had changed";
+    EXPECT_EQ(s.identified(f, t0).next, node_action::draw_epoch) << "the register must not say that this life syncs";
     EXPECT_FALSE(s.facts().syncs_every_write) << "what the register records";
-    EXPECT_EQ(s.epoch_drawn(epoch{4}).next, supervisor_action::readmit);
-    EXPECT_EQ(s.identified(f, t0).next, supervisor_action::readmit) << "it has recorded that";
+    EXPECT_EQ(s.epoch_drawn(epoch{4}).next, node_action::readmit);
+    EXPECT_EQ(s.identified(f, t0).next, node_action::readmit) << "it has recorded that";
 }
 
 TEST(node_supervisor, restarted_node_is_quarantined_until_older_leases_expire) {
@@ -125,13 +123,13 @@ TEST(node_supervisor, restarted_node_is_quarantined_until_older_leases_expire) {
     f.admitted_run_id = "run-before";
     s.identified(f, t0);
     const auto step = s.record_found(drew(9), t0);
-    EXPECT_EQ(step.next, supervisor_action::identify);
+    EXPECT_EQ(step.next, node_action::identify);
     EXPECT_EQ(s.state(), node_state::quarantined);
     EXPECT_EQ(s.quarantine_left(t0), 60s) << "from when it was first seen, whatever it says of its uptime";
-    EXPECT_EQ(s.identified(f, t0 + 59s).next, supervisor_action::identify);
+    EXPECT_EQ(s.identified(f, t0 + 59s).next, node_action::identify);
     s.disconnected("");
     s.connected();
-    EXPECT_EQ(s.identified(f, t0 + 60s).next, supervisor_action::draw_epoch)
+    EXPECT_EQ(s.identified(f, t0 + 60s).next, node_action::draw_epoch)
         << "a connection that broke meanwhile starts nothing anew, and the register is asked when it may vote";
 }
 
@@ -147,7 +145,7 @@ TEST(node_supervisor, restarted_node_that_always_synced_returns_at_once) {
     node_supervisor s(60s);
     s.connected();
     s.identified(restarted_node(), t0);
-    EXPECT_EQ(s.record_found(drew(9, true), t0).next, supervisor_action::draw_epoch);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, node_action::draw_epoch);
 }
 
 TEST(node_supervisor, doubtful_data_are_recorded_before_the_quarantine) {
@@ -156,10 +154,9 @@ TEST(node_supervisor, doubtful_data_are_recorded_before_the_quarantine) {
     node_facts f = restarted_node();
     f.marks.text = "0 0 1";
     s.identified(f, t0);
-    EXPECT_EQ(s.record_found(drew(9, true), t0).next, supervisor_action::note_unsynced)
-        << "a second restart would hide it";
-    EXPECT_EQ(s.unsynced_noted().next, supervisor_action::identify);
-    EXPECT_EQ(s.identified(f, t0 + 1s).next, supervisor_action::identify);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, node_action::note_unsynced) << "a second restart would hide it";
+    EXPECT_EQ(s.unsynced_noted().next, node_action::identify);
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, node_action::identify);
     EXPECT_EQ(s.state(), node_state::quarantined);
     EXPECT_EQ(s.quarantine_left(t0 + 1s), 59s);
 }
@@ -171,14 +168,13 @@ TEST(node_supervisor, node_that_could_not_vote_is_recorded) {
         s.connected();
         node_facts f = restarted_node();
         change(f);
-        EXPECT_EQ(s.identified(f, t0).next, supervisor_action::note_unsynced)
-            << "its leases may be evicted or replaced";
+        EXPECT_EQ(s.identified(f, t0).next, node_action::note_unsynced) << "its leases may be evicted or replaced";
         EXPECT_EQ(s.state(), node_state::misconfigured);
         s.register_failed("out of reach");
         EXPECT_EQ(s.state(), node_state::misconfigured);
-        EXPECT_EQ(s.identified(f, t0).next, supervisor_action::note_unsynced);
+        EXPECT_EQ(s.identified(f, t0).next, node_action::note_unsynced);
         EXPECT_EQ(s.unsynced_noted().delay, node_supervisor::recheck_delay);
-        EXPECT_EQ(s.identified(f, t0).next, supervisor_action::identify) << "recorded once";
+        EXPECT_EQ(s.identified(f, t0).next, node_action::identify) << "recorded once";
     }
 }
 
@@ -188,12 +184,12 @@ TEST(node_supervisor, loss_not_recorded_yet_holds_for_the_next_life) {
     node_facts f = restarted_node();
     f.marks.text = "0 0 1";
     s.identified(f, t0);
-    EXPECT_EQ(s.record_found(drew(9, true), t0).next, supervisor_action::note_unsynced);
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, node_action::note_unsynced);
     s.register_failed("out of reach");
     f = restarted_node();
     f.run_id = "run-3";
     s.identified(f, t0);
-    EXPECT_EQ(s.record_found(drew(9, true), t0).next, supervisor_action::note_unsynced)
+    EXPECT_EQ(s.record_found(drew(9, true), t0).next, node_action::note_unsynced)
         << "nothing of this life shows the loss";
 }
 
@@ -203,8 +199,7 @@ TEST(node_supervisor, life_that_has_drawn_needs_no_quarantine) {
     s.identified(restarted_node(), t0);
     node_record drawn_by_another = drew(10, true);
     drawn_by_another.life = s.life();
-    EXPECT_EQ(s.record_found(drawn_by_another, t0).next, supervisor_action::draw_epoch)
-        << "another gateway has decided that";
+    EXPECT_EQ(s.record_found(drawn_by_another, t0).next, node_action::draw_epoch) << "another gateway has decided that";
 }
 
 TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
@@ -214,7 +209,7 @@ TEST(node_supervisor, restarted_node_with_doubtful_data_is_quarantined) {
         node_facts f = restarted_node();
         change(f);
         s.identified(f, t0);
-        if (s.record_found(record, t0).next == supervisor_action::note_unsynced) {
+        if (s.record_found(record, t0).next == node_action::note_unsynced) {
             s.unsynced_noted();
             s.identified(f, t0);
         }
@@ -249,7 +244,7 @@ TEST(node_supervisor, admission_by_another_gateway_ends_the_quarantine) {
     s.record_found(drew(9), t0);
     node_facts f = good_node();
     f.admitted_run_id = f.run_id;
-    EXPECT_EQ(s.identified(f, t0 + 1s).next, supervisor_action::vote);
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, node_action::vote);
 }
 
 TEST(node_supervisor, unreachable_register_is_asked_again) {
@@ -257,54 +252,54 @@ TEST(node_supervisor, unreachable_register_is_asked_again) {
     s.connected();
     s.identified(good_node(), t0);
     const auto step = s.register_failed("no database");
-    EXPECT_EQ(step.next, supervisor_action::identify);
+    EXPECT_EQ(step.next, node_action::identify);
     EXPECT_GE(step.delay, 100ms);
     EXPECT_EQ(s.state(), node_state::identifying);
-    EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, supervisor_action::find_record);
+    EXPECT_EQ(s.identified(good_node(), t0 + 1s).next, node_action::find_record);
 }
 
 /// Returns the action after an admitted node was identified again.
-supervisor_action reviewed(node_facts f) {
+node_action reviewed(node_facts f) {
     node_supervisor s(60s);
     s.connected();
     f.admitted_run_id = f.run_id;
-    const supervisor_action next = s.identified(f, t0).next;
-    EXPECT_EQ(next == supervisor_action::vote, s.state() == node_state::voting);
+    const node_action next = s.identified(f, t0).next;
+    EXPECT_EQ(next == node_action::vote, s.state() == node_state::voting);
     return next;
 }
 
 TEST(node_supervisor, data_loss_without_restart_revokes_the_admission) {
     node_facts lost = good_node(), evicted = good_node(), reset = good_node(), evicts = good_node();
     lost.marks = {"2 0 0", "2 0", "0"};
-    EXPECT_EQ(reviewed(lost), supervisor_action::delete_admission);
+    EXPECT_EQ(reviewed(lost), node_action::delete_admission);
     lost.admitted_marks = lost.marks;
-    EXPECT_EQ(reviewed(lost), supervisor_action::vote) << "that was before it was admitted";
+    EXPECT_EQ(reviewed(lost), node_action::vote) << "that was before it was admitted";
     evicted.marks.evicted = "1";
-    EXPECT_EQ(reviewed(evicted), supervisor_action::delete_admission);
+    EXPECT_EQ(reviewed(evicted), node_action::delete_admission);
     reset.marks = {"0 38 0", "0 38", "0"};
     reset.admitted_marks = {"0 12 0", "0 12", "0"};
-    EXPECT_EQ(reviewed(reset), supervisor_action::delete_admission) << "CONFIG RESETSTAT hides what was counted";
+    EXPECT_EQ(reviewed(reset), node_action::delete_admission) << "CONFIG RESETSTAT hides what was counted";
     evicts.maxmemory_policy = "volatile-lru";
-    EXPECT_EQ(reviewed(evicts), supervisor_action::delete_admission);
+    EXPECT_EQ(reviewed(evicts), node_action::delete_admission);
 }
 
 TEST(node_supervisor, register_records_missing_sync_before_the_vote) {
     node_facts f = good_node();
     f.kept_unsynced = false;
-    EXPECT_EQ(reviewed(f), supervisor_action::note_unsynced);
+    EXPECT_EQ(reviewed(f), node_action::note_unsynced);
     f.syncs_every_write = true;
-    EXPECT_EQ(reviewed(f), supervisor_action::vote);
+    EXPECT_EQ(reviewed(f), node_action::vote);
     node_supervisor s(60s);
     f.admitted_run_id = f.run_id;
     f.syncs_every_write = false;
     s.identified(f, t0);
-    EXPECT_EQ(s.unsynced_noted().next, supervisor_action::readmit) << "so that the node says so to others";
+    EXPECT_EQ(s.unsynced_noted().next, node_action::readmit) << "so that the node says so to others";
 }
 
 TEST(node_supervisor, changed_settings_are_checked_before_the_next_vote) {
     node_facts f = good_node();
     f.marks.text = "0 0 1";
-    EXPECT_EQ(reviewed(f), supervisor_action::readmit);
+    EXPECT_EQ(reviewed(f), node_action::readmit);
 }
 
 TEST(node_supervisor, node_without_its_admission_stops_voting) {
@@ -313,7 +308,7 @@ TEST(node_supervisor, node_without_its_admission_stops_voting) {
     node_facts f = good_node();
     f.admitted_run_id = f.run_id;
     s.identified(f, t0);
-    EXPECT_EQ(s.found_not_admitted().next, supervisor_action::identify);
+    EXPECT_EQ(s.found_not_admitted().next, node_action::identify);
     EXPECT_NE(s.state(), node_state::voting);
 }
 
@@ -329,7 +324,7 @@ TEST(node_supervisor, node_that_can_never_vote_names_what_to_change) {
         const std::string detail = s.detail();
         f = good_node();
         f.admitted_run_id = f.run_id;
-        EXPECT_EQ(s.identified(f, t0).next, supervisor_action::vote) << "once it is corrected";
+        EXPECT_EQ(s.identified(f, t0).next, node_action::vote) << "once it is corrected";
         return detail;
     };
     EXPECT_NE(refused([](node_facts& f) { f.role = "slave"; }).find("independent primary"), std::string::npos);
@@ -345,7 +340,7 @@ TEST(node_supervisor, waits_longer_between_connections_up_to_a_bound) {
     milliseconds last{0};
     for (int i = 0; i < 10; ++i) {
         const auto step = s.disconnected("refused");
-        EXPECT_EQ(step.next, supervisor_action::connect);
+        EXPECT_EQ(step.next, node_action::connect);
         EXPECT_GE(step.delay, last);
         last = step.delay;
     }
@@ -359,11 +354,11 @@ TEST(node_supervisor, node_that_refuses_commands_stops_voting_until_checked) {
     f.admitted_run_id = f.run_id;
     s.identified(f, t0);
     const auto step = s.commands_refused("OOM command not allowed when used memory > 'maxmemory'");
-    EXPECT_EQ(step.next, supervisor_action::identify);
+    EXPECT_EQ(step.next, node_action::identify);
     EXPECT_EQ(step.delay, node_supervisor::recheck_delay) << "never a tight loop";
     EXPECT_EQ(s.state(), node_state::misconfigured);
     EXPECT_NE(s.detail().find("OOM"), std::string::npos);
-    EXPECT_EQ(s.identified(f, t0 + 1s).next, supervisor_action::vote) << "it was admitted and has forgotten nothing";
+    EXPECT_EQ(s.identified(f, t0 + 1s).next, node_action::vote) << "it was admitted and has forgotten nothing";
 }
 
 TEST(node_supervisor, node_that_is_loading_or_busy_is_not_misconfigured) {
@@ -371,7 +366,7 @@ TEST(node_supervisor, node_that_is_loading_or_busy_is_not_misconfigured) {
          {"LOADING Redis is loading the dataset in memory", "BUSY Redis is busy running a script"}) {
         node_supervisor s(60s);
         s.connected();
-        EXPECT_EQ(s.commands_refused(error).next, supervisor_action::identify);
+        EXPECT_EQ(s.commands_refused(error).next, node_action::identify);
         EXPECT_EQ(s.state(), node_state::identifying) << error;
     }
 }
@@ -385,7 +380,7 @@ TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     s.found_not_admitted();
     f.admitted_run_id.clear();
     f.claim = "claim-2";
-    EXPECT_EQ(s.identified(f, t0).next, supervisor_action::find_record);
+    EXPECT_EQ(s.identified(f, t0).next, node_action::find_record);
     s.record_found(drew(8), t0);
     EXPECT_EQ(s.state(), node_state::quarantined) << "wiped while it ran";
     f.claim = "claim-3";
@@ -393,7 +388,7 @@ TEST(node_supervisor, node_wiped_after_it_voted_gets_a_new_epoch) {
     EXPECT_EQ(s.record_found(drew(8), t0 + 59s).delay, 100ms);
     EXPECT_EQ(s.quarantine_left(t0 + 59s), 60s) << "wiped once more: from now on";
     EXPECT_EQ(s.identified(f, t0 + 118'999ms).delay, 1ms);
-    EXPECT_EQ(s.identified(f, t0 + 119s).next, supervisor_action::draw_epoch);
+    EXPECT_EQ(s.identified(f, t0 + 119s).next, node_action::draw_epoch);
 }
 
 // A new node passes these steps: connected, identified, record found, epoch drawn, admitted, identified, voting. The
@@ -405,41 +400,41 @@ TEST(node_supervisor, connection_lost_at_any_step_still_leads_to_vote) {
         std::uint64_t drawn = 0;
         int steps = 0;
         bool broken = false, looked = false;
-        supervisor_action next = supervisor_action::connect;
+        node_action next = node_action::connect;
         for (int i = 0; i < 30 && s.state() != node_state::voting; ++i) {
             switch (next) {
-                case supervisor_action::connect:
+                case node_action::connect:
                     looked = false;
                     next = s.connected().next;
                     break;
-                case supervisor_action::identify:
+                case node_action::identify:
                     looked = true;
                     next = s.identified(f, t0).next;
                     break;
-                case supervisor_action::find_record:
+                case node_action::find_record:
                     EXPECT_TRUE(looked);
                     next = s.record_found(unknown, t0).next;
                     break;
-                case supervisor_action::draw_epoch:
+                case node_action::draw_epoch:
                     EXPECT_TRUE(looked) << "the draw follows the sight of the run id";
                     next = s.epoch_drawn(epoch{++drawn}).next;
                     break;
-                case supervisor_action::readmit:
+                case node_action::readmit:
                     EXPECT_EQ(s.drawn(), epoch{drawn});
                     f.admitted_run_id = f.run_id;
                     f.admitted_epoch = s.drawn();
                     next = s.readmit_answered(true).next;
                     break;
-                case supervisor_action::note_unsynced:
-                case supervisor_action::copy_leases:
-                case supervisor_action::delete_admission:
-                case supervisor_action::vote:
+                case node_action::note_unsynced:
+                case node_action::copy_leases:
+                case node_action::delete_admission:
+                case node_action::vote:
                     break;
             }
             if (!broken && steps++ == broken_after) {
                 broken = true;
                 const auto lost = s.disconnected("reset by peer");
-                EXPECT_EQ(lost.next, supervisor_action::connect);
+                EXPECT_EQ(lost.next, node_action::connect);
                 EXPECT_GT(lost.delay, 0ms);
                 EXPECT_EQ(s.state(), node_state::unreachable);
                 next = lost.next;

@@ -6,7 +6,7 @@
 namespace lockcore {
 namespace {
 
-using supervisor_action = node_supervisor::action;
+using node_action = node_supervisor::action;
 using namespace std::chrono_literals;
 
 constexpr monotonic_time restart_time{1h};
@@ -29,17 +29,17 @@ class supervisor_copying : public testing::Test {
 };
 
 TEST_F(supervisor_copying, quarantined_node_gets_copies_and_is_admitted_with_their_mark) {
-    EXPECT_EQ(s_.record_found(forgot, restart_time).next, supervisor_action::copy_leases);
+    EXPECT_EQ(s_.record_found(forgot, restart_time).next, node_action::copy_leases);
     EXPECT_EQ(s_.state(), node_state::quarantined);
     EXPECT_EQ(s_.copy_mark(), "");
-    EXPECT_EQ(s_.leases_copied("run-a 0 0 0 digits", restart_time + 1s).next, supervisor_action::draw_epoch)
+    EXPECT_EQ(s_.leases_copied("run-a 0 0 0 digits", restart_time + 1s).next, node_action::draw_epoch)
         << "the draw follows the reads";
-    EXPECT_EQ(s_.epoch_drawn(epoch{10}).next, supervisor_action::readmit);
+    EXPECT_EQ(s_.epoch_drawn(epoch{10}).next, node_action::readmit);
     EXPECT_EQ(s_.copy_mark(), "run-a 0 0 0 digits");
 }
 
 TEST_F(supervisor_copying, node_that_forgot_nothing_gets_no_copies) {
-    EXPECT_EQ(s_.record_found({}, restart_time).next, supervisor_action::draw_epoch);
+    EXPECT_EQ(s_.record_found({}, restart_time).next, node_action::draw_epoch);
     EXPECT_EQ(s_.copy_mark(), "") << "READMIT requires no mark";
 }
 
@@ -48,24 +48,24 @@ TEST_F(supervisor_copying, another_thread_of_the_process_waits) {
     follower.connected();
     follower.identified(facts_, restart_time);
     const auto step = follower.record_found(forgot, restart_time);
-    EXPECT_EQ(step.next, supervisor_action::identify);
+    EXPECT_EQ(step.next, node_action::identify);
     EXPECT_EQ(step.delay, node_supervisor::recheck_soon_delay);
 }
 
 TEST_F(supervisor_copying, failed_copy_is_tried_again_later_and_quarantine_lasts) {
     s_.record_found(forgot, restart_time);
     const auto step = s_.copying_failed("UNINIT node not admitted", restart_time + 1s);
-    EXPECT_EQ(step.next, supervisor_action::identify);
+    EXPECT_EQ(step.next, node_action::identify);
     EXPECT_EQ(step.delay, node_supervisor::recheck_soon_delay);
     EXPECT_EQ(s_.state(), node_state::quarantined);
     EXPECT_NE(s_.detail().find("UNINIT"), std::string::npos);
-    EXPECT_EQ(s_.identified(facts_, restart_time + 1s).next, supervisor_action::identify);
+    EXPECT_EQ(s_.identified(facts_, restart_time + 1s).next, node_action::identify);
     EXPECT_NE(s_.detail().find("UNINIT"), std::string::npos) << "also after the next identification";
     EXPECT_EQ(s_.identified(facts_, restart_time + 1s + node_supervisor::copy_again_delay).next,
-              supervisor_action::copy_leases);
+              node_action::copy_leases);
     s_.too_few_to_copy_from(restart_time + 5s);
     EXPECT_EQ(s_.quarantine_left(restart_time + 5s), 55s) << "from when the life was first seen";
-    EXPECT_EQ(s_.identified(facts_, restart_time + 60s).next, supervisor_action::draw_epoch);
+    EXPECT_EQ(s_.identified(facts_, restart_time + 60s).next, node_action::draw_epoch);
     EXPECT_EQ(s_.copy_mark(), "");
 }
 
@@ -73,7 +73,7 @@ TEST_F(supervisor_copying, copy_without_enough_voters_is_tried_at_the_next_check
     s_.record_found(forgot, restart_time);
     EXPECT_EQ(s_.too_few_to_copy_from(restart_time + 1s).delay, node_supervisor::recheck_soon_delay);
     EXPECT_NE(s_.detail().find("too few other nodes vote"), std::string::npos);
-    EXPECT_EQ(s_.identified(facts_, restart_time + 1'100ms).next, supervisor_action::copy_leases);
+    EXPECT_EQ(s_.identified(facts_, restart_time + 1'100ms).next, node_action::copy_leases);
 }
 
 TEST_F(supervisor_copying, copy_of_a_node_that_changed_is_tried_at_the_next_check) {
@@ -81,7 +81,7 @@ TEST_F(supervisor_copying, copy_of_a_node_that_changed_is_tried_at_the_next_chec
     const std::string detail = s_.detail();
     EXPECT_EQ(s_.copying_failed({}, restart_time + 1s).delay, node_supervisor::recheck_soon_delay);
     EXPECT_EQ(s_.detail(), detail) << "nothing failed";
-    EXPECT_EQ(s_.identified(facts_, restart_time + 1'100ms).next, supervisor_action::copy_leases);
+    EXPECT_EQ(s_.identified(facts_, restart_time + 1'100ms).next, node_action::copy_leases);
 }
 
 TEST_F(supervisor_copying, reason_of_a_failed_copy_is_named_once) {
@@ -96,10 +96,10 @@ TEST_F(supervisor_copying, readmit_that_answers_gone_leads_to_another_copy) {
     s_.record_found(forgot, restart_time);
     s_.leases_copied("run-a 0 0 0 digits", restart_time + 1s);
     s_.epoch_drawn(epoch{10});
-    EXPECT_EQ(s_.readmit_answered(false).next, supervisor_action::identify);
+    EXPECT_EQ(s_.readmit_answered(false).next, node_action::identify);
     facts_.marks.text = "0 0 1";  // CONFIG SET: the same life, but the mark on the node names the old settings
-    EXPECT_EQ(s_.identified(facts_, restart_time + 2s).next, supervisor_action::copy_leases);
-    EXPECT_EQ(s_.leases_copied("run-a 0 0 1 digits", restart_time + 3s).next, supervisor_action::readmit);
+    EXPECT_EQ(s_.identified(facts_, restart_time + 2s).next, node_action::copy_leases);
+    EXPECT_EQ(s_.leases_copied("run-a 0 0 1 digits", restart_time + 3s).next, node_action::readmit);
     EXPECT_EQ(s_.copy_mark(), "run-a 0 0 1 digits");
 }
 
@@ -112,9 +112,9 @@ TEST_F(supervisor_copying, copies_belong_to_one_life) {
                               +[](node_facts& f) { f.marks.lost = "1 0"; }}) {
         node_facts later = facts_;
         change(later);
-        EXPECT_EQ(s_.identified(later, restart_time + 2s).next, supervisor_action::find_record);
+        EXPECT_EQ(s_.identified(later, restart_time + 2s).next, node_action::find_record);
         EXPECT_EQ(s_.copy_mark(), "");
-        EXPECT_EQ(s_.record_found(forgot, restart_time + 2s).next, supervisor_action::copy_leases);
+        EXPECT_EQ(s_.record_found(forgot, restart_time + 2s).next, node_action::copy_leases);
     }
 }
 
@@ -123,7 +123,7 @@ TEST_F(supervisor_copying, connection_lost_after_the_copy_needs_no_second_copy) 
     s_.leases_copied("run-a 0 0 0 digits", restart_time + 1s);
     s_.disconnected("");
     s_.connected();
-    EXPECT_EQ(s_.identified(facts_, restart_time + 2s).next, supervisor_action::draw_epoch)
+    EXPECT_EQ(s_.identified(facts_, restart_time + 2s).next, node_action::draw_epoch)
         << "the mark on the node still proves the copy";
     EXPECT_EQ(s_.copy_mark(), "run-a 0 0 0 digits");
 }
