@@ -148,12 +148,12 @@ TEST(http_problem, retry_after_below_a_second_then_one) {
 }
 
 TEST(http_problem, explain_every_slug_then_page_by_accept) {
-    for (const auto& kind : problem_kinds()) {
-        const auto plain = explain_problem(kind.slug, "*/*");
+    for (const auto& problem : problem_kinds()) {
+        const auto plain = explain_problem(problem.slug, "*/*");
         ASSERT_TRUE(plain);
         EXPECT_EQ(plain->content_type, "text/plain; charset=utf-8");
-        EXPECT_NE(plain->body.find(kind.explanation), std::string::npos);
-        const auto html = explain_problem(kind.slug, "text/html,application/xhtml+xml,*/*;q=0.8");
+        EXPECT_NE(plain->body.find(problem.explanation), std::string::npos);
+        const auto html = explain_problem(problem.slug, "text/html,application/xhtml+xml,*/*;q=0.8");
         ASSERT_TRUE(html);
         EXPECT_EQ(html->content_type, "text/html; charset=utf-8");
     }
