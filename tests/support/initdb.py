@@ -1,4 +1,4 @@
-"""Makes data folders of PostgreSQL: initdb runs once for each set of arguments, and further folders are copies of what it made."""
+"""Makes data folders of PostgreSQL: initdb runs once for each set of arguments, further folders are copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def installed_programs() -> Path:
 
 
 def unprivileged() -> dict[str, Any]:
-    """Returns Popen arguments that run a program as the user postgres if the test runs as root: PostgreSQL refuses to run as root."""
+    """Returns Popen arguments that run a program as postgres if the test is root, as whom PostgreSQL refuses to run."""
     if os.geteuid() != 0:
         return {}
     entry = pwd.getpwnam(SERVER_USER)
@@ -63,8 +63,8 @@ def run_initdb(programs: Path, target: Path, *arguments: str) -> None:
         if os.geteuid() == 0:
             shutil.chown(folder, SERVER_USER, SERVER_USER)
         made = Path(folder) / "data"
-        done = subprocess.run([str(programs / "initdb"), f"--pgdata={made}", "--no-sync", *arguments], capture_output=True, text=True, timeout=60, cwd=folder,
-                              **unprivileged())
+        done = subprocess.run([str(programs / "initdb"), f"--pgdata={made}", "--no-sync", *arguments],
+                              capture_output=True, text=True, timeout=60, cwd=folder, **unprivileged())
         assert done.returncode == 0, done.stdout + done.stderr
         copy(made, target)
 

@@ -145,6 +145,14 @@ TEST(run_isolated, failed_expectation_later_steps_not_sent) {
     EXPECT_FALSE(session.logged("user code"));
 }
 
+/// The catalog changes before it is read again.
+void change_catalog(fake_session& session) {
+    session.known = make_catalog();
+    auto changed = make_catalog();
+    changed->source = "changed";
+    session.newer = changed;
+}
+
 /// A write that gives its rows back, of more bytes than are not counted.
 write_request make_large(fake_session& session) {
     auto out = make_isolated();
@@ -271,10 +279,7 @@ TEST(run_isolated, function_of_new_session_failed_while_the_catalog_changed) {
     auto request = make_request("1", {"a"});
     request.operations = {call_operation{"count_stock", {}}};
     fake_session session;
-    session.known = make_catalog();
-    auto changed = make_catalog();
-    changed->source = "changed";
-    session.newer = changed;
+    change_catalog(session);
     session.refused_text = "count_stock";
     session.fault_sqlstate = "XX000";
     session.fault_in_code = true;
@@ -289,10 +294,7 @@ TEST(run_isolated, function_not_called_again_for_later_statement) {
         auto request = make_request("1", {"a"});
         request.operations.insert(request.operations.begin(), call_operation{"count_stock", {}});
         fake_session session;
-        session.known = make_catalog();
-        auto changed = make_catalog();
-        changed->source = "changed";
-        session.newer = changed;
+        change_catalog(session);
         session.refused_text = "update shop";
         session.fault_sqlstate = sqlstate;
         session.reused = true;
@@ -321,10 +323,7 @@ TEST(run_isolated, guard_error_session_dropped) {
 
 TEST(run_isolated, changed_catalog_planned_again_once) {
     fake_session session;
-    session.known = make_catalog();
-    auto changed = make_catalog();
-    changed->source = "changed";
-    session.newer = changed;
+    change_catalog(session);
     session.refused_text = "update shop";
     session.fault_sqlstate = "42703";
     EXPECT_EQ(run_one(session, make_request("1", {"a"})).error().code, errc::unprocessable);
@@ -334,10 +333,7 @@ TEST(run_isolated, changed_catalog_planned_again_once) {
 
 TEST(run_isolated, value_of_former_type_planned_again) {
     fake_session session;
-    session.known = make_catalog();
-    auto changed = make_catalog();
-    changed->source = "changed";
-    session.newer = changed;
+    change_catalog(session);
     session.just_read = true;
     session.refused_text = "update shop";
     session.fault_sqlstate = "22P02";
