@@ -34,24 +34,16 @@ def is_run(row):
     return row["name"] != "-"
 
 
-def found_by(row):
-    """Returns the checker of the simulation, or the test, and the checks of the model, that find what is left out."""
-    checks = [f"`{check}`" for check in row["model"]]
-    if row["checker"] == "model":
-        return ", ".join(checks)
-    is_test = row["checker"] in ("-", "by hand")
-    return ", ".join([f"`{row['seed']}`" if is_test else row["checker"], *checks])
-
-
 def render(rows):
-    """Returns a heading for each rule, and under it a list: what is left out, what finds it, and what goes wrong."""
+    """Returns a heading for each rule, and under it a list: what is left out, and what goes wrong then."""
     lines = []
     for rule, parts in itertools.groupby(rows, key=lambda row: row["rule"]):
+        left_out = {}
+        for row in parts:
+            left_out.setdefault(row["goes_wrong"], []).append(f"**{row['left_out']}**")
         lines += [f"### {rule}"]
-        for goes_wrong, same in itertools.groupby(parts, key=lambda row: row["goes_wrong"]):
-            left_out = "; ".join(", ".join(f"**{row['left_out']}**" for row in group) + f" ({found})"
-                                 for found, group in itertools.groupby(same, key=found_by))
-            lines += textwrap.wrap(f"- {left_out}: {goes_wrong}", WIDTH, subsequent_indent="  ",
+        for goes_wrong, names in left_out.items():
+            lines += textwrap.wrap(f"- {', '.join(names)}: {goes_wrong}", WIDTH, subsequent_indent="  ",
                                    break_long_words=False, break_on_hyphens=False)
         lines += [""]
     return "\n".join(lines) + "\n"
