@@ -372,6 +372,7 @@ def test_check_with_locked_schema_ends_and_says_why(cluster: Cluster, stack: Sta
         assert done.returncode == UNAVAILABLE and f"FAULT schema: The schema `fencing` can't be read: {reason}" in done.stdout, done
     finally:
         connection.close()
+    file.write_text(json.dumps(cluster.settings()))
     assert cluster.run("check", file).returncode == 0
 
 

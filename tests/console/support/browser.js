@@ -27,7 +27,7 @@ export class Browser {
   /** Opens the console in a new page, signed in unless `key` is empty. `expected`: patterns of console messages that are no errors. */
   async open(stack, {width = 1440, scale = 1, scheme = 'light', query = '', key = stack.key(), expected = []} = {}) {
     const context = await this.chromium.newContext({viewport: {width, height: 900}, deviceScaleFactor: scale, colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
-    context.setDefaultTimeout(10_000);
+    context.setDefaultTimeout(30_000);
     const page = await context.newPage();
     const observed = new PageObserver(page, stack.url, expected);
     if (key) await page.addInitScript(value => { if (!sessionStorage.getItem('test_key_set')) { sessionStorage.setItem('fencegate.api_key', value); sessionStorage.setItem('test_key_set', 'yes'); } }, key);
