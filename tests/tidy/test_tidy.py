@@ -376,7 +376,7 @@ def test_names_of_tests_have_at_most_60_characters() -> None:
 
 def test_python_of_tests_names_what_exists() -> None:
     """mypy finds a name that nothing has any more: a method that was renamed, but not where a subclass calls it, is otherwise noticed by a run of minutes. Types of arguments are not compared."""
-    folders = sorted({name(path.parent) for path in files("tests", suffixes={".py"})})
+    folders = sorted({name(path.parent) for path in files("tests", suffixes={".py"})} - {"tests/integration/faults"})  # it is in tests/integration
     done = subprocess.run(["mypy", "--cache-dir", str(ROOT / "build/mypy-tests"), "--python-executable", "/usr/bin/python3", "--explicit-package-bases", "--ignore-missing-imports",
                            "--check-untyped-defs", "--disable-error-code", "import", *folders], cwd=ROOT, env={**os.environ, "MYPYPATH": "tests"}, capture_output=True, text=True, timeout=900)
     assert re.search(r"checked \d{3} source files|no issues found", done.stdout), done.stdout + done.stderr
