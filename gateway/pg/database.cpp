@@ -2,10 +2,10 @@
 #include <gateway/pg/catalog/catalog_listener.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/database.hpp>
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/executor/shared_check.hpp>
 #include <gateway/pg/schema/cluster.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/outcome_sweep.hpp>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ struct database::impl {
         append_workers(groups[0], reads.pool().workers());
         append_workers(groups[1], history.pool().workers());
         groups[2] = {&writes.lookup_worker()};
-        groups[3] = writes.workers();
+        append_workers(groups[3], writes.workers());
         append_workers(groups[4], writes.isolated_workers());
         groups[5] = {&flush.worker()};
     }
@@ -88,7 +88,7 @@ struct database::impl {
     std::invoke_result_t<Work, session&> run_at_start(Work work) {
         session_slot slot(cfg);
         try {
-            return work(slot.connect());
+            return work(slot.get());
         } catch (const session_lost& e) {
             return unavailable(std::string("PostgreSQL can't be reached: ") + e.what());
         } catch (const statement_failed& e) {
@@ -104,7 +104,7 @@ struct database::impl {
     catalog_store catalogs;
     queued_jobs queued{cfg.queue_max};
     outcome_sweep sweep;
-    commit_flush flush{cfg};
+    group_commit flush{cfg};
     write_executor writes{cfg, queued, catalogs, answers, flush};
     read_executor reads{cfg, catalogs, answers, flush};
     history_executor history{cfg, writes, flush};
@@ -209,7 +209,7 @@ asio::awaitable<result<void>> database::ping(deadline until) {
 executor_status database::status() const {
     executor_status out;
     out.workers = impl_->writes.workers().size();
-    for (const auto* member : impl_->writes.workers()) {
+    for (const auto& member : impl_->writes.workers()) {
         if (member->is_disconnected()) ++out.disconnected;
         if (member->load() > 0) ++out.busy;
     }

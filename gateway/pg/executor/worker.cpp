@@ -35,7 +35,7 @@ failure unresponsive_failure(bool unchanged) {
 }
 
 worker::worker(const postgres_config& cfg, queued_jobs& queued, worker_options options)
-    : queued_(queued), options_(std::move(options)), slot_(cfg) {}
+    : queued_(queued), options_(options), slot_(cfg) {}
 
 worker::~worker() {
     abandon();
@@ -73,8 +73,7 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     std::vector<std::unique_ptr<job>> work;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
-    const auto count_max = options_.finish_batch ? batch_max : 1;
-    while (!queue_.empty() && work.size() < count_max && (work.empty() || queue_.front().joins_batch())) {
+    while (!queue_.empty() && work.size() < batch_max && (work.empty() || queue_.front().joins_batch())) {
         work.push_back(queue_.pop());
         queued_.remove(work.back()->principal());
         if (!work.back()->joins_batch()) break;
@@ -143,10 +142,11 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
     if (!work.empty()) {
         slot_.begin_work(last_moment);
         slot_.reset_between_jobs();
-        const bool batch = work.front()->joins_batch();
-        for (auto& taken : work)
-            taken->run(slot_);
-        if (batch) options_.finish_batch(slot_);
+        if (work.size() == 1) {
+            work.front()->run(slot_);
+        } else {
+            work.front()->run_batch(slot_, work);
+        }
         slot_.expect_nothing();
     }
     jobs_left(count);

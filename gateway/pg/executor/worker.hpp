@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,8 +20,6 @@ inline constexpr std::size_t batch_max = 64;
 
 /// The options of a worker.
 struct worker_options {
-    /// Called when the jobs of a batch have joined it; see batch_worker. Empty: the worker runs each job by itself.
-    std::function<void(session_slot&)> finish_batch{};
     bool connect_lazily = false;            ///< Connects when the first job arrives, not before.
     bool queue_while_disconnected = false;  ///< Queues jobs until their deadline while PostgreSQL is unreachable.
 };
@@ -37,7 +34,7 @@ struct worker_options {
 /// Limits:  `queued` counts the jobs waiting at all workers of a pool.
 class worker {
   public:
-    worker(const postgres_config& cfg, queued_jobs& queued, worker_options options);
+    worker(const postgres_config& cfg, queued_jobs& queued, worker_options options = {});
     ~worker();
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;

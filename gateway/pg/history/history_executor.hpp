@@ -7,7 +7,7 @@
 #include <gateway/domain/read_cost.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 #include <gateway/pg/read/read_pool.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <lockcore/types.hpp>
@@ -30,7 +30,7 @@ namespace fencegate::pg {
 ///          two of them take expensive reads, one for each principal. The empty principal is the gateway itself.
 class history_executor {
   public:
-    history_executor(const postgres_config& cfg, write_executor& writes, commit_flush& flush)
+    history_executor(const postgres_config& cfg, write_executor& writes, group_commit& flush)
         : writes_(writes), flush_(flush), pool_(cfg, history_read_limits(cfg)) {}
 
     boost::asio::awaitable<result<history_page>> read(std::string principal, read_cost cost, history_query query,
@@ -67,7 +67,7 @@ class history_executor {
                                                    std::function<T(session&)> read);
 
     write_executor& writes_;
-    commit_flush& flush_;
+    group_commit& flush_;
     read_pool pool_;
 };
 

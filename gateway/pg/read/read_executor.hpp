@@ -6,7 +6,7 @@
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/catalog/catalog.hpp>
 #include <gateway/pg/read/read_pool.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 
 #include <boost/asio/awaitable.hpp>
 
@@ -22,7 +22,7 @@ namespace fencegate::pg {
 /// Limits:  postgres.connections workers, connected when first needed, which principals share (read_pool.hpp).
 class read_executor {
   public:
-    read_executor(const postgres_config& cfg, catalog_store& catalogs, memory_budget& answers, commit_flush& flush)
+    read_executor(const postgres_config& cfg, catalog_store& catalogs, memory_budget& answers, group_commit& flush)
         : catalogs_(catalogs), answers_(answers), flush_(flush), pool_(cfg, table_read_limits(cfg)) {}
 
     /// Reads rows of a table or the value of a function, fenced or not; see table_reader.hpp. The read counts against
@@ -34,7 +34,7 @@ class read_executor {
   private:
     catalog_store& catalogs_;
     memory_budget& answers_;
-    commit_flush& flush_;
+    group_commit& flush_;
     read_pool pool_;
 };
 

@@ -69,7 +69,7 @@ class read_pool::running_read final : public job {
 read_pool::read_pool(const postgres_config& cfg, read_limits limits)
     : limits_(limits), queued_(cfg.queue_max), busy_(limits.workers, false) {
     for (std::size_t i = 0; i < limits.workers; ++i)
-        workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_options{{}, true, false}));
+        workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_options{.connect_lazily = true}));
 }
 
 std::optional<failure> read_pool::check_limits(const principal_reads& entry, read_cost cost) const {

@@ -140,7 +140,7 @@ class read_run {
             raise_ = raise_fences_parameters(request_.fence->resources, request_.fence->token,
                                              request_.fence->initiator, reason);
             raised_at_ = calls.size();
-            calls.push_back({session.prepare(raise_fences_sql()), &raise_});
+            calls.push_back({session.prepare(raise_fences_sql), &raise_});
         }
         if (request_.identity) {
             role_ = take_role_parameters(*request_.identity);

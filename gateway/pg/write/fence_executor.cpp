@@ -1,4 +1,4 @@
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/fence_executor.hpp>
 

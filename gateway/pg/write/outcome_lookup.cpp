@@ -1,4 +1,4 @@
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/write/outcome_lookup.hpp>
 
 #include <stdexcept>
@@ -11,7 +11,7 @@ void look_up_batch(write_session& session, const std::vector<pending_lookup>& lo
     for (const auto& lookup : lookups)
         keys.push_back(&lookup.key);
     const auto find = [&keys](write_session& used) {
-        const auto rows = run_statement(used, find_outcomes_sql(), key_parameters(keys));
+        const auto rows = run_statement(used, find_outcomes_sql, key_parameters(keys));
         if (rows.size() != static_cast<int>(keys.size()))
             throw std::length_error("find_outcomes returned another number of rows than keys");
         outcomes out;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <gateway/domain/found_outcome.hpp>
+#include <gateway/pg/connection/write_session.hpp>
 #include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
-#include <gateway/pg/write/write_session.hpp>
 
 #include <memory>
 #include <utility>
