@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/events.hpp>
 
@@ -24,7 +24,7 @@ namespace fencegate::audit {
 ///           they are full; pauses of up to 5 s while PostgreSQL is unreachable.
 class event_sink final : public lockcore::event_observer {
   public:
-    event_sink(audit_config cfg, pg::history_executor& history, boost::asio::io_context& io);
+    event_sink(audit_config cfg, pg::database& database, boost::asio::io_context& io);
     ~event_sink() override;
 
     void on_event(lockcore::event e) override;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -21,7 +21,7 @@ class history_feed {
     /// Maximum number of followers at one time.
     static constexpr std::size_t followers_max = 100;
 
-    history_feed(pg::history_executor& history, boost::asio::io_context& io);
+    history_feed(pg::database& database, boost::asio::io_context& io);
     ~history_feed();
 
     /// Begins to poll, on `io`.

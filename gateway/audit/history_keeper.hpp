@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -16,7 +16,7 @@ namespace fencegate::audit {
 /// Lifetime: the executor outlives the run of `io`.
 class history_keeper {
   public:
-    history_keeper(history_config cfg, pg::history_executor& history, boost::asio::io_context& io);
+    history_keeper(history_config cfg, pg::database& database, boost::asio::io_context& io);
     ~history_keeper();
 
     /// Begins, on `io`.

@@ -76,6 +76,8 @@ class job {
 
     deadline until() const { return until_; }
 
+    std::shared_ptr<void> ticket{};  ///< A place in a queue, which is left when the job is destroyed.
+
   private:
     deadline until_;
 };

@@ -50,12 +50,12 @@ lockcore::node_record find_node_record(session& session, const std::string& node
 /// Records that the node did not sync every write in its present life; may be repeated. Throws as session::exec does.
 void note_node_unsynced(session& session, const std::string& node_name);
 
-/// See fence_executor::raise; may be repeated. Throws as session::exec does.
+/// See database::raise_fences; may be repeated. Throws as session::exec does.
 std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
                                       lockcore::fencing_token new_fence, const actor& initiator,
                                       const std::string& reason);
 
-/// See fence_executor::repair; a repetition adds a second row to the history. Throws as session::exec does.
+/// See database::repair_fence; a repetition adds a second row to the history. Throws as session::exec does.
 fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,
                          const actor& initiator, const std::string& reason);
 

@@ -281,9 +281,10 @@ isolated_place isolated_write_executor::join(std::vector<lockcore::resource_name
 
 void isolated_write_executor::submit(pending_write write, bool later_too) {
     auto queued_on = later_too ? write.request.resources : std::vector<lockcore::resource_name>();
-    auto place = join(std::move(queued_on), write.principal());
-    write.ticket = std::move(place.ticket);
-    place.chosen->submit(std::make_unique<isolated_job>(std::move(write), catalogs_, answers_));
+    auto [chosen, ticket] = join(std::move(queued_on), write.principal());
+    auto work = std::make_unique<isolated_job>(std::move(write), catalogs_, answers_);
+    work->ticket = std::move(ticket);
+    chosen->submit(std::move(work));
 }
 
 }  // namespace fencegate::pg

@@ -24,7 +24,6 @@ struct pending_write {
     write_request request;
     deadline until;
     std::shared_ptr<caller_awaiting<committed_write>> caller;
-    std::shared_ptr<void> ticket{};  ///< Counts it at the isolated_write_executor, while that has the write.
 
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
     const std::string& principal() const { return request.initiator.principal; }
