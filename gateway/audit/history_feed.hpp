@@ -15,7 +15,7 @@ namespace fencegate::audit {
 /// the database wait for one another.)
 ///
 /// Threads:  safe.
-/// Lifetime: the executor outlives the run of `io`.
+/// Lifetime: the database outlives the run of `io`.
 class history_feed {
   public:
     /// Maximum number of followers at one time.

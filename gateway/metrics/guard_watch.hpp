@@ -17,7 +17,7 @@ namespace fencegate::metrics {
 ///
 /// Threads:  latest() from any thread.
 /// Limits:   two queries of some 100 ms, one after the other, on a connection for the history.
-/// Lifetime: the executor outlives the run of `io`.
+/// Lifetime: the database outlives the run of `io`.
 class guard_watch {
   public:
     struct finding {
