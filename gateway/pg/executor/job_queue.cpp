@@ -23,13 +23,11 @@ std::optional<failure> queued_jobs::try_add(const std::string& principal) {
         return std::nullopt;
     }
     if (value_ - of_gateway_ >= most_) return queue_full_failure();
-    std::size_t& own = by_principal_[principal];
-    if (own >= std::max<std::size_t>(most_ / 2, 1)) {
+    if (!by_principal_.try_add(principal, 1, std::max<std::size_t>(most_ / 2, 1))) {
         failure out = make_failure(errc::too_many_requests, "Too many calls of this principal wait for PostgreSQL.");
         out.retry_after = retry_after_unavailable;
         return out;
     }
-    ++own;
     ++value_;
     return std::nullopt;
 }
@@ -43,9 +41,7 @@ void queued_jobs::remove(const std::string& principal) {
         --of_gateway_;
         return;
     }
-    const auto own = by_principal_.find(principal);
-    LOCKCORE_INVARIANT(own != by_principal_.end());
-    if (--own->second == 0) by_principal_.erase(own);
+    by_principal_.remove(principal);
 }
 
 std::size_t queued_jobs::value() const {

@@ -1,8 +1,8 @@
 #pragma once
 
+#include <gateway/domain/principal_share.hpp>
 #include <gateway/pg/executor/job.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <list>
@@ -14,11 +14,6 @@
 #include <vector>
 
 namespace fencegate::pg {
-
-/// Returns how many of several workers one principal may occupy: three quarters, rounded up, but not all of them.
-inline std::size_t principal_share(std::size_t workers) {
-    return workers < 2 ? workers : workers - std::max<std::size_t>(workers / 4, 1);
-}
 
 /// Counts the jobs that wait at all workers of a pool. A principal has at most half of the places. The jobs of the
 /// gateway itself, the empty principal, take no place of a principal, and have own_places more.
@@ -40,7 +35,7 @@ class queued_jobs {
     mutable std::mutex mutex_;
     std::size_t value_ = 0;
     std::size_t of_gateway_ = 0;  ///< Those of the gateway itself, counted in value_ too.
-    std::unordered_map<std::string, std::size_t> by_principal_;  ///< Only principals with jobs.
+    principal_uses by_principal_;
 };
 
 /// The jobs that wait at one worker. Principals take turns; the jobs of one principal keep their order.

@@ -22,7 +22,7 @@ bool is_expensive(read_cost cost) {
 read_limits table_read_limits(const postgres_config& cfg) {
     read_limits out;
     out.workers = std::max(cfg.connections, 1U);
-    out.running_per_principal = principal_share(out.workers);
+    out.running_per_principal = share_of_workers(out.workers);
     out.running_expensive = out.running_expensive_per_principal = out.workers;
     out.waiting = cfg.queue_max;
     out.waiting_per_principal = out.waiting_expensive_per_principal = std::max<std::size_t>(cfg.queue_max / 2, 1);
@@ -32,7 +32,7 @@ read_limits table_read_limits(const postgres_config& cfg) {
 read_limits history_read_limits(const postgres_config& cfg) {
     read_limits out = table_read_limits(cfg);
     out.workers = 3;
-    out.running_per_principal = principal_share(out.workers);
+    out.running_per_principal = share_of_workers(out.workers);
     out.running_expensive = 2;
     out.running_expensive_per_principal = 1;
     out.waiting_expensive_per_principal = expensive_waiting_max;

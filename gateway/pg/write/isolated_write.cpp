@@ -242,7 +242,7 @@ std::size_t isolated_write_executor::choose_worker(const std::vector<lockcore::r
         if (const auto found = queues_.find(resource.str()); found != queues_.end()) return found->second.worker;
     }
     const auto used = workers_.size() - static_cast<std::size_t>(std::ranges::count(own_writes, std::size_t{0}));
-    const bool has_share = used >= principal_share(workers_.size());
+    const bool has_share = used >= share_of_workers(workers_.size());
     std::optional<std::size_t> out;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
         if (has_share && own_writes[i] == 0) continue;
