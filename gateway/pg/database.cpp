@@ -6,9 +6,8 @@
 #include <gateway/pg/executor/shared_check.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/read/table_reader.hpp>
-#include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/group_commit.hpp>
-#include <gateway/pg/write/outcome_sweep.hpp>
+#include <gateway/pg/write/outcome_jobs.hpp>
 
 #include <algorithm>
 #include <condition_variable>

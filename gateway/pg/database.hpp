@@ -8,9 +8,9 @@
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/executor/executor_status.hpp>
 #include <gateway/pg/executor/job.hpp>
-#include <gateway/pg/executor/membership.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 #include <gateway/pg/read/durable_read.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <lockcore/types.hpp>

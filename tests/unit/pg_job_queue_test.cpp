@@ -1,5 +1,5 @@
 #include <gateway/domain/principal_share.hpp>
-#include <gateway/pg/executor/job_queue.hpp>
+#include <gateway/pg/executor/worker.hpp>
 
 #include <gtest/gtest.h>
 

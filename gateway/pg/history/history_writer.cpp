@@ -1,7 +1,6 @@
 #include <gateway/pg/history/history_writer.hpp>
 
-#include <gateway/pg/connection/array_text.hpp>
-#include <gateway/pg/connection/sql_time.hpp>
+#include <gateway/pg/connection/sql_value.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <spdlog/spdlog.h>

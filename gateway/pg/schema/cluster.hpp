@@ -4,11 +4,12 @@
 #include <gateway/domain/guard_state.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/session.hpp>
-#include <gateway/pg/executor/membership.hpp>
 
+#include <lockcore/cell.hpp>
 #include <lockcore/ports.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,16 @@ boost::json::object read_guard_state(session& session);
 /// Returns what would let a change past the guard, and its state. The history gets an event of each fault that is new or
 /// gone (fencing.watch_guard). Throws as session::exec does.
 guard_report watch_guard(session& session);
+
+/// The settings that all gateways of a cluster share; they must equal the row in fencing.cluster.
+struct membership {
+    lockcore::cell_id cell = 0;
+    std::vector<std::string> node_names;
+    std::size_t quorum = 0;
+    std::chrono::milliseconds max_ttl{};
+    std::chrono::milliseconds answer_bound{};
+    bool takes_answer_bound = false;  ///< Use the cluster's answer_bound if a gateway has joined; else ours.
+};
 
 /// Compares the gateway's configuration with the row in fencing.cluster, which the first gateway writes.
 ///

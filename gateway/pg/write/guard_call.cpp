@@ -1,6 +1,5 @@
 #include <gateway/pg/write/guard_call.hpp>
 
-#include <gateway/pg/connection/array_text.hpp>
 #include <gateway/pg/connection/sql_value.hpp>
 
 #include <boost/json/array.hpp>
@@ -108,6 +107,10 @@ compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_
             initiator.principal,
             null_if_empty(initiator.trace_id),
             reason};
+}
+
+compat::parameters take_role_parameters(const database_identity& identity) {
+    return {identity.role, identity.claims};
 }
 
 }  // namespace fencegate::pg

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/domain/database_identity.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/pqxx_compat.hpp>
 
@@ -42,5 +43,14 @@ inline const std::string raise_fences_sql =
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
                                            lockcore::fencing_token new_fence, const actor& initiator,
                                            const std::string& reason);
+
+/// Takes the role and sets the claims until the transaction ends or leave_role_sql runs. The claims first, and in one
+/// statement: a role may not set what another has set.
+inline const std::string take_role_sql =
+    "select set_config('request.jwt.claims', $2, true), set_config('role', $1, true)";
+compat::parameters take_role_parameters(const database_identity& identity);
+/// Takes the gateway's own role again, and empties the claims.
+inline const std::string leave_role_sql =
+    "select set_config('role', 'none', true), set_config('request.jwt.claims', '', true)";
 
 }  // namespace fencegate::pg

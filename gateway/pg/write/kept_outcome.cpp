@@ -1,7 +1,7 @@
 #include <gateway/pg/write/kept_outcome.hpp>
 
 #include <gateway/domain/exact_number.hpp>
-#include <gateway/pg/connection/array_text.hpp>
+#include <gateway/pg/connection/sql_value.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <spdlog/spdlog.h>
@@ -178,11 +178,6 @@ compat::parameters key_parameters(const std::vector<const outcome_key*>& keys) {
     for (const auto* key : keys)
         columns.add(key->principal, key->caller_key);
     return columns.take();
-}
-
-std::size_t forget_outcomes(session& session, std::size_t count_max) {
-    return session.exec("select fencing.forget_outcomes($1::integer)", {std::to_string(count_max)})[0][0]
-        .as<std::size_t>();
 }
 
 compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& outcomes) {

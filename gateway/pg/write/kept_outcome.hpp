@@ -3,7 +3,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/pqxx_compat.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -46,9 +46,6 @@ struct outcome_key {
 inline const std::string find_outcomes_sql =
     "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])";
 compat::parameters key_parameters(const std::vector<const outcome_key*>& keys);
-
-/// Deletes at most `count_max` expired outcomes and returns their number. Throws as session::exec does.
-std::size_t forget_outcomes(session& session, std::size_t count_max);
 
 /// A write with an idempotency key, and its text (write_kept).
 struct outcome_to_keep {

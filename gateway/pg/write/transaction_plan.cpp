@@ -1,6 +1,5 @@
 #include <gateway/pg/write/transaction_plan.hpp>
 
-#include <gateway/pg/connection/role_call.hpp>
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/pg/write/guard_call.hpp>
 
@@ -121,7 +120,7 @@ class transaction_planner {
     /// Takes the role of the caller of a write; no step if the write before had the same.
     void take_role(const database_identity_ptr& wanted, std::size_t write) {
         if (is_same(section_.caller, wanted)) return;
-        auto& step = add(step_kind::take_role, take_role_sql(), store(take_role_parameters(*wanted)));
+        auto& step = add(step_kind::take_role, take_role_sql, store(take_role_parameters(*wanted)));
         step.write = write;
         step.in_callers_role = true;
         section_.caller = wanted;
@@ -131,7 +130,7 @@ class transaction_planner {
     void leave_role() {
         if (!section_.caller) return;
         run_deferred();
-        add(step_kind::leave_role, leave_role_sql(), no_parameters);
+        add(step_kind::leave_role, leave_role_sql, no_parameters);
         section_.caller = nullptr;
     }
 

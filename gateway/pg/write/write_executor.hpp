@@ -9,7 +9,7 @@
 #include <gateway/pg/executor/worker.hpp>
 #include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/isolated_write.hpp>
-#include <gateway/pg/write/outcome_lookup.hpp>
+#include <gateway/pg/write/outcome_jobs.hpp>
 #include <gateway/pg/write/update_group.hpp>
 #include <gateway/pg/write/write_transaction.hpp>
 
