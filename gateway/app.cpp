@@ -22,6 +22,7 @@
 #include <gateway/metrics/registry.hpp>
 #include <gateway/node_log.hpp>
 #include <gateway/pg/database.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 #include <gateway/reload.hpp>
 #include <gateway/runtime/io_threads.hpp>
 #include <gateway/service_notifier.hpp>
@@ -56,22 +57,25 @@ constexpr auto flush_within = 5s;
 /// Keeps the register of epochs in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
   public:
-    explicit postgres_register(pg::node_register& nodes) : nodes_(nodes) {}
+    explicit postgres_register(pg::database& database) : database_(database) {}
 
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
-        auto found = co_await nodes_.find_node(std::move(node_name), deadline());
+        auto find = [name = std::move(node_name)](pg::session& session) { return pg::find_node_record(session, name); };
+        auto found = co_await database_.run(pg::place::any_worker(), deadline(), std::move(find));
         if (found) co_return *found;
         co_return unreachable(found.error());
     }
 
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
-        auto drawn = co_await nodes_.draw_epoch(std::move(request), deadline());
+        auto draw = [asked = std::move(request)](pg::session& session) { return pg::draw_epoch(session, asked); };
+        auto drawn = co_await database_.run(pg::place::any_worker(), deadline(), std::move(draw));
         if (drawn) co_return *drawn;
         co_return unreachable(drawn.error());
     }
 
     boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
-        auto noted = co_await nodes_.note_unsynced(std::move(node_name), deadline());
+        auto note = [name = std::move(node_name)](pg::session& session) { pg::note_node_unsynced(session, name); };
+        auto noted = co_await database_.run(pg::place::any_worker(), deadline(), std::move(note));
         if (noted) co_return lockcore::result<void>();
         co_return unreachable(noted.error());
     }
@@ -85,7 +89,7 @@ class postgres_register final : public lockcore::epoch_register {
         return f;
     }
 
-    pg::node_register& nodes_;
+    pg::database& database_;
 };
 
 /// Blocks the signals that end a process by default, in every thread, and waits for them in one. SIGTERM and SIGINT
@@ -206,43 +210,28 @@ int serve(const config& cfg, const config_source& source) {
     api::running_keys keys;  // outlives the coroutines that the end of the threads destroys, which remove theirs
     runtime::io_threads threads(cfg.http.threads);
     auto& first = *threads.contexts().front();
-    audit::event_sink events(cfg.audit, database.history(), first);
-    audit::expiry_watch expiries(events, database.history(), first);
-    audit::history_feed feed(database.history(), first);
-    audit::history_keeper keeper(cfg.history, database.history(), first);
+    audit::event_sink events(cfg.audit, database, first);
+    audit::expiry_watch expiries(events, database, first);
+    audit::history_feed feed(database, first);
+    audit::history_keeper keeper(cfg.history, database, first);
     const limits::principal_shares places{limit.connections, cfg.locks.waiters_max, audit::history_feed::followers_max};
     limits::limiter limiter(cfg.limits, places, cfg.auth.is_keyless(), cfg.http.connections_per_address_max);
     limits::held_leases held_leases(limiter, expiries);
     metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, first);
     node_log node_changes(metric_registry.leases(), first);
-    audit::storage_watch storage(database.storage(), events, first, name_of_gateway(cfg), cfg.http.request_timeout);
-    postgres_register epochs(database.nodes());
+    audit::storage_watch storage(database, events, first, name_of_gateway(cfg), cfg.http.request_timeout);
+    postgres_register epochs(database);
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
-    metrics::guard_watch guard(database.history(), cfg.postgres.guard_check_interval, first);
+    metrics::guard_watch guard(database, cfg.postgres.guard_check_interval, first);
     metric_registry.add_readings(
         {locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION, cfg.locks.cell});
     std::atomic<bool> stopping = false;
-    const api::gateway_services services{cfg,
-                                         locks,
-                                         database,
-                                         database.writes(),
-                                         database.reads(),
-                                         database.history(),
-                                         database.fences(),
-                                         events,
-                                         feed,
-                                         storage,
-                                         keys,
-                                         limiter,
-                                         held_leases,
-                                         metric_registry,
-                                         leaks,
-                                         guard,
-                                         lease_keys,
-                                         stopping};
+    const api::gateway_services services{cfg,     locks,      database, database.writes(), events,          feed,
+                                         storage, keys,       limiter,  held_leases,       metric_registry, leaks,
+                                         guard,   lease_keys, stopping};
     http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
                         *tls);
     config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);

@@ -4,7 +4,6 @@
 #include <gateway/admin/protection_spans.hpp>
 #include <gateway/admin/report.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/pg/history/generation_changes.hpp>
 #include <gateway/pg/history/guard_changes.hpp>
 #include <gateway/pg/history/history_walk.hpp>
 #include <gateway/pg/schema/cluster.hpp>

@@ -27,9 +27,6 @@ class registry;
 }  // namespace metrics
 namespace pg {
 class database;
-class fence_executor;
-class history_executor;
-class read_executor;
 class write_executor;
 }  // namespace pg
 }  // namespace fencegate
@@ -46,9 +43,6 @@ struct gateway_services {
     lockcore::lock_manager& locks;
     pg::database& database;
     pg::write_executor& writes;
-    pg::read_executor& reads;
-    pg::history_executor& history;
-    pg::fence_executor& fences;
     audit::event_sink& events;
     audit::history_feed& feed;
     audit::storage_watch& storage;

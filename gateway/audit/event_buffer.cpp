@@ -13,7 +13,7 @@ bool event_buffer::add(std::vector<history_item> items) {
         return false;
     }
     for (const history_item& item : items) {
-        if (!item.initiator.principal.empty()) ++by_principal_[item.initiator.principal];
+        if (!item.initiator.principal.empty()) by_principal_.add(item.initiator.principal);
     }
     std::move(items.begin(), items.end(), std::back_inserter(items_));
     size_.fetch_add(items.size(), std::memory_order_relaxed);
@@ -23,7 +23,7 @@ bool event_buffer::add(std::vector<history_item> items) {
 bool event_buffer::add_low_priority(history_item item) {
     const std::lock_guard lock(mutex_);
     if (size_.load(std::memory_order_relaxed) >= cfg_.buffer_max / 16) return false;
-    if (!item.initiator.principal.empty()) ++by_principal_[item.initiator.principal];
+    if (!item.initiator.principal.empty()) by_principal_.add(item.initiator.principal);
     items_.push_back(std::move(item));
     size_.fetch_add(1, std::memory_order_relaxed);
     return true;
@@ -38,8 +38,7 @@ history_batch event_buffer::take(std::size_t count_max) {
     out.items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(last));
     items_.erase(items_.begin(), last);
     for (const history_item& item : out.items) {
-        const auto counted = by_principal_.find(item.initiator.principal);
-        if (counted != by_principal_.end() && --counted->second == 0) by_principal_.erase(counted);
+        if (!item.initiator.principal.empty()) by_principal_.remove(item.initiator.principal);
     }
     next_sequence_ += out.items.size();
     return out;
@@ -55,8 +54,7 @@ bool event_buffer::is_nearly_full() const {
 }
 
 std::size_t event_buffer::share_max() const {
-    const std::size_t usable = cfg_.buffer_max - cfg_.buffer_max / 8;
-    return usable - usable / 4;
+    return share_of(cfg_.buffer_max - cfg_.buffer_max / 8);
 }
 
 bool event_buffer::full(const std::string& principal) const {
@@ -64,8 +62,7 @@ bool event_buffer::full(const std::string& principal) const {
     if (is_nearly_full()) return true;
     if (principal.empty() || size() < share_max()) return false;
     const std::lock_guard lock(mutex_);
-    const auto found = by_principal_.find(principal);
-    return found != by_principal_.end() && found->second >= share_max();
+    return by_principal_.used_by(principal) >= share_max();
 }
 
 }  // namespace fencegate::audit

@@ -2,13 +2,13 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/domain/principal_share.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace fencegate::audit {
@@ -55,9 +55,9 @@ class event_buffer {
 
     mutable std::mutex mutex_;
     std::deque<history_item> items_;
-    std::unordered_map<std::string, std::size_t> by_principal_;  ///< Rows in items_; only principals that have some.
-    std::uint64_t next_sequence_ = 1;                            ///< The number of the first row in items_.
-    std::atomic<std::size_t> size_{0};                           ///< Rows in items_ and rows taken.
+    principal_uses by_principal_;       ///< Rows in items_.
+    std::uint64_t next_sequence_ = 1;   ///< The number of the first row in items_.
+    std::atomic<std::size_t> size_{0};  ///< Rows in items_ and rows taken.
     std::atomic<std::uint64_t> dropped_{0};
 };
 

@@ -1,6 +1,7 @@
 #include <gateway/audit/event_buffer.hpp>
 #include <gateway/audit/event_items.hpp>
 #include <gateway/audit/event_sink.hpp>
+#include <gateway/pg/history/history_writer.hpp>
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/random.hpp>
 
@@ -41,8 +42,8 @@ bool is_fault_of_rows(const failure& f) {
 
 /// Shared with the writing coroutine, which may end after the sink.
 struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
-    impl(audit_config cfg, pg::history_executor& h, asio::io_context& i)
-        : buffer(cfg, runtime::uuid_v7()), history(h), io(i), wake_timer(i) {}
+    impl(audit_config cfg, pg::database& d, asio::io_context& i)
+        : buffer(cfg, runtime::uuid_v7()), database(d), io(i), wake_timer(i) {}
 
     void enqueue(std::vector<history_item> items) {
         const bool kept = buffer.add(std::move(items));
@@ -83,7 +84,8 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         auto backoff = std::chrono::milliseconds(0);
         for (;;) {
             const auto until = clock::now() + append_timeout;
-            auto done = co_await history.append(batch, until);
+            auto add = [batch](pg::session_slot& slot) { return pg::append_history(slot, *batch); };
+            auto done = co_await database.run_once<std::size_t>(pg::place::any_worker(), until, std::move(add));
             if (done) {
                 // At the first attempt, another number of rows means that there is a second sender of this stream.
                 if (*done != batch->items.size() && backoff == backoff.zero())
@@ -153,7 +155,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
     }
 
     event_buffer buffer;
-    pg::history_executor& history;
+    pg::database& database;
     asio::io_context& io;
     asio::steady_timer wake_timer;
     std::atomic<bool> wake_requested{false};
@@ -163,8 +165,8 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
     std::atomic<bool> loss_logged{false};
 };
 
-event_sink::event_sink(audit_config cfg, pg::history_executor& history, asio::io_context& io)
-    : impl_(std::make_shared<impl>(cfg, history, io)) {}
+event_sink::event_sink(audit_config cfg, pg::database& database, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, database, io)) {}
 
 event_sink::~event_sink() {
     impl_->stopping = true;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/events.hpp>
 
@@ -19,12 +19,12 @@ namespace fencegate::audit {
 /// batch is sent again and PostgreSQL skips the rows that it has, so that every event is in the history once.
 ///
 /// Threads:  on_event, add, full and dropped from any thread.
-/// Lifetime: outlives the lock_manager; the executor outlives the run of `io`.
+/// Lifetime: outlives the lock_manager; the database outlives the run of `io`.
 /// Limits:   audit.buffer_max rows (one for each resource); batches of up to 2,000 rows, at least 5 ms apart unless
 ///           they are full; pauses of up to 5 s while PostgreSQL is unreachable.
 class event_sink final : public lockcore::event_observer {
   public:
-    event_sink(audit_config cfg, pg::history_executor& history, boost::asio::io_context& io);
+    event_sink(audit_config cfg, pg::database& database, boost::asio::io_context& io);
     ~event_sink() override;
 
     void on_event(lockcore::event e) override;

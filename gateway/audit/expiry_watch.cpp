@@ -44,7 +44,7 @@ struct expired_lease {
 }  // namespace
 
 struct expiry_watch::impl {
-    impl(event_sink& s, pg::history_executor& h, asio::io_context& i) : sink(s), history(h), io(i) {}
+    impl(event_sink& s, pg::database& d, asio::io_context& i) : sink(s), database(d), io(i) {}
 
     void track(const lockcore::event& e) {
         if (e.resources.empty()) return;
@@ -87,8 +87,11 @@ struct expiry_watch::impl {
             asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max,
                              lease.granted_here ? std::nullopt : std::optional(lease.granted_at - skew_max)});
         }
-        const auto recorded = co_await history.read_recorded_leases(
-            std::move(asked), std::chrono::steady_clock::now() + expiry_read_timeout);
+        const auto read_until = std::chrono::steady_clock::now() + expiry_read_timeout;
+        auto read = [asked = std::move(asked)](pg::session& session) {
+            return pg::read_recorded_leases(session, asked);
+        };
+        const auto recorded = co_await database.read(std::string(), read_cost::cheap, read_until, std::move(read));
         // If one of them has so many events that reading takes too long, the others are read without it before long.
         leases_per_check = recorded ? std::min(2 * leases_per_check, leases_per_check_max) : 1 + leases_per_check / 4;
         const auto now = system_clock::now();
@@ -175,7 +178,7 @@ struct expiry_watch::impl {
     }
 
     event_sink& sink;
-    pg::history_executor& history;
+    pg::database& database;
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
     std::atomic<bool> stopping{false};
@@ -184,8 +187,8 @@ struct expiry_watch::impl {
     expiry_schedule schedule;
 };
 
-expiry_watch::expiry_watch(event_sink& sink, pg::history_executor& history, asio::io_context& io)
-    : sink_(sink), impl_(std::make_shared<impl>(sink, history, io)) {}
+expiry_watch::expiry_watch(event_sink& sink, pg::database& database, asio::io_context& io)
+    : sink_(sink), impl_(std::make_shared<impl>(sink, database, io)) {}
 
 expiry_watch::~expiry_watch() {
     stop();

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/events.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -25,7 +25,7 @@ namespace fencegate::audit {
 ///           stopped or crashed, get no lease_expired.
 class expiry_watch final : public lockcore::event_observer {
   public:
-    expiry_watch(event_sink& sink, pg::history_executor& history, boost::asio::io_context& io);
+    expiry_watch(event_sink& sink, pg::database& database, boost::asio::io_context& io);
     ~expiry_watch() override;
 
     void on_event(lockcore::event e) override;

@@ -26,12 +26,13 @@ constexpr std::int64_t unknown = -1;
 }  // namespace
 
 struct history_feed::impl {
-    impl(pg::history_executor& h, asio::io_context& i) : history(h), io(i) {}
+    impl(pg::database& d, asio::io_context& i) : database(d), io(i) {}
 
     static asio::awaitable<void> poll_tail(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
         while (!self->stopping) {
-            auto tail = co_await self->history.read_tail(std::chrono::steady_clock::now() + tail_read_timeout);
+            const auto until = std::chrono::steady_clock::now() + tail_read_timeout;
+            auto tail = co_await self->database.read(std::string(), read_cost::cheap, until, pg::read_history_tail);
             if (tail) {
                 if (const auto settled = self->horizon.advance(std::move(*tail))) self->settled = *settled;
             }
@@ -44,7 +45,7 @@ struct history_feed::impl {
         }
     }
 
-    pg::history_executor& history;
+    pg::database& database;
     asio::io_context& io;
     history_horizon horizon;  ///< Used by the polling coroutine alone.
     std::atomic<std::int64_t> settled{unknown};
@@ -52,8 +53,8 @@ struct history_feed::impl {
     std::atomic<bool> stopping{false};
 };
 
-history_feed::history_feed(pg::history_executor& history, asio::io_context& io)
-    : impl_(std::make_shared<impl>(history, io)) {}
+history_feed::history_feed(pg::database& database, asio::io_context& io)
+    : impl_(std::make_shared<impl>(database, io)) {}
 
 history_feed::~history_feed() {
     impl_->stopping = true;

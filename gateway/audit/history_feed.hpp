@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -15,13 +15,13 @@ namespace fencegate::audit {
 /// the database wait for one another.)
 ///
 /// Threads:  safe.
-/// Lifetime: the executor outlives the run of `io`.
+/// Lifetime: the database outlives the run of `io`.
 class history_feed {
   public:
     /// Maximum number of followers at one time.
     static constexpr std::size_t followers_max = 100;
 
-    history_feed(pg::history_executor& history, boost::asio::io_context& io);
+    history_feed(pg::database& database, boost::asio::io_context& io);
     ~history_feed();
 
     /// Begins to poll, on `io`.

@@ -27,7 +27,7 @@ constexpr auto upkeep_timeout = 10s;
 }  // namespace
 
 struct history_keeper::impl {
-    impl(history_config c, pg::history_executor& h, asio::io_context& i) : cfg(c), history(h), io(i) {}
+    impl(history_config c, pg::database& d, asio::io_context& i) : cfg(c), database(d), io(i) {}
 
     static asio::awaitable<void> keep(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
@@ -44,7 +44,9 @@ struct history_keeper::impl {
     ///
     /// Out: the time until the next one.
     asio::awaitable<steady_clock::duration> keep_up() {
-        const auto done = co_await history.keep_up(cfg.keep_days, steady_clock::now() + upkeep_timeout);
+        auto keep = [days = cfg.keep_days](pg::session& session) { return pg::keep_history(session, days); };
+        const auto done =
+            co_await database.run(pg::place::history(), steady_clock::now() + upkeep_timeout, std::move(keep));
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
             if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
@@ -57,13 +59,13 @@ struct history_keeper::impl {
     }
 
     history_config cfg;
-    pg::history_executor& history;
+    pg::database& database;
     asio::io_context& io;
     std::atomic<bool> stopping{false};
 };
 
-history_keeper::history_keeper(history_config cfg, pg::history_executor& history, asio::io_context& io)
-    : impl_(std::make_shared<impl>(cfg, history, io)) {}
+history_keeper::history_keeper(history_config cfg, pg::database& database, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, database, io)) {}
 
 history_keeper::~history_keeper() {
     impl_->stopping = true;

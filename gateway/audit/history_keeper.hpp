@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -13,10 +13,10 @@ namespace fencegate::audit {
 /// history.keep_days, one at a time. Each call waits at most 100 ms for a lock, so that writes are delayed no longer;
 /// where the lock is not free it tries again five seconds later. Of several gateways one does the work at a time.
 ///
-/// Lifetime: the executor outlives the run of `io`.
+/// Lifetime: the database outlives the run of `io`.
 class history_keeper {
   public:
-    history_keeper(history_config cfg, pg::history_executor& history, boost::asio::io_context& io);
+    history_keeper(history_config cfg, pg::database& database, boost::asio::io_context& io);
     ~history_keeper();
 
     /// Begins, on `io`.

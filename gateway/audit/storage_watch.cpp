@@ -4,7 +4,8 @@
 #include <gateway/audit/generation_steps.hpp>
 #include <gateway/pg/connection/session_slot.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/database.hpp>
+#include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/runtime/background.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -48,9 +49,9 @@ std::string name_some(const std::vector<std::string>& write_ids) {
 }  // namespace
 
 struct storage_watch::impl : generation_steps::ports {
-    impl(pg::storage_register& s, event_sink& e, asio::io_context& i, std::string name,
+    impl(pg::database& d, event_sink& e, asio::io_context& i, std::string name,
          std::chrono::milliseconds request_timeout)
-        : storage(s),
+        : database(d),
           events(e),
           io(i),
           gateway(std::move(name)),
@@ -67,14 +68,15 @@ struct storage_watch::impl : generation_steps::ports {
     }
 
     asio::awaitable<generation_step::any> perform(generation_step::find_state) {
-        const auto found = co_await storage.find_state(deadline());
+        const auto found = co_await database.run(pg::place::any_worker(), deadline(), pg::find_storage_state);
         if (!found) co_return steps.on_state(std::nullopt);
         latest = *found;
         co_return steps.on_state(generation_steps::state{found->current, found->floor});
     }
 
     asio::awaitable<generation_step::any> perform(generation_step::begin_change asked) {
-        auto begun = co_await storage.begin_change(asked.seen, deadline());
+        auto begin = [seen = asked.seen](pg::session& session) { return pg::begin_generation_change(session, seen); };
+        auto begun = co_await database.run(pg::place::any_worker(), deadline(), std::move(begin));
         if (!begun) {
             spdlog::warn("the change of the storage generation could not begin: {}", begun.error().detail);
             co_return steps.on_begun(std::nullopt);
@@ -97,7 +99,10 @@ struct storage_watch::impl : generation_steps::ports {
         pg::change_report report;
         report.gateway = gateway;
         report.lost_writes = lost;
-        const auto finished = co_await storage.finish_change(std::move(asked.change_id), std::move(report), deadline());
+        auto finish = [id = std::move(asked.change_id), report = std::move(report)](pg::session& session) {
+            return pg::finish_generation_change(session, id, report);
+        };
+        const auto finished = co_await database.run(pg::place::any_worker(), deadline(), std::move(finish));
         if (!finished)
             spdlog::warn("the change of the storage generation could not be finished: {}", finished.error().detail);
         const bool done = finished && *finished;
@@ -147,7 +152,10 @@ struct storage_watch::impl : generation_steps::ports {
             begin = end - std::min(end, looked_up_at_once);
             std::vector<std::string> some(suspects.begin() + static_cast<std::ptrdiff_t>(begin),
                                           suspects.begin() + static_cast<std::ptrdiff_t>(end));
-            const auto gone = co_await storage.find_lost_writes(std::move(some), deadline());
+            auto look_up = [some = std::move(some)](pg::session& session) {
+                return pg::find_lost_writes(session, some);
+            };
+            const auto gone = co_await database.run(pg::place::any_worker(), deadline(), std::move(look_up));
             if (!gone) co_return false;
             if (gone->empty()) break;
             found.insert(found.end(), gone->begin(), gone->end());
@@ -175,7 +183,7 @@ struct storage_watch::impl : generation_steps::ports {
         lost.clear();
     }
 
-    pg::storage_register& storage;
+    pg::database& database;
     event_sink& events;
     asio::io_context& io;
     const std::string gateway;
@@ -190,9 +198,9 @@ struct storage_watch::impl : generation_steps::ports {
     std::vector<std::string> lost;  ///< Acknowledged writes that are gone, and not reported yet.
 };
 
-storage_watch::storage_watch(pg::storage_register& storage, event_sink& events, asio::io_context& io,
-                             std::string gateway, std::chrono::milliseconds request_timeout)
-    : impl_(std::make_shared<impl>(storage, events, io, std::move(gateway), request_timeout)) {}
+storage_watch::storage_watch(pg::database& database, event_sink& events, asio::io_context& io, std::string gateway,
+                             std::chrono::milliseconds request_timeout)
+    : impl_(std::make_shared<impl>(database, events, io, std::move(gateway), request_timeout)) {}
 
 storage_watch::~storage_watch() {
     impl_->stopping = true;

@@ -14,7 +14,7 @@ namespace lockcore {
 class lock_manager;
 }
 namespace fencegate::pg {
-class storage_register;
+class database;
 }
 
 namespace fencegate::audit {
@@ -39,7 +39,7 @@ class storage_watch {
 
     /// `gateway`: the name of this gateway in the history. `request_timeout`: how long a request can last; for as long after
     /// a change lost writes are looked for.
-    storage_watch(pg::storage_register& storage, event_sink& events, boost::asio::io_context& io, std::string gateway,
+    storage_watch(pg::database& database, event_sink& events, boost::asio::io_context& io, std::string gateway,
                   std::chrono::milliseconds request_timeout);
     ~storage_watch();
 

@@ -16,7 +16,7 @@ constexpr std::size_t connections_min = 16;
 
 file_limit divide_files(std::size_t files, const config& cfg) {
     constexpr std::size_t per_worker = 4;       // writes, isolated writes, reads, and one that is reconnecting
-    constexpr std::size_t single_purposes = 8;  // history, group flush, idempotency keys, catalog, start and stop
+    constexpr std::size_t single_purposes = 8;  // history, group commit, idempotency keys, catalog, start and stop
     constexpr std::size_t per_node = 3;         // requests, messages, and one that is reconnecting
     constexpr std::size_t per_thread = 6;       // event loop and listening socket
     constexpr std::size_t process_itself = 32;  // standard streams, name resolution, a connection that is being refused

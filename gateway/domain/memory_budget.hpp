@@ -1,12 +1,12 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/principal_share.hpp>
 
 #include <lockcore/invariant.hpp>
 
 #include <chrono>
 #include <cstddef>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -54,11 +54,9 @@ class memory_budget {
     void release(const std::string& owner, std::size_t bytes) {
         if (bytes == 0) return;
         const std::lock_guard lock(mutex_);
-        const auto of_owner = by_owner_.find(owner);
-        LOCKCORE_INVARIANT(of_owner != by_owner_.end() && of_owner->second >= bytes && used_ >= bytes);
+        LOCKCORE_INVARIANT(used_ >= bytes);
         used_ -= bytes;
-        of_owner->second -= bytes;
-        if (of_owner->second == 0) by_owner_.erase(of_owner);
+        by_owner_.remove(owner, bytes);
     }
 
     bool fits(const std::string& owner, std::size_t bytes) const {
@@ -68,7 +66,7 @@ class memory_budget {
     /// Whether the bytes would exceed the owner's share, so that only the release of the owner's own bytes can help.
     bool exceeds_share(const std::string& owner, std::size_t bytes) const {
         const std::lock_guard lock(mutex_);
-        return used_by(owner) + bytes > share_max();
+        return by_owner_.used_by(owner) + bytes > share_of(bytes_max_);
     }
     /// Returns the latest reservation that was refused; empty where callers have had the time to repeat it.
     std::optional<refused_reservation> latest_refusal(std::chrono::steady_clock::time_point now) const {
@@ -84,24 +82,18 @@ class memory_budget {
     std::size_t bytes_max() const { return bytes_max_; }
 
   private:
-    std::size_t share_max() const { return bytes_max_ - bytes_max_ / 4; }
-    std::size_t used_by(const std::string& owner) const {
-        const auto found = by_owner_.find(owner);
-        return found == by_owner_.end() ? 0 : found->second;
-    }
     bool is_within_limits(const std::string& owner, std::size_t bytes) const {
-        return used_ + bytes <= bytes_max_ && used_by(owner) + bytes <= share_max();
+        return used_ + bytes <= bytes_max_ && by_owner_.used_by(owner) + bytes <= share_of(bytes_max_);
     }
     void add(const std::string& owner, std::size_t bytes) {
-        if (bytes == 0) return;
         used_ += bytes;
-        by_owner_[owner] += bytes;
+        by_owner_.add(owner, bytes);
     }
 
     const std::size_t bytes_max_;
     mutable std::mutex mutex_;
     std::size_t used_ = 0;
-    std::map<std::string, std::size_t> by_owner_;  ///< Only owners that hold bytes.
+    principal_uses by_owner_;
     std::optional<refused_reservation> latest_refusal_;
 };
 

@@ -1,5 +1,7 @@
 #include <gateway/limits/caller.hpp>
 
+#include <gateway/domain/principal_share.hpp>
+
 #include <limits>
 
 namespace fencegate::limits {

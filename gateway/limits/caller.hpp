@@ -34,11 +34,6 @@ struct principal_shares {
     std::size_t history_streams = 0;
 };
 
-/// Returns the share of one principal in the places of all: three quarters, rounded up.
-constexpr std::size_t share_of(std::size_t places) {
-    return places - places / 4;
-}
-
 /// One principal at this gateway: its limits, and what it uses of them.
 ///
 /// Threads: safe.

@@ -1,5 +1,7 @@
 #include <gateway/limits/limiter.hpp>
 
+#include <gateway/domain/principal_share.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/domain/principal_share.hpp>
 #include <gateway/limits/caller.hpp>
 
 #include <boost/asio/ip/address.hpp>

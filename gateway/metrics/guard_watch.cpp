@@ -1,6 +1,7 @@
 #include <gateway/metrics/guard_watch.hpp>
 
 #include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 #include <gateway/runtime/background.hpp>
 
 #include <spdlog/spdlog.h>
@@ -30,8 +31,8 @@ bool is_guard_missing(const failure& why) {
 }  // namespace
 
 struct guard_watch::impl {
-    impl(pg::history_executor& h, steady_clock::duration between, asio::io_context& i)
-        : history(h), interval(between), io(i) {}
+    impl(pg::database& d, steady_clock::duration between, asio::io_context& i)
+        : database(d), interval(between), io(i) {}
 
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         asio::steady_timer timer(self->io);
@@ -40,7 +41,8 @@ struct guard_watch::impl {
             timer.expires_after(pause);
             co_await timer.async_wait(asio::use_awaitable);
             if (self->stopping) co_return;
-            auto report = co_await self->history.watch_guard(steady_clock::now() + call_timeout);
+            const auto until = steady_clock::now() + call_timeout;
+            auto report = co_await self->database.run(pg::place::history(), until, pg::watch_guard);
             if (report)
                 self->store(std::move(*report));
             else if (is_guard_missing(report.error()))
@@ -84,7 +86,7 @@ struct guard_watch::impl {
         found = finding{std::move(report), std::chrono::system_clock::now()};
     }
 
-    pg::history_executor& history;
+    pg::database& database;
     const steady_clock::duration interval;
     asio::io_context& io;
     std::atomic<bool> stopping{false};
@@ -92,8 +94,8 @@ struct guard_watch::impl {
     std::optional<finding> found;
 };
 
-guard_watch::guard_watch(pg::history_executor& history, std::chrono::milliseconds interval, asio::io_context& io)
-    : impl_(std::make_shared<impl>(history, interval, io)) {}
+guard_watch::guard_watch(pg::database& database, std::chrono::milliseconds interval, asio::io_context& io)
+    : impl_(std::make_shared<impl>(database, interval, io)) {}
 
 guard_watch::~guard_watch() {
     impl_->stopping = true;

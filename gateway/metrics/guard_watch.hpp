@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -16,8 +16,8 @@ namespace fencegate::metrics {
 /// which also records new faults in the history), keeps the latest answer, and logs new faults.
 ///
 /// Threads:  latest() from any thread.
-/// Limits:   two queries of some 100 ms, one after the other, on a connection of the history_executor.
-/// Lifetime: the executor outlives the run of `io`.
+/// Limits:   two queries of some 100 ms, one after the other, on a connection for the history.
+/// Lifetime: the database outlives the run of `io`.
 class guard_watch {
   public:
     struct finding {
@@ -25,7 +25,7 @@ class guard_watch {
         std::chrono::system_clock::time_point at;  ///< When PostgreSQL answered.
     };
 
-    guard_watch(pg::history_executor& history, std::chrono::milliseconds interval, boost::asio::io_context& io);
+    guard_watch(pg::database& database, std::chrono::milliseconds interval, boost::asio::io_context& io);
     ~guard_watch();
 
     /// Begins, on `io`.

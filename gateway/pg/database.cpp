@@ -1,12 +1,13 @@
+#include <gateway/pg/database.hpp>
+
 #include <gateway/pg/catalog/catalog.hpp>
 #include <gateway/pg/catalog/catalog_listener.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/database.hpp>
-#include <gateway/pg/executor/reply.hpp>
 #include <gateway/pg/executor/shared_check.hpp>
-#include <gateway/pg/schema/cluster.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
-#include <gateway/pg/write/outcome_sweep.hpp>
+#include <gateway/pg/read/read_pool.hpp>
+#include <gateway/pg/read/table_reader.hpp>
+#include <gateway/pg/write/group_commit.hpp>
+#include <gateway/pg/write/outcome_jobs.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -41,10 +42,10 @@ struct database::impl {
     impl(postgres_config c, memory_budget& answers_budget) : cfg(std::move(c)), answers(answers_budget) {
         // Workers pass work on to the isolated workers and to the flush, never the other way round, so those end last.
         groups.resize(6);
-        append_workers(groups[0], reads.pool().workers());
-        append_workers(groups[1], history.pool().workers());
+        append_workers(groups[0], reads.workers());
+        append_workers(groups[1], history.workers());
         groups[2] = {&writes.lookup_worker()};
-        groups[3] = writes.workers();
+        append_workers(groups[3], writes.workers());
         append_workers(groups[4], writes.isolated_workers());
         groups[5] = {&flush.worker()};
     }
@@ -57,8 +58,8 @@ struct database::impl {
                 for (auto* member : group)
                     member->enforce_deadlines(now);
             }
-            reads.pool().enforce_deadlines(now);
-            history.pool().enforce_deadlines(now);
+            reads.enforce_deadlines(now);
+            history.enforce_deadlines(now);
             if (auto work = sweep.next_batch(now)) writes.least_loaded_worker().submit(std::move(work));
             listener.enforce_deadlines(now);
         }
@@ -88,7 +89,7 @@ struct database::impl {
     std::invoke_result_t<Work, session&> run_at_start(Work work) {
         session_slot slot(cfg);
         try {
-            return work(slot.connect());
+            return work(slot.get());
         } catch (const session_lost& e) {
             return unavailable(std::string("PostgreSQL can't be reached: ") + e.what());
         } catch (const statement_failed& e) {
@@ -104,13 +105,10 @@ struct database::impl {
     catalog_store catalogs;
     queued_jobs queued{cfg.queue_max};
     outcome_sweep sweep;
-    commit_flush flush{cfg};
+    group_commit flush{cfg};
     write_executor writes{cfg, queued, catalogs, answers, flush};
-    read_executor reads{cfg, catalogs, answers, flush};
-    history_executor history{cfg, writes, flush};
-    fence_executor fences{writes};
-    node_register nodes{writes};
-    storage_register storage{writes};
+    read_pool reads{cfg, table_read_limits(cfg)};
+    read_pool history{cfg, history_read_limits(cfg)};
     shared_check readiness{readiness_kept};
     std::vector<std::vector<worker*>> groups;  ///< In the order in which they end.
     catalog_listener listener{cfg, catalogs};
@@ -151,7 +149,7 @@ void database::drain(deadline until) {
         while (is_true() && std::chrono::steady_clock::now() < until)
             std::this_thread::sleep_for(end_poll_interval);
     };
-    wait_while([this] { return impl_->reads.pool().waiting() + impl_->history.pool().waiting() > 0; });
+    wait_while([this] { return impl_->reads.waiting() + impl_->history.waiting() > 0; });
     for (const auto& group : impl_->groups) {
         for (auto* member : group)
             member->finish();
@@ -164,20 +162,63 @@ void database::drain(deadline until) {
 write_executor& database::writes() {
     return impl_->writes;
 }
-read_executor& database::reads() {
-    return impl_->reads;
-}
-history_executor& database::history() {
+read_pool& database::history_pool() {
     return impl_->history;
 }
-fence_executor& database::fences() {
-    return impl_->fences;
+group_commit& database::flush() {
+    return impl_->flush;
 }
-node_register& database::nodes() {
-    return impl_->nodes;
+
+void database::submit(const place& where, std::unique_ptr<job> work) {
+    switch (where.kind_) {
+        case place::kind::any_worker:
+            return impl_->writes.least_loaded_worker().submit(std::move(work));
+        case place::kind::in_order: {
+            auto [chosen, ticket] = impl_->writes.isolate(where.resources_, where.principal_);
+            work->ticket = std::move(ticket);
+            return chosen->submit(std::move(work));
+        }
+        case place::kind::history:
+            return impl_->history.submit({}, read_cost::cheap, std::move(work));
+    }
 }
-storage_register& database::storage() {
-    return impl_->storage;
+
+asio::awaitable<result<history_page>> database::read_history(std::string principal, read_cost cost, history_query query,
+                                                             deadline until) {
+    return read(std::move(principal), cost, until,
+                [query = std::move(query)](session& session) { return pg::read_history(session, query); });
+}
+
+asio::awaitable<result<read_outcome>> database::read_rows(std::string principal, read_request request, deadline until) {
+    auto work = [this, principal, request = std::move(request), until](session_slot& slot) {
+        return run_read(slot, impl_->catalogs, impl_->answers, principal, request, until);
+    };
+    return read_durably<read_outcome>(impl_->reads, impl_->flush, std::move(principal), read_cost::cheap, until,
+                                      std::move(work));
+}
+
+asio::awaitable<result<std::vector<fence_state>>> database::raise_fences(std::vector<lockcore::resource_name> resources,
+                                                                         lockcore::fencing_token new_fence,
+                                                                         actor initiator, std::string reason,
+                                                                         deadline until) {
+    auto where = place::in_order(resources, initiator.principal);
+    // Even where it raises nothing, its row locks make its commit wait for the disk, and so for fences raised before.
+    return run(
+        std::move(where), until,
+        [resources = std::move(resources), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
+            session& session) { return pg::raise_fences(session, resources, new_fence, initiator, reason); });
+}
+
+asio::awaitable<result<fence_state>> database::repair_fence(lockcore::resource_name resource,
+                                                            lockcore::fencing_token new_fence, actor initiator,
+                                                            std::string reason, deadline until) {
+    auto where = place::in_order({resource}, initiator.principal);
+    // Not repeated after a lost connection: it may have been made, and others may have raised the fence since.
+    return run_once<fence_state>(std::move(where), until,
+                                 [resource = std::move(resource), new_fence, initiator = std::move(initiator),
+                                  reason = std::move(reason)](session_slot& slot) -> result<fence_state> {
+                                     return pg::repair_fence(slot.get(), resource, new_fence, initiator, reason);
+                                 });
 }
 
 asio::awaitable<result<void>> database::ping(deadline until) {
@@ -209,11 +250,11 @@ asio::awaitable<result<void>> database::ping(deadline until) {
 executor_status database::status() const {
     executor_status out;
     out.workers = impl_->writes.workers().size();
-    for (const auto* member : impl_->writes.workers()) {
+    for (const auto& member : impl_->writes.workers()) {
         if (member->is_disconnected()) ++out.disconnected;
         if (member->load() > 0) ++out.busy;
     }
-    out.queued = impl_->queued.value() + impl_->reads.pool().waiting() + impl_->history.pool().waiting();
+    out.queued = impl_->queued.value() + impl_->reads.waiting() + impl_->history.waiting();
     out.queue_max = impl_->cfg.queue_max;
     return out;
 }

@@ -1,31 +1,69 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
+#include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
+#include <gateway/domain/read_cost.hpp>
+#include <gateway/domain/table_read.hpp>
 #include <gateway/pg/executor/executor_status.hpp>
-#include <gateway/pg/executor/membership.hpp>
-#include <gateway/pg/history/history_executor.hpp>
-#include <gateway/pg/read/read_executor.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/executor/job.hpp>
+#include <gateway/pg/history/history_reader.hpp>
+#include <gateway/pg/read/durable_read.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/write_executor.hpp>
+
+#include <lockcore/types.hpp>
 
 #include <boost/asio/awaitable.hpp>
 
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace fencegate::pg {
 
-/// Builds, starts and stops everything that runs on PostgreSQL; the executors do the work.
+/// Where work on a session runs.
+class place {
+  public:
+    /// The write worker with the least load, for work of the gateway itself that needs no order.
+    static place any_worker() { return place(kind::any_worker); }
+    /// A worker that runs it in order with the writes on the resources, within the share of a principal.
+    static place in_order(std::vector<lockcore::resource_name> resources, std::string principal) {
+        place out(kind::in_order);
+        out.resources_ = std::move(resources);
+        out.principal_ = std::move(principal);
+        return out;
+    }
+    /// A worker for the history, for work of the gateway itself.
+    static place history() { return place(kind::history); }
+
+  private:
+    friend class database;
+    enum class kind { any_worker, in_order, history };
+
+    explicit place(kind k) : kind_(k) {}
+
+    kind kind_;
+    std::vector<lockcore::resource_name> resources_{};
+    std::string principal_{};
+};
+
+/// Builds, starts and stops everything that runs on PostgreSQL, and runs work on its sessions.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
-/// Errors:  common to all executors: errc::storage_unavailable (nothing was changed, unless outcome_unknown says
-///          otherwise) and errc::overloaded (a queue is full).
+/// Errors:  common to all work: errc::storage_unavailable (nothing was changed, unless outcome_unknown says otherwise),
+///          errc::overloaded (a queue is full) and too_many_requests (the share of the principal is used).
 /// Timeout: `until`: errc::storage_unavailable. Work that has not begun by then does not begin; statement_timeout ends
 ///          work under way; where PostgreSQL does not answer for half a second longer, the connection is cut and the
 ///          caller is answered.
-/// Limits:  those of the executors; one connection that waits for the disk, and one that listens for changes of the
-///          catalog. While PostgreSQL is unreachable no work is queued.
+/// Limits:  those of write_executor; postgres.connections workers for reads of tables and functions, and three for the
+///          history, which principals share (read_pool.hpp), so that a slow read delays no write; they are connected
+///          when first needed. One connection waits for the disk, and one listens for changes of the catalog. While
+///          PostgreSQL is unreachable no work is queued.
 /// Cancel:  not supported.
 class database {
   public:
@@ -49,11 +87,43 @@ class database {
     void drain(deadline until);
 
     write_executor& writes();
-    read_executor& reads();
-    history_executor& history();
-    fence_executor& fences();
-    node_register& nodes();
-    storage_register& storage();
+
+    /// Runs `work` with a session, once more on a new one where the first was lost or has outdated statements; so it may
+    /// run twice. It may change something: outcome_unknown where the connection broke.
+    ///
+    /// In:  `work`: T(session&).
+    /// Out: awaitable<result<T>>.
+    template <class Work>
+    auto run(place where, deadline until, Work work);
+
+    /// Runs work that must not run twice, or decides that itself.
+    template <class T>
+    boost::asio::awaitable<result<T>> run_once(place where, deadline until, typename session_job<T>::work work);
+
+    /// Reads the history: runs `work` as run() does, and waits until all that it read is on disk (durable_read.hpp). It
+    /// changes nothing.
+    template <class Work>
+    auto read(std::string principal, read_cost cost, deadline until, Work work);
+
+    /// Reads a page of the history.
+    boost::asio::awaitable<result<history_page>> read_history(std::string principal, read_cost cost,
+                                                              history_query query, deadline until);
+
+    /// Reads rows of a table or the value of a function, fenced or not, within the share of the principal; see
+    /// table_reader.hpp.
+    boost::asio::awaitable<result<read_outcome>> read_rows(std::string principal, read_request request, deadline until);
+
+    /// Raises fences to at least `new_fence` and never lowers one, in order with the writes on the same resources; the
+    /// history records fence_raised. Used for fence_on_grant and for seals.
+    boost::asio::awaitable<result<std::vector<fence_state>>> raise_fences(
+        std::vector<lockcore::resource_name> resources, lockcore::fencing_token new_fence, actor initiator,
+        std::string reason, deadline until);
+
+    /// Sets a fence, also to a lower token, and returns it, in the same order; the history records fence_raised with
+    /// `repair`.
+    boost::asio::awaitable<result<fence_state>> repair_fence(lockcore::resource_name resource,
+                                                             lockcore::fencing_token new_fence, actor initiator,
+                                                             std::string reason, deadline until);
 
     /// Makes a round trip to the server over a connection for writes and checks that it accepts them; for readiness. One
     /// round trip answers all who call it meanwhile or within 200 ms afterwards.
@@ -64,7 +134,45 @@ class database {
 
   private:
     struct impl;
+
+    void submit(const place& where, std::unique_ptr<job> work);
+    read_pool& history_pool();
+    group_commit& flush();
+
     std::unique_ptr<impl> impl_;
 };
+
+template <class Work>
+auto database::run(place where, deadline until, Work work) {
+    using value = std::invoke_result_t<Work&, session&>;
+    auto repeatable = [work = std::move(work)](session_slot& slot) -> result<value> {
+        if constexpr (std::is_void_v<value>) {
+            retry_once_on_new_session(slot, work);
+            return {};
+        } else {
+            return retry_once_on_new_session(slot, work);
+        }
+    };
+    return run_once<value>(std::move(where), until, std::move(repeatable));
+}
+
+template <class T>
+boost::asio::awaitable<result<T>> database::run_once(place where, deadline until, typename session_job<T>::work work) {
+    auto principal = where.principal_;
+    return await_work<T>(
+        work_kind::changes, until, std::move(work),
+        [this, where = std::move(where)](std::unique_ptr<job> made) { submit(where, std::move(made)); },
+        std::move(principal));
+}
+
+template <class Work>
+auto database::read(std::string principal, read_cost cost, deadline until, Work work) {
+    using value = std::invoke_result_t<Work&, session&>;
+    auto read = [work = std::move(work)](session_slot& slot) -> result<snapshot_of<value>> {
+        auto found = retry_once_on_new_session(slot, work);
+        return snapshot_of<value>(std::move(found), fetch_snapshot_state(slot));
+    };
+    return read_durably<value>(history_pool(), flush(), std::move(principal), cost, until, std::move(read));
+}
 
 }  // namespace fencegate::pg

@@ -40,7 +40,7 @@ void check_refusal(const failure& read) {
     write_request request;
     if (const auto* id = read.facts.if_contains("write_id"); id != nullptr && id->is_string())
         request.write_id = id->get_string();
-    const auto again = pg::read_kept(pg::kept_text(request, read));
+    const auto again = pg::read_kept(pg::write_kept(request, read));
     require(!again.has_value(), "a kept refusal that was read can be kept again");
     require(again.error().code == read.code && again.error().detail == read.detail &&
                 again.error().errors.size() == read.errors.size(),
@@ -56,7 +56,7 @@ void check_outcome(const write_outcome& read) {
     require(read.replayed, "a kept outcome is marked as such");
     write_request request;
     request.write_id = read.write_id;
-    const auto again = pg::read_kept(pg::kept_text(request, read));
+    const auto again = pg::read_kept(pg::write_kept(request, read));
     require(again.has_value(), "a kept outcome that was read can be kept again");
     require(again->write_id == read.write_id && again->token == read.token && again->sealed == read.sealed &&
                 std::ranges::equal(again->results, read.results, is_equal) &&

@@ -278,12 +278,6 @@ TEST(caller, without_limits_has_its_shares) {
     EXPECT_EQ(caller->most(use::long_requests), 75U);
 }
 
-TEST(share_of, three_quarters_rounded_up) {
-    EXPECT_EQ(share_of(100), 75U);
-    EXPECT_EQ(share_of(10), 8U);
-    EXPECT_EQ(share_of(1), 1U);
-}
-
 TEST(place, taken_up_to_limit_and_returned_by_destructor) {
     limits_config limits;
     limits.principal.streams_max = 2;

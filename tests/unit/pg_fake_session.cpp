@@ -58,7 +58,7 @@ std::string fake_session::prepare(const std::string& sql) {
     return sql;
 }
 
-round_trip fake_session::run(std::span<const prepared_call> calls, unusable_session) {
+round_trip fake_session::run(std::span<const prepared_call> calls, statement_errors) {
     require_connection();
     round_trip out;
     std::string line = "run";
@@ -110,6 +110,7 @@ std::string fake_session::shorten(const std::string& sql) {
     if (found != std::string::npos && !sql.starts_with("update"))
         return sql.substr(found + 8, sql.find('(', found) - found - 8);
     if (sql.find("fencing.write_id") != std::string::npos) return "select_write";
+    if (sql.find("pg_logical_emit_message") != std::string::npos) return "pg_logical_emit_message";
     return sql.substr(0, std::min(sql.find(' ', sql.starts_with("set") ? 4 : 0), sql.find('(')));
 }
 
@@ -183,7 +184,7 @@ answer_rows fake_session::perform(const prepared_call& call) {
     if (calls("fencing.record_events")) pending_.recorded.push_back(values[0].value_or(""));
     if (calls("fencing.write_landed")) {
         std::vector<row> rows;
-        for (const auto& id : calls("unnest") ? elements(values[0]) : std::vector{*values[0]})
+        for (const auto& id : elements(values[0]))
             rows.push_back({committed.contains(id) ? "t" : "f", ""});
         return make_rows(rows);
     }

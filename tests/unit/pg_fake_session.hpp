@@ -1,9 +1,9 @@
 #pragma once
 
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/connection/session_slot.hpp>
+#include <gateway/pg/catalog/catalog.hpp>
 #include <gateway/pg/connection/text_receiver.hpp>
-#include <gateway/pg/write/write_session.hpp>
+#include <gateway/pg/connection/write_session.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -81,7 +81,7 @@ class fake_session final : public write_session, public catalog_source {
         return std::ranges::find(prepared_, sql) != prepared_.end();
     }
 
-    round_trip run(std::span<const prepared_call> calls, unusable_session unusable) override;
+    round_trip run(std::span<const prepared_call> calls, statement_errors returned) override;
 
     void command(const std::string& sql) override;
 

@@ -1,8 +1,8 @@
 #include "pg_write_truth.hpp"
 
-#include <gateway/pg/write/commit_resolver.hpp>
+#include <gateway/pg/write/group_commit.hpp>
+#include <gateway/pg/write/isolated_write.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
-#include <gateway/pg/write/transaction_run.hpp>
 
 #include <gtest/gtest.h>
 
@@ -362,7 +362,7 @@ TEST(run_isolated, unknown_name_refused_unless_outcome_kept) {
     EXPECT_FALSE(session.logged("begin"));
     write_outcome earlier;
     earlier.write_id = "0";
-    session.keys["k"] = {"kept", kept_text(request, earlier)};
+    session.keys["k"] = {"kept", write_kept(request, earlier)};
     const auto outcome = run_one(session, request);
     ASSERT_TRUE(outcome);
     EXPECT_EQ(outcome->write_id, "0");

@@ -1,4 +1,5 @@
-#include <gateway/pg/executor/job_queue.hpp>
+#include <gateway/domain/principal_share.hpp>
+#include <gateway/pg/executor/worker.hpp>
 
 #include <gtest/gtest.h>
 
@@ -62,6 +63,34 @@ TEST(job_queue, late_jobs_are_taken_and_turns_continue) {
     queue.push(make("b", "4"));
     EXPECT_EQ(queue.size(), 2U);
     EXPECT_EQ(take_names(queue), "24");
+}
+
+TEST(share_of, three_quarters_rounded_up) {
+    EXPECT_EQ(share_of(100), 75U);
+    EXPECT_EQ(share_of(10), 8U);
+    EXPECT_EQ(share_of(1), 1U);
+}
+
+TEST(share_of_workers, one_of_several_is_left_to_others) {
+    EXPECT_EQ(share_of_workers(1), 1U);
+    EXPECT_EQ(share_of_workers(2), 1U);
+    EXPECT_EQ(share_of_workers(3), 2U);
+    EXPECT_EQ(share_of_workers(4), 3U);
+    EXPECT_EQ(share_of_workers(8), 6U);
+}
+
+TEST(principal_uses, added_up_to_share_and_removed) {
+    principal_uses uses;
+    EXPECT_TRUE(uses.try_add("a", 2, 3));
+    EXPECT_FALSE(uses.try_add("a", 2, 3));
+    EXPECT_EQ(uses.used_by("a"), 2U) << "what does not fit is not added";
+    EXPECT_FALSE(uses.try_add("b", 4, 3));
+    EXPECT_EQ(uses.used_by("b"), 0U);
+    uses.add("a", 5);
+    uses.remove("a", 4);
+    EXPECT_EQ(uses.used_by("a"), 3U);
+    uses.remove("a", 3);
+    EXPECT_EQ(uses.used_by("a"), 0U);
 }
 
 TEST(queued_jobs, principal_has_half_and_the_gateway_some_more) {

@@ -30,7 +30,7 @@ write_outcome sample_outcome() {
 }
 
 TEST(pg_kept_outcome, outcome_read_back_with_all_digits) {
-    const auto back = read_kept(kept_text(sample_request(), sample_outcome()));
+    const auto back = read_kept(write_kept(sample_request(), sample_outcome()));
     ASSERT_TRUE(back);
     const auto was = sample_outcome();
     EXPECT_EQ(back->write_id, was.write_id);
@@ -55,7 +55,7 @@ TEST(pg_kept_outcome, refusal_read_back_with_its_facts) {
     why.errors.push_back({"/operations/0", "why"});
     why.facts["sqlstate"] = "23514";
     why.facts["operation"] = 0;
-    const auto back = read_kept(kept_text(sample_request(), why));
+    const auto back = read_kept(write_kept(sample_request(), why));
     ASSERT_FALSE(back);
     EXPECT_EQ(back.error().code, errc::constraint_violation);
     EXPECT_EQ(back.error().detail, "no");
@@ -78,7 +78,7 @@ TEST(pg_kept_outcome, refusal_with_a_number_out_of_range_is_refused) {
 TEST(pg_kept_outcome, large_outcome_kept_without_rows) {
     auto large = sample_outcome();
     large.results[0].json = '[' + std::string(kept_bytes_max, ' ') + ']';
-    const auto text = kept_text(sample_request(), large);
+    const auto text = write_kept(sample_request(), large);
     EXPECT_LT(text.size(), 1024U);
     const auto back = read_kept(text);
     ASSERT_TRUE(back);
@@ -104,7 +104,7 @@ TEST(pg_kept_outcome, only_repeatable_refusals_are_kept) {
 
 TEST(pg_kept_outcome, claim_states_decide_the_answer) {
     EXPECT_FALSE(read_claim("new", ""));
-    EXPECT_TRUE(read_claim("kept", kept_text(sample_request(), sample_outcome()))->has_value());
+    EXPECT_TRUE(read_claim("kept", write_kept(sample_request(), sample_outcome()))->has_value());
     EXPECT_EQ(read_claim("other", "")->error().code, errc::idempotency_mismatch);
     EXPECT_EQ(read_claim("running", "")->error().code, errc::idempotency_in_progress);
     EXPECT_EQ(read_claim("kept", "{}")->error().code, errc::internal_error);

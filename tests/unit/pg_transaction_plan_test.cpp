@@ -137,8 +137,8 @@ TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
     EXPECT_EQ(steps(), "begin limits guards select take operation constraints leave select defer operation |");
 }
 
-TEST_F(transaction_plan_test, separate_turns_show_whose_constraint_fails) {
-    options.separate_turns = true;
+TEST_F(transaction_plan_test, separate_checks_show_whose_constraint_fails) {
+    options.separate_checks = true;
     EXPECT_EQ(steps(), "begin limits guards select operation constraints select defer operation constraints |");
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
@@ -232,11 +232,15 @@ TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     const auto writes = plan_statements(requests, *known);
     const auto plan = plan_transaction(writes, options);
     ASSERT_EQ(plan.groups.size(), 1U);
+    const auto& group = plan.groups[0];
+    EXPECT_EQ(plan.steps[group.select].kind, step_kind::select_write);
+    EXPECT_EQ(plan.steps[group.update].kind, step_kind::operation);
+    EXPECT_EQ(plan.steps[group.recheck].kind, step_kind::recheck);
     for (std::size_t i = 0; i < 4; ++i) {
         EXPECT_EQ(plan.writes[i].group, 0U);
         EXPECT_EQ(plan.writes[i].place, i + 1);
     }
-    EXPECT_EQ(test::elements(plan.steps[plan.groups[0].update].parameters->back()),
+    EXPECT_EQ(test::elements(plan.steps[group.update].parameters->back()),
               (std::vector<std::string>{"a", "b", "c", "d"}));
     options.join_updates = false;
     EXPECT_EQ(steps(),

@@ -1,8 +1,7 @@
 #include "pg_fake_session.hpp"
 
-#include <gateway/pg/write/isolated_write_executor.hpp>
-#include <gateway/pg/write/outcome_lookup.hpp>
-#include <gateway/pg/write/write_batch.hpp>
+#include <gateway/pg/write/isolated_write.hpp>
+#include <gateway/pg/write/outcome_jobs.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <gtest/gtest.h>
@@ -146,14 +145,6 @@ TEST(isolated_write_executor, principal_leaves_a_worker_to_others) {
 class batch_test : public ::testing::Test {
   protected:
     batch_test() {
-        callbacks.isolate = [this](pending_write write, bool later_too) {
-            if (later_too) followed.push_back(write.request.write_id);
-            isolated.push_back(std::move(write));
-        };
-        callbacks.await_durable = [this](committed_transaction transaction) {
-            undurable.push_back(std::move(transaction));
-        };
-        callbacks.should_defer_flush = [this](std::size_t, bool) { return defers; };
         for (const auto* id : {"1", "2", "3", "4"}) {
             auto write = make_pending(id, {std::string(1, static_cast<char>('a' + batch.size()))});
             callers.push_back(std::static_pointer_cast<test_caller<committed_write>>(write.caller));
@@ -165,7 +156,13 @@ class batch_test : public ::testing::Test {
 
     void run(fake_session& session) {
         session.known = make_catalog();
-        run_and_answer_batch(session, session, test::large_budget(), std::move(batch), refused, callbacks);
+        auto unanswered =
+            run_and_answer_batch(session, session, test::large_budget(), std::move(batch), refused, flush);
+        undurable = std::move(unanswered.undurable.writes);
+        for (auto& each : unanswered.left) {
+            if (each.waited) followed.push_back(each.pending.request.write_id);
+            isolated.push_back(std::move(each.pending));
+        }
     }
 
     /// Runs what left the batch as the isolated workers do.
@@ -194,10 +191,9 @@ class batch_test : public ::testing::Test {
     std::vector<std::shared_ptr<test_caller<committed_write>>> callers;
     std::vector<pending_write> isolated;
     std::vector<std::string> followed;  ///< Those behind which later writes on the resource wait.
-    std::vector<committed_transaction> undurable;
-    bool defers = false;
+    std::vector<undurable_write> undurable;
+    flush_mode flush = flush_mode::by_commit;
     group_refusals refused;
-    batch_callbacks callbacks;
 };
 
 TEST_F(batch_test, success_each_answered_once) {
@@ -209,18 +205,37 @@ TEST_F(batch_test, success_each_answered_once) {
 }
 
 TEST_F(batch_test, flush_deferred_only_sealed_answered_early) {
-    defers = true;
+    flush = flush_mode::deferred_if_shared;
     fake_session session;
     run(session);
-    ASSERT_EQ(undurable.size(), 1U);
-    ASSERT_EQ(undurable[0].writes.size(), 4U);
+    ASSERT_EQ(undurable.size(), 4U);
     for (std::size_t i = 0; i < 4; ++i)
         EXPECT_EQ(callers[i]->answers, i == 1 ? 1 : 0);
     EXPECT_TRUE(callers[1]->got->value().durability) << "its caller waits for the disk itself";
-    undurable[0].writes[0].answer(std::nullopt);
+    undurable[0].answer(std::nullopt);
     EXPECT_TRUE(*callers[0]->got);
-    undurable[0].writes[2].answer(make_failure(errc::storage_unavailable, "gone"));
+    undurable[2].answer(make_failure(errc::storage_unavailable, "gone"));
     EXPECT_FALSE(*callers[2]->got);
+}
+
+TEST_F(batch_test, single_write_answered_by_commit_while_flush_is_idle) {
+    batch.resize(1);
+    flush = flush_mode::deferred_if_shared;
+    fake_session session;
+    run(session);
+    EXPECT_TRUE(undurable.empty());
+    EXPECT_EQ(callers[0]->answers, 1);
+}
+
+TEST_F(batch_test, single_write_deferred_if_sealed_or_flush_busy) {
+    const auto several = batch;
+    for (const bool sealed : {false, true}) {
+        batch = {several[sealed ? 1 : 0]};
+        flush = sealed ? flush_mode::deferred_if_shared : flush_mode::deferred;
+        fake_session session;
+        run(session);
+        EXPECT_EQ(undurable.size(), 1U) << sealed;
+    }
 }
 
 TEST_F(batch_test, refused_write_passed_to_isolated_worker) {

@@ -5,7 +5,7 @@
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <map>
@@ -61,7 +61,7 @@ awaitable<http::response> show_history(gateway_services services, http::request 
     }
     const bool ascending = query->ascending;
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
-    const auto page = co_await services.history.read(r.principal, cost, std::move(*query), r.deadline);
+    const auto page = co_await services.database.read_history(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return http::problem_response(page.error(), r.request_id);
     co_return http::json_response(render_history(*page, ascending, services.settings.locks.cell));
 }
@@ -71,7 +71,9 @@ awaitable<http::response> summarize_history(gateway_services services, http::req
     if (!query) co_return http::problem_response(query.error(), r.request_id);
     const auto allowed = authorize_query(*r.rights, std::nullopt, query->resource_prefix);
     if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
-    const auto counts = co_await services.history.summarize(r.principal, *query, r.deadline);
+    auto count = [query = *query](pg::session& session) { return pg::summarize_history(session, query); };
+    const auto counts =
+        co_await services.database.read(r.principal, read_cost::expensive, r.deadline, std::move(count));
     if (!counts) co_return http::problem_response(counts.error(), r.request_id);
     co_return http::json_response(render_summary(*query, *counts));
 }

@@ -3,7 +3,7 @@
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <boost/asio/this_coro.hpp>
@@ -60,9 +60,9 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
         if (http::rights::time_point::clock::now() >= state.rights_until)
             throw std::runtime_error("the export is incomplete: the caller's token or certificate has ended");
         state.query.limit = std::min(state.left, pg::history_page_max);
-        auto page =
-            co_await services.history.read(state.principal, read_cost::continued, state.query,
-                                           std::chrono::steady_clock::now() + services.settings.http.request_timeout);
+        auto page = co_await services.database.read_history(
+            state.principal, read_cost::continued, state.query,
+            std::chrono::steady_clock::now() + services.settings.http.request_timeout);
         if (!page) throw std::runtime_error(page.error().detail);
         state.page = std::move(*page);
     }
@@ -77,7 +77,7 @@ awaitable<http::response> export_history(gateway_services services, history_quer
     // Without an end an ascending export would also send new events, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
     state.query.limit = std::min(state.left, pg::history_page_max);
-    auto first = co_await services.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
+    auto first = co_await services.database.read_history(r.principal, read_cost::expensive, state.query, r.deadline);
     if (!first) co_return http::problem_response(first.error(), r.request_id);
     state.page = std::move(*first);
     http::response out;

@@ -5,7 +5,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <boost/asio/redirect_error.hpp>
@@ -74,8 +74,8 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
         }
         if (settled && *settled > state.position) {
             state.query.ids = {state.position, *settled};
-            const auto page = co_await services.history.read(state.principal, read_cost::cheap, state.query,
-                                                             now + services.settings.http.request_timeout);
+            const auto page = co_await services.database.read_history(state.principal, read_cost::cheap, state.query,
+                                                                      now + services.settings.http.request_timeout);
             if (!page) {
                 next_poll = retry_interval;
             } else {
@@ -128,7 +128,8 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
         co_return http::problem_response(f, r.request_id);
     }
     if (last && (!settled || *last > *settled)) {
-        const auto tail = co_await services.history.read_tail(r.deadline);
+        const auto tail =
+            co_await services.database.read(std::string(), read_cost::cheap, r.deadline, pg::read_history_tail);
         if (!tail) co_return http::problem_response(tail.error(), r.request_id);
         if (*last > tail->last_id) {
             const failure f = invalid_field("Last-Event-ID", "is higher than the last id of the history");

@@ -10,7 +10,7 @@
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -37,7 +37,7 @@ awaitable<http::response> show_token(gateway_services services, http::request r,
     query.limit = pg::history_page_max;
     lease_timeline timeline;
     for (std::int64_t read = 0;;) {
-        auto page = co_await services.history.read(r.principal, read_cost::cheap, query, r.deadline);
+        auto page = co_await services.database.read_history(r.principal, read_cost::cheap, query, r.deadline);
         if (!page) co_return http::problem_response(page.error(), r.request_id);
         read += static_cast<std::int64_t>(page->items.size());
         if (page->more) query.after = position_of(page->items.back());
@@ -100,7 +100,10 @@ awaitable<http::response> show_resource(gateway_services services, http::request
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 
-    const auto facts = co_await services.history.read_resource(r.principal, *resource, last_events, r.deadline);
+    auto read = [resource = *resource](pg::session& session) {
+        return pg::read_resource(session, resource.str(), last_events);
+    };
+    const auto facts = co_await services.database.read(r.principal, read_cost::cheap, r.deadline, std::move(read));
     if (!facts) co_return http::problem_response(facts.error(), r.request_id);
     const seen_lease seen = co_await services.locks.find_lease(*resource);
     co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.locks.nodes.size()));

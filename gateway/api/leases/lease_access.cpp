@@ -2,7 +2,7 @@
 
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -100,7 +100,7 @@ boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockc
                                                 actor initiator, std::chrono::steady_clock::time_point until) {
     const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
     const auto raised =
-        co_await services.fences.raise(std::move(claims.resources), past, std::move(initiator), "seal", until);
+        co_await services.database.raise_fences(std::move(claims.resources), past, std::move(initiator), "seal", until);
     if (!raised) co_return raised.error();
     co_return result<void>{};
 }

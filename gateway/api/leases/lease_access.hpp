@@ -71,7 +71,7 @@ void abandon_seal(gateway_services services, const lockcore::lease_claims& claim
 
 /// Raises the fences above the lease's token, so that its holder can write no more and the next one can.
 ///
-/// Errors: those of pg::fence_executor::raise.
+/// Errors: those of pg::database::raise_fences.
 boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockcore::lease_claims claims,
                                                 actor initiator, std::chrono::steady_clock::time_point until);
 

@@ -9,7 +9,7 @@
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -39,8 +39,8 @@ http::response granted_response(gateway_services services, lockcore::lease grant
 /// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6).
 awaitable<result<void>> raise_fence(gateway_services services, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
-    auto raised = co_await services.fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
-                                                 "fence_on_grant", until);
+    auto raised = co_await services.database.raise_fences(granted.claims.resources, granted.claims.token,
+                                                          std::move(initiator), "fence_on_grant", until);
     if (!raised) {
         failure why = raised.error();
         // Another transaction has the fence locked; write_conflict would say that the request is in conflict.

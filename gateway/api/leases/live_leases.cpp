@@ -5,8 +5,7 @@
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/pg/history/history_executor.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -37,7 +36,8 @@ awaitable<failure> make_no_lease_failure(gateway_services services, std::string 
     history_query query;
     query.resource = std::move(resource);
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
-    const auto page = co_await services.history.read(std::move(principal), read_cost::cheap, std::move(query), until);
+    const auto page =
+        co_await services.database.read_history(std::move(principal), read_cost::cheap, std::move(query), until);
     if (!page) co_return none;
     for (const history_item& item : page->items) {
         if (item.event == "lease_granted") break;
@@ -93,8 +93,9 @@ awaitable<http::response> revoke_lease(gateway_services services, http::request 
         mismatch.facts["fencing_token"] = token;
         co_return http::problem_response(mismatch, r.request_id);
     }
-    const auto sealed = co_await services.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
-                                                       make_operator(r), "revoked: " + order->reason, r.deadline);
+    const auto sealed =
+        co_await services.database.raise_fences(lease.claims.resources, lockcore::fencing_token{token + 1},
+                                                make_operator(r), "revoked: " + order->reason, r.deadline);
     if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
     lockcore::lock_manager::revocation revocation_details;
     revocation_details.actor.principal = r.principal;
@@ -113,8 +114,8 @@ awaitable<http::response> repair_fence(gateway_services services, http::request 
     const auto order = parse_operator_order(r, operator_request::repair_fence);
     if (!order) co_return http::problem_response(order.error(), r.request_id);
 
-    const auto repaired = co_await services.fences.repair(order->resource, lockcore::fencing_token{*order->token},
-                                                          make_operator(r), order->reason, r.deadline);
+    const auto repaired = co_await services.database.repair_fence(
+        order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
     if (!repaired) co_return http::problem_response(repaired.error(), r.request_id);
     std::string text;
     http::object_writer(text)

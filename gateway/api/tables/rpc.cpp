@@ -9,7 +9,7 @@
 #include <gateway/api/writes/write_operations.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/read/read_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -44,7 +44,7 @@ boost::asio::awaitable<http::response> answer_read(gateway_services services, ht
     query.count = preferred.count != row_count::none;
     const auto offset = query.rows.offset;
     read_request wanted{std::move(query), std::move(*fence), r.rights->database(), form->format};
-    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await services.database.read_rows(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return refuse(outcome.error(), r);
     const auto most = preferred.max_affected;
     if (most && r.verb == http::method::post && outcome->rows > *most)

@@ -5,7 +5,7 @@
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/read/read_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -75,7 +75,7 @@ boost::asio::awaitable<http::response> read_table(gateway_services services, htt
     if (!fence) co_return refuse(fence.error(), r);
     const auto offset = query->offset;
     read_request wanted{std::move(*query), std::move(*fence), r.rights->database(), form->format};
-    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await services.database.read_rows(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return refuse(outcome.error(), r);
     co_return render_rows(std::move(*outcome), offset, preferred, *form, r);
 }

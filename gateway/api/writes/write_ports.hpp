@@ -3,7 +3,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/write/committed_write.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 
 #include <lockcore/lease.hpp>
 

@@ -1,5 +1,4 @@
 #include <gateway/pg/catalog/catalog.hpp>
-#include <gateway/pg/connection/session.hpp>
 
 namespace fencegate::pg {
 namespace {

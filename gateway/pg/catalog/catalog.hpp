@@ -2,6 +2,7 @@
 
 #include <gateway/limits/request_bucket.hpp>
 #include <gateway/pg/catalog/catalog_field.hpp>
+#include <gateway/pg/connection/session_slot.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -13,8 +14,6 @@
 #include <vector>
 
 namespace fencegate::pg {
-
-class session;
 
 struct exposed_table {
     std::string target;                ///< Identifier, quoted and with its schema.
@@ -87,6 +86,38 @@ class catalog_store {
     mutable std::mutex mutex_;
     std::shared_ptr<const catalog> current_;
     std::chrono::steady_clock::time_point loaded_at_;  ///< When the last reading began.
+};
+
+/// The source of the catalog for the write path, so that a test can have its own. Its functions throw as
+/// write_session's do.
+class catalog_source {
+  public:
+    virtual ~catalog_source() = default;
+    virtual std::shared_ptr<const catalog> get() = 0;
+    /// Returns the catalog after a name was not found in `seen`; see catalog_store::refresh.
+    virtual std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>& seen) = 0;
+    /// Returns the catalog after a statement built from `seen` was refused, or null; see catalog_store::refresh_since.
+    virtual std::shared_ptr<const catalog> refresh_since(const std::shared_ptr<const catalog>& seen,
+                                                         std::chrono::steady_clock::time_point moment) = 0;
+};
+
+/// The catalog that all workers share, read with a worker's session.
+class slot_catalog final : public catalog_source {
+  public:
+    slot_catalog(session_slot& slot, catalog_store& catalogs) : slot_(slot), catalogs_(catalogs) {}
+
+    std::shared_ptr<const catalog> get() override { return catalogs_.get(slot_.get()); }
+    std::shared_ptr<const catalog> refresh(const std::shared_ptr<const catalog>& seen) override {
+        return catalogs_.refresh(slot_.get(), seen);
+    }
+    std::shared_ptr<const catalog> refresh_since(const std::shared_ptr<const catalog>& seen,
+                                                 std::chrono::steady_clock::time_point moment) override {
+        return catalogs_.refresh_since(slot_.get(), seen, moment);
+    }
+
+  private:
+    session_slot& slot_;
+    catalog_store& catalogs_;
 };
 
 }  // namespace fencegate::pg

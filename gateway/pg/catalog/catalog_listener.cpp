@@ -52,7 +52,8 @@ void catalog_listener::listen() {
     const auto expect_soon = [this] {
         slot_.expect_answer_by(std::chrono::steady_clock::now() + slot_.settings().statement_timeout);
     };
-    auto& session = slot_.connect_idle();
+    slot_.connect_idle();
+    auto& session = slot_.get();
     expect_soon();
     session.command("listen fencing_catalog");
     while (!ending_) {

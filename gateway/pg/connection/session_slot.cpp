@@ -24,7 +24,8 @@ session& session_slot::get() {
     }
     if (!session_ && std::chrono::steady_clock::now() < retry_at_)
         throw session_lost("PostgreSQL was unreachable a moment ago", cause_);
-    return connect();
+    connect();
+    return *session_;
 }
 
 std::atomic<std::uint64_t> session_slot::newest_floor_{0}, session_slot::renewals_{0};
@@ -57,16 +58,12 @@ void session_slot::check_server() {
     if (found && require_floor(*found)) ++made_at_;  // not this session
 }
 
-session& session_slot::connect() {
-    return make(false);
-}
-
-session& session_slot::connect_idle() {
+void session_slot::connect_idle() {
     expect_nothing();
-    return make(true);
+    make(true);
 }
 
-session& session_slot::make(bool idle) {
+void session_slot::make(bool idle) {
     drop();
     try {
         session_ = std::make_unique<session>(cfg_);
@@ -90,7 +87,6 @@ session& session_slot::make(bool idle) {
     }
     if (backoff_ != reconnect_backoff_min) spdlog::info("PostgreSQL can be reached again");
     backoff_ = reconnect_backoff_min;
-    return *session_;
 }
 
 void session_slot::drop() {

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
-#include <gateway/pg/connection/session.hpp>
-#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/connection/write_session.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -14,8 +12,6 @@
 #include <string>
 
 namespace fencegate::pg {
-
-using deadline = std::chrono::steady_clock::time_point;
 
 /// How long a server may be silent beyond a call's deadline before the connection is cut and the caller is answered.
 /// statement_timeout ends a statement in time; this is for a server that is stopped or unreachable, on which libpq
@@ -31,7 +27,7 @@ inline constexpr const char* unresponsive_cause = "PostgreSQL does not answer";
 /// attempts, and lets another thread cut a connection that does not answer.
 ///
 /// Threads: not safe, except cut_if_overdue() and known_not_committed().
-class session_slot {
+class session_slot final : public write_session {
   public:
     explicit session_slot(const postgres_config& cfg) : cfg_(cfg) {}
 
@@ -51,29 +47,32 @@ class session_slot {
     /// Whether the session was made before the last renew_all() or the newest floor: its server may have been replaced.
     bool is_outdated() const;
 
-    /// Makes a new session even before retry_at(). Throws as get() does.
-    session& connect();
+    void connect() override { make(false); }
 
     /// Makes a new session while no job is under way: each server that the connection string names has its
     /// connect_timeout, and the server that accepted has as long again to answer. Throws as get() does.
-    session& connect_idle();
+    void connect_idle();
 
-    /// Ends the session.
-    void drop();
+    void drop() override;
+
+    std::string prepare(const std::string& sql) override { return get().prepare(sql); }
+    round_trip run(std::span<const prepared_call> calls, statement_errors returned) override {
+        return get().run(calls, returned);
+    }
+    void command(const std::string& sql) override { get().command(sql); }
+    bool in_transaction() override { return get().in_transaction(); }
+    void mark_user_code_executed() override { get().mark_user_code_executed(); }
 
     /// Prepares the session for the next job: drops a session that was lost or that the server closed while it was
     /// idle, and resets what a function of an application left in it.
     void reset_between_jobs();
 
     bool connected() const { return session_ != nullptr; }
-    /// Whether the session has prepared the statement.
-    bool is_prepared(const std::string& sql) const { return session_ && session_->is_prepared(sql); }
-    /// Whether the session has served an earlier job; see session::is_reused.
-    bool is_reused() const { return session_ && session_->is_reused(); }
-    /// Returns when the session was ready. As long as the session answers, the server has not crashed since then.
-    std::chrono::steady_clock::time_point connected_since() const { return connected_since_; }
+    bool is_prepared(const std::string& sql) const override { return session_ && session_->is_prepared(sql); }
+    bool is_reused() const override { return session_ && session_->is_reused(); }
+    std::chrono::steady_clock::time_point connected_since() const override { return connected_since_; }
     std::chrono::steady_clock::time_point retry_at() const { return retry_at_; }
-    const postgres_config& settings() const { return cfg_; }
+    const postgres_config& settings() const override { return cfg_; }
 
     /// Returns the cause of the last failed attempt to connect, as a clause for callers.
     const std::string& cause() const { return cause_; }
@@ -81,22 +80,16 @@ class session_slot {
     /// Begins work that has to be answered by `until`; see expect_answer_by.
     void begin_work(deadline until);
 
-    /// Records that COMMIT is about to be sent. Throws session_lost where the connection was cut before; then COMMIT
-    /// must not be sent.
-    void begin_commit();
-    /// Records that a transaction begins, after the callers of the last one were answered. Until then their answers are
-    /// not known here, so that a cut never says that nothing was changed.
-    void begin_transaction();
+    void begin_commit() override;
+    void begin_transaction() override;
 
-    /// Whether the connection of the work under way was cut.
-    bool was_cut() const;
+    bool was_cut() const override;
 
     /// Whether the connection of the work under way was cut before COMMIT was sent. No COMMIT follows then, and its
     /// answers may say that nothing was changed.
     bool known_not_committed() const;
 
-    /// Sets the time by which an answer is expected: cut_if_overdue() cuts the connection silence_max after it.
-    void expect_answer_by(deadline until);
+    void expect_answer_by(deadline until) override;
     /// Records that no answer is expected.
     void expect_nothing();
 
@@ -107,7 +100,7 @@ class session_slot {
     bool cut_if_overdue(std::chrono::steady_clock::time_point now);
 
   private:
-    session& make(bool idle);
+    void make(bool idle);
     void check_server();
 
     static std::atomic<std::uint64_t> newest_floor_, renewals_;
@@ -129,18 +122,10 @@ class session_slot {
     enum class cut { no, before_commit, in_commit } cut_ = cut::no;
 };
 
-/// Runs `work` with the slot's session, and once more with a new session where the first was lost or has outdated
-/// statements. For work that may run twice.
+/// Runs `work` with the slot's session, as retry_once does.
 template <class Work>
 auto retry_once_on_new_session(session_slot& slot, Work work) {
-    try {
-        return work(slot.get());
-    } catch (const session_lost&) {
-        if (slot.was_cut()) throw;
-    } catch (const statement_failed& e) {
-        if (slot.was_cut() || !is_outdated_statement(e.error)) throw;
-    }
-    return work(slot.connect());
+    return retry_once(slot, [&work](session_slot& used) { return work(used.get()); });
 }
 
 }  // namespace fencegate::pg

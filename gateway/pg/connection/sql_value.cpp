@@ -1,5 +1,6 @@
-#include <gateway/domain/exact_number.hpp>
 #include <gateway/pg/connection/sql_value.hpp>
+
+#include <gateway/domain/exact_number.hpp>
 
 #include <boost/json/serialize.hpp>
 
@@ -7,6 +8,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 #include <utility>
 
 namespace fencegate::pg {
@@ -243,6 +246,18 @@ value_result<std::string> bind_value(statement& target, std::string_view type, c
     auto text = scalar_text(value, type);
     if (!text) return text;
     return target.bind(std::move(*text));
+}
+
+std::string sql_time(std::chrono::sys_time<std::chrono::microseconds> at) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(at);
+    const std::time_t time = seconds.time_since_epoch().count();
+    std::tm parts{};
+    gmtime_r(&time, &parts);
+    std::array<char, 32> date{};
+    std::strftime(date.data(), date.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+    std::array<char, 16> fraction{};
+    std::snprintf(fraction.data(), fraction.size(), ".%06dZ", static_cast<int>((at - seconds).count()));
+    return std::string(date.data()) + fraction.data();
 }
 
 }  // namespace fencegate::pg

@@ -2,13 +2,24 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/pg/connection/session_slot.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
+#include <spdlog/spdlog.h>
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/execution/outstanding_work.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/prefer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fencegate::pg {
 
@@ -35,8 +46,7 @@ class caller_awaiting : public waiting_caller {
     virtual boost::asio::any_io_executor executor() const = 0;
 };
 
-/// A piece of work on a session, and the caller that waits for its answer. Exactly one of run and refuse is called,
-/// once.
+/// A piece of work on a session, and the caller that waits for its answer. It is either run or refused, once.
 class job {
   public:
     explicit job(deadline until) : until_(until) {}
@@ -44,8 +54,13 @@ class job {
     job(const job&) = delete;
     job& operator=(const job&) = delete;
 
-    /// Does the work and answers; a job that joins a batch adds itself to the batch instead.
+    /// Does the work and answers.
     virtual void run(session_slot& slot) noexcept = 0;
+    /// Does the work of all jobs of a batch, of which this is the first, and answers.
+    virtual void run_batch(session_slot& slot, std::span<const std::unique_ptr<job>> jobs) noexcept {
+        for (const auto& each : jobs)
+            each->run(slot);
+    }
     /// Answers with a failure; the work did not begin.
     virtual void refuse(failure why) noexcept = 0;
 
@@ -56,10 +71,12 @@ class job {
     /// The principal whose request this is; empty: the gateway itself. Valid until run() or refuse().
     virtual const std::string& principal() const;
 
-    /// Whether the worker runs this job in one batch with other such jobs.
+    /// Whether the worker runs this job in one batch with other such jobs; those of one worker are of one class.
     virtual bool joins_batch() const { return false; }
 
     deadline until() const { return until_; }
+
+    std::shared_ptr<void> ticket{};  ///< A place in a queue, which is left when the job is destroyed.
 
   private:
     deadline until_;
@@ -73,5 +90,161 @@ failure queue_full_failure();
 /// Returns the failure of work during which PostgreSQL stopped responding. `unchanged`: nothing was changed; else the
 /// outcome is unknown.
 failure unresponsive_failure(bool unchanged);
+
+/// Work that a worker runs together with all work of its kind that waits, up to batch_max.
+///
+/// In: `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty), refuse(failure) noexcept and, unless
+///     it is work of the gateway itself, principal().
+///     `Owner::run_batch(session_slot&, std::vector<Work>)` answers all work of its batch; work whose deadline has
+///     passed is not in it.
+template <class Owner, class Work>
+class batched_job final : public job {
+  public:
+    batched_job(Owner& owner, Work work) : job(work.until), owner_(owner), work_(std::move(work)) {}
+
+    void run(session_slot& slot) noexcept override {
+        std::vector<Work> batch;
+        batch.push_back(std::move(work_));
+        owner_.run_batch(slot, std::move(batch));
+    }
+    void run_batch(session_slot& slot, std::span<const std::unique_ptr<job>> jobs) noexcept override {
+        std::vector<Work> batch;
+        batch.reserve(jobs.size());
+        for (const auto& each : jobs)
+            batch.push_back(std::move(static_cast<batched_job&>(*each).work_));
+        owner_.run_batch(slot, std::move(batch));
+    }
+    void refuse(failure why) noexcept override { work_.refuse(std::move(why)); }
+    std::shared_ptr<waiting_caller> caller() const override { return work_.caller; }
+    const std::string& principal() const override {
+        if constexpr (requires { work_.principal(); }) return work_.principal();
+        return job::principal();
+    }
+    bool joins_batch() const override { return true; }
+
+  private:
+    Owner& owner_;
+    Work work_;
+};
+
+/// Runs `work` on a session and turns exceptions into failures. `changes`: the work may change something, so that a
+/// lost connection leaves the outcome unknown.
+template <class T, class Session, class Work>
+result<T> attempt(Session& session, bool changes, Work&& work) {
+    try {
+        return work(session);
+    } catch (const session_lost& lost) {
+        session.drop();
+        if (!changes) return unavailable_because(lost.cause);
+        failure out = unavailable("The connection to PostgreSQL broke; whether the change was made is not known.");
+        out.outcome_unknown = true;
+        return out;
+    } catch (const statement_failed& e) {
+        log_for_operator(e.error);
+        return to_failure(e.error);
+    } catch (const std::exception& e) {
+        session.drop();
+        spdlog::error("an answer of PostgreSQL could not be read: {}", e.what());
+        failure out = make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
+        out.outcome_unknown = changes;
+        return out;
+    }
+}
+
+/// The effect of work whose connection was cut.
+enum class effect {
+    none,          ///< Nothing was changed.
+    by_statement,  ///< Unknown: each statement commits by itself.
+    by_commit      ///< Nothing was changed unless COMMIT was sent.
+};
+
+/// A coroutine that waits for a result. The answer may come from any thread and is posted to the coroutine's executor;
+/// the first answer counts.
+template <class T, class Handler>
+class reply final : public caller_awaiting<T> {
+  public:
+    reply(effect work_effect, Handler handler)
+        : effect_(work_effect),
+          executor_(boost::asio::prefer(boost::asio::get_associated_executor(handler),
+                                        boost::asio::execution::outstanding_work.tracked)),
+          handler_(std::move(handler)) {}
+
+    void answer(result<T> value) noexcept override {
+        if (answered_.exchange(true)) return;
+        boost::asio::post(executor_, [handler = std::move(handler_), value = std::move(value)]() mutable {
+            std::move(handler)(std::move(value));
+        });
+    }
+
+    void give_up(bool unchanged) noexcept override {
+        answer(unresponsive_failure(effect_ == effect::none || (effect_ == effect::by_commit && unchanged)));
+    }
+
+    boost::asio::any_io_executor executor() const override { return executor_; }
+
+  private:
+    using outstanding_executor =
+        decltype(boost::asio::prefer(boost::asio::get_associated_executor(std::declval<const Handler&>()),
+                                     boost::asio::execution::outstanding_work.tracked));
+
+    effect effect_;
+    std::atomic<bool> answered_{false};
+    outstanding_executor executor_;
+    Handler handler_;
+};
+
+/// Waits for the answer to the std::shared_ptr<caller_awaiting<T>> that `submit` gets. The answer is posted, so that
+/// `submit` may answer before it returns.
+template <class T, class Submit>
+boost::asio::awaitable<result<T>> await_reply(effect work_effect, Submit submit) {
+    auto initiate = [work_effect](auto handler, Submit start) {
+        using handler_type = decltype(handler);
+        start(std::make_shared<reply<T, handler_type>>(work_effect, std::move(handler)));
+    };
+    return boost::asio::async_initiate<const boost::asio::use_awaitable_t<>, void(result<T>)>(
+        std::move(initiate), boost::asio::use_awaitable, std::move(submit));
+}
+
+/// A piece of work on a session, and the caller that waits for its result.
+template <class T>
+class session_job final : public job {
+  public:
+    using work = std::function<result<T>(session_slot&)>;
+
+    session_job(deadline until, bool changes, std::string principal, work run,
+                std::shared_ptr<caller_awaiting<T>> caller)
+        : job(until),
+          changes_(changes),
+          principal_(std::move(principal)),
+          run_(std::move(run)),
+          caller_(std::move(caller)) {}
+
+    void run(session_slot& slot) noexcept override { caller_->answer(attempt<T>(slot, changes_, run_)); }
+    void refuse(failure why) noexcept override { caller_->answer(std::move(why)); }
+    std::shared_ptr<waiting_caller> caller() const override { return caller_; }
+    const std::string& principal() const override { return principal_; }
+
+  private:
+    bool changes_;
+    std::string principal_;
+    work run_;
+    std::shared_ptr<caller_awaiting<T>> caller_;
+};
+
+/// Whether work on a session may change something, so that a lost connection leaves its outcome unknown.
+enum class work_kind { reads, changes };
+
+/// Waits for the result of work that `submit` passes to a worker. `principal`: as job::principal.
+template <class T, class Submit>
+boost::asio::awaitable<result<T>> await_work(work_kind kind, deadline until, typename session_job<T>::work work,
+                                             Submit submit, std::string principal = {}) {
+    const bool changes = kind == work_kind::changes;
+    auto submit_job = [until, changes, principal = std::move(principal), work = std::move(work),
+                       submit = std::move(submit)](std::shared_ptr<caller_awaiting<T>> caller) mutable {
+        submit(
+            std::make_unique<session_job<T>>(until, changes, std::move(principal), std::move(work), std::move(caller)));
+    };
+    return await_reply<T>(changes ? effect::by_statement : effect::none, std::move(submit_job));
+}
 
 }  // namespace fencegate::pg

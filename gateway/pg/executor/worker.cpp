@@ -1,10 +1,13 @@
-#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/executor/worker.hpp>
+
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <spdlog/spdlog.h>
 #include <lockcore/invariant.hpp>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace fencegate::pg {
 namespace {
@@ -34,8 +37,95 @@ failure unresponsive_failure(bool unchanged) {
     return out;
 }
 
+const std::string& job::principal() const {
+    static const std::string gateway;
+    return gateway;
+}
+
+std::optional<failure> queued_jobs::try_add(const std::string& principal) {
+    const std::lock_guard lock(mutex_);
+    if (principal.empty()) {
+        if (value_ >= most_ + own_places) return queue_full_failure();
+        ++value_;
+        ++of_gateway_;
+        return std::nullopt;
+    }
+    if (value_ - of_gateway_ >= most_) return queue_full_failure();
+    if (!by_principal_.try_add(principal, 1, std::max<std::size_t>(most_ / 2, 1))) {
+        failure out = make_failure(errc::too_many_requests, "Too many calls of this principal wait for PostgreSQL.");
+        out.retry_after = retry_after_unavailable;
+        return out;
+    }
+    ++value_;
+    return std::nullopt;
+}
+
+void queued_jobs::remove(const std::string& principal) {
+    const std::lock_guard lock(mutex_);
+    LOCKCORE_INVARIANT(value_ > 0);
+    --value_;
+    if (principal.empty()) {
+        LOCKCORE_INVARIANT(of_gateway_ > 0);
+        --of_gateway_;
+        return;
+    }
+    by_principal_.remove(principal);
+}
+
+std::size_t queued_jobs::value() const {
+    const std::lock_guard lock(mutex_);
+    return value_;
+}
+
+void job_queue::push(job_ptr work) {
+    const auto [found, is_new] = by_principal_.try_emplace(work->principal());
+    if (is_new) {
+        turns_.push_back({work->principal(), {}});
+        found->second = std::prev(turns_.end());
+    }
+    found->second->jobs.push_back(std::move(work));
+    ++size_;
+}
+
+job_queue::job_ptr job_queue::pop() {
+    LOCKCORE_INVARIANT(!turns_.empty());
+    const auto first = turns_.begin();
+    job_ptr out = std::move(first->jobs.front());
+    first->jobs.pop_front();
+    --size_;
+    if (first->jobs.empty()) {
+        by_principal_.erase(first->principal);
+        turns_.erase(first);
+    } else {
+        turns_.splice(turns_.end(), turns_, first);
+    }
+    return out;
+}
+
+std::vector<job_queue::job_ptr> job_queue::take_all() {
+    std::vector<job_ptr> out;
+    while (!empty())
+        out.push_back(pop());
+    return out;
+}
+
+std::vector<job_queue::job_ptr> job_queue::take_late(deadline now) {
+    std::vector<job_ptr> out;
+    for (auto entry = turns_.begin(); entry != turns_.end();) {
+        std::erase_if(entry->jobs, [&](job_ptr& work) {
+            if (work->until() > now) return false;
+            out.push_back(std::move(work));
+            return true;
+        });
+        if (entry->jobs.empty()) by_principal_.erase(entry->principal);
+        entry = entry->jobs.empty() ? turns_.erase(entry) : std::next(entry);
+    }
+    size_ -= out.size();
+    return out;
+}
+
 worker::worker(const postgres_config& cfg, queued_jobs& queued, worker_options options)
-    : queued_(queued), options_(std::move(options)), slot_(cfg) {}
+    : queued_(queued), options_(options), slot_(cfg) {}
 
 worker::~worker() {
     abandon();
@@ -73,8 +163,7 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     std::vector<std::unique_ptr<job>> work;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
-    const auto count_max = options_.finish_batch ? batch_max : 1;
-    while (!queue_.empty() && work.size() < count_max && (work.empty() || queue_.front().joins_batch())) {
+    while (!queue_.empty() && work.size() < batch_max && (work.empty() || queue_.front().joins_batch())) {
         work.push_back(queue_.pop());
         queued_.remove(work.back()->principal());
         if (!work.back()->joins_batch()) break;
@@ -143,10 +232,11 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
     if (!work.empty()) {
         slot_.begin_work(last_moment);
         slot_.reset_between_jobs();
-        const bool batch = work.front()->joins_batch();
-        for (auto& taken : work)
-            taken->run(slot_);
-        if (batch) options_.finish_batch(slot_);
+        if (work.size() == 1) {
+            work.front()->run(slot_);
+        } else {
+            work.front()->run_batch(slot_, work);
+        }
         slot_.expect_nothing();
     }
     jobs_left(count);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/domain/generation_change.hpp>
 #include <gateway/domain/guard_change.hpp>
 #include <gateway/pg/connection/session.hpp>
 
@@ -26,5 +27,8 @@ class guard_changes {
     std::int64_t at_us_ = -1;  ///< Of the last row read.
     std::int64_t id_ = 0;
 };
+
+/// Returns the changes of the storage generation, in the order of their ids. Throws as session::exec does.
+std::vector<generation_change> find_generation_changes(session& session);
 
 }  // namespace fencegate::pg

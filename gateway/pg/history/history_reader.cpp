@@ -1,7 +1,6 @@
-#include <gateway/pg/connection/array_text.hpp>
-#include <gateway/pg/connection/sql_time.hpp>
+#include <gateway/pg/connection/sql_value.hpp>
 #include <gateway/pg/history/history_reader.hpp>
-#include <gateway/pg/history/resource_prefix.hpp>
+#include <gateway/pg/history/history_walk.hpp>
 
 #include <algorithm>
 #include <charconv>

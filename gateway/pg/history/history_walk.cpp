@@ -1,5 +1,4 @@
 #include <gateway/pg/history/history_walk.hpp>
-#include <gateway/pg/history/resource_prefix.hpp>
 
 namespace fencegate::pg {
 namespace {

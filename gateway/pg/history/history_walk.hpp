@@ -86,4 +86,14 @@ std::unordered_map<std::string, current_fence> find_fences(session& session,
 /// Whether a row with a higher id says that an operator repaired the fence.
 bool is_repaired_after(session& session, const std::string& resource, std::int64_t id);
 
+/// Returns the condition that a resource at or after the prefix begins with it: in the column's collation "C" these are
+/// the names before the prefix whose last byte is one higher. Where no text has that byte, the names are compared.
+inline std::string prefix_end(statement& target, std::string prefix) {
+    constexpr unsigned char last_ascii = 0x7f;
+    if (prefix.empty() || static_cast<unsigned char>(prefix.back()) >= last_ascii)
+        return "starts_with(resource, " + target.bind(std::move(prefix)) + ")";
+    ++prefix.back();
+    return "resource < " + target.bind(std::move(prefix));
+}
+
 }  // namespace fencegate::pg

@@ -1,7 +1,9 @@
-#include <gateway/pg/connection/array_text.hpp>
-#include <gateway/pg/connection/sql_time.hpp>
 #include <gateway/pg/history/history_writer.hpp>
 
+#include <gateway/pg/connection/sql_value.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
+
+#include <spdlog/spdlog.h>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
@@ -78,6 +80,12 @@ std::optional<std::string> token_column(const std::vector<history_item>& items,
     });
 }
 
+/// Whether the content of an event is at fault; events that PostgreSQL refuses for anything else are sent again later.
+bool is_fault_of_event(std::string_view sqlstate) {
+    return sqlstate.starts_with("22") || sqlstate.starts_with("23") || sqlstate.starts_with("54") ||
+           sqlstate == "P0001";
+}
+
 }  // namespace
 
 std::string history_json(const std::vector<history_item>& items) {
@@ -121,11 +129,22 @@ compat::parameters history_columns(const std::vector<history_item>& items) {
             column(items, detail)};
 }
 
-std::size_t append_history(session& session, const history_batch& batch) {
-    if (batch.items.empty()) return 0;
+result<std::size_t> append_history(session_slot& slot, const history_batch& batch) {
+    if (batch.items.empty()) return std::size_t{0};
     compat::parameters parameters{batch.stream, std::to_string(batch.first_sequence)};
     std::ranges::move(history_columns(batch.items), std::back_inserter(parameters));
-    return session.exec(append_sql, parameters)[0][0].as<std::size_t>();
+    try {
+        return slot.get().exec(append_sql, parameters)[0][0].as<std::size_t>();
+    } catch (const statement_failed& e) {
+        const auto& code = e.error.sqlstate;
+        const errc meaning = rule_of(code).meaning;
+        const bool is_known = meaning == errc::storage_unavailable || meaning == errc::write_conflict;
+        if (is_fault_of_event(code) || (is_known && code != "42501")) throw;
+        // The function is missing, not granted or fails. A new session prepares the statement again.
+        slot.drop();
+        spdlog::error("fencing.append_events failed: {} {}", code, e.error.message);
+        return unavailable("The history in PostgreSQL can't be written (see the log); nothing was added.");
+    }
 }
 
 }  // namespace fencegate::pg

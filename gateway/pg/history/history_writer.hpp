@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/domain/history_item.hpp>
-#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/session_slot.hpp>
 
 #include <cstddef>
 #include <string>
@@ -25,7 +25,9 @@ compat::parameters history_columns(const std::vector<history_item>& items);
 
 /// Adds the items of the batch that the history does not have yet, all or none.
 ///
-/// Out: the number of items added. Throws as session::exec does; after any error the same batch may be sent again.
-std::size_t append_history(session& session, const history_batch& batch);
+/// Out:    the number of items added.
+/// Errors: unprocessable and constraint_violation where the content of an item is at fault. After any other the same batch
+///         may be sent again, with outcome_unknown where the connection broke. Throws as session::exec does.
+result<std::size_t> append_history(session_slot& slot, const history_batch& batch);
 
 }  // namespace fencegate::pg

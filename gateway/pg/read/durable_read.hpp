@@ -1,9 +1,9 @@
 #pragma once
 
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/read/snapshot_state.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 
 #include <memory>
 #include <string>
@@ -30,7 +30,7 @@ boost::asio::awaitable<result<T>> run_in_pool(read_pool& pool, std::string princ
 /// answer said. The read's own round trip asks whether that is so already; then nothing waits. Where a crash may
 /// have undone what it saw, it reads once more.
 template <class T>
-boost::asio::awaitable<result<T>> read_durably(read_pool& pool, commit_flush& flush, std::string principal,
+boost::asio::awaitable<result<T>> read_durably(read_pool& pool, group_commit& flush, std::string principal,
                                                read_cost cost, deadline until,
                                                typename session_job<snapshot_of<T>>::work read) {
     for (bool first = true;; first = false) {

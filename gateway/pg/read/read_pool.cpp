@@ -22,7 +22,7 @@ bool is_expensive(read_cost cost) {
 read_limits table_read_limits(const postgres_config& cfg) {
     read_limits out;
     out.workers = std::max(cfg.connections, 1U);
-    out.running_per_principal = principal_share(out.workers);
+    out.running_per_principal = share_of_workers(out.workers);
     out.running_expensive = out.running_expensive_per_principal = out.workers;
     out.waiting = cfg.queue_max;
     out.waiting_per_principal = out.waiting_expensive_per_principal = std::max<std::size_t>(cfg.queue_max / 2, 1);
@@ -32,7 +32,7 @@ read_limits table_read_limits(const postgres_config& cfg) {
 read_limits history_read_limits(const postgres_config& cfg) {
     read_limits out = table_read_limits(cfg);
     out.workers = 3;
-    out.running_per_principal = principal_share(out.workers);
+    out.running_per_principal = share_of_workers(out.workers);
     out.running_expensive = 2;
     out.running_expensive_per_principal = 1;
     out.waiting_expensive_per_principal = expensive_waiting_max;
@@ -69,7 +69,7 @@ class read_pool::running_read final : public job {
 read_pool::read_pool(const postgres_config& cfg, read_limits limits)
     : limits_(limits), queued_(cfg.queue_max), busy_(limits.workers, false) {
     for (std::size_t i = 0; i < limits.workers; ++i)
-        workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_options{{}, true, false}));
+        workers_.push_back(std::make_unique<worker>(cfg, queued_, worker_options{.connect_lazily = true}));
 }
 
 std::optional<failure> read_pool::check_limits(const principal_reads& entry, read_cost cost) const {

@@ -1,4 +1,3 @@
-#include <gateway/pg/connection/role_call.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/connection/text_receiver.hpp>
 #include <gateway/pg/history/history_writer.hpp>
@@ -140,11 +139,11 @@ class read_run {
             raise_ = raise_fences_parameters(request_.fence->resources, request_.fence->token,
                                              request_.fence->initiator, reason);
             raised_at_ = calls.size();
-            calls.push_back({session.prepare(raise_fences_sql()), &raise_});
+            calls.push_back({session.prepare(raise_fences_sql), &raise_});
         }
         if (request_.identity) {
             role_ = take_role_parameters(*request_.identity);
-            calls.push_back({session.prepare(take_role_sql()), &role_});
+            calls.push_back({session.prepare(take_role_sql), &role_});
         }
         read_at_ = calls.size();
         calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
@@ -152,7 +151,7 @@ class read_run {
             estimate_at_ = calls.size();
             calls.push_back({estimated, &estimate.parameters});
         }
-        if (request_.identity) calls.push_back({session.prepare(leave_role_sql()), &no_parameters});
+        if (request_.identity) calls.push_back({session.prepare(leave_role_sql), &no_parameters});
         snapshot_at_ = calls.size();
         calls.push_back({session.prepare(snapshot_state_sql()), &no_parameters});
         if (!request_.fence) calls.push_back({session.prepare(commit_sql), &no_parameters});

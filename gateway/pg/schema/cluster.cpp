@@ -129,8 +129,7 @@ fence_state repair_fence(session& session, const lockcore::resource_name& resour
 std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
                                       lockcore::fencing_token new_fence, const actor& initiator,
                                       const std::string& reason) {
-    const auto rows =
-        session.exec(raise_fences_sql(), raise_fences_parameters(resources, new_fence, initiator, reason));
+    const auto rows = session.exec(raise_fences_sql, raise_fences_parameters(resources, new_fence, initiator, reason));
     std::vector<fence_state> fences;
     for (const auto& row : rows) {
         fence_state fence;

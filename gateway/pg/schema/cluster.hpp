@@ -4,11 +4,12 @@
 #include <gateway/domain/guard_state.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/session.hpp>
-#include <gateway/pg/executor/membership.hpp>
 
+#include <lockcore/cell.hpp>
 #include <lockcore/ports.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,16 @@ boost::json::object read_guard_state(session& session);
 /// gone (fencing.watch_guard). Throws as session::exec does.
 guard_report watch_guard(session& session);
 
+/// The settings that all gateways of a cluster share; they must equal the row in fencing.cluster.
+struct membership {
+    lockcore::cell_id cell = 0;
+    std::vector<std::string> node_names;
+    std::size_t quorum = 0;
+    std::chrono::milliseconds max_ttl{};
+    std::chrono::milliseconds answer_bound{};
+    bool takes_answer_bound = false;  ///< Use the cluster's answer_bound if a gateway has joined; else ours.
+};
+
 /// Compares the gateway's configuration with the row in fencing.cluster, which the first gateway writes.
 ///
 /// Out: the cluster's answer_bound. Errors: invalid_request with the setting that differs. Throws statement_failed for
@@ -50,12 +61,12 @@ lockcore::node_record find_node_record(session& session, const std::string& node
 /// Records that the node did not sync every write in its present life; may be repeated. Throws as session::exec does.
 void note_node_unsynced(session& session, const std::string& node_name);
 
-/// See fence_executor::raise; may be repeated. Throws as session::exec does.
+/// See database::raise_fences; may be repeated. Throws as session::exec does.
 std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
                                       lockcore::fencing_token new_fence, const actor& initiator,
                                       const std::string& reason);
 
-/// See fence_executor::repair; a repetition adds a second row to the history. Throws as session::exec does.
+/// See database::repair_fence; a repetition adds a second row to the history. Throws as session::exec does.
 fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,
                          const actor& initiator, const std::string& reason);
 

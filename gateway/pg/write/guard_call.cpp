@@ -1,11 +1,12 @@
-#include <gateway/pg/connection/array_text.hpp>
-#include <gateway/pg/connection/sql_value.hpp>
 #include <gateway/pg/write/guard_call.hpp>
+
+#include <gateway/pg/connection/sql_value.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -40,13 +41,6 @@ std::string describe(const write_request& request) {
 
 }  // namespace
 
-const std::string& begin_write_sql() {
-    static const std::string sql =
-        "select resource, last_fencing_token, accepted "
-        "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
-    return sql;
-}
-
 compat::parameters begin_write_parameters(const write_request& request) {
     std::vector<std::string> names;
     for (const auto& resource : request.resources)
@@ -58,13 +52,6 @@ compat::parameters begin_write_parameters(const write_request& request) {
             request.initiator.principal,
             null_if_empty(request.initiator.trace_id),
             describe(request)};
-}
-
-const std::string& begin_writes_sql() {
-    static const std::string sql =
-        "select resource, last_fencing_token, accepted from fencing.begin_writes($1::text[], $2::bigint[], "
-        "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[])";
-    return sql;
 }
 
 compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
@@ -83,17 +70,28 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
     return out;
 }
 
-const std::string& select_write_sql() {
-    static const std::string sql = "select set_config('fencing.write_id', $1, true)";
-    return sql;
+compat::parameters seal_parameters(const std::vector<const write_request*>& requests) {
+    std::array<array_text, 6> columns;
+    for (const auto* request : requests) {
+        for (const auto& resource : request->resources) {
+            columns[0].add(resource.str());
+            columns[1].add(lockcore::value_of(request->token));
+            columns[2].add(request->write_id);
+            columns[3].add_unless_empty(request->initiator.owner);
+            columns[4].add(request->initiator.principal);
+            columns[5].add_unless_empty(request->initiator.trace_id);
+        }
+    }
+    compat::parameters out;
+    for (auto& column : columns)
+        out.emplace_back(column.take());
+    return out;
 }
 
-const std::string& raise_fences_sql() {
-    static const std::string sql =
-        "select resource, last_fencing_token, found_token from fencing.raise_fences($1::text[], $2::bigint, $3::text, "
-        "$4::text, "
-        "$5::text, $6::text)";
-    return sql;
+void mark_sealed(write_outcome& outcome) {
+    outcome.sealed = true;
+    for (auto& fence : outcome.fences)
+        fence.last_fencing_token = std::max(fence.last_fencing_token, lockcore::value_of(outcome.token) + 1);
 }
 
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
@@ -109,6 +107,10 @@ compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_
             initiator.principal,
             null_if_empty(initiator.trace_id),
             reason};
+}
+
+compat::parameters take_role_parameters(const database_identity& identity) {
+    return {identity.role, identity.claims};
 }
 
 }  // namespace fencegate::pg

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/domain/database_identity.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/pqxx_compat.hpp>
 
@@ -10,24 +11,46 @@
 
 namespace fencegate::pg {
 
-/// Returns the statement that calls fencing.begin_write. Columns: resource, last_fencing_token, accepted.
-const std::string& begin_write_sql();
+/// The statement that calls fencing.begin_write. Columns: resource, last_fencing_token, accepted.
+inline const std::string begin_write_sql =
+    "select resource, last_fencing_token, accepted "
+    "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
 compat::parameters begin_write_parameters(const write_request& request);
 
-/// Returns the statement that calls fencing.begin_writes, for writes of one resource each, no resource twice. The same
+/// The statement that calls fencing.begin_writes, for writes of one resource each, no resource twice. The same
 /// columns, one row for each write. `open_for` has for each write the write_id for which its resource is opened:
-/// select_write_sql() has to select that write_id before the resource can be changed.
-const std::string& begin_writes_sql();
+/// select_write_sql has to select that write_id before the resource can be changed.
+inline const std::string begin_writes_sql =
+    "select resource, last_fencing_token, accepted from fencing.begin_writes($1::text[], $2::bigint[], "
+    "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[])";
 compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
                                            const std::vector<std::string>& open_for);
 
-/// Returns the statement that selects one of those write_ids, so that the following statements change its resources.
-const std::string& select_write_sql();
+/// The statement that selects one of those write_ids, so that the following statements change its resources.
+inline const std::string select_write_sql = "select set_config('fencing.write_id', $1, true)";
 
-/// Returns the statement that calls fencing.raise_fences. Columns: resource, last_fencing_token, found_token.
-const std::string& raise_fences_sql();
+/// The statement that calls fencing.seal_writes.
+inline const std::string seal_sql =
+    "select fencing.seal_writes($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[])";
+compat::parameters seal_parameters(const std::vector<const write_request*>& requests);
+/// Sets the fences of a write's outcome to their values after the seal.
+void mark_sealed(write_outcome& outcome);
+
+/// The statement that calls fencing.raise_fences. Columns: resource, last_fencing_token, found_token.
+inline const std::string raise_fences_sql =
+    "select resource, last_fencing_token, found_token "
+    "from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, $5::text, $6::text)";
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
                                            lockcore::fencing_token new_fence, const actor& initiator,
                                            const std::string& reason);
+
+/// Takes the role and sets the claims until the transaction ends or leave_role_sql runs. The claims first, and in one
+/// statement: a role may not set what another has set.
+inline const std::string take_role_sql =
+    "select set_config('request.jwt.claims', $2, true), set_config('role', $1, true)";
+compat::parameters take_role_parameters(const database_identity& identity);
+/// Takes the gateway's own role again, and empties the claims.
+inline const std::string leave_role_sql =
+    "select set_config('role', 'none', true), set_config('request.jwt.claims', '', true)";
 
 }  // namespace fencegate::pg

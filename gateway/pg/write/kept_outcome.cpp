@@ -1,7 +1,8 @@
-#include <gateway/domain/exact_number.hpp>
-#include <gateway/pg/connection/array_text.hpp>
-#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
+
+#include <gateway/domain/exact_number.hpp>
+#include <gateway/pg/connection/sql_value.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/json/array.hpp>
@@ -39,7 +40,7 @@ class key_columns {
     array_text fingerprints_;
 };
 
-json::value failure_json(const write_request& request, const failure& why) {
+json::value write_kept_failure(const write_request& request, const failure& why) {
     json::object out;
     out["refusal"] = slug_of(why.code);
     out["detail"] = why.detail;
@@ -53,7 +54,7 @@ json::value failure_json(const write_request& request, const failure& why) {
 }
 
 /// Rows and values are kept as strings, so that no digit of their numbers is lost.
-json::value outcome_json(const write_outcome& outcome, bool rows_left_out) {
+json::value write_kept_outcome(const write_outcome& outcome, bool rows_left_out) {
     json::object out;
     out["write_id"] = outcome.write_id;
     out["token"] = lockcore::value_of(outcome.token);
@@ -84,7 +85,7 @@ std::string text_of(const json::value& value) {
     return json::value_to<std::string>(value);
 }
 
-failure failure_of(const json::object& kept) {
+failure read_kept_failure(const json::object& kept) {
     const auto& slug = kept.at("refusal").as_string();
     const auto code = std::ranges::find_if(kept_refusals, [&](errc refusal) { return slug == slug_of(refusal); });
     if (code == kept_refusals.end()) throw std::invalid_argument("an unknown refusal");
@@ -96,7 +97,7 @@ failure failure_of(const json::object& kept) {
     return out;
 }
 
-write_outcome outcome_of(const json::object& kept) {
+write_outcome read_kept_outcome(const json::object& kept) {
     write_outcome out;
     out.write_id = text_of(kept.at("write_id"));
     out.token = lockcore::fencing_token{kept.at("token").to_number<std::uint64_t>()};
@@ -126,16 +127,16 @@ bool is_kept(const failure& why) {
     return !why.outcome_unknown && !unknown && std::ranges::find(kept_refusals, why.code) != kept_refusals.end();
 }
 
-std::string kept_text(const write_request& request, const result<write_outcome>& value) {
-    if (!value) return json::serialize(failure_json(request, value.error()));
+std::string write_kept(const write_request& request, const result<write_outcome>& value) {
+    if (!value) return json::serialize(write_kept_failure(request, value.error()));
     std::size_t size = 0;
     for (const auto& operation : value->results)
         size += operation.json.size();
     if (size <= kept_bytes_max) {
-        auto whole = json::serialize(outcome_json(*value, false));
+        auto whole = json::serialize(write_kept_outcome(*value, false));
         if (whole.size() <= kept_bytes_max) return whole;
     }
-    return json::serialize(outcome_json(*value, true));
+    return json::serialize(write_kept_outcome(*value, true));
 }
 
 result<write_outcome> read_kept(std::string_view text) {
@@ -143,18 +144,13 @@ result<write_outcome> read_kept(std::string_view text) {
         const auto kept = json::parse({text.data(), text.size()});
         if (!has_finite_numbers(kept)) throw std::invalid_argument("a number out of range");
         const auto& members = kept.as_object();
-        if (members.contains("refusal")) return failure_of(members);
-        return outcome_of(members);
+        if (members.contains("refusal")) return read_kept_failure(members);
+        return read_kept_outcome(members);
     } catch (const std::exception& e) {
         spdlog::error("a kept outcome can't be read: {}", e.what());
         return make_failure(errc::internal_error,
                             "The outcome kept under this Idempotency-Key can't be read; nothing was done.");
     }
-}
-
-const std::string& claim_keys_sql() {
-    static const std::string sql = "select state, outcome from fencing.claim_keys($1::text[], $2::text[], $3::bytea[])";
-    return sql;
 }
 
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests) {
@@ -177,28 +173,11 @@ std::optional<result<write_outcome>> read_claim(std::string_view state, std::str
                         "A call with this Idempotency-Key is still under way; nothing was done by this one.");
 }
 
-const std::string& find_outcomes_sql() {
-    static const std::string sql =
-        "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])";
-    return sql;
-}
-
 compat::parameters key_parameters(const std::vector<const outcome_key*>& keys) {
     key_columns columns;
     for (const auto* key : keys)
         columns.add(key->principal, key->caller_key);
     return columns.take();
-}
-
-std::size_t forget_outcomes(session& session, std::size_t count_max) {
-    return session.exec("select fencing.forget_outcomes($1::integer)", {std::to_string(count_max)})[0][0]
-        .as<std::size_t>();
-}
-
-const std::string& keep_outcomes_sql() {
-    static const std::string sql =
-        "select fencing.keep_outcomes($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint)";
-    return sql;
 }
 
 compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& outcomes) {
@@ -212,36 +191,6 @@ compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& 
     out.emplace_back(texts.take());
     out.emplace_back(std::to_string(requests.front()->key->keep_for.count()));
     return out;
-}
-
-const std::string& seal_sql() {
-    static const std::string sql =
-        "select fencing.seal_writes($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[])";
-    return sql;
-}
-
-compat::parameters seal_parameters(const std::vector<const write_request*>& requests) {
-    std::array<array_text, 6> columns;
-    for (const auto* request : requests) {
-        for (const auto& resource : request->resources) {
-            columns[0].add(resource.str());
-            columns[1].add(lockcore::value_of(request->token));
-            columns[2].add(request->write_id);
-            columns[3].add_unless_empty(request->initiator.owner);
-            columns[4].add(request->initiator.principal);
-            columns[5].add_unless_empty(request->initiator.trace_id);
-        }
-    }
-    compat::parameters out;
-    for (auto& column : columns)
-        out.emplace_back(column.take());
-    return out;
-}
-
-void mark_sealed(write_outcome& outcome) {
-    outcome.sealed = true;
-    for (auto& fence : outcome.fences)
-        fence.last_fencing_token = std::max(fence.last_fencing_token, lockcore::value_of(outcome.token) + 1);
 }
 
 }  // namespace fencegate::pg

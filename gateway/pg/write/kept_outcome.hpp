@@ -3,7 +3,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/pqxx_compat.hpp>
 
 #include <cstddef>
 #include <optional>
@@ -21,16 +21,17 @@ inline constexpr std::size_t kept_bytes_max = 64 * 1024;
 bool is_kept(const failure& why);
 
 /// Returns the text of an outcome for fencing.kept_outcome. `value` may be a failure only if is_kept().
-std::string kept_text(const write_request& request, const result<write_outcome>& value);
+std::string write_kept(const write_request& request, const result<write_outcome>& value);
 
 /// Reads that text; the outcome is marked as replayed.
 ///
 /// Errors: errc::internal_error where it can't be read.
 result<write_outcome> read_kept(std::string_view text);
 
-/// Returns the statement that calls fencing.claim_keys for writes that have a key. One row each: the key's state and
-/// the kept outcome.
-const std::string& claim_keys_sql();
+/// The statement that calls fencing.claim_keys for writes that have a key. One row each: the key's state and the kept
+/// outcome.
+inline const std::string claim_keys_sql =
+    "select state, outcome from fencing.claim_keys($1::text[], $2::text[], $3::bytea[])";
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests);
 
 /// Reads a row of claim_keys or find_outcomes. Empty: the key is new; else the answer in place of writing.
@@ -41,26 +42,19 @@ struct outcome_key {
     std::string principal;
     idempotency_key caller_key;
 };
-/// Returns the statement that looks up kept outcomes without claiming the keys; the same columns as claim_keys.
-const std::string& find_outcomes_sql();
+/// The statement that looks up kept outcomes without claiming the keys; the same columns as claim_keys.
+inline const std::string find_outcomes_sql =
+    "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])";
 compat::parameters key_parameters(const std::vector<const outcome_key*>& keys);
 
-/// Deletes at most `count_max` expired outcomes and returns their number. Throws as session::exec does.
-std::size_t forget_outcomes(session& session, std::size_t count_max);
-
-/// A write with an idempotency key, and its kept_text().
+/// A write with an idempotency key, and its text (write_kept).
 struct outcome_to_keep {
     const write_request* request = nullptr;
     std::string text;
 };
-const std::string& keep_outcomes_sql();
+inline const std::string keep_outcomes_sql =
+    "select fencing.keep_outcomes($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint)";
 /// `outcomes` is not empty.
 compat::parameters keep_outcomes_parameters(const std::vector<outcome_to_keep>& outcomes);
-
-/// Returns the statement that calls fencing.seal_writes.
-const std::string& seal_sql();
-compat::parameters seal_parameters(const std::vector<const write_request*>& requests);
-/// Sets the fences of a write's outcome to their values after the seal.
-void mark_sealed(write_outcome& outcome);
 
 }  // namespace fencegate::pg

@@ -1,7 +1,7 @@
-#include <gateway/pg/connection/role_call.hpp>
+#include <gateway/pg/write/transaction_plan.hpp>
+
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/pg/write/guard_call.hpp>
-#include <gateway/pg/write/transaction_plan.hpp>
 
 #include <algorithm>
 #include <map>
@@ -69,7 +69,7 @@ class transaction_planner {
         }
         if (requests.empty()) return;
         plan_.claim = plan_.steps.size();
-        add(step_kind::claim_keys, claim_keys_sql(), store(claim_keys_parameters(requests)));
+        add(step_kind::claim_keys, claim_keys_sql, store(claim_keys_parameters(requests)));
         if (!options_.isolated) return;
         plan_.steps.back().ends_round_trip = true;
         add(step_kind::savepoint, savepoint_sql, no_parameters);
@@ -79,51 +79,59 @@ class transaction_planner {
         return a == b || (a && b && a->role == b->role && a->claims == b->claims);
     }
 
-    /// Ends the turn of the callers before a write, unless its caller is the same.
-    void end_turn(const database_identity_ptr& next) {
-        if (!options_.separate_turns && is_same(taken_, next)) return;
+    /// The steps in the name of one caller. What its operations defer runs before it ends: COMMIT would run it in the
+    /// name of another.
+    struct role_section {
+        database_identity_ptr caller;        ///< Null: the gateway itself.
+        std::vector<std::size_t> deferring;  ///< The writes whose deferred triggers have not run.
+        bool defers = true;                  ///< Whether constraints that are deferred at first are deferred now.
+    };
+
+    /// Ends the section before a write, unless its caller is the same.
+    void end_section(const database_identity_ptr& next) {
+        if (!options_.separate_checks && is_same(section_.caller, next)) return;
         run_deferred();
         leave_role();
     }
 
-    /// Runs what the operations of this turn have deferred, while their role is taken: COMMIT would run it in another.
+    /// Runs what the operations of this section have deferred.
     void run_deferred() {
-        if (turn_.empty()) return;
+        if (section_.deferring.empty()) return;
         deselect_writes();
         auto& step = add(step_kind::constraints, constraints_sql, no_parameters);
-        if (turn_.size() == 1) step.write = turn_.front();
-        step.in_callers_role = taken_ != nullptr;
+        if (section_.deferring.size() == 1) step.write = section_.deferring.front();
+        step.in_callers_role = section_.caller != nullptr;
         step.ends_round_trip = options_.isolated;
-        turn_.clear();
-        deferred_again_ = false;
+        section_.deferring.clear();
+        section_.defers = false;
     }
 
     /// Selects none of several writes, so that the guard refuses changes by what they have deferred: it does not say for
     /// which of them it makes a change.
     void deselect_writes() {
-        if (turn_.size() > 1) add(step_kind::select_write, select_write_sql(), store({""}));
+        if (section_.deferring.size() > 1) add(step_kind::select_write, select_write_sql, store({""}));
     }
 
     /// Lets the next operations defer again.
     void defer() {
-        if (!std::exchange(deferred_again_, true)) add(step_kind::defer, defer_sql, no_parameters);
+        if (!std::exchange(section_.defers, true)) add(step_kind::defer, defer_sql, no_parameters);
     }
 
     /// Takes the role of the caller of a write; no step if the write before had the same.
     void take_role(const database_identity_ptr& wanted, std::size_t write) {
-        if (is_same(taken_, wanted)) return;
-        auto& step = add(step_kind::take_role, take_role_sql(), store(take_role_parameters(*wanted)));
+        if (is_same(section_.caller, wanted)) return;
+        auto& step = add(step_kind::take_role, take_role_sql, store(take_role_parameters(*wanted)));
         step.write = write;
         step.in_callers_role = true;
-        taken_ = wanted;
+        section_.caller = wanted;
     }
 
     /// Calls of the guard and of the history need the gateway's own role.
     void leave_role() {
-        if (!taken_) return;
+        if (!section_.caller) return;
         run_deferred();
-        add(step_kind::leave_role, leave_role_sql(), no_parameters);
-        taken_ = nullptr;
+        add(step_kind::leave_role, leave_role_sql, no_parameters);
+        section_.caller = nullptr;
     }
 
     void seal() {
@@ -134,10 +142,10 @@ class transaction_planner {
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
         // So that a refusal is known to be that of the role, or of the last write.
-        if (taken_ || options_.separate_turns) run_deferred();
+        if (section_.caller || options_.separate_checks) run_deferred();
         deselect_writes();
         if (keeps || !requests.empty()) leave_role();  // otherwise COMMIT does
-        if (!requests.empty()) add(step_kind::seal, seal_sql(), store(seal_parameters(requests)));
+        if (!requests.empty()) add(step_kind::seal, seal_sql, store(seal_parameters(requests)));
     }
 
     /// Returns the end of the writes, from `begin` on, whose resources one call can enter: writes of one resource each,
@@ -190,40 +198,44 @@ class transaction_planner {
             const auto selected = steps.group ? groups[*steps.group - plan_.groups.size()].second.front() : i;
             open_for.push_back(writes_[selected].request->write_id);
         }
-        add(step_kind::guards, begin_writes_sql(), store(begin_writes_parameters(requests, open_for)));
+        add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, open_for)));
     }
 
     void add_group(group_statement& update, const std::vector<std::size_t>& members) {
-        const auto group = plan_.groups.size();
-        const auto& shape = writes_[members.front()].statements.operations.front().sql.sql;
         defer();
+        const auto& first = writes_[members.front()];
         group_values columns(update.parameters);
+        for (const auto i : members)
+            columns.add(writes_[i].statements.operations.front().sql.parameters, writes_[i].resource());
+        const auto add_joined = [this](step_kind kind, const std::string& sql, compat::parameters values) {
+            add(kind, sql, store(std::move(values))).group = plan_.groups.size();
+            return plan_.steps.size() - 1;
+        };
+        planned_group group{first.statements.operations.front().sql.sql, 0, 0, 0, members.size()};
+        group.select = add_joined(step_kind::select_write, select_write_sql, {first.request->write_id});
+        group.update =
+            add_joined(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), columns.take());
+        group.recheck = add_joined(step_kind::recheck, recheck_sql(), std::move(update.recheck));
         for (std::size_t place = 0; place < members.size(); ++place) {
-            const auto& write = writes_[members[place]];
             auto& steps = plan_.writes[members[place]];
             steps.place = place + 1;
-            steps.first_operation = plan_.steps.size() + 1;
-            steps.end = plan_.steps.size() + 3;
-            columns.add(write.statements.operations.front().sql.parameters, write.resource());
+            steps.first_operation = group.update;
+            steps.end = group.recheck + 1;
         }
-        add(step_kind::select_write, select_write_sql(), store({writes_[members.front()].request->write_id})).group =
-            group;
-        add(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), store(columns.take())).group = group;
-        add(step_kind::recheck, recheck_sql(), store(std::move(update.recheck))).group = group;
-        plan_.groups.push_back({shape, plan_.steps.size() - 2, members.size()});
-        turn_.insert(turn_.end(), members.begin(), members.end());
+        plan_.groups.push_back(std::move(group));
+        section_.deferring.insert(section_.deferring.end(), members.begin(), members.end());
     }
 
     void add_write(std::size_t index) {
         const auto& write = writes_[index];
         auto& steps = plan_.writes[index];
-        end_turn(write.request->identity);
+        end_section(write.request->identity);
         if (steps.guard_row) {  // its resource is entered already
-            add(step_kind::select_write, select_write_sql(), store({write.request->write_id})).write = index;
+            add(step_kind::select_write, select_write_sql, store({write.request->write_id})).write = index;
         } else {
             leave_role();
             steps.guard = plan_.steps.size();
-            add(step_kind::guard, begin_write_sql(), store(begin_write_parameters(*write.request))).write = index;
+            add(step_kind::guard, begin_write_sql, store(begin_write_parameters(*write.request))).write = index;
         }
         plan_.steps.back().ends_round_trip = options_.isolated;
         defer();
@@ -244,15 +256,13 @@ class transaction_planner {
             step.ends_round_trip = options_.isolated && !(last && write.request->identity);
         }
         steps.end = plan_.steps.size();
-        turn_.push_back(index);
+        section_.deferring.push_back(index);
     }
 
     const std::vector<planned_write>& writes_;
     const transaction_options& options_;
     transaction_plan plan_;
-    database_identity_ptr taken_;    ///< In whose name the next step runs.
-    std::vector<std::size_t> turn_;  ///< The writes in the same name whose deferred triggers have not run.
-    bool deferred_again_ = true;     ///< Whether constraints that are deferred at first are deferred now.
+    role_section section_;
 };
 
 void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, compat::parameters values) {
@@ -273,7 +283,7 @@ transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes
     transaction_plan plan;
     if (outcomes.empty()) return plan;
     if (isolated) add_step(plan, step_kind::constraints, constraints_sql, {});
-    add_step(plan, step_kind::keep, keep_outcomes_sql(), keep_outcomes_parameters(outcomes));
+    add_step(plan, step_kind::keep, keep_outcomes_sql, keep_outcomes_parameters(outcomes));
     plan.steps.back().ends_round_trip = true;
     return plan;
 }
@@ -281,7 +291,7 @@ transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes
 transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept) {
     transaction_plan plan;
     add_step(plan, step_kind::record, record_events_sql(), {item_json});
-    if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql(), keep_outcomes_parameters(kept));
+    if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql, keep_outcomes_parameters(kept));
     plan.steps.back().ends_round_trip = true;
     return plan;
 }

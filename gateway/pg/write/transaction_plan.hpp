@@ -71,14 +71,20 @@ struct write_steps {
 
 /// Updates of several writes that one statement makes.
 struct planned_group {
-    std::string shape;       ///< The statement that each of its writes would run by itself.
-    std::size_t update = 0;  ///< Index of the step that updates.
-    std::size_t writes = 0;  ///< Number of writes.
+    std::string shape;        ///< The statement that each of its writes would run by itself.
+    std::size_t select = 0;   ///< Index of the step that selects its first write.
+    std::size_t update = 0;   ///< Index of the step that updates.
+    std::size_t recheck = 0;  ///< Index of the step that checks that the update was allowed; the last of the group.
+    std::size_t writes = 0;   ///< Number of writes.
 };
 
 /// The statements of one transaction in order, up to COMMIT. The texts and values that the steps point to live as long
-/// as the plan and the writes.
+/// as the plan and the writes; so the plan can be moved, not copied.
 struct transaction_plan {
+    transaction_plan() = default;
+    transaction_plan(transaction_plan&&) = default;
+    transaction_plan& operator=(transaction_plan&&) = default;
+
     std::vector<transaction_step> steps;
     std::vector<write_steps> writes;  ///< One for each write.
     std::vector<planned_group> groups;
@@ -94,11 +100,11 @@ struct transaction_options {
     /// The transaction has one write: each answer is checked before the next statement is sent, and a refusal is final.
     /// From a transaction of several writes a refused write is removed, and tried again isolated.
     bool isolated = false;
-    bool defer_flush = false;  ///< COMMIT does not wait for the disk; see commit_flush.
+    bool defer_flush = false;  ///< COMMIT does not wait for the disk; see group_commit.
     bool join_guards = true;   ///< Enter the resources of several writes by fencing.begin_writes where possible.
     bool join_updates = true;  ///< Join updates of several writes where possible; see update_group.hpp.
     /// Run what a write has deferred before the next write, so that it is known whose constraint or trigger fails.
-    bool separate_turns = false;
+    bool separate_checks = false;
     std::chrono::milliseconds statement_timeout{};
     std::chrono::milliseconds lock_timeout{};
     const catalog* known = nullptr;           ///< The catalog of the statements; required for join_updates.
@@ -109,8 +115,9 @@ struct transaction_options {
 ///
 /// In:      `writes` in ascending order of their resources' names, so that guards are locked in the order of their
 ///          names; if isolated, exactly one write. Only an isolated write calls functions.
-/// Out:     one round trip, or two where a statement has to be prepared (limited_from); for an isolated write one up to the claim of its key, one up to its guard, one for each
-///          operation, and one for the seal. Keys are claimed before the first write; seals follow the last.
+/// Out:     one round trip, or two where a statement has to be prepared (limited_from); for an isolated write one up to
+///          the claim of its key, one up to its guard, one for each operation, and one for the seal. Keys are claimed
+///          before the first write; seals follow the last.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
 /// Plans the steps that keep outcomes, at the end of the same transaction; no steps for empty `outcomes`. A pure

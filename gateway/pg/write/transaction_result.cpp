@@ -1,5 +1,7 @@
-#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/write/transaction_result.hpp>
+
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/write/guard_call.hpp>
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
@@ -160,7 +162,7 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
         const auto& failed = failed_step(plan, seen);
         out.separate_guards = failed.kind == step_kind::guards;
         out.separate_updates = failed.group.has_value();
-        out.separate_turns = failed.kind == step_kind::constraints && !failed.write;
+        out.separate_checks = failed.kind == step_kind::constraints && !failed.write;
         if (failed.group && failed.kind == step_kind::operation && seen.unprepared && !out.waited) {
             out.refused_shapes.push_back(plan.groups[*failed.group].shape);
             out.separate_updates = false;  // updates of other shapes may still be joined
@@ -168,12 +170,11 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
         }
     }
     for (const auto& group : plan.groups) {
-        const auto recheck = group.update + 1;
-        if (recheck >= seen.answers.size() || is_true(seen.answers[recheck].text(0, 0))) continue;
+        if (group.recheck >= seen.answers.size() || is_true(seen.answers[group.recheck].text(0, 0))) continue;
         out.refused_shapes.push_back(group.shape);
         out.separate_updates = true;
     }
-    return out.separate_guards || out.separate_updates || out.separate_turns;
+    return out.separate_guards || out.separate_updates || out.separate_checks;
 }
 
 history_item failed_item(const write_request& request, const write_refusal& refusal,

@@ -58,7 +58,7 @@ struct batch_verdict {
     std::vector<write_outcome> outcomes{};  ///< One for each write, if `complete`.
     bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
     bool separate_updates = false;          ///< A joined update failed: update one by one next time.
-    bool separate_turns = false;            ///< What several writes have deferred failed: run it write by write.
+    bool separate_checks = false;           ///< What several writes have deferred failed: run it write by write.
     std::vector<std::string> refused_shapes{};  ///< Updates that can't be joined.
     bool waited = false;                        ///< A statement exceeded its timeout, or was the victim of a deadlock.
 };

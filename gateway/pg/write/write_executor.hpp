@@ -5,44 +5,42 @@
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/executor/batch_worker.hpp>
 #include <gateway/pg/executor/executor_status.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
-#include <gateway/pg/write/committed_write.hpp>
-#include <gateway/pg/write/isolated_write_executor.hpp>
-#include <gateway/pg/write/outcome_lookup.hpp>
+#include <gateway/pg/executor/worker.hpp>
+#include <gateway/pg/write/group_commit.hpp>
+#include <gateway/pg/write/isolated_write.hpp>
+#include <gateway/pg/write/outcome_jobs.hpp>
 #include <gateway/pg/write/update_group.hpp>
-#include <gateway/pg/write/write_batch.hpp>
+#include <gateway/pg/write/write_transaction.hpp>
 
 #include <boost/asio/awaitable.hpp>
 
-#include <atomic>
-#include <functional>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace fencegate::pg {
 
-/// What run_and_answer_batch calls for writes that it does not answer itself.
-struct batch_callbacks {
-    /// Passes a write that left its batch to an isolated worker; `later_too`: later writes on its resources follow it.
-    std::function<void(pending_write, bool later_too)> isolate;
-    std::function<void(committed_transaction)> await_durable;  ///< Passes on writes that wait for the disk.
-    std::function<bool(std::size_t writes, bool sealed)> should_defer_flush;  ///< Whether COMMIT need not wait itself.
-};
+/// Maximum number of operations in one shared transaction; below prepared_max of a session, so that none of its
+/// prepared statements is dropped before it is sent.
+inline constexpr std::size_t shared_operations_max = 128;
 
-/// Runs one shared transaction and answers each of its writes, or passes it to a callback. What may take long is done
-/// by others: waits for locks, and readings of the catalog before a refusal.
-void run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& answers,
-                          std::vector<pending_write> batch, group_refusals& refused,
-                          const batch_callbacks& callbacks) noexcept;
+/// Sorts the writes by their first resource; writes on one resource stay in order of arrival. A pure function.
+void sort_by_resource(std::vector<pending_write>& waiting);
 
-/// Runs guarded writes: plan (transaction_plan.hpp) → execute (transaction_run.hpp) → evaluate
+/// Takes the writes of the next transaction out of `waiting`, which is sorted: as many as fit, in ascending order of
+/// their resources' names. A pure function.
+///
+/// Guards are locked in the order of their resources' names everywhere. A write on several resources that would break
+/// this order waits for the next transaction on the same worker.
+std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
+
+/// Runs guarded writes: plan (transaction_plan.hpp) → execute (write_transaction.hpp) → evaluate
 /// (transaction_result.hpp).
 ///
 /// Writes on a resource always go to the same worker, so that they keep their order of arrival. Writes that wait for a
-/// worker share a transaction, and share the wait for the disk with all others (commit_flush.hpp). Writes that call
+/// worker share a transaction, and share the wait for the disk with all others (group_commit.hpp). Writes that call
 /// functions, wait for locks or are refused go to isolated_write_executor.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
@@ -52,7 +50,7 @@ void run_and_answer_batch(write_session& session, catalog_source& catalogs, memo
 class write_executor {
   public:
     write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs, memory_budget& answers,
-                   commit_flush& flush);
+                   group_commit& flush);
 
     /// Runs one guarded write, all or nothing. It may share its transaction with others, which does not affect its
     /// answer.
@@ -81,24 +79,28 @@ class write_executor {
     worker& least_loaded_worker() const;
 
     const batch_sizes& batches() const { return sizes_; }
-    const std::vector<worker*>& workers() const { return plain_workers_; }
-    worker& lookup_worker() const { return lookups_.worker(); }
+    const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
+    worker& lookup_worker() { return lookups_; }
     const std::vector<std::unique_ptr<worker>>& isolated_workers() const { return isolated_.workers(); }
 
+    /// Runs writes that waited together: passes those that must not share a transaction to the isolated workers, and
+    /// runs the others in batches. Called by a worker.
+    void run_batch(session_slot& slot, std::vector<pending_write> writes);
+    /// Looks up kept outcomes. Called by the worker for them.
+    void run_batch(session_slot& slot, const std::vector<pending_lookup>& lookups) { look_up_batch(slot, lookups); }
+
   private:
-    void run(session_slot& slot, std::vector<pending_write> writes);
-    std::size_t index_of(const std::vector<lockcore::resource_name>& resources) const;
+    worker& worker_for(const std::vector<lockcore::resource_name>& resources) const;
+    flush_mode choose_flush_mode() const;
 
     catalog_store& catalogs_;
     memory_budget& answers_;
-    commit_flush& flush_;
+    group_commit& flush_;
     isolated_write_executor isolated_;
-    batch_callbacks callbacks_;
     group_refusals refused_;
     batch_sizes sizes_;
-    std::vector<std::unique_ptr<batch_worker<pending_write>>> workers_;
-    std::vector<worker*> plain_workers_;  ///< The workers of workers_.
-    batch_worker<pending_lookup> lookups_;
+    std::vector<std::unique_ptr<worker>> workers_;
+    worker lookups_;
 };
 
 }  // namespace fencegate::pg

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <gateway/domain/memory_budget.hpp>
+#include <gateway/pg/catalog/catalog.hpp>
 #include <gateway/pg/executor/worker.hpp>
-#include <gateway/pg/write/write_batch.hpp>
-#include <gateway/pg/write/write_session.hpp>
+#include <gateway/pg/write/write_transaction.hpp>
 
 #include <cstddef>
 #include <map>
@@ -13,6 +13,24 @@
 #include <vector>
 
 namespace fencegate::pg {
+
+/// Runs one guarded write in a transaction of its own; its refusal is final.
+///
+/// In:      `until` ends the write through statement_timeout, and is checked before each operation.
+/// Out:     the results of the operations; all are committed.
+/// Errors:  those of write_executor::write. Every error but outcome_unknown means that nothing was changed.
+///          For a stale token the transaction is committed, so that begin_write's row write_rejected stays.
+///          A write that failed after it had entered is rolled back, and a transaction of its own adds a row to the
+///          history: write_rejected where the guard refused, else write_failed. With a key whose refusal is_kept() it
+///          is rolled back to the savepoint after claim_keys, and the row and the outcome are committed there.
+///          Operations that do not fit the catalog are refused before anything is sent, and the history has no row.
+///          Statements that may have failed because the catalog changed are planned again, once; their refusal is kept
+///          only if the catalog, read after it, was still the same. After a function was executed the write is not
+///          repeated here: storage_unavailable, and the caller may repeat it.
+///          overloaded, where rows or a value do not fit into `answers`.
+/// Threads: the session's worker.
+result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
+                                   const write_request& request, deadline until);
 
 /// Runs the write in a transaction of its own and answers its caller.
 void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,

@@ -1,6 +1,6 @@
 #include "pg_write_truth.hpp"
 
-#include <gateway/pg/write/transaction_run.hpp>
+#include <gateway/pg/write/write_transaction.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,22 +1,27 @@
+#include <gateway/pg/write/group_commit.hpp>
+
 #include <gateway/pg/connection/sql_value.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/executor/reply.hpp>
-#include <gateway/pg/write/commit_flush.hpp>
 
 #include <spdlog/spdlog.h>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 namespace fencegate::pg {
 namespace {
 
+namespace asio = boost::asio;
+using clock = std::chrono::steady_clock;
+
 /// Writes a log record without meaning, so that the commit has to wait for the log; without `$1` only if some of the
 /// log is not on disk or a standby has to confirm it. Returns the id of the oldest running transaction, and the id of
 /// this one, or NULL where no record was needed.
-const std::string flush_sql =
+const std::string marker_sql =
     "select pg_snapshot_xmin(pg_current_snapshot()), case when needed then pg_current_xact_id() end, "
     "case when needed then pg_logical_emit_message(true, 'fencegate', '') end "
     "from (select $1::boolean or case when pg_is_in_recovery() then false else "
@@ -28,9 +33,63 @@ const std::string flush_sql =
 const std::string look_up_sql =
     "select fencing.write_landed(t.id, t.resource) from unnest($1::uuid[], $2::text[]) as t (id, resource)";
 
+/// Longest pause between two look-ups of a broken commit: the call's time is short.
+constexpr std::chrono::milliseconds resolve_pause_max{200};
 constexpr std::chrono::milliseconds look_up_pause{20};
 /// The least time for a look-up, however little time its callers have left.
 constexpr std::chrono::seconds look_up_time{1};
+
+/// Makes everything visible durable, on the standbys too: a later commit waits for both. `always`: commits even if the
+/// whole log is on disk.
+answer_rows commit_marker(write_session& session, bool always) {
+    return run_statement(session, marker_sql, {always ? "true" : "false"});
+}
+
+/// Returns for each of some writes of different transactions whether it was committed.
+std::vector<bool> look_up(write_session& session, const std::vector<std::string>& ids,
+                          const std::vector<std::string>& resources) {
+    const auto rows = run_statement(session, look_up_sql, {array_literal(ids), array_literal(resources)});
+    std::vector<bool> out;
+    for (int row = 0; row < static_cast<int>(ids.size()); ++row)
+        out.push_back(rows.text(row, 0)[0] == 't');
+    return out;
+}
+
+/// Waits until everything visible is durable.
+void prove_durable(write_session& session) {
+    try {
+        commit_marker(session, true);
+    } catch (const statement_failed& e) {
+        // Where the function may not be called, no commit is visible before it is on disk.
+        if (!e.error.sqlstate.starts_with("42")) throw;
+    }
+}
+
+/// Finds out on a new session whether a write was committed whose COMMIT was not answered.
+commit_status resolve_commit(write_session& session, const std::string& write_id, const std::string& resource,
+                             deadline until) {
+    auto pause = reconnect_backoff_min;
+    while (!session.was_cut()) {
+        try {
+            session.connect();  // never the session on which the commit was sent
+            const bool committed = look_up(session, {write_id}, {resource}).front();
+            if (committed) prove_durable(session);
+            spdlog::warn("the connection broke during the commit of write {}; it was {}committed", write_id,
+                         committed ? "" : "not ");
+            return committed ? commit_status::committed : commit_status::not_committed;
+        } catch (const session_lost&) {
+        } catch (const statement_failed&) {
+            // Probably lock_timeout: the broken transaction has not ended yet.
+        } catch (const std::exception&) {
+            break;  // an answer that cannot be read, or no memory for it
+        }
+        if (clock::now() + pause >= until + silence_max) break;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, resolve_pause_max);
+    }
+    spdlog::error("the connection broke during the commit of write {}; whether it was committed is unknown", write_id);
+    return commit_status::unknown;
+}
 
 failure durability_unknown_failure() {
     failure out = unavailable(
@@ -40,7 +99,7 @@ failure durability_unknown_failure() {
 }
 
 deadline lookup_deadline(const std::vector<undurable_write>& writes) {
-    deadline out = std::chrono::steady_clock::now() + look_up_time;
+    deadline out = clock::now() + look_up_time;
     for (const auto& write : writes)
         out = std::max(out, write.until);
     return out;
@@ -65,8 +124,8 @@ void resolve_all(write_session& session, std::vector<pending_durability> work) {
     // write_landed locks guard rows, and guard rows are always locked in the order of their names.
     std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.writes.front().resource; });
     for (;;) {
-        session.expect_answer_by(std::chrono::steady_clock::now() + look_up_time);
-        const auto now = std::chrono::steady_clock::now();
+        session.expect_answer_by(clock::now() + look_up_time);
+        const auto now = clock::now();
         std::erase_if(work, [now](auto& transaction) {
             if (now < transaction.until) return false;
             spdlog::error("whether the writes of a transaction are on disk is unknown");
@@ -82,9 +141,9 @@ void resolve_all(write_session& session, std::vector<pending_durability> work) {
                 resources.push_back(transaction.writes.front().resource);
             }
             session.connect();
-            const auto rows = run_statement(session, look_up_sql, {array_literal(ids), array_literal(resources)});
+            const auto committed = look_up(session, ids, resources);
             for (; !work.empty(); work.pop_back()) {
-                if (rows.text(static_cast<int>(work.size()) - 1, 0)[0] == 't') {
+                if (committed[work.size() - 1]) {
                     work.back().succeed();
                 } else {
                     work.back().fail();
@@ -106,6 +165,72 @@ void answer_all(const std::vector<undurable_write>& writes, const std::optional<
 
 }  // namespace
 
+commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
+                           deadline until) {
+    bool open = false;
+    try {
+        session.begin_commit();
+        open = session.in_transaction();
+    } catch (const session_lost&) {
+    }
+    // On another session, or after an error, COMMIT would succeed and commit nothing.
+    if (!open) {
+        session.drop();
+        return commit_status::not_committed;
+    }
+    try {
+        session.command("commit");
+        return commit_status::committed;
+    } catch (const statement_failed&) {
+        // If PostgreSQL refuses COMMIT before it executes it (a timeout), the transaction stays open.
+        roll_back(session);
+        throw;
+    } catch (const session_lost&) {
+    } catch (const std::exception&) {
+        session.drop();  // it is not known how far COMMIT came
+    }
+    return resolve_commit(session, write_id, resource, until);
+}
+
+std::optional<failure> failure_of(commit_status status) {
+    switch (status) {
+        case commit_status::committed:
+            return std::nullopt;
+        case commit_status::not_committed:
+            return unavailable_because("the connection to PostgreSQL broke during the commit");
+        case commit_status::unknown:
+            break;
+    }
+    failure out = unavailable(
+        "The connection to PostgreSQL broke during the commit; whether the write was committed is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
+
+void durability_waiter::answer(std::optional<failure> why) {
+    if (answered_.exchange(true)) return;
+    failure_ = std::move(why);
+    signal_.try_send(boost::system::error_code());
+}
+
+void durability_waiter::give_up(bool) noexcept {
+    // The write was committed, so it may have reached the disk.
+    answer(unresponsive_failure(false));
+}
+
+asio::awaitable<std::optional<failure>> durability_waiter::wait() {
+    co_await signal_.async_receive(asio::use_awaitable);
+    co_return std::move(failure_);
+}
+
+asio::awaitable<result<write_outcome>> await_durable(committed_write write) {
+    if (write.durability) {
+        auto why = co_await write.durability->wait();
+        if (why) co_return std::move(*why);
+    }
+    co_return std::move(write.outcome);
+}
+
 void pending_durability::refuse(failure why) noexcept {
     if (snapshot) return snapshot->answer(std::move(why));
     answer_all(writes, durability_unknown_failure());
@@ -121,28 +246,26 @@ void pending_durability::fail() {
     answer_all(writes, unavailable("PostgreSQL stopped before the write was on disk; nothing was changed."));
 }
 
-commit_flush::commit_flush(const postgres_config& cfg)
+group_commit::group_commit(const postgres_config& cfg)
     : reads_max_(std::max<std::size_t>(cfg.queue_max / 2, 1)),
       queued_(cfg.queue_max),
-      flusher_(
-          cfg, queued_,
-          [this](session_slot& slot, std::vector<pending_durability> work) {
-              slot_write_session session(slot);
-              flush(session, std::move(work));
-          },
-          worker_options{{}, false, true}) {}
+      flusher_(cfg, queued_, worker_options{.queue_while_disconnected = true}) {}
 
-void commit_flush::add(committed_transaction transaction) {
+void group_commit::submit(pending_durability work) {
+    flusher_.submit(std::make_unique<batched_job<group_commit, pending_durability>>(*this, std::move(work)));
+}
+
+void group_commit::add(committed_transaction transaction) {
     auto callers = std::make_shared<committed_callers>();
     for (const auto& write : transaction.writes) {
-        write.caller->holder = &flusher_.worker();  // from now on only this worker answers the callers
+        write.caller->holder = &flusher_;  // from now on only this worker answers the callers
         callers->add(write.caller);
     }
     const auto until = lookup_deadline(transaction.writes);
-    flusher_.submit({transaction.begun, until, std::move(callers), std::move(transaction.writes)});
+    submit({transaction.begun, until, std::move(callers), std::move(transaction.writes)});
 }
 
-bool commit_flush::is_durable(const snapshot_state& state) const {
+bool group_commit::is_durable(const snapshot_state& state) const {
     using enum snapshot_state::durability;
     if (state.seen == durable || state.seen == flushed || !is_available()) return true;
     const std::lock_guard lock(mutex_);
@@ -150,39 +273,36 @@ bool commit_flush::is_durable(const snapshot_state& state) const {
     return state.seen == replicated && state.transaction_end <= proven_end_ && state.connected_since <= proven_at_;
 }
 
-boost::asio::awaitable<result<bool>> commit_flush::await_durable(std::chrono::steady_clock::time_point taken,
-                                                                 deadline until) {
+asio::awaitable<result<bool>> group_commit::await_durable(clock::time_point taken, deadline until) {
     return await_reply<bool>(effect::none, [this, taken, until](std::shared_ptr<caller_awaiting<bool>> caller) {
         add(taken, until, std::move(caller));
     });
 }
 
-boost::asio::awaitable<std::optional<failure>> commit_flush::require_durable(
-    std::chrono::steady_clock::time_point taken, deadline until) {
+asio::awaitable<std::optional<failure>> group_commit::require_durable(clock::time_point taken, deadline until) {
     const auto durable = co_await await_durable(taken, until);
     if (!durable) co_return durable.error();
     if (*durable) co_return std::nullopt;
     co_return unavailable("PostgreSQL stopped before the answer was on disk; nothing was changed.");
 }
 
-void commit_flush::add(std::chrono::steady_clock::time_point taken, deadline until,
-                       std::shared_ptr<caller_awaiting<bool>> caller) {
+void group_commit::add(clock::time_point taken, deadline until, std::shared_ptr<caller_awaiting<bool>> caller) {
     if (!is_available()) return caller->answer(true);
     if (reads_.fetch_add(1, std::memory_order_relaxed) >= reads_max_) {
         reads_.fetch_sub(1, std::memory_order_relaxed);
         return caller->answer(queue_full_failure());
     }
     auto read_count = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
-    flusher_.submit({taken, until, caller, {}, caller, std::move(read_count)});
+    submit({taken, until, caller, {}, caller, std::move(read_count)});
 }
 
 /// Makes all visible transactions durable. `always`: commits even if the whole log is on disk.
 ///
 /// Out: false where that is unknown.
-bool commit_flush::commit_marker(write_session& session, bool always) {
+bool group_commit::flush(write_session& session, bool always) {
     try {
-        const auto sent_at = std::chrono::steady_clock::now();
-        const auto rows = run_statement(session, flush_sql, {always ? "true" : "false"});
+        const auto sent_at = clock::now();
+        const auto rows = commit_marker(session, always);
         if (rows.is_null(0, 1)) return true;
         const auto oldest = std::strtoull(rows.text(0, 0), nullptr, 10);
         const auto marker_id = std::strtoull(rows.text(0, 1), nullptr, 10);
@@ -202,9 +322,9 @@ bool commit_flush::commit_marker(write_session& session, bool always) {
     return false;
 }
 
-void commit_flush::flush(write_session& session, std::vector<pending_durability> work) {
+void group_commit::run_batch(write_session& session, std::vector<pending_durability> work) {
     const bool has_writes = std::ranges::any_of(work, [](const auto& item) { return !item.snapshot; });
-    const bool flushed = commit_marker(session, has_writes);
+    const bool flushed = flush(session, has_writes);
     const auto connected_since = session.connected_since();
     std::vector<pending_durability> undecided;
     for (auto& item : work) {

@@ -1,11 +1,11 @@
+#include <gateway/pg/write/isolated_write.hpp>
+
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/history/history_writer.hpp>
-#include <gateway/pg/write/commit_resolver.hpp>
-#include <gateway/pg/write/transaction_run.hpp>
-#include <gateway/pg/write/transaction_sender.hpp>
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace fencegate::pg {
@@ -17,10 +17,7 @@ using clock = std::chrono::steady_clock;
 class isolated_run {
   public:
     isolated_run(write_session& session, memory_budget& answers, const write_request& request, deadline until)
-        : session_(session),
-          answers_(answers),
-          request_(request),
-          run_(session, answers, first_options(session, until), until) {}
+        : session_(session), request_(request), run_(session, answers, first_options(session, until), until) {}
 
     result<write_outcome> perform(write_plan statements) {
         std::vector<planned_write> writes(1);
@@ -34,7 +31,7 @@ class isolated_run {
             replace_outdated(*seen.error, verdict.refusal->why);
         }
         if (!verdict.refusal && request_.key)
-            verdict.refusal = run_.keep({{&request_, kept_text(request_, *verdict.outcome)}});
+            verdict.refusal = run_.keep({{&request_, write_kept(request_, *verdict.outcome)}});
         if (!verdict.refusal) {
             try {
                 if (auto failed = commit()) return std::move(*failed);
@@ -70,11 +67,8 @@ class isolated_run {
         const bool keyed = keeps_refusal();
         try {
             std::vector<outcome_to_keep> kept;
-            if (keyed && keeps && session_.in_transaction()) kept.push_back({&request_, kept_text(request_, why)});
-            const auto plan = plan_failure_record(history_json({*handling_.record}), kept);
-            transcript seen;
-            execute(session_, plan, {}, answers_, unusable_session::throws, deadline::max(), seen);
-            if (seen.error) throw statement_failed(*seen.error);
+            if (keyed && keeps && session_.in_transaction()) kept.push_back({&request_, write_kept(request_, why)});
+            run_.record(*handling_.record, kept);
             if (keyed) session_.command("commit");
             why.in_history = true;
         } catch (const std::exception& e) {
@@ -130,7 +124,7 @@ class isolated_run {
                 }
                 [[fallthrough]];
             case refusal_end::rollback:
-                roll_back(run_.session());
+                roll_back(session_);
                 break;
         }
         if (!handling_.drop_session) return;
@@ -139,9 +133,8 @@ class isolated_run {
     }
 
     write_session& session_;
-    memory_budget& answers_;
     const write_request& request_;
-    transaction_sender run_;
+    write_transaction run_;
     bool executed_user_code_ = false;
     std::optional<write_refusal> refusal_;
     refusal_handling handling_;
@@ -151,7 +144,7 @@ class isolated_run {
 std::optional<result<write_outcome>> find_earlier(write_session& session, const write_request& request) {
     if (!request.key) return std::nullopt;
     const outcome_key key{request.initiator.principal, *request.key};
-    const auto rows = run_statement(session, find_outcomes_sql(), key_parameters({&key}));
+    const auto rows = run_statement(session, find_outcomes_sql, key_parameters({&key}));
     return read_claim(rows.text(0, 0), rows.text(0, 1));
 }
 
@@ -166,6 +159,25 @@ std::optional<bool> is_outdated(catalog_source& catalogs, const std::shared_ptr<
         return std::nullopt;
     }
 }
+
+class isolated_job final : public job {
+  public:
+    isolated_job(pending_write write, catalog_store& catalogs, memory_budget& answers)
+        : job(write.until), write_(std::move(write)), catalogs_(catalogs), answers_(answers) {}
+
+    void run(session_slot& slot) noexcept override {
+        slot_catalog catalogs(slot, catalogs_);
+        run_and_answer(slot, catalogs, answers_, write_);
+    }
+    void refuse(failure why) noexcept override { write_.refuse(std::move(why)); }
+    std::shared_ptr<waiting_caller> caller() const override { return write_.caller; }
+    const std::string& principal() const override { return write_.principal(); }
+
+  private:
+    pending_write write_;
+    catalog_store& catalogs_;
+    memory_budget& answers_;
+};
 
 }  // namespace
 
@@ -200,6 +212,79 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
         run.record(why, !outdated.value_or(true));
         return why;
     }
+}
+
+void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,
+                    pending_write& write) noexcept {
+    auto outcome = attempt<write_outcome>(session, false, [&](write_session& attempted) {
+        return run_isolated(attempted, catalogs, answers, write.request, write.until);
+    });
+    if (!outcome) return write.caller->answer(outcome.error());
+    write.caller->answer(committed_write{std::move(*outcome)});
+}
+
+isolated_write_executor::isolated_write_executor(const postgres_config& cfg, queued_jobs& queued,
+                                                 catalog_store& catalogs, memory_budget& answers)
+    : catalogs_(catalogs), answers_(answers) {
+    for (unsigned i = 0; i < std::max(cfg.connections, 1U); ++i)
+        workers_.push_back(std::make_unique<worker>(cfg, queued, worker_options{.connect_lazily = true}));
+}
+
+bool isolated_write_executor::has_writes_on(const std::vector<lockcore::resource_name>& resources) const {
+    const std::lock_guard lock(mutex_);
+    return !queues_.empty() &&
+           std::ranges::any_of(resources, [this](const auto& resource) { return queues_.contains(resource.str()); });
+}
+
+std::size_t isolated_write_executor::choose_worker(const std::vector<lockcore::resource_name>& resources,
+                                                   const writes_by_worker& own_writes) const {
+    for (const auto& resource : resources) {
+        if (const auto found = queues_.find(resource.str()); found != queues_.end()) return found->second.worker;
+    }
+    const auto used = workers_.size() - static_cast<std::size_t>(std::ranges::count(own_writes, std::size_t{0}));
+    const bool has_share = used >= share_of_workers(workers_.size());
+    std::optional<std::size_t> out;
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+        if (has_share && own_writes[i] == 0) continue;
+        if (!out || workers_[i]->rank() < workers_[*out]->rank()) out = i;
+    }
+    return *out;
+}
+
+void isolated_write_executor::finish_write(const std::vector<lockcore::resource_name>& resources,
+                                           const std::string& principal, std::size_t worker) {
+    const std::lock_guard lock(mutex_);
+    const auto own = by_principal_.find(principal);
+    --own->second[worker];
+    if (std::ranges::all_of(own->second, [](std::size_t writes) { return writes == 0; })) by_principal_.erase(own);
+    for (const auto& resource : resources) {
+        const auto found = queues_.find(resource.str());
+        if (--found->second.writes == 0) queues_.erase(found);
+    }
+}
+
+isolated_place isolated_write_executor::join(std::vector<lockcore::resource_name> resources, std::string principal) {
+    std::size_t chosen = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        auto& own_writes = by_principal_.try_emplace(principal, workers_.size()).first->second;
+        chosen = choose_worker(resources, own_writes);
+        ++own_writes[chosen];
+        for (const auto& resource : resources)
+            ++queues_.try_emplace(resource.str(), resource_queue{chosen, 0}).first->second.writes;
+    }
+    auto leave = [this, chosen, resources = std::move(resources), principal = std::move(principal)](void*) {
+        finish_write(resources, principal, chosen);
+    };
+    return {workers_[chosen].get(), std::shared_ptr<void>(nullptr, std::move(leave))};
+}
+
+void isolated_write_executor::submit(pending_write write, bool later_too) {
+    auto queued_on = later_too ? write.request.resources : std::vector<lockcore::resource_name>();
+    auto [chosen, ticket] = join(std::move(queued_on), write.principal());
+    auto work = std::make_unique<isolated_job>(std::move(write), catalogs_, answers_);
+    work->ticket = std::move(ticket);
+    chosen->submit(std::move(work));
 }
 
 }  // namespace fencegate::pg

@@ -1,10 +1,15 @@
 #pragma once
 
-#include <gateway/pg/executor/batch_worker.hpp>
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/connection/write_session.hpp>
+#include <gateway/pg/executor/job.hpp>
+#include <gateway/pg/executor/worker.hpp>
 #include <gateway/pg/read/snapshot_state.hpp>
-#include <gateway/pg/write/write_session.hpp>
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/experimental/concurrent_channel.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +22,57 @@
 #include <vector>
 
 namespace fencegate::pg {
+
+enum class commit_status { committed, not_committed, unknown };
+
+/// Commits the session's transaction. Where the connection breaks during COMMIT, finds out whether it was committed.
+///
+/// In:      `write_id` and `resource` of any write of the transaction.
+/// Out:     `committed`: it is on disk, and on the standbys of synchronous_standby_names (statement_timeout does not
+///          end that wait). `not_committed`: nothing was changed. `unknown`: PostgreSQL did not answer in time; the
+///          history answers later, by write_id.
+/// Errors:  throws statement_failed where PostgreSQL refused and rolled back (deferred constraints and triggers).
+/// Timeout: `until` and silence_max.
+/// Source:  docs/guard.md; fencing.write_landed first locks the guard row, and so waits until the broken transaction
+///          has ended: begin_write answered on that connection, so the transaction holds that lock.
+commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
+                           deadline until);
+
+/// Returns the failure for the callers of a write; empty for `committed`.
+std::optional<failure> failure_of(commit_status status);
+
+/// Lets a coroutine wait until its write is on disk, after it was answered that the write is visible. The first answer
+/// counts.
+///
+/// Threads: answer() and give_up() from any thread; one coroutine calls wait(), once.
+class durability_waiter final : public waiting_caller {
+  public:
+    explicit durability_waiter(const boost::asio::any_io_executor& executor) : signal_(executor, 1) {}
+
+    /// Answers the waiting coroutine. Empty: the write is on disk.
+    void answer(std::optional<failure> why);
+    void give_up(bool unchanged) noexcept override;
+
+    boost::asio::awaitable<std::optional<failure>> wait();
+
+  private:
+    std::atomic<bool> answered_{false};
+    std::optional<failure> failure_;
+    boost::asio::experimental::concurrent_channel<void(boost::system::error_code)> signal_;
+};
+
+/// A committed write. Other transactions see it; its caller must not be answered before it is on disk.
+struct committed_write {
+    write_outcome outcome;
+    std::shared_ptr<durability_waiter> durability{};  ///< Null: the write is on disk.
+};
+
+/// Waits until the write is on disk.
+///
+/// Errors: storage_unavailable where a crash undid the write; nothing was changed. outcome_unknown where that could not
+///         be found out.
+/// Cancel: not supported.
+boost::asio::awaitable<result<write_outcome>> await_durable(committed_write write);
 
 /// A write that was committed, and the caller that waits until it is on disk.
 struct undurable_write {
@@ -57,7 +113,7 @@ struct pending_durability {
 /// holds its locks no longer than its work takes, and continue with the next batch. One small commit here, as durable
 /// as the server is configured to make it, makes all earlier commits durable, because the write-ahead log is written in
 /// order. No caller is answered before that; only the lease of a one-shot write is released earlier
-/// (committed_write.hpp).
+/// (committed_write).
 ///
 /// The price: where the server crashes, other transactions may have seen rows of an unanswered write for the few
 /// milliseconds before the crash.
@@ -73,14 +129,14 @@ struct pending_durability {
 ///          breaks, transactions are looked up.
 /// Limits:  queue_max jobs wait, at most half of them reads: more are refused with overloaded.
 /// Threads: safe.
-class commit_flush {
+class group_commit {
   public:
-    explicit commit_flush(const postgres_config& cfg);
+    explicit group_commit(const postgres_config& cfg);
 
     /// Whether write workers may leave the wait to this class; false once the server refused pg_logical_emit_message.
     bool is_available() const { return available_.load(std::memory_order_relaxed); }
     /// Whether some work waits for the disk already.
-    bool is_busy() const { return flusher_.worker().load() > 0; }
+    bool is_busy() const { return flusher_.load() > 0; }
 
     /// Answers the writes when they are durable.
     void add(committed_transaction transaction);
@@ -101,12 +157,13 @@ class commit_flush {
              std::shared_ptr<caller_awaiting<bool>> caller);
 
     /// Makes durable what `work` waits for, and answers every item. Called by the flush worker.
-    void flush(write_session& session, std::vector<pending_durability> work);
+    void run_batch(write_session& session, std::vector<pending_durability> work);
 
-    pg::worker& worker() const { return flusher_.worker(); }
+    pg::worker& worker() { return flusher_; }
 
   private:
-    bool commit_marker(write_session& session, bool always);
+    void submit(pending_durability work);
+    bool flush(write_session& session, bool always);
 
     const std::size_t reads_max_;
     std::atomic<bool> available_{true};
@@ -116,7 +173,7 @@ class commit_flush {
     std::chrono::steady_clock::time_point proven_at_{};  ///< When the commit that showed this was sent.
     /// Not shared with other workers, whose full queues must not refuse committed writes.
     queued_jobs queued_;
-    batch_worker<pending_durability> flusher_;
+    pg::worker flusher_;
 };
 
 }  // namespace fencegate::pg

@@ -1,6 +1,6 @@
 #include "pg_fake_session.hpp"
 
-#include <gateway/pg/write/commit_flush.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 
 #include <gtest/gtest.h>
 
@@ -65,11 +65,11 @@ class flush_test : public ::testing::Test {
         work.push_back(transaction({"1", "2"}, begun, soon));
         work.push_back(transaction({"3"}, begun, soon));
         work.push_back(snapshot(begun));
-        flush.flush(used, std::move(work));
+        flush.run_batch(used, std::move(work));
     }
 
     postgres_config cfg;
-    commit_flush flush{cfg};
+    group_commit flush{cfg};
     fake_session session;
     clock::time_point begun = clock::now();
     deadline soon = begun + std::chrono::seconds(10);
@@ -100,7 +100,7 @@ TEST_F(flush_test, each_message_lost_answers_stay_true) {
         for (const auto kind : {fault::lost_before, fault::lost_after, fault::refused}) {
             for (const bool survived : {true, false}) {
                 SCOPED_TRACE("message " + std::to_string(at) + " fault " + std::to_string(static_cast<int>(kind)));
-                commit_flush fresh(cfg);
+                group_commit fresh(cfg);
                 fake_session failing;
                 failing.answers = session.answers;
                 failing.fault_at = at;
@@ -111,7 +111,7 @@ TEST_F(flush_test, each_message_lost_answers_stay_true) {
                 work.push_back(transaction({"1", "2"}, begun, soon));
                 work.push_back(transaction({"3"}, begun, soon));
                 work.push_back(snapshot(begun));
-                fresh.flush(failing, std::move(work));
+                fresh.run_batch(failing, std::move(work));
                 for (const auto& [id, received] : writes)
                     EXPECT_EQ(received, survived ? outcome::durable : outcome::lost) << id;
                 EXPECT_EQ(reader->received, outcome::lost);
@@ -125,7 +125,7 @@ TEST_F(flush_test, unreachable_server_outcome_unknown_at_deadline) {
     session.stays_unreachable = true;
     std::vector<pending_durability> work;
     work.push_back(transaction({"1"}, begun, clock::now() + std::chrono::milliseconds(30)));
-    flush.flush(session, std::move(work));
+    flush.run_batch(session, std::move(work));
     EXPECT_EQ(writes["1"], outcome::unknown);
 }
 
@@ -139,7 +139,7 @@ TEST_F(flush_test, lookup_is_in_order_of_resources) {
     std::vector<pending_durability> work;
     for (const auto* id : {"3", "1", "2"})
         work.push_back(transaction({id}, begun, soon));
-    flush.flush(session, std::move(work));
+    flush.run_batch(session, std::move(work));
     EXPECT_EQ(asked, (std::vector<std::string>{"r1", "r2", "r3"}));
     EXPECT_EQ(writes,
               (std::map<std::string, outcome>{{"1", outcome::lost}, {"2", outcome::durable}, {"3", outcome::lost}}));
@@ -166,7 +166,7 @@ TEST_F(flush_test, reads_alone_no_commit_if_log_is_on_disk) {
     };
     std::vector<pending_durability> work;
     work.push_back(snapshot(begun));
-    flush.flush(session, std::move(work));
+    flush.run_batch(session, std::move(work));
     EXPECT_EQ(always, "false");
     EXPECT_EQ(reader->received, outcome::durable);
 }

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <gateway/domain/failure.hpp>
+#include <gateway/domain/history_item.hpp>
+#include <gateway/domain/memory_budget.hpp>
+#include <gateway/domain/write_request.hpp>
+#include <gateway/pg/catalog/catalog.hpp>
+#include <gateway/pg/connection/write_session.hpp>
+#include <gateway/pg/write/group_commit.hpp>
+#include <gateway/pg/write/transaction_plan.hpp>
+#include <gateway/pg/write/transaction_result.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// A guarded write and the caller that waits for it.
+struct pending_write {
+    write_request request;
+    deadline until;
+    std::shared_ptr<caller_awaiting<committed_write>> caller;
+
+    void refuse(failure why) noexcept { caller->answer(std::move(why)); }
+    const std::string& principal() const { return request.initiator.principal; }
+    const std::string& first_resource() const { return request.resources.front().str(); }
+};
+
+/// How long a statement of a shared transaction may run or wait for a lock before its write is removed from the batch.
+inline constexpr std::chrono::milliseconds shared_statement_timeout{100};
+/// The same after one write was removed: the others have waited already.
+inline constexpr std::chrono::milliseconds reduced_statement_timeout{25};
+
+/// The transaction of some writes, shared or isolated, up to COMMIT: sends the steps of a plan (transaction_plan.hpp)
+/// and returns the answers for an evaluation (transaction_result.hpp).
+///
+/// PREPARE waits for locks on tables: where a statement of a shared transaction has to be prepared, the steps that set
+/// its timeouts are sent first, in a round trip of their own.
+///
+/// In:      `answers`: the budget for texts, each reserved for the principal of its write.
+/// Errors:  throws session_lost. An error of PostgreSQL is in the answers; one after which the session can't be used
+///          too, if the transaction is isolated, else it is thrown.
+/// Timeout: no operation after the first round trip begins after `until`.
+class write_transaction {
+  public:
+    write_transaction(write_session& session, memory_budget& answers, transaction_options options, deadline until);
+
+    /// Plans and sends the transaction, once more on a new session where the first was lost or has outdated statements,
+    /// because nothing is committed yet. An isolated write is sent again only if no function was executed, which may have
+    /// done what no rollback undoes: where the session was lost, if no step was answered.
+    transcript send(const std::vector<planned_write>& writes, transaction_plan& plan);
+
+    /// Replaces the lost session, at most once. Called from a handler of session_lost; rethrows it where the session
+    /// may not be replaced.
+    void reconnect_once();
+
+    /// Keeps the outcomes of writes that have a key, in the transaction of these writes alone.
+    ///
+    /// Out: empty, or the refusal of PostgreSQL.
+    std::optional<write_refusal> keep(const std::vector<outcome_to_keep>& outcomes);
+
+    /// Adds the history's row of a failed write, and keeps its refusal where `kept` is not empty. Throws
+    /// statement_failed.
+    void record(const history_item& item, const std::vector<outcome_to_keep>& kept);
+
+    /// Whether the transaction was sent again on a new session.
+    bool was_repeated() const { return retried_; }
+    transaction_options& options() { return options_; }
+    deadline until() const { return until_; }
+    write_session& session() { return session_; }
+
+  private:
+    void execute(const transaction_plan& plan, const std::vector<planned_write>& writes, statement_errors returned,
+                 deadline until, transcript& seen);
+
+    write_session& session_;
+    memory_budget& answers_;
+    transaction_options options_;
+    statement_errors returned_;
+    deadline until_;
+    bool retried_ = false;
+};
+
+enum class batch_result {
+    retry_isolated,  ///< Nothing was changed. Running the write isolated decides its answer.
+    waited,          ///< The same; it waits for a lock or is slow, and so would later writes on its resources.
+    answered,        ///< `answer` is final.
+    committed,       ///< `answer` holds once the transaction is on disk; the caller must not be answered before.
+};
+
+/// A write that shares a transaction with others.
+struct batch_write {
+    planned_write write;
+    batch_result status = batch_result::retry_isolated;
+    std::optional<result<write_outcome>> answer{};
+};
+
+struct batch_options {
+    bool defer_flush = false;                ///< COMMIT does not wait for the disk: see batch_result::committed.
+    std::shared_ptr<const catalog> known{};  ///< The catalog of the statements.
+    group_refusals* refused = nullptr;
+};
+
+/// Runs several guarded writes in one transaction: all statements in one round trip, the outcomes to keep, if any, in a
+/// second, COMMIT in the last.
+///
+/// In:      see plan_transaction; no write calls a function.
+/// Out:     each write's result. A write is answered only if it was committed or the connection broke. After anything
+///          else the write leaves, the transaction is rolled back, and the other writes start again without it, so that
+///          no write's error, lock or refusal affects the answer of another.
+/// Errors:  where the connection broke before COMMIT was sent, tries once more on a new one; then storage_unavailable,
+///          nothing was changed. Where it broke during COMMIT, the transaction is looked up by write_id; where that
+///          fails, outcome_unknown. Throws where an answer can't be read: nothing was changed.
+/// Threads: the session's worker.
+/// Limits:  each write that leaves costs the others two round trips, and at most shared_statement_timeout, later
+///          reduced_statement_timeout.
+void run_batch(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
+               const batch_options& options);
+
+/// A write that left its batch and is to run isolated.
+struct left_write {
+    pending_write pending;
+    bool waited = false;  ///< It waits for a lock or is slow: later writes on its resources follow it.
+};
+
+/// The writes of a batch that are not answered yet.
+struct unanswered_writes {
+    std::vector<left_write> left;
+    committed_transaction undurable;  ///< Those that wait for the disk.
+};
+
+/// Whether COMMIT leaves the wait for the disk to group_commit.
+enum class flush_mode {
+    by_commit,           ///< Never: it is not available.
+    deferred_if_shared,  ///< Only with several writes or a seal: COMMIT itself answers a single write sooner.
+    deferred             ///< Always, because others wait for the disk already.
+};
+
+/// Runs one shared transaction and answers its writes, except those that are returned. What may take long is done by
+/// others: waits for locks, and readings of the catalog before a refusal.
+unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& answers,
+                                       std::vector<pending_write> batch, group_refusals& refused,
+                                       flush_mode flush) noexcept;
+
+}  // namespace fencegate::pg
