@@ -73,6 +73,13 @@ void append_protection(std::ostream& out, const protection_spans& protection) {
             << protection_spans::spans_max << "\n";
 }
 
+/// Returns whether the guard did not check every change, or does not now.
+bool has_open_times(const verification_result& found) {
+    const auto& tables = found.guard_state.at("tables").as_array();
+    return !found.protection.spans().empty() || !found.guard_state.at("faults").as_array().empty() ||
+           count_tables(found.guard_state, "enforced") < tables.size();
+}
+
 /// Prints the state of the guard now, which may be known although its change is not in the history any more.
 void append_guard_state(std::ostream& out, const boost::json::object& state) {
     out << "  guard now      tables: " << summarize_tables(state) << "; " << state.at("faults").as_array().size()
@@ -127,12 +134,14 @@ std::string render_text(const verification_result& found) {
     if (found.broken > printed)
         out << "  and " << found.broken - printed << " more; --json names up to " << findings_max
             << " of each promise\n";
-    if (found.broken == 0 && c.rows == 0)
+    const bool open = has_open_times(found);
+    if (found.broken > 0)
+        out << "\nBroken: " << found.broken << " findings.\n";
+    else if (c.rows == 0)
         out << "Nothing to prove: the selected part has no row of a resource.\n";
     else
-        out << (found.broken == 0 ? "Proved.\n" : "\nBroken: " + std::to_string(found.broken) + " findings.\n");
-    if (!found.protection.spans().empty())
-        out << "Of changes in the times named as unprotected the history says nothing.\n";
+        out << (open ? "Proved for the times in which the guard checked every change.\n" : "Proved.\n");
+    if (open) out << "Not proved for the tables and times named above: the history says nothing of changes there.\n";
     for (const auto& limit : found.guard_state.at("limits").as_array())
         out << "Not noticed by this installation: " << std::string_view(limit.as_string()) << ".\n";
     return out.str();

@@ -73,23 +73,24 @@ void core::release_by_key(const acquire_request& request, release_continuation t
     attempt->start();
     attempt->done.then(
         [this, request, then = std::move(then), &found = *attempt] {
-            const survey::verdict verdict = found.machine().outcome();
-            if (verdict == survey::verdict::no_quorum)
+            // A lease of which no majority has the same token keeps others out too.
+            for (const lease_record& own : found.machine().reported_leases()) {
+                if (own.token == fencing_token{} || !is_own(request, own)) continue;
+                const auto [match, first_hold] = make_idempotency_digest(request).find_in(own.keys);
+                const hold_id hold = first_hold.confirmed();
+                // The key is that of the request, even if its ttl is another.
+                if (match == idempotency_digest::match::none || own.holds.is_released(hold)) continue;
+                lease_claims claims = claims_of(request, own);
+                claims.hold = hold;
+                return release(std::move(claims), request.trace_id, [then](result<release_outcome> outcome) {
+                    if (!outcome && outcome.error().code == errc::lease_lost) return then(release_outcome{});
+                    then(std::move(outcome));
+                });
+            }
+            if (found.machine().outcome() == survey::verdict::no_quorum)
                 return then(make_no_quorum("Too few Redis nodes answered to tell whether the request has a lease.",
                                            found.answers()));
-            if (verdict != survey::verdict::found || !is_own(request, *found.machine().lease()))
-                return then(release_outcome{});
-            const lease_record& own = *found.machine().lease();
-            const auto [match, first_hold] = make_idempotency_digest(request).find_in(own.keys);
-            const hold_id hold = first_hold.confirmed();
-            // The key is that of the request, even if its ttl is another.
-            if (match == idempotency_digest::match::none || own.holds.is_released(hold)) return then(release_outcome{});
-            lease_claims claims = claims_of(request, own);
-            claims.hold = hold;
-            release(std::move(claims), request.trace_id, [then](result<release_outcome> outcome) {
-                if (!outcome && outcome.error().code == errc::lease_lost) return then(release_outcome{});
-                then(std::move(outcome));
-            });
+            then(release_outcome{});
         },
         attempt);
 }

@@ -57,6 +57,13 @@ const lease_record* survey::lease() const {
     return found ? &found->record : nullptr;
 }
 
+std::vector<lease_record> survey::reported_leases() const {
+    std::vector<lease_record> out;
+    for (const reported_lease& reported : leases_)
+        out.push_back(reported.record);
+    return out;
+}
+
 std::size_t survey::nodes_holding() const {
     const reported_lease* found = most_reported();
     return found ? found->remaining.size() : 0;

@@ -30,6 +30,8 @@ class survey {
     verdict outcome() const { return verdict_; }
     /// Returns the lease that most nodes reported; null if no node reported one.
     const lease_record* lease() const;
+    /// Returns every lease that a node reported.
+    std::vector<lease_record> reported_leases() const;
     /// Returns how many nodes reported lease().
     std::size_t nodes_holding() const;
     /// Returns the nodes that have a value under the lease's key that is no lease.

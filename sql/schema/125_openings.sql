@@ -3,8 +3,9 @@
 --
 -- They also refuse drops of the guard itself. Event triggers are dropped with the schema of their function, before they
 -- would run, so one of them has its function in the schema fencing_event_triggers: it refuses the drop of the schema
--- fencing, and the others refuse the drop of its own. Against one statement that drops both, a cursor reads a table
--- while a statement drops schemas: PostgreSQL drops no table that an open cursor of the session reads.
+-- fencing, and the others refuse the drop of its own. Against one statement that drops both, or PL/pgSQL, a cursor
+-- reads a table while a statement drops schemas or extensions: PostgreSQL drops no table that an open cursor of the
+-- session reads.
 
 create or replace function fencing.table_faults() returns table (relation oid, other oid, about text, fault text)
 language sql stable
@@ -77,9 +78,27 @@ $$;
 comment on schema fencing_event_triggers is
   'What the event triggers need to refuse a drop of the schema fencing. Granted to no one.';
 
-create table if not exists fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers ();
+create or replace function fencing_event_triggers.key_in_plpgsql(id integer) returns integer
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return id;
+end
+$$;
+comment on function fencing_event_triggers.key_in_plpgsql(integer) is
+  'Its argument: the partition key of a table that a drop of PL/pgSQL therefore drops. Locks: none.';
+
+create table if not exists fencing_event_triggers.needs_plpgsql (id integer)
+  partition by list (fencing_event_triggers.key_in_plpgsql(id));
+comment on table fencing_event_triggers.needs_plpgsql is
+  'Empty. Like all functions of the guard it is dropped with PL/pgSQL. Granted to no one.';
+comment on column fencing_event_triggers.needs_plpgsql.id is 'Nothing: a partition key needs a column.';
+
+create table if not exists fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers
+  partition of fencing_event_triggers.needs_plpgsql default;
 comment on table fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers is
-  'Empty. Its name tells who drops both schemas of the guard in one statement why PostgreSQL refuses that: '
+  'Empty. Its name tells who drops both schemas of the guard or PL/pgSQL in one statement why PostgreSQL refuses that: '
   'hold_schemas(). Granted to no one.';
 
 create or replace function fencing.event_triggers() returns table (name name, function text, event text, tags text[])
@@ -93,9 +112,9 @@ as $$
          ('fencing_refuse_drops', 'fencing.refuse_openings()', 'sql_drop', null),
          ('fencing_refuse_drop_of_guard', 'fencing_event_triggers.refuse_drop_of_guard()', 'sql_drop', null),
          ('fencing_hold_schemas', 'fencing_event_triggers.hold_schemas()', 'ddl_command_start',
-          array['DROP SCHEMA', 'DROP OWNED']),
+          array['DROP SCHEMA', 'DROP OWNED', 'DROP EXTENSION', 'DROP LANGUAGE']),
          ('fencing_release_schemas', 'fencing_event_triggers.hold_schemas()', 'ddl_command_end',
-          array['DROP SCHEMA', 'DROP OWNED']);
+          array['DROP SCHEMA', 'DROP OWNED', 'DROP EXTENSION', 'DROP LANGUAGE']);
 $$;
 comment on function fencing.event_triggers() is
   'The event triggers, their functions, and for which commands they run; null: for all. Locks: none.';
@@ -161,8 +180,8 @@ begin
 end
 $$;
 comment on function fencing_event_triggers.hold_schemas() is
-  'Event trigger: has a cursor open while a statement drops schemas or all that a role owns, so that PostgreSQL '
-  'refuses (55006) to drop the table that it reads, and with it both schemas of the guard. '
+  'Event trigger: has a cursor open while a statement drops schemas, an extension, a language or all that a role owns, '
+  'so that PostgreSQL refuses (55006) to drop the table that it reads, and with it both schemas of the guard or PL/pgSQL. '
   'Locks until the end of the transaction: that table, access share.';
 
 create or replace function fencing.can_have_faults(relations oid[]) returns boolean

@@ -41,3 +41,21 @@ def test_watch_goes_on_at_the_next_gateway(site: Site, api: Api, kind: str) -> N
         assert stopped.stop() == 0
         assert api.call("DELETE", "/v1/resources/python%2Fwatched-on/lease", {"reason": "test"}).status == 204
         eventually(lease.lost.is_set, 15, interval=0.005, goal="the loss is known")
+
+
+def test_pauses_grow_until_a_stream_has_an_event() -> None:
+    """A proxy may answer with success, with JSON or a page."""
+    from fencegate._lease import LeaseState, now
+    from fencegate._protocol import Watch
+
+    members = {"lease_id": "i", "resource": "a", "fencing_token": 7, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000}
+    watch = Watch(LeaseState(members, now()))
+    for longest in (0.5, 1.0, 2.0, 4.0):
+        for piece in (b'{"lease_id": "i"}\n', b"<html>\n\n", b":\n\n"):
+            assert not watch.has_ended(piece)
+        again, pause = watch.begin_again(200)
+        assert again and longest / 2 <= pause <= longest
+    assert not watch.has_ended(b"event: he")
+    assert not watch.has_ended(b"ld\ndata: {}\n\n")
+    assert watch.begin_again(200)[1] <= 0.5
+    assert watch.has_ended(b"event: lost\r\n")

@@ -40,8 +40,8 @@ TEST(sim, many_seeds_break_no_promise_and_reach_every_probe) {
     probe_counts probes;
     ASSERT_NO_FATAL_FAILURE(run_seeds(seeds, {}, probes));
     // No seed draws these profiles; without them a mutation that they find would prove nothing.
-    for (const profile kind :
-         {profile::ends_of_sync, profile::recovering, profile::drifting, profile::failovers, profile::repeats}) {
+    for (const profile kind : {profile::ends_of_sync, profile::recovering, profile::drifting, profile::failovers,
+                               profile::repeats, profile::cancellations}) {
         overrides wanted;
         wanted.kind = kind;
         ASSERT_NO_FATAL_FAILURE(run_seeds(seeds / 8, wanted, probes));

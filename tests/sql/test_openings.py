@@ -233,7 +233,9 @@ $$;
 @pytest.mark.parametrize("change", ["drop schema fencing, fencing_event_triggers cascade",
                                     "drop schema fencing_event_triggers, public, fencing cascade",
                                     "drop schema fencing_event_triggers cascade", "drop owned by guard_owner cascade",
-                                    "do $$ begin drop schema fencing_event_triggers, fencing cascade; end $$"])
+                                    "do $$ begin drop schema fencing_event_triggers, fencing cascade; end $$",
+                                    "drop extension plpgsql cascade",
+                                    "alter extension plpgsql drop language plpgsql; drop language plpgsql cascade"])
 def test_drop_of_the_event_triggers_with_their_schema_is_refused(owner, change):  # noqa: F811
     owner.run("begin")
     if "owned" in change:

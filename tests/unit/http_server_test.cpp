@@ -93,7 +93,7 @@ asio::awaitable<response> answer_too_much(request) {
 
 class http_server : public testing::Test {
   protected:
-    void start(unsigned threads = 1) {
+    void start(unsigned threads = 1, unsigned connections_max = 100) {
         std::vector<route> routes;
         routes.push_back({method::post, "/echo", std::nullopt, echo, false});
         routes.push_back({method::get, "/fail", std::nullopt, fail, false});
@@ -112,6 +112,7 @@ class http_server : public testing::Test {
         http_config cfg;
         cfg.port = 0;
         cfg.body_max_bytes = 1024;
+        cfg.connections_per_address_max = connections_max;
         threads_ = std::make_unique<runtime::io_threads>(threads);
         server_ = std::make_unique<server>(cfg, auth_config{}, std::move(routes), threads_->contexts(), memory_,
                                            limiter_, observer_);
@@ -280,6 +281,55 @@ TEST_F(http_server, hang_up_before_quick_answer_then_undone) {
     s.close();
     signals_.hung_up.set_value();
     EXPECT_TRUE(within_seconds(signals_.undone));
+}
+
+TEST_F(http_server, connection_with_unread_request_is_not_closed_for_a_new_one) {
+    start(1, 3);
+    auto oldest = connect(), idle = connect(), blocking = connect();
+    for (auto* s : {&oldest, &idle}) {
+        send(*s, get_change);
+        read_answer(*s);
+    }
+    send(blocking, "GET /soon HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    ASSERT_TRUE(within_seconds(signals_.waiting)) << "the thread reads nothing meanwhile";
+    auto added = connect();
+    send(added, get_change);
+    send(oldest, get_change);
+    signals_.hung_up.set_value();
+    EXPECT_EQ(count(read_answer(oldest), "200 OK"), 1U);
+    EXPECT_EQ(count(read_answer(added), "200 OK"), 1U);
+    EXPECT_EQ(count(read_answer(blocking), "200 OK"), 1U);
+    EXPECT_EQ(read_to_end(idle), "");
+}
+
+TEST_F(http_server, unused_connection_is_answered_when_closed_for_a_new_one) {
+    start(1, 1);
+    auto unused = connect(), added = connect();
+    const std::string refusal = read_to_end(unused);
+    EXPECT_EQ(count(refusal, "429 Too Many Requests"), 1U) << refusal;
+    EXPECT_EQ(count(refusal, "Connection: close"), 1U) << refusal;
+    send(added, get_change);
+    EXPECT_EQ(count(read_answer(added), "200 OK"), 1U);
+    EXPECT_EQ(observer_.lines(), (std::vector<std::string>{"- - 429 too-many-requests", "GET /change 200 "}));
+}
+
+TEST_F(http_server, idle_connection_is_closed_before_one_that_was_just_opened) {
+    start(1, 2);
+    bool was_just_opened = false;
+    while (!was_just_opened) {
+        const auto begun = std::chrono::steady_clock::now();
+        auto opened = connect(), idle = connect();
+        send(idle, get_change);
+        read_answer(idle);
+        auto added = connect();
+        send(added, get_change);
+        read_answer(added);
+        was_just_opened = std::chrono::steady_clock::now() - begun < 1s;
+        if (!was_just_opened) continue;  // on a machine that is too busy
+        EXPECT_EQ(read_to_end(idle), "");
+        send(opened, get_change);
+        EXPECT_EQ(count(read_answer(opened), "200 OK"), 1U);
+    }
 }
 
 TEST_F(http_server, stop_then_idle_closed_and_waiting_cancelled_with_its_answer) {

@@ -21,10 +21,10 @@ class cancelled_requests_test : public core_with_held_answers {
         return start(input::cancel_request{{}, std::move(request)});
     }
     /// Returns the reply of a node that has a lease with the hold `first_hold`, taken with the key of the request.
-    node_reply lease_of(const acquire_request& request) const {
+    node_reply lease_of(const acquire_request& request, const std::string& token = "9") const {
         node_reply reply = ok(0);
         reply.remaining = 900ms;
-        reply.text = std::string(32, 'a') + " 9 0 1000 0 5 " + make_idempotency_digest(request).text + ':' +
+        reply.text = std::string(32, 'a') + ' ' + token + " 0 1000 0 5 " + make_idempotency_digest(request).text + ':' +
                      std::string(first_hold_.str()) + "\n" + request.holder.principal + "\n" + request.holder.owner +
                      "\n\n" + std::string(first_hold_.str()) + "\n\n";
         return reply;
@@ -72,6 +72,13 @@ TEST_F(cancelled_requests_test, hold_of_the_key_is_released_where_another_core_g
     set_reply(command_kind::look, every_node, lease_of(keyed_request()));
     EXPECT_TRUE(succeeded(cancel()));
     EXPECT_TRUE(has_released_the_hold());
+}
+
+TEST_F(cancelled_requests_test, hold_of_the_key_is_released_whatever_the_tokens_of_nodes) {
+    set_reply(command_kind::look, {0, 1}, lease_of(keyed_request(), "9"));
+    set_reply(command_kind::look, {2, 3}, lease_of(keyed_request(), "10"));
+    EXPECT_TRUE(succeeded(cancel()));
+    EXPECT_TRUE(has_released_the_hold()) << "no majority has a token of it, and nobody else can get the resource";
 }
 
 TEST_F(cancelled_requests_test, lease_of_another_request_stays) {

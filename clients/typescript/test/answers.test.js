@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
+import {setTimeout as sleep} from 'node:timers/promises';
 import {ConnectionError, LeaseLostError, OutcomeUnknownError} from '@fencegate/client';
 import {loseAnswer, problem, withFront} from './support/front.js';
 import {aborted, clientOf, eventually, insertOrder, newOrder, newResource, urls} from './support/stack.js';
@@ -150,4 +151,15 @@ test('lease_renewal_answered_404_by_a_proxy_then_renewed_later', async () => {
     await eventually(() => front.requests.filter(asked => asked.path.endsWith('/renew')).length > 1 && lease.remainingMs() > 6500, 'it is renewed again');
     await lease.release();
   });
+});
+
+test('watch_answered_by_a_proxy_is_begun_again_after_longer_pauses', async () => {
+  let watches = 0;
+  const page = () => new Response('<html>\n\n</html>\n\n', {headers: {'content-type': 'text/html'}});
+  const answer = request => request.headers.get('Accept') === 'text/event-stream' ? (watches += 1, page()) : fetch(request);
+  await clientOf({fetch: async request => answer(request)}).withLease(newResource(), {ttlMs: 60_000}, async () => {
+    await eventually(() => watches > 0, 'it is watched');
+    await sleep(4_000); // in which ten pauses of the first length fit, and four that double
+  });
+  assert.ok(watches <= 5, `${watches} requests`);
 });

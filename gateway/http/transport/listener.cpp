@@ -95,8 +95,7 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         if (ec) continue;  // the connection is closed already
         const auto admitted = l.connections_->try_add(peer);
         if (admitted != connection_count::decision::admitted) {
-            const bool of_address = admitted == connection_count::decision::address_full;
-            if (!l.sessions_->close_oldest_idle(of_address ? &peer : nullptr)) {
+            if (!l.sessions_->replace_one(admitted, peer)) {
                 l.sessions_->refuse(std::move(socket), admitted);
                 continue;
             }

@@ -36,7 +36,8 @@ constexpr std::size_t linger_bytes_max = std::size_t{4} << 30U;
 constexpr std::chrono::seconds handshake_time{10};
 /// A connection whose caller has read nothing for this long may be closed to free the memory of its answer.
 constexpr std::chrono::seconds stalled_after{1};
-/// A connection whose request has been arriving for this long may be closed for a new one when all are in use.
+/// A connection whose request has been arriving for this long, or whose first one has not come, may be closed for a new
+/// one when all are in use.
 constexpr std::chrono::seconds replaceable_after{1};
 
 /// The most lines in a second for answers from status 500 on.
@@ -233,6 +234,7 @@ asio::awaitable<bool> session::answer_request() {
     }
     keep_alive = keep_alive && may_continue();  // a stop or a reload may have come while it was sent
     enter_phase(phase::reading, steady_clock::now());
+    answered_ = true;
     caller_.reset();
     { const response sent = std::move(answer); }  // assigning to it would keep the memory of its body
     under_way = {};
@@ -420,11 +422,13 @@ bool session::has_begun() const {
     return parser_ && parser_->got_some();
 }
 
-bool session::is_replaceable(steady_clock::time_point now) const {
-    if (!stream_.socket().is_open()) return false;
+group_member::loss session::loss_by_replacement(steady_clock::time_point now) const {
+    if (!stream_.socket().is_open()) return loss::answer;
     const bool slow = now - phase_since_ >= replaceable_after;
-    return phase_ == phase::lingering || (phase_ == phase::handshaking && slow) ||
-           (phase_ == phase::reading && (!has_begun() || slow));
+    if (phase_ == phase::lingering) return loss::slow_request;
+    if (phase_ != phase::reading && phase_ != phase::handshaking) return loss::answer;
+    if (is_idle()) return answered_ || slow ? loss::nothing : loss::request;
+    return slow ? loss::slow_request : loss::answer;
 }
 
 bool session::is_idle() const {

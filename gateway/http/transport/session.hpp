@@ -34,7 +34,10 @@ class session final : public group_member {
     static void start(const std::shared_ptr<session>& self);
 
     void close_if_stale(std::chrono::steady_clock::time_point now) override;
-    bool is_replaceable(std::chrono::steady_clock::time_point now) const override;
+    loss loss_by_replacement(std::chrono::steady_clock::time_point now) const override;
+    bool has_unread_bytes() override { return stream_.has_unread_input(); }
+    bool is_unused() const override { return is_idle() && !answered_; }
+    void close_with(std::string_view refusal) override;
     bool is_stalled(std::chrono::steady_clock::time_point now) const override;
     bool is_idle() const override;
     void begin_shutdown() override;
@@ -123,6 +126,7 @@ class session final : public group_member {
     phase phase_ = phase::reading;
     bool continue_sent_ = false;
     bool peer_gone_ = false;
+    bool answered_ = false;  ///< A request of the connection was answered.
     bool head_only_ = false;
     bool http_1_0_ = false;
     bool streaming_ = false;

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <tuple>
 
 namespace fencegate::http {
 
@@ -83,28 +85,38 @@ void session_group::start() {
     schedule_sweep();
 }
 
-bool session_group::close_oldest_idle(const boost::asio::ip::address* same_address_as) {
+bool session_group::replace_one(connection_count::decision reason, const boost::asio::ip::address& peer) {
     const auto now = std::chrono::steady_clock::now();
-    group_member* oldest = nullptr;
+    const bool of_address = reason == connection_count::decision::address_full;
+    using candidate = std::tuple<group_member::loss, std::chrono::steady_clock::time_point, group_member*>;
+    std::vector<candidate> candidates;
     for (group_member* s : sessions_) {
-        if (same_address_as != nullptr && !connection_count::counts_as_same(*same_address_as, s->peer())) continue;
-        if (!s->is_replaceable(now)) continue;
-        const auto order = [](const group_member& m) { return std::pair(!m.is_idle(), m.phase_since_); };
-        if (oldest == nullptr || order(*s) < order(*oldest)) oldest = s;
+        if (of_address && !connection_count::counts_as_same(peer, s->peer())) continue;
+        const auto loss = s->loss_by_replacement(now);
+        if (loss != group_member::loss::answer) candidates.emplace_back(loss, s->phase_since_, s);
     }
-    if (oldest != nullptr) oldest->close();
-    return oldest != nullptr;
+    // Few have unread bytes, so that the heap saves sorting, and asking the kernel about each of them.
+    std::ranges::make_heap(candidates, std::greater{});
+    while (!candidates.empty()) {
+        const auto [loss, since, s] = candidates.front();
+        if (loss == group_member::loss::slow_request || !s->has_unread_bytes()) {
+            s->close_with(s->is_unused() && !tls_ ? make_refusal(reason, s->peer()) : std::string());
+            return true;
+        }
+        std::ranges::pop_heap(candidates, std::greater{});
+        candidates.pop_back();
+    }
+    return false;
 }
 
-void session_group::refuse(tcp_socket socket, connection_count::decision reason) {
+std::string session_group::make_refusal(connection_count::decision reason, const boost::asio::ip::address& peer) {
     const bool of_address = reason == connection_count::decision::address_full;
-    const auto f = of_address
-                       ? make_failure(errc::too_many_requests,
-                                      "As many connections of this address are open as "
-                                      "http.connections_per_address_max allows, and no idle one could be closed.")
-                       : make_failure(errc::overloaded,
-                                      "As many connections are open as http.connections_max and the limit of open "
-                                      "files allow, and no idle one could be closed.");
+    const auto f =
+        of_address
+            ? make_failure(errc::too_many_requests,
+                           "As many connections of this address are open as http.connections_per_address_max allows.")
+            : make_failure(errc::overloaded,
+                           "As many connections are open as http.connections_max and the limit of open files allow.");
     const std::string request_id = runtime::random_hex128();
     const response answer = problem_response(f, request_id);
     served_request report;
@@ -113,10 +125,8 @@ void session_group::refuse(tcp_socket socket, connection_count::decision reason)
     report.status = answer.status;
     report.problem = answer.problem;
     report.reason = answer.problem_detail;
-    boost::system::error_code unknown_peer;
-    report.address = socket.remote_endpoint(unknown_peer).address();
+    report.address = peer;
     observer_.on_served(report);
-    if (tls_) return;
 
     head_additions add;
     add.request_id = request_id;
@@ -125,7 +135,13 @@ void session_group::refuse(tcp_socket socket, connection_count::decision reason)
     std::string text;
     render_head(text, answer, add);
     text += answer.body;
+    return text;
+}
+
+void session_group::refuse(tcp_socket socket, connection_count::decision reason) {
     boost::system::error_code ignored;
+    const std::string text = make_refusal(reason, socket.remote_endpoint(ignored).address());
+    if (tls_) return;
     socket.non_blocking(true, ignored);
     socket.write_some(boost::asio::buffer(text), ignored);
     socket.shutdown(tcp_socket::shutdown_send, ignored);

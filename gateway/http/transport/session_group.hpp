@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::http {
@@ -68,8 +69,16 @@ class group_member {
     /// Closes the connection if for http.idle_timeout no request has begun, one has begun and not arrived completely, or no
     /// byte of an answer was read.
     virtual void close_if_stale(std::chrono::steady_clock::time_point now) = 0;
-    /// Returns whether it may be closed for a new connection, because no caller waits for an answer.
-    virtual bool is_replaceable(std::chrono::steady_clock::time_point now) const = 0;
+    /// What may be lost if the connection is closed for a new one, the least first. The request is one that may be under
+    /// way to a connection that was just opened; a caller waits for the answer, so it is never closed.
+    enum class loss { nothing, slow_request, request, answer };
+    virtual loss loss_by_replacement(std::chrono::steady_clock::time_point now) const = 0;
+    /// Returns whether it waits for the first byte of its first request.
+    virtual bool is_unused() const = 0;
+    /// Returns whether bytes have arrived that were not read.
+    virtual bool has_unread_bytes() = 0;
+    /// Sends `refusal`, as far as that is possible without waiting, and closes the connection.
+    virtual void close_with(std::string_view refusal) = 0;
     /// Returns whether its peer has read nothing of an answer for stalled_after.
     virtual bool is_stalled(std::chrono::steady_clock::time_point now) const = 0;
     /// Returns whether it waits for the first byte of a request.
@@ -119,12 +128,12 @@ class session_group : public std::enable_shared_from_this<session_group> {
 
     /// Starts closing idle connections periodically.
     void start();
-    /// Closes the connection that has been idle longest to make space for another: first one without any byte of a
-    /// request, else one whose request has been arriving for replaceable_after or which lingers.
+    /// Closes a connection to make space for one from `peer`: of those of the least group_member::loss the one that has
+    /// been so for longest. None of which a request waits to be read; an unused one gets an answer, for it may send a
+    /// request meanwhile.
     ///
-    /// In:  `same_address_as`: only connections from that address; null: from any.
-    /// Out: false if there is none on this thread.
-    bool close_oldest_idle(const boost::asio::ip::address* same_address_as);
+    /// Out: false if there is none on this thread, or (decision::address_full) none of that address.
+    bool replace_one(connection_count::decision reason, const boost::asio::ip::address& peer);
     /// Closes a connection that is not served; before, sends a problem document, without waiting, if there is no TLS.
     void refuse(tcp_socket socket, connection_count::decision reason);
     /// Closes each connection after its next answer, which says so.
@@ -169,6 +178,8 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// `include_fast`: also those that are not stalled. Does not close `excluded`.
     void close_stalled_members(const std::string& owner, std::size_t bytes, bool include_fast,
                                const group_member* excluded);
+    /// Reports the refusal of a connection. Out: the answer to its request.
+    std::string make_refusal(connection_count::decision reason, const boost::asio::ip::address& peer);
     void end_unaccepted(bool authorities_changed);
     void schedule_sweep();
     void sweep();

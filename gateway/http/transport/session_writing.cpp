@@ -300,6 +300,15 @@ asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
 
 // --- the end of what is under way: a stop, a credential that was withdrawn, a caller that hung up
 
+void session::close_with(std::string_view refusal) {
+    boost::system::error_code ignored;
+    if (!refusal.empty()) {
+        stream_.socket().write_some(asio::buffer(refusal), ignored);
+        stream_.finish_sending(ignored);
+    }
+    close();
+}
+
 void session::begin_shutdown() {
     if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
     if (is_idle() || phase_ == phase::handshaking) close();

@@ -59,6 +59,12 @@ void sim_client::on_timer(std::uint32_t generation) {
             return;
         case state::calling:  // no answer in time
             if (repeat_elsewhere()) return;
+            if (asked_ == op_kind::cancel) return cancel_request();
+            if (asked_ == op_kind::acquire && ctx_.config.cancels_requests() && !must_be_granted_) {
+                // The gateway may learn that the caller is gone before the cancellation arrives, afterwards or never.
+                if (ctx_.rng.chance(500)) gateways_.cancel_call(index_);
+                return cancel_request();
+            }
             gateways_.cancel_call(index_);
             ctx_.hit(probe::call_cancelled);
             if (must_be_granted_ && asked_ == op_kind::acquire && asked_lease_.wait > milliseconds{0})
@@ -157,6 +163,7 @@ void sim_client::ask(op_kind kind, lockcore::core_input asked, milliseconds wait
     // Gateway 0 is the one whose answers are late.
     if (!gateway && may_repeat_elsewhere() && ctx_.rng.chance(500)) gateway = 0;
     asked_gateway_ = gateway.value_or(ctx_.rng.below(ctx_.config.gateways));
+    if (kind == op_kind::acquire) gateways_with_request_ |= 1U << asked_gateway_;
     gateways_.ask(asked_gateway_, {index_, generation_, std::move(asked)});
     microseconds call_timeout =
         ctx_.rng.between(microseconds(ctx_.config.node_timeout), microseconds(ctx_.config.node_timeout) * 8);
@@ -180,16 +187,19 @@ lockcore::acquire_request sim_client::make_request(resource_set set, millisecond
     if (ctx_.rng.chance(ctx_.config.keys_per_thousand))
         out.idempotency_key = "c" + std::to_string(index_) + "-" + std::to_string(++keys_);
     repeats_ = 0;
-    out.kept = !must_be_granted_ && ctx_.rng.chance(100);
+    gateways_with_request_ = 0;
+    out.kept = !must_be_granted_ && ctx_.rng.chance(100) && !ctx_.config.cancels_requests();
     return out;
 }
 
 void sim_client::acquire(resource_set set, milliseconds ttl) {
     asked_lease_ = make_request(set, ttl);
     if (ctx_.rng.chance(ctx_.config.waits_per_thousand))
-        asked_lease_.wait =
-            std::chrono::ceil<milliseconds>(ctx_.rng.draw_around(ctx_.config.max_ttl)) + milliseconds{1};
-    if (to_repeat_) asked_lease_ = *to_repeat_;
+        asked_lease_.wait = std::chrono::ceil<milliseconds>(ctx_.rng.draw_around(ctx_.config.wait)) + milliseconds{1};
+    if (to_repeat_) {
+        asked_lease_ = *to_repeat_;
+        gateways_with_request_ = ~0U;
+    }
     to_repeat_.reset();
     if (must_be_granted_ && ctx_.rng.chance(300))
         asked_lease_.wait = ctx_.rng.between(milliseconds{1}, milliseconds{ctx_.rng.chance(500) ? 60'000 : 500});
@@ -199,6 +209,19 @@ void sim_client::acquire(resource_set set, milliseconds ttl) {
 /// Repeats the request of a lease with the same idempotency key, for it may have been granted.
 void sim_client::repeat_later() {
     if (!asked_lease_.idempotency_key.empty() && ctx_.rng.chance(800)) to_repeat_ = asked_lease_;
+}
+
+/// Cancels the request that was not answered in time, or whose answer the caller does not use.
+void sim_client::cancel_request() {
+    ask(op_kind::cancel, input::cancel_request{{}, asked_lease_}, milliseconds{0},
+        ctx_.rng.chance(500) ? asked_gateway_ : other_gateway());
+}
+
+void sim_client::on_request_cancelled(const result<lockcore::release_outcome>& answer) {
+    if (!answer) return cancel_request();
+    ctx_.hit(probe::request_cancelled);
+    gateways_.request_cancelled(asked_lease_, gateways_with_request_ == 1U << asked_gateway_);
+    forget_lease();
 }
 
 bool sim_client::shares_owner() const {
@@ -270,6 +293,10 @@ void sim_client::on_acquired(const result<lease>& answer) {
             ctx_.now() - asked_at_ > 4 * ctx_.config.delay_base + milliseconds{5})
             ctx_.hit(probe::waiter_granted);
         if (asked_lease_.resources.size() > 1) ctx_.hit(probe::several_granted);
+        if (ctx_.config.cancels_requests() && !must_be_granted_ && ctx_.rng.chance(100)) {
+            ctx_.hit(probe::own_grant_cancelled);
+            return cancel_request();
+        }
         return take_lease(*answer);
     }
     const lockcore::failure& refused = answer.error();
@@ -281,6 +308,7 @@ void sim_client::on_acquired(const result<lease>& answer) {
         return sleep(state::idle, refused.remaining + ctx_.rng.draw_around(milliseconds{1}));
     }
     if (refused.code == errc::no_quorum && timed_out() && repeat_elsewhere()) return;
+    if (ctx_.config.cancels_requests() && repeats_ > 0) return cancel_request();  // another gateway may still grant it
     if (refused.code == errc::no_quorum) repeat_later();
     forget_lease();
 }
@@ -306,6 +334,8 @@ void sim_client::answer(const call& c, lockcore::call_result answered) {
             return on_released(std::get<result<lockcore::release_outcome>>(answered));
         case op_kind::revoke:
             return sleep_holding();
+        case op_kind::cancel:
+            return on_request_cancelled(std::get<result<lockcore::release_outcome>>(answered));
     }
 }
 

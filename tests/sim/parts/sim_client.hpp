@@ -16,6 +16,8 @@ class gateway_interface {
     virtual void ask(std::uint32_t gateway, call c) = 0;
     /// The client no longer waits for its last call.
     virtual void cancel_call(std::uint32_t client) = 0;
+    /// A client was answered that a request is cancelled. `everywhere`: no other gateway has got it.
+    virtual void request_cancelled(const lockcore::acquire_request& request, bool everywhere) = 0;
     /// Sends a statement to the shop, over the client's own connection or (`gateway`) that of a gateway.
     virtual void visit_shop(shop::visit v) = 0;
 };
@@ -42,7 +44,7 @@ class sim_client {
 
   private:
     enum class state : std::uint8_t { idle, calling, holding, shopping, finished };
-    enum class op_kind : std::uint8_t { acquire, reenter, renew, inspect, release, keep, close, find, revoke };
+    enum class op_kind : std::uint8_t { acquire, reenter, renew, inspect, release, keep, close, find, revoke, cancel };
     struct hold {
         lockcore::lease_claims claims;
         sim_time until{0};  ///< Each hold has a validity of its own.
@@ -82,6 +84,8 @@ class sim_client {
     bool may_repeat_elsewhere() const;
     bool timed_out() const;
     bool repeat_elsewhere();
+    void cancel_request();
+    void on_request_cancelled(const lockcore::result<lockcore::release_outcome>& answer);
     void acquire(resource_set set, milliseconds ttl);
     void on_acquired(const lockcore::result<lockcore::lease>& answer);
     void take_lease(const lockcore::lease& granted);
@@ -134,7 +138,8 @@ class sim_client {
     sim_time asked_at_{0};
     lockcore::holder holder_;
     std::optional<lockcore::acquire_request>
-        to_repeat_;  ///< With an idempotency key: not answered, or answered with 503.
+        to_repeat_;                            ///< With an idempotency key: not answered, or answered with 503.
+    std::uint32_t gateways_with_request_ = 0;  ///< Those that may have got asked_lease_, one bit each.
     std::uint32_t keys_ = 0;
     std::uint32_t repeats_ = 0;  ///< Of the present request, in succession.
     held lease_, past_;

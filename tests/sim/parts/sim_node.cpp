@@ -1,5 +1,6 @@
 #include <sim/parts/sim_node.hpp>
 
+#include <proto/lease_record.hpp>
 #include <redis/script_set.hpp>
 
 #include <algorithm>
@@ -207,6 +208,13 @@ sim_node::lease_head sim_node::head_of(std::string_view key) {
 sim_nonce sim_node::holder_of(std::uint32_t resource) {
     set_clock();
     return head_of(std::string(lease_prefix) + name_of(ctx_.config, resource).str()).nonce;
+}
+
+bool sim_node::has_lease_of(const lockcore::acquire_request& granted, std::uint32_t resource) {
+    set_clock();
+    const redis_value* value =
+        server_.data.find(std::string(lease_prefix) + name_of(ctx_.config, resource).str(), server_.now());
+    return value && value->text.find(lockcore::make_idempotency_digest(granted).text) != std::string::npos;
 }
 
 bool sim_node::outlives(std::uint32_t resource, milliseconds longest) {

@@ -51,6 +51,8 @@ class sim_node {
 
     /// Returns the nonce of the lease on a resource; 0: none.
     sim_nonce holder_of(std::uint32_t resource);
+    /// Returns true if there is a lease on a resource that was granted to this request.
+    bool has_lease_of(const lockcore::acquire_request& granted, std::uint32_t resource);
     /// Returns true if the lease lives longer than `longest` from now on.
     bool outlives(std::uint32_t resource, milliseconds longest);
 

@@ -36,6 +36,7 @@ enum class event_kind : std::uint8_t {
     storage_answered,         ///< actor: gateway, a: incarnation, b: serial
     route_changes,            ///< a: gateway, or after them client; its new connections reach the newest PostgreSQL
     server_stops,             ///< a: PostgreSQL server
+    cancellation_is_over,     ///< a: cancelled request; it can be granted no more
     world_heals,
     world_ends,  ///< a: 1 for a check during healing, 0 for the last one
 };

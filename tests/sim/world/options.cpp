@@ -206,6 +206,45 @@ void set_repeats(random& r, options& o) {
     o.shares_owner = r.chance(500);
 }
 
+/// Sets up runs in which clients give up requests before, during and after the grant or the wait. A lease that remains
+/// of one would stay for the rest of the run.
+void set_cancellations(random& r, options& o) {
+    const auto mean_interval = [&o](fault f) -> sim_time& { return o.mean_interval[static_cast<std::size_t>(f)]; };
+    o.mean_interval = {};
+    for (const fault f : {fault::cut_connection, fault::block_path, fault::pause_gateway})
+        mean_interval(f) = draw_interval(r, milliseconds{100});
+    o.max_ttl = std::chrono::minutes{1};
+    o.ttl_low = o.max_ttl / 2;
+    o.delay_base = r.between(microseconds{50}, microseconds{1'000});
+    o.delay_more = r.between(microseconds{50}, microseconds{1'000});
+    o.extra_delay = {};
+    o.node_timeout = r.between(milliseconds{20}, milliseconds{100});
+    o.node_dead_after = o.node_timeout * r.between(2, 10);
+    o.answer_bound = o.node_timeout;
+    const microseconds timeout = o.node_timeout;
+    o.slow_per_thousand = r.below(60);
+    o.slow = r.between(timeout / 2, timeout * 3);
+    o.pause = o.block = r.between(timeout, timeout * 8);
+    o.faults_end = r.between(sim_time{300'000}, sim_time{2'000'000});
+
+    o.gateways = 2 + r.below(2);
+    o.clients = 2 + r.below(4);
+    o.resources = 1 + r.below(2);
+    o.several_per_thousand = o.resources > 1 ? r.below(500) : 0;
+    o.buckets = 1;
+    o.bucket_of = {};
+    o.renewals_max = 1'000;
+    o.hold_max = std::chrono::hours{1};
+    o.think_time = r.between(microseconds{500}, microseconds{10'000});
+    o.freeze_per_thousand = o.past_lease_per_thousand = o.other_ttl_per_thousand = 0;
+    o.owner_per_thousand = 0;
+    o.keys_per_thousand = 1'000;
+    o.waits_per_thousand = 300 + r.below(701);
+    o.wait = r.between(timeout / 2, timeout * 4);
+    o.repeated_elsewhere_per_thousand = 100 + r.below(600);
+    o.op_weight = {20, 10, 5, 60};  // a lease that is not released would be in the way of all others
+}
+
 void draw_faults(random& r, options& o) {
     const bool is_short = o.kind == profile::short_leases;
     o.clocks_jump = o.kind == profile::jumping_clocks;
@@ -300,6 +339,8 @@ void draw_clients(random& r, options& o) {
     o.answer_bound = r.between(o.node_timeout, std::max(o.node_timeout, o.max_ttl / (r.chance(500) ? 2 : 6)));
     if (o.kind == profile::recovering) o.answer_bound = std::min(o.answer_bound, o.max_ttl / 12);
     if (o.kind == profile::repeats) set_repeats(r, o);
+    o.wait = o.max_ttl;
+    if (o.cancels_requests()) set_cancellations(r, o);
 }
 
 /// Draws from a generator of its own, so that the other seeds of `recovering` have the same events as without this fault.
@@ -335,7 +376,7 @@ options draw_options(std::uint64_t seed, const overrides& wanted) {
 const char* to_string(profile p) {
     constexpr std::array<const char*, profile_count> names = {
         "everyday",     "quiet",      "short_leases", "forgetful", "shared_counters", "jumping_clocks",
-        "ends_of_sync", "recovering", "drifting",     "failovers", "repeats",
+        "ends_of_sync", "recovering", "drifting",     "failovers", "repeats",         "cancellations",
     };
     return names[static_cast<std::size_t>(p)];
 }

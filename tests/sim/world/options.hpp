@@ -42,11 +42,12 @@ enum class profile : std::uint8_t {
     shared_counters,  ///< Many resources in two buckets, leases on several of them, no hints.
     jumping_clocks,   ///< Exclusion is promised while clocks are only set back.
     // No seed draws these; they reach what the others seldom reach.
-    ends_of_sync,  ///< Nodes sync every write until a command ends that, and then crash, or load an older file.
-    recovering,    ///< Nodes that lose data one after the other and get the leases of the others, with late requests.
-    drifting,      ///< Clocks as far apart as is allowed, and callers that use a lease to its end.
-    failovers,     ///< PostgreSQL is replaced by earlier states of it, again and again.
-    repeats,       ///< Requests repeated at another gateway while the first attempt or its undo is under way.
+    ends_of_sync,   ///< Nodes sync every write until a command ends that, and then crash, or load an older file.
+    recovering,     ///< Nodes that lose data one after the other and get the leases of the others, with late requests.
+    drifting,       ///< Clocks as far apart as is allowed, and callers that use a lease to its end.
+    failovers,      ///< PostgreSQL is replaced by earlier states of it, again and again.
+    repeats,        ///< Requests repeated at another gateway while the first attempt or its undo is under way.
+    cancellations,  ///< Requests that are given up and cancelled by their key, for leases far longer than a run.
     count_,
 };
 inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::count_);
@@ -99,6 +100,8 @@ struct options {
     bool exclusion_promised() const { return (!clocks_jump || clocks_go_back) && quarantined; }
     /// Returns whether PostgreSQL is replaced in this run.
     bool database_fails() const { return kind == profile::failovers; }
+    /// Returns whether clients cancel the requests that they give up.
+    bool cancels_requests() const { return kind == profile::cancellations; }
 
     microseconds think_time{10'000}, freeze_time{0};
     std::uint32_t ops_max = 7;  ///< Operations with one lease.
@@ -107,6 +110,7 @@ struct options {
     /// The first two clients name the same owner, and so share their leases; they sell nothing.
     bool shares_owner = false;
     std::uint32_t waits_per_thousand = 0;
+    microseconds wait{0};                 ///< The mean time for which a client waits.
     std::uint32_t keys_per_thousand = 0;  ///< Requests with an idempotency key, repeated when they got no answer.
     std::uint32_t repeated_elsewhere_per_thousand = 0;  ///< Of these, repeated at once at another gateway.
     std::uint32_t other_ttl_per_thousand = 0;           ///< Renewals with another ttl than that of the lease.

@@ -88,6 +88,8 @@ const char* to_string(probe p) {
         "waiter_granted",
         "waiter_timed_out",
         "call_cancelled",
+        "request_cancelled",
+        "own_grant_cancelled",
         "lease_expired_unnoticed",
         "gateway_crashed_with_calls",
         "gateway_crashed_with_waiters",

@@ -70,6 +70,8 @@ enum class probe : std::uint8_t {
     waiter_granted,
     waiter_timed_out,
     call_cancelled,
+    request_cancelled,
+    own_grant_cancelled,
     lease_expired_unnoticed,
     gateway_crashed_with_calls,
     gateway_crashed_with_waiters,

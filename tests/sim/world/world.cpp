@@ -1,8 +1,12 @@
 #include <sim/world/world.hpp>
 
+#include <algorithm>
+
 namespace sim {
 namespace {
 
+/// How long after its wait a cancelled request may still be granted at another gateway, and its lease be looked for.
+constexpr sim_time cancellation_lasts = std::chrono::seconds{14};
 /// A run has some thousand events.
 constexpr std::uint64_t events_max = 1'000'000;
 
@@ -86,6 +90,24 @@ void world::cancel_call(std::uint32_t client) {
     ctx_.events.schedule_in(
         ctx_.rng.draw_around(microseconds{300}),
         {.kind = event_kind::call_dropped, .actor = static_cast<std::uint8_t>(last.gateway), .a = last.index});
+}
+
+void world::request_cancelled(const lockcore::acquire_request& request, bool everywhere) {
+    if (everywhere) check_cancelled(request);
+    cancelled_.push_back(request);
+    ctx_.events.schedule_in(
+        request.wait + cancellation_lasts,
+        {.kind = event_kind::cancellation_is_over, .a = static_cast<std::uint32_t>(cancelled_.size() - 1)});
+}
+
+void world::check_cancelled(const lockcore::acquire_request& request) {
+    for_each_resource(set_of(request.resources), [&](std::uint32_t r) {
+        const auto has_lease = [&](const auto& node) { return node->has_lease_of(request, r); };
+        const auto found = std::ranges::find_if(nodes_, has_lease);
+        if (found == nodes_.end() || std::ranges::count_if(nodes_, has_lease) <= ctx_.config.nodes / 2) return;
+        check_.key_left(static_cast<std::uint32_t>(found - nodes_.begin()), r, (*found)->holder_of(r),
+                        "its request was cancelled");
+    });
 }
 
 // --- events
@@ -192,6 +214,8 @@ void world::dispatch_event(const event& e) {
         case event_kind::gateway_starts:
             if (!gateways_[e.actor]->runs()) gateways_[e.actor]->start();
             return;
+        case event_kind::cancellation_is_over:
+            return check_cancelled(cancelled_[e.a]);
         case event_kind::world_heals:
             return heal();
         case event_kind::world_ends:

@@ -33,6 +33,7 @@ class world final : public client_interface, public gateway_interface {
     void answer(const call& c, lockcore::call_result result) override;
     void ask(std::uint32_t gateway, call c) override;
     void cancel_call(std::uint32_t client) override;
+    void request_cancelled(const lockcore::acquire_request& request, bool everywhere) override;
     void visit_shop(shop::visit v) override;
 
   private:
@@ -55,6 +56,8 @@ class world final : public client_interface, public gateway_interface {
     /// New connections of this gateway, or client after the gateways, reach the newest server, or during the faults also
     /// an older one.
     void change_route(std::uint32_t caller);
+    /// Reports a lease of a cancelled request that a majority of the nodes has.
+    void check_cancelled(const lockcore::acquire_request& request);
     void heal();
     /// Reports resources that nobody was granted, unless another check follows (`may_wait`).
     void check_healed(bool may_wait);
@@ -72,6 +75,7 @@ class world final : public client_interface, public gateway_interface {
     std::vector<sim_client> clients_;  ///< During healing, one more client per resource is added.
     std::array<std::vector<event>, sim_gateways_max> deferred_;
     std::deque<call> calls_;
+    std::vector<lockcore::acquire_request> cancelled_;
     struct placed_call {
         std::uint32_t gateway = 0, index = 0;
     };

@@ -162,10 +162,12 @@ class Watch:
 
     def has_ended(self, piece: bytes) -> bool:
         """Reads the next piece of the stream. Whether the lease has ended, as far as this gateway knows."""
-        self.pause = WATCH_PAUSE_FIRST
         *lines, rest = (self._line + piece).split(b"\n")
         self._line = rest[:LINE_BYTES_MAX]
-        return any(line.rstrip() in (b"event: lost", b"event: released") for line in lines)
+        events = [line.rstrip() for line in lines if line.startswith(b"event: ")]
+        if events:  # a proxy may answer with success too, and has none
+            self.pause = WATCH_PAUSE_FIRST
+        return b"event: lost" in events or b"event: released" in events
 
     def begin_again(self, status: Optional[int]) -> Tuple[bool, float]:
         """Whether a watch that was answered by `status` (None: not), or that broke, is begun again, and the pause before."""
