@@ -1,8 +1,8 @@
-// Sending of answers: completely, counted while callers have not read them, and not after they have expired; and what ends them early.
+// Sending of answers: completely, counted while callers have not read them, and not after they have expired.
+#include <gateway/http/transport/exchange.hpp>
+
 #include <gateway/http/codec/gzip.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
-#include <gateway/http/transport/session.hpp>
 #include <gateway/runtime/log.hpp>
 
 #include <spdlog/fmt/fmt.h>
@@ -46,29 +46,28 @@ bool is_compressible(const response& answer, std::size_t bytes_min) {
 }  // namespace
 
 /// Writes each piece as one chunk (RFC 9112, 7.1); with HTTP/1.0 without chunk framing.
-class session::chunk_writer final : public body_stream {
+class session::exchange::chunk_writer final : public body_stream {
   public:
-    explicit chunk_writer(session& s) : session_(s) {}
+    explicit chunk_writer(exchange& e) : exchange_(e), session_(e.session_), stream_(e.stream_) {}
 
     asio::awaitable<bool> send(std::string_view piece) override {
         if (piece.empty()) co_return !session_.peer_gone_;
         co_return co_await write(piece);
     }
     asio::awaitable<outcome> send_expiring(const expiring_text& piece) override {
-        session& s = session_;
-        if (s.peer_gone_) co_return outcome::caller_gone;
-        s.enter_phase(phase::writing, steady_clock::now());
+        if (session_.peer_gone_) co_return outcome::caller_gone;
+        session_.enter_phase(phase::writing, steady_clock::now());
         std::function<void(const std::string&)> make_head = [this](const std::string& body) {
             begin_chunk(body.size());
         };
-        const outcome sent = co_await s.send_expiring(piece, std::move(make_head), end_of_chunk());
+        const outcome sent = co_await exchange_.send_expiring(piece, std::move(make_head), end_of_chunk());
         finish_writing(sent != outcome::caller_gone);
         co_return sent;
     }
-    std::chrono::milliseconds served() const override { return session_.served(); }
+    std::chrono::milliseconds served() const override { return exchange_.served(); }
     asio::awaitable<bool> wait_acknowledged(lockcore::validity_time until) override {
-        asio::steady_timer timer(session_.stream_.socket().get_executor());
-        while (!session_.stream_.is_acknowledged()) {
+        asio::steady_timer timer(stream_.socket().get_executor());
+        while (!stream_.is_acknowledged()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - lockcore::boot_clock::now());
             if (left.count() <= 0) co_return false;
             timer.expires_after(std::clamp(left / 50, acknowledgement_interval_min, acknowledgement_interval_max));
@@ -78,16 +77,14 @@ class session::chunk_writer final : public body_stream {
         }
         co_return true;
     }
-    void limit_unacknowledged(std::chrono::milliseconds longest) override {
-        session_.stream_.limit_unacknowledged(longest);
-    }
+    void limit_unacknowledged(std::chrono::milliseconds longest) override { stream_.limit_unacknowledged(longest); }
     asio::awaitable<bool> finish() { co_return co_await write({}); }
 
   private:
     void begin_chunk(std::size_t bytes) {
-        session_.head_ = session_.http_1_0_ ? std::string() : fmt::format("{:x}\r\n", bytes);
+        exchange_.head_ = exchange_.http_1_0_ ? std::string() : fmt::format("{:x}\r\n", bytes);
     }
-    std::string_view end_of_chunk() const { return session_.http_1_0_ ? "" : "\r\n"; }
+    std::string_view end_of_chunk() const { return exchange_.http_1_0_ ? "" : "\r\n"; }
     void finish_writing(bool delivered) {
         session_.answer_memory_.reset();
         session_.peer_gone_ = session_.peer_gone_ || !delivered;
@@ -95,50 +92,73 @@ class session::chunk_writer final : public body_stream {
     }
 
     asio::awaitable<bool> write(std::string_view piece) {
-        session& s = session_;
-        if (s.peer_gone_) co_return false;
-        s.enter_phase(phase::writing, steady_clock::now());
+        if (session_.peer_gone_) co_return false;
+        session_.enter_phase(phase::writing, steady_clock::now());
         begin_chunk(piece.size());
-        const message_parts parts{asio::buffer(s.head_), asio::buffer(piece), asio::buffer(end_of_chunk())};
-        const auto sent = s.stream_.try_write(parts);
+        const message_parts parts{asio::buffer(exchange_.head_), asio::buffer(piece), asio::buffer(end_of_chunk())};
+        const auto sent = stream_.try_write(parts);
         bool delivered = sent.has_value();
-        if (delivered && !s.is_sent(parts, *sent)) delivered = co_await s.write_rest(parts, *sent);
+        if (delivered && !exchange_.is_sent(parts, *sent)) delivered = co_await exchange_.write_rest(parts, *sent);
         finish_writing(delivered);
         co_return delivered;
     }
+
+    exchange& exchange_;
     session& session_;
+    connection_stream& stream_;
 };
 
-void session::render_head_of(const response& answer, bool keep_alive) {
+asio::awaitable<bool> session::exchange::deliver() {
+    const response& answer = plan_.answer;
+    const auto ended = steady_clock::now();
+    // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
+    if (answer.undo_undelivered) session_.peer_gone_ = session_.peer_gone_ || stream_.peer_has_hung_up();
+    keep_alive_ = keep_alive_ && session_.may_continue();
+    session_.enter_phase(phase::writing, ended);
+    count_answer();
+    if (prefers_gzip_) co_await compress_answer();
+    // Whether an answer has expired is known only after it was sent.
+    const bool expires = answer.expiring_body.has_value();
+    if (!expires) report_answer(ended - begun_);
+    // HTTP/1.0 has no chunks: closing the connection ends the answer.
+    if (answer.stream && http_1_0_) keep_alive_ = false;
+    bool delivered = !session_.peer_gone_;
+    if (delivered) delivered = co_await respond();
+    session_.peer_gone_ = !delivered;
+    session_.answer_memory_.reset();
+    if (expires) report_answer(ended - begun_);
+    co_return delivered;
+}
+
+void session::exchange::render_head_of_answer() {
     head_additions add;
     add.request_id = request_id_;
-    add.date = group_->date(phase_since_);
-    add.keep_alive = keep_alive;
+    add.date = group_.date(session_.phase_since_);
+    add.keep_alive = keep_alive_;
     add.http_1_0 = http_1_0_;
     add.allowed_origin = allowed_origin_;
     add.varies_by_origin = varies_by_origin_;
-    add.varies_by_encoding = is_compressible(answer, group_->config().gzip_min_bytes);
-    render_head(head_, answer, add);
+    add.varies_by_encoding = is_compressible(plan_.answer, group_.config().gzip_min_bytes);
+    render_head(head_, plan_.answer, add);
 }
 
-asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
+asio::awaitable<bool> session::exchange::respond() {
+    response& answer = plan_.answer;
     if (answer.expiring_body) {
         std::function<void(const std::string&)> make_head = [&](const std::string& body) {
             answer.body = body;
-            render_head_of(answer, keep_alive);
+            render_head_of_answer();
         };
         const std::string_view no_tail;
         const auto sent = co_await send_expiring(*answer.expiring_body, std::move(make_head), no_tail);
         if (sent != body_stream::outcome::expired) co_return sent == body_stream::outcome::sent;
         // The caller does not receive the lease, so only the gateway can release it.
-        co_await undo(std::move(answer));
-        answer = problem_response(
-            make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."),
-            request_id_);
-        add_rate_fields(answer);
+        co_await undo();
+        refuse(make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."));
+        add_rate_fields();
     }
-    render_head_of(answer, keep_alive);
-    const bool with_body = has_body(answer.status) && !head_only_;
+    render_head_of_answer();
+    const bool with_body = has_body(answer.status) && !head_only();
     const message_parts parts{asio::buffer(head_), with_body ? asio::buffer(answer.body) : asio::const_buffer(), {}};
     const auto sent = stream_.try_write(parts);
     if (!sent) co_return false;
@@ -146,50 +166,57 @@ asio::awaitable<bool> session::respond(response& answer, bool keep_alive) {
     co_return co_await write_rest(parts, *sent);
 }
 
-asio::awaitable<bool> session::stream(response answer) {
-    enter_phase(phase::handling, steady_clock::now());
+asio::awaitable<bool> session::exchange::stream() {
+    session_.enter_phase(phase::handling, steady_clock::now());
     streaming_ = true;
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
-    group_->begin_waiting(*this);
-    if (group_->closing() || credential_withdrawn_) cancel_handler_.emit(asio::cancellation_type::terminal);
+    group_.begin_waiting(session_);
+    if (group_.closing() || credential_withdrawn_) session_.cancel_handler_.emit(asio::cancellation_type::terminal);
     // Requests that were sent behind this one stay in memory until it ends; if they do not fit, the connection closes.
-    reserved_memory pipelined(group_->memory().bodies, principal_);
-    const bool serves_pipelined = pipelined.try_grow(buffer_.capacity());
-    if (!serves_pipelined) buffer_ = {};
+    reserved_memory pipelined(group_.memory().bodies, session_.principal_);
+    const bool serves_pipelined = pipelined.try_grow(session_.buffer_.capacity());
+    if (!serves_pipelined) session_.buffer_ = {};
     chunk_writer out(*this);
     bool whole = true;
     try {
-        co_await answer.stream(out);
+        co_await plan_.answer.stream(out);
     } catch (const std::exception& e) {
-        if (!peer_gone_) {
+        if (!session_.peer_gone_) {
             runtime::log(spdlog::level::err, "stream failed",
-                         {{"client", client()}, {"error", e.what()}, {"request_id", request_id_}});
+                         {{"client", session_.client()}, {"error", e.what()}, {"request_id", request_id_}});
         }
         whole = false;  // no last chunk, so that the caller sees that the answer is incomplete
     }
-    group_->end_waiting(*this);
+    group_.end_waiting(session_);
     streaming_ = false;
-    whole = whole && !peer_gone_ && co_await out.finish();
-    enter_phase(phase::reading, steady_clock::now());
-    co_return whole&& serves_pipelined;
+    whole = whole && !session_.peer_gone_ && co_await out.finish();
+    whole = whole && serves_pipelined;
+    co_return whole;
 }
 
-void session::count_answer(response& answer) {
-    const std::size_t bytes = answer.body.size();
-    answer_memory_ = std::move(answer.memory);
-    if (answer_memory_ || bytes <= uncounted_bytes_max || group_->reserve_answer(*this, bytes, !has_safe_method_))
-        return;
-    answer = problem_response(answers_budget_failure(bytes), request_id_);
-    add_rate_fields(answer);
+void session::exchange::add_rate_fields() {
+    if (rate_.empty()) return;
+    plan_.answer.headers.emplace_back("RateLimit-Policy", rate_.policy);
+    plan_.answer.headers.emplace_back("RateLimit", rate_.state);
 }
 
-asio::awaitable<void> session::compress_answer(response& answer) {
-    if (has_header(answer, "Content-Encoding") || !is_compressible(answer, group_->config().gzip_min_bytes)) co_return;
+void session::exchange::count_answer() {
+    const std::size_t bytes = plan_.answer.body.size();
+    session_.answer_memory_ = std::move(plan_.answer.memory);
+    if (session_.answer_memory_ || bytes <= uncounted_bytes_max) return;
+    if (group_.reserve_answer(session_, bytes, !has_safe_method())) return;
+    refuse(answers_budget_failure(bytes));
+    add_rate_fields();
+}
+
+asio::awaitable<void> session::exchange::compress_answer() {
+    response& answer = plan_.answer;
+    if (has_header(answer, "Content-Encoding") || !is_compressible(answer, group_.config().gzip_min_bytes)) co_return;
     // A caller for whose compressed copy there is no memory gets the answer as it is.
     const std::size_t needed = gzip_encoder::memory_bytes + gzip_encoder::bound(answer.body.size());
-    if (!group_->memory().answers.fits(principal_, needed)) co_return;
-    reserved_memory memory(group_->memory().answers, principal_);
+    if (!group_.memory().answers.fits(session_.principal_, needed)) co_return;
+    reserved_memory memory(group_.memory().answers, session_.principal_);
     memory.grow(needed);
     gzip_encoder encoder;
     std::string compressed;
@@ -201,20 +228,19 @@ asio::awaitable<void> session::compress_answer(response& answer) {
         encoder.add(piece, rest.empty(), compressed);
         if (rest.empty()) break;
         co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
-        enter_phase(phase::writing, steady_clock::now());  // the caller is not the one who takes the time
+        session_.enter_phase(phase::writing, steady_clock::now());  // the caller is not the one who takes the time
     }
     if (compressed.size() >= answer.body.size()) co_return;
     answer.body = std::move(compressed);
     answer.headers.emplace_back("Content-Encoding", "gzip");
 }
 
-std::chrono::milliseconds session::served() const {
+std::chrono::milliseconds session::exchange::served() const {
     return std::chrono::floor<std::chrono::milliseconds>(lockcore::boot_clock::now() - received_);
 }
 
-asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text& text,
-                                                             std::function<void(const std::string&)> make_head,
-                                                             std::string_view tail) {
+asio::awaitable<body_stream::outcome> session::exchange::send_expiring(
+    const expiring_text& text, std::function<void(const std::string&)> make_head, std::string_view tail) {
     using outcome = body_stream::outcome;
     for (;;) {
         const auto rendered_at = lockcore::boot_clock::now();
@@ -222,7 +248,7 @@ asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text
         if (left <= std::chrono::milliseconds{0}) co_return outcome::expired;
         const std::string body = text.render(left, served());
         make_head(body);
-        const message_parts parts{asio::buffer(head_), head_only_ ? asio::const_buffer() : asio::buffer(body),
+        const message_parts parts{asio::buffer(head_), head_only() ? asio::const_buffer() : asio::buffer(body),
                                   asio::buffer(tail)};
         // The process may have been stopped since. After this check the bytes are sent without further work.
         if (lockcore::boot_clock::now() - rendered_at >= rendered_recently) continue;
@@ -239,27 +265,28 @@ asio::awaitable<body_stream::outcome> session::send_expiring(const expiring_text
     }
 }
 
-bool session::is_sent(const message_parts& parts, std::size_t accepted) const {
+bool session::exchange::is_sent(const message_parts& parts, std::size_t accepted) const {
     return accepted == asio::buffer_size(parts) && stream_.unsent() == 0;
 }
 
-asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t accepted) {
+asio::awaitable<bool> session::exchange::write_rest(message_parts parts, std::size_t accepted) {
     const std::size_t held = asio::buffer_size(parts);  // counted in full until all of it is sent
     bool progressed = accepted > 0;
     for (;;) {
-        if (progressed) enter_phase(phase::writing, steady_clock::now());
+        if (progressed) session_.enter_phase(phase::writing, steady_clock::now());
         for (asio::const_buffer& part : parts) {
             const std::size_t taken = std::min(accepted, part.size());
             part += taken;
             accepted -= taken;
         }
         if (is_sent(parts, 0)) co_return true;
-        if (!answer_memory_ && !group_->reserve_answer(*this, held, !has_safe_method_ && !streaming_)) {
+        const bool required = !has_safe_method() && !streaming_;
+        if (!session_.answer_memory_ && !group_.reserve_answer(session_, held, required)) {
             runtime::log(spdlog::level::warn,
                          "connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
                          "answer",
-                         {{"client", client()}, {"request_id", request_id_}});
-            close();
+                         {{"client", session_.client()}, {"request_id", request_id_}});
+            session_.close();
             co_return false;
         }
         const bool writable = co_await stream_.wait_writable();
@@ -270,63 +297,6 @@ asio::awaitable<bool> session::write_rest(message_parts parts, std::size_t accep
         accepted = *more;
         progressed = accepted > 0 || stream_.unsent() < unsent;
     }
-}
-
-bool session::has_unread_input() {
-    return !group_->closing() && (buffer_.size() > 0 || stream_.has_unread_input());
-}
-
-asio::awaitable<void> session::answer_refused_input() {
-    request_id_ = request_id_of(parser_->message);
-    trace_id_ = trace_id_of(parser_->message.header("traceparent"));
-    dispatcher::sender sender;
-    sender.peer = peer();
-    sender.counted = std::exchange(counted_, true);
-    dispatcher::plan refused = group_->routes()->refuse_unreadable(refusal_, sender, request_id_, steady_clock::now());
-    if (!sender.counted) rate_ = std::move(refused.rate);
-    co_await answer_refused_head(std::move(refused));
-}
-
-asio::awaitable<void> session::answer_refused_head(dispatcher::plan refused) {
-    enter_phase(phase::writing, steady_clock::now());
-    note_form_of_answer();
-    add_rate_fields(refused.answer);
-    report_answer(parser_->message.verb, refused, {});
-    drop_request();
-    const bool delivered = co_await respond(refused.answer, false);
-    if (delivered) co_await linger();
-    close();
-}
-
-// --- the end of what is under way: a stop, a credential that was withdrawn, a caller that hung up
-
-void session::begin_shutdown() {
-    if (streaming_) return cancel_handler_.emit(asio::cancellation_type::terminal);
-    if (is_idle() || phase_ == phase::handshaking) close();
-}
-
-void session::end_unaccepted(const dispatcher& routes, bool authorities_changed) {
-    // Its certificate would still be verified with the earlier authorities.
-    if (authorities_changed && phase_ == phase::handshaking) return close();
-    const bool connection_withdrawn = authorities_changed && stream_.certificate() != nullptr;
-    if (connection_withdrawn) certificate_withdrawn_ = true;
-    if (caller_ && (connection_withdrawn || !routes.accepts(*caller_))) credential_withdrawn_ = true;
-    if (caller_ && credential_withdrawn_ && waits_long_) return cancel_handler_.emit(asio::cancellation_type::terminal);
-    if (connection_withdrawn || (streaming_ && credential_withdrawn_)) begin_shutdown();
-}
-
-void session::cancel() {
-    if (phase_ == phase::handling) {
-        cancel_handler_.emit(asio::cancellation_type::terminal);
-    } else {
-        close();
-    }
-}
-
-void session::on_hang_up() {
-    peer_gone_ = true;
-    group_->end_waiting(*this);
-    cancel_handler_.emit(asio::cancellation_type::terminal);
 }
 
 }  // namespace fencegate::http
