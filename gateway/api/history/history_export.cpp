@@ -2,7 +2,6 @@
 
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_render.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/history/history_executor.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
@@ -70,15 +69,15 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
 
 }  // namespace
 
-awaitable<http::response> export_history(gateway_services services, history_query query, export_form form,
-                                         http::request r) {
+http::awaitable_response export_history(gateway_services services, history_query query, export_form form,
+                                        http::request r) {
     export_state state{std::move(query), {}, 0, form, r.principal, r.rights_until};
     state.left = state.query.limit;
     // Without an end an ascending export would also send new events, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
     state.query.limit = std::min(state.left, pg::history_page_max);
     auto first = co_await services.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
-    if (!first) co_return http::problem_response(first.error(), r.request_id);
+    if (!first) co_return first.error();
     state.page = std::move(*first);
     http::response out;
     out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";

@@ -4,7 +4,6 @@
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/audit/history_feed.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/history/history_executor.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
@@ -94,26 +93,26 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
 
 }  // namespace
 
-awaitable<http::response> follow_history(gateway_services services, http::request r) {
+http::awaitable_response follow_history(gateway_services services, http::request r) {
     auto query = parse_history_query(r.query, services.settings.locks.cell, history_form::stream);
-    if (!query) co_return http::problem_response(query.error(), r.request_id);
+    if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
-    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    if (!allowed) co_return allowed.error();
     query->limit = pg::history_page_max;
     std::optional<std::int64_t> last;
     if (r.has_header("last-event-id")) {
         const auto id = parse_event_id(r.header("last-event-id"), services.settings.locks.cell);
-        if (!id) co_return http::problem_response(id.error(), r.request_id);
+        if (!id) co_return id.error();
         last = *id;
     }
     auto places = admit_stream(services, r, {limits::use::streams, limits::use::history_streams});
-    if (!places) co_return http::problem_response(places.error(), r.request_id);
+    if (!places) co_return places.error();
     stream_state state{std::move(*query), 0, nullptr, std::move(*places), r.principal, r.rights_until};
     state.membership = services.feed.add_follower();
     if (!state.membership) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");
         f.retry_after = 10s;
-        co_return http::problem_response(f, r.request_id);
+        co_return f;
     }
     auto settled = services.feed.settled();
     const auto give_up_at = steady_clock::now() + start_timeout;
@@ -125,14 +124,14 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
         failure f = make_failure(errc::storage_unavailable,
                                  "The gateway has not been able to read the history since it started.");
         f.retry_after = 1s;
-        co_return http::problem_response(f, r.request_id);
+        co_return f;
     }
     if (last && (!settled || *last > *settled)) {
         const auto tail = co_await services.history.read_tail(r.deadline);
-        if (!tail) co_return http::problem_response(tail.error(), r.request_id);
+        if (!tail) co_return tail.error();
         if (*last > tail->last_id) {
             const failure f = invalid_field("Last-Event-ID", "is higher than the last id of the history");
-            co_return http::problem_response(f, r.request_id);
+            co_return f;
         }
     }
     state.position = last ? *last : *settled;

@@ -3,7 +3,6 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/limits/caller.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -59,11 +58,11 @@ awaitable<void> follow_lease(gateway_services services, lockcore::lease watched,
 
 }  // namespace
 
-awaitable<http::response> watch_lease(gateway_services services, lockcore::lease_claims claims, http::request r) {
+http::awaitable_response watch_lease(gateway_services services, lockcore::lease_claims claims, http::request r) {
     auto places = admit_stream(services, r, {limits::use::streams});
-    if (!places) co_return http::problem_response(places.error(), r.request_id);
+    if (!places) co_return places.error();
     const auto seen = co_await services.locks.inspect(std::move(claims));
-    if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
+    if (!seen) co_return to_failure(seen.error());
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");

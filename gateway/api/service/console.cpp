@@ -1,7 +1,6 @@
 #include <gateway/api/service/console.hpp>
 
 #include <gateway/config/secrets.hpp>
-#include <gateway/http/codec/problem.hpp>
 
 #include <gateway/api/service/console_files.hpp>
 
@@ -44,10 +43,9 @@ bool etag_matches(std::string_view if_none_match, std::string_view etag) {
     return if_none_match == "*" || if_none_match.find(etag) != std::string_view::npos;
 }
 
-http::response serve(std::string_view name, const http::request& r) {
+result<http::response> serve(std::string_view name, const http::request& r) {
     const auto found = std::ranges::find(console::files, name, &console::embedded_file::name);
-    if (found == std::end(console::files))
-        return http::problem_response(make_failure(errc::not_found, "The console has no such file."), r.request_id);
+    if (found == std::end(console::files)) return make_failure(errc::not_found, "The console has no such file.");
     const std::string& etag = etag_at(static_cast<std::size_t>(found - std::begin(console::files)));
     http::response out;
     out.headers = {{"Content-Security-Policy", std::string(content_security_policy)},
@@ -67,11 +65,11 @@ http::response serve(std::string_view name, const http::request& r) {
 
 }  // namespace
 
-boost::asio::awaitable<http::response> show_console(gateway_services, http::request r) {
+http::awaitable_response show_console(gateway_services, http::request r) {
     co_return serve("index.html", r);
 }
 
-boost::asio::awaitable<http::response> show_console_file(gateway_services, http::request r) {
+http::awaitable_response show_console_file(gateway_services, http::request r) {
     co_return serve(r.path_parameters.at(0), r);
 }
 

@@ -6,10 +6,10 @@
 namespace fencegate::api {
 
 /// GET /console: the page of the web console. Only the page itself reads the query.
-boost::asio::awaitable<http::response> show_console(gateway_services services, http::request r);
+http::awaitable_response show_console(gateway_services services, http::request r);
 
 /// GET /console/{file}: its style sheet and scripts, which are embedded in the binary. The scripts fetch the data with
 /// the viewer's API key.
-boost::asio::awaitable<http::response> show_console_file(gateway_services services, http::request r);
+http::awaitable_response show_console_file(gateway_services services, http::request r);
 
 }  // namespace fencegate::api

@@ -1,7 +1,6 @@
 #include <gateway/api/service/guard.hpp>
 
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
@@ -27,11 +26,10 @@ std::string render_guard_state(const metrics::guard_watch::finding& found) {
                                                       {"compared_at", state.at("compared_at")}});
 }
 
-boost::asio::awaitable<http::response> show_guard(gateway_services services, http::request r) {
+http::awaitable_response show_guard(gateway_services services, http::request) {
     const auto found = services.guard.latest();
     if (found) co_return http::json_response(render_guard_state(*found));
-    co_return http::problem_response(
-        pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet."), r.request_id);
+    co_return pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet.");
 }
 
 }  // namespace fencegate::api

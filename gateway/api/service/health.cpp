@@ -5,7 +5,6 @@
 #include <gateway/api/service/nodes.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -50,30 +49,30 @@ boost::asio::awaitable<result<void>> check_writes(gateway_services services,
     co_return result<void>{};
 }
 
-http::response render_readiness(const result<void>& checked, const http::request& r) {
-    if (!checked) return http::problem_response(checked.error(), r.request_id);
+result<http::response> render_readiness(const result<void>& checked) {
+    if (!checked) return checked.error();
     return http::json_response(R"({"status":"ready"})");
 }
 
 }  // namespace
 
-boost::asio::awaitable<http::response> show_health(gateway_services, http::request) {
+http::awaitable_response show_health(gateway_services, http::request) {
     co_return http::json_response(R"({"status":"ok"})");
 }
 
-boost::asio::awaitable<http::response> show_readiness(gateway_services services, http::request r) {
+http::awaitable_response show_readiness(gateway_services services, http::request r) {
     auto checked = check_leases(services);
     if (checked) checked = co_await check_writes(services, r.deadline);
-    co_return render_readiness(checked, r);
+    co_return render_readiness(checked);
 }
 
-boost::asio::awaitable<http::response> show_lease_readiness(gateway_services services, http::request r) {
-    co_return render_readiness(check_leases(services), r);
+http::awaitable_response show_lease_readiness(gateway_services services, http::request) {
+    co_return render_readiness(check_leases(services));
 }
 
-boost::asio::awaitable<http::response> show_write_readiness(gateway_services services, http::request r) {
+http::awaitable_response show_write_readiness(gateway_services services, http::request r) {
     const auto checked = co_await check_writes(services, r.deadline);
-    co_return render_readiness(checked, r);
+    co_return render_readiness(checked);
 }
 
 }  // namespace fencegate::api

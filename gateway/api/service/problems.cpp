@@ -4,10 +4,8 @@
 
 namespace fencegate::api {
 
-boost::asio::awaitable<http::response> show_problem(gateway_services, http::request r) {
-    auto page = http::explain_problem(r.path_parameters.at(0), r.header_list("accept"));
-    if (!page) co_return http::problem_response(page.error(), r.request_id);
-    co_return std::move(*page);
+http::awaitable_response show_problem(gateway_services, http::request r) {
+    co_return http::explain_problem(r.path_parameters.at(0), r.header_list("accept"));
 }
 
 }  // namespace fencegate::api

@@ -1,7 +1,6 @@
 #include <gateway/api/tables/answer_form.hpp>
 
 #include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/problem.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -26,6 +25,7 @@ std::string_view code_of(const failure& f) {
             return {};
     }
     if (f.errors.empty()) return {};
+    if (pointer == "Fencing-Cell") return {};
     if (pointer == "Prefer") return "PGRST122";
     if (pointer == "Content-Profile") return "PGRST106";
     return pointer.empty() || pointer.starts_with('/') ? "PGRST102" : "PGRST100";
@@ -89,10 +89,6 @@ failure with_postgrest_code(failure f) {
     const auto code = code_of(f);
     if (!code.empty()) f.facts["code"] = code;
     return f;
-}
-
-http::response refuse(failure f, const http::request& r) {
-    return http::problem_response(with_postgrest_code(std::move(f)), r.request_id);
 }
 
 }  // namespace fencegate::api

@@ -43,7 +43,4 @@ void unwrap_single(std::string& json);
 /// Adds to a refusal of a request to a table or function the code that PostgREST gives such a refusal, if it has none.
 failure with_postgrest_code(failure f);
 
-/// Returns the problem document of such a refusal.
-http::response refuse(failure f, const http::request& r);
-
 }  // namespace fencegate::api

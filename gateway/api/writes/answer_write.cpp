@@ -6,7 +6,6 @@
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -144,35 +143,32 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
 
 }  // namespace
 
-awaitable<http::response> answer_write(gateway_services services, write_call call, http::request r,
-                                       write_renderer render) {
-    const std::string request_id = r.request_id;
+http::awaitable_response answer_write(gateway_services services, write_call call, http::request r,
+                                      write_renderer render) {
     const bool own_lease = call.own_lease.has_value();
     service_ports ports(services, r.caller, r.peer);
     const auto translate_failure = std::move(call.translate_failure);
     const auto storage = services.storage.check();
-    if (!storage) co_return http::problem_response(storage.error(), request_id);
+    if (!storage) co_return storage.error();
     auto context = prepare_write(services, std::move(call), std::move(r));
     if (!context) {
         failure error = context.error();
         if (translate_failure) translate_failure(error);
-        co_return http::problem_response(error, request_id);
+        co_return error;
     }
     if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     const auto done = co_await execute_write(ports, std::move(*context));
-    http::response out;
-    bool replayed = false;
-    if (done) {
-        out = render(*done);
-        replayed = done->outcome.replayed;
-        if (!replayed) services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
-    } else {
+    if (!done) {
         failure error = done.error();
         if (translate_failure) translate_failure(error);
-        out = http::problem_response(error, request_id);
-        replayed = error.replayed;
+        co_return error;
     }
-    if (replayed) out.headers.emplace_back("Idempotency-Replayed", "true");
+    http::response out = render(*done);
+    if (done->outcome.replayed) {
+        out.headers.emplace_back("Idempotency-Replayed", "true");
+    } else {
+        services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
+    }
     co_return out;
 }
 

@@ -175,7 +175,7 @@ void session::exchange::enter_limit_of_requests() {
     refuse(limits::no_place_failure(limits::use::requests));
 }
 
-asio::awaitable<response> session::exchange::start_handler() {
+awaitable_response session::exchange::start_handler() {
     if (!body_memory_) body_memory_.emplace(group_.memory().bodies, session_.principal_);
     request message = std::move(parser_->message);
     message.memory = &*body_memory_;
@@ -183,34 +183,38 @@ asio::awaitable<response> session::exchange::start_handler() {
     try {
         return plan_.target->handle(std::move(message));
     } catch (const std::exception& e) {
-        return as_awaitable(answer_handler_failure(e));
+        return as_awaitable(handler_failure(e));
     }
 }
 
-asio::awaitable<void> session::exchange::call_handler(asio::awaitable<response> handling) {
+asio::awaitable<void> session::exchange::call_handler(awaitable_response handling) {
     // An earlier handler may have changed this coroutine's cancellation state.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
     waits_long_ = plan_.target->long_waiting;
     if (waits_long_) group_.begin_waiting(session_);
     try {
-        plan_.answer = co_await std::move(handling);
+        result<response> handled = co_await std::move(handling);
+        if (handled) {
+            plan_.answer = std::move(*handled);
+        } else {
+            const auto complete = plan_.target->complete_failure;
+            refuse(complete != nullptr ? complete(std::move(handled).error()) : std::move(handled).error());
+        }
     } catch (const std::exception& e) {
-        plan_.answer = answer_handler_failure(e);
+        refuse(handler_failure(e));
     }
     group_.end_waiting(session_);
     waits_long_ = false;
 }
 
-response session::exchange::answer_handler_failure(const std::exception& e) const {
+failure session::exchange::handler_failure(const std::exception& e) const {
     runtime::log(spdlog::level::err, "request failed",
                  {{"client", session_.client()},
                   {"route", plan_.target->path},
                   {"error", e.what()},
                   {"request_id", request_id_}});
-    return problem_response(
-        make_failure(errc::internal_error, "The gateway failed; the log has the details under this request_id."),
-        request_id_);
+    return make_failure(errc::internal_error, "The gateway failed; the log has the details under this request_id.");
 }
 
 void session::exchange::refuse(const failure& f) {

@@ -73,9 +73,10 @@ class session::exchange {
     /// Counts the request against the limit of those that its principal has under way, and refuses it above that.
     void enter_limit_of_requests();
 
-    boost::asio::awaitable<response> start_handler();
-    boost::asio::awaitable<void> call_handler(boost::asio::awaitable<response> handling);
-    response answer_handler_failure(const std::exception& e) const;
+    awaitable_response start_handler();
+    boost::asio::awaitable<void> call_handler(awaitable_response handling);
+    /// Logs what a handler has thrown, and returns the failure for the caller.
+    failure handler_failure(const std::exception& e) const;
     /// Replaces the answer of a request whose credential was withdrawn, if it grants something that can be undone, or if
     /// nothing was done; after undoing it. What has been written stays answered.
     boost::asio::awaitable<void> refuse_withdrawn();
