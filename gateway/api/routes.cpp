@@ -23,15 +23,15 @@ namespace fencegate::api {
 namespace {
 
 /// The coroutine function of a route.
-using endpoint = http::awaitable_response (*)(gateway_services, http::request);
+using endpoint = http::awaitable_response (*)(const gateway_services&, http::request);
 
-http::handler bind(gateway_services services, endpoint handle) {
-    return [services, handle](http::request r) { return handle(services, std::move(r)); };
+http::handler bind(const gateway_services& services, endpoint handle) {
+    return [&services, handle](http::request r) { return handle(services, std::move(r)); };
 }
 
 /// Returns a handler that calls check_cell() first, so that a router that asks by cell is not misled.
-http::handler bind_in_own_cell(gateway_services services, endpoint handle) {
-    return [services, handle](http::request r) {
+http::handler bind_in_own_cell(const gateway_services& services, endpoint handle) {
+    return [&services, handle](http::request r) {
         const auto own = check_cell(r, services.settings.locks.cell);
         return own ? handle(services, std::move(r)) : http::as_awaitable(own.error());
     };
@@ -39,8 +39,8 @@ http::handler bind_in_own_cell(gateway_services services, endpoint handle) {
 
 /// Returns a handler that calls check_cell() and negotiate() first, so that nothing runs that is meant for another cell, or
 /// whose answer the caller would not accept.
-http::handler bind(gateway_services services, endpoint handle, answer_options options) {
-    return [services, handle, options = std::move(options)](http::request r) {
+http::handler bind(const gateway_services& services, endpoint handle, answer_options options) {
+    return [&services, handle, options = std::move(options)](http::request r) {
         const auto own = check_cell(r, services.settings.locks.cell);
         if (!own) return http::as_awaitable(own.error());
         const auto agreed = negotiate(r, options);
@@ -50,7 +50,7 @@ http::handler bind(gateway_services services, endpoint handle, answer_options op
 
 }  // namespace
 
-std::vector<http::route> routes(gateway_services services) {
+std::vector<http::route> routes(const gateway_services& services) {
     using enum http::method;
     std::vector<http::route> out;
     // All but the nodes and the guard concern resources, which their handlers know.

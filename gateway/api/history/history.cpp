@@ -4,7 +4,7 @@
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <map>
@@ -47,7 +47,7 @@ std::string render_summary(const history_summary_query& query, const std::vector
 
 }  // namespace
 
-http::awaitable_response show_history(gateway_services services, http::request r) {
+http::awaitable_response show_history(const gateway_services& services, http::request r) {
     const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
     auto query = parse_history_query(r.query, services.settings.locks.cell,
                                      form == 0 ? history_form::page : history_form::whole);
@@ -60,17 +60,17 @@ http::awaitable_response show_history(gateway_services services, http::request r
     }
     const bool ascending = query->ascending;
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
-    const auto page = co_await services.history.read(r.principal, cost, std::move(*query), r.deadline);
+    const auto page = co_await services.database.history().read(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return page.error();
     co_return http::json_response(render_history(*page, ascending, services.settings.locks.cell));
 }
 
-http::awaitable_response summarize_history(gateway_services services, http::request r) {
+http::awaitable_response summarize_history(const gateway_services& services, http::request r) {
     const auto query = parse_history_summary(r.query, std::chrono::system_clock::now());
     if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, std::nullopt, query->resource_prefix);
     if (!allowed) co_return allowed.error();
-    const auto counts = co_await services.history.summarize(r.principal, *query, r.deadline);
+    const auto counts = co_await services.database.history().summarize(r.principal, *query, r.deadline);
     if (!counts) co_return counts.error();
     co_return http::json_response(render_summary(*query, *counts));
 }

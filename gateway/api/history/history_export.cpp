@@ -2,7 +2,7 @@
 
 #include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_render.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <boost/asio/this_coro.hpp>
@@ -42,7 +42,8 @@ std::string render_page(const export_state& state) {
 }
 
 /// Sends all pages. While the caller reads, only the text of the current page is in memory.
-awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state> shared, http::body_stream& out) {
+awaitable<void> send_all(const gateway_services& services, std::shared_ptr<export_state> shared,
+                         http::body_stream& out) {
     export_state& state = *shared;
     if (state.form == export_form::csv && !co_await out.send(history_csv_head())) co_return;
     for (;;) {
@@ -59,9 +60,9 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
         if (http::rights::time_point::clock::now() >= state.rights_until)
             throw std::runtime_error("the export is incomplete: the caller's token or certificate has ended");
         state.query.limit = std::min(state.left, pg::history_page_max);
-        auto page =
-            co_await services.history.read(state.principal, read_cost::continued, state.query,
-                                           std::chrono::steady_clock::now() + services.settings.http.request_timeout);
+        auto page = co_await services.database.history().read(
+            state.principal, read_cost::continued, state.query,
+            std::chrono::steady_clock::now() + services.settings.http.request_timeout);
         if (!page) throw std::runtime_error(page.error().detail);
         state.page = std::move(*page);
     }
@@ -69,19 +70,19 @@ awaitable<void> send_all(gateway_services services, std::shared_ptr<export_state
 
 }  // namespace
 
-http::awaitable_response export_history(gateway_services services, history_query query, export_form form,
+http::awaitable_response export_history(const gateway_services& services, history_query query, export_form form,
                                         http::request r) {
     export_state state{std::move(query), {}, 0, form, r.principal, r.rights_until};
     state.left = state.query.limit;
     // Without an end an ascending export would also send new events, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
     state.query.limit = std::min(state.left, pg::history_page_max);
-    auto first = co_await services.history.read(r.principal, read_cost::expensive, state.query, r.deadline);
+    auto first = co_await services.database.history().read(r.principal, read_cost::expensive, state.query, r.deadline);
     if (!first) co_return first.error();
     state.page = std::move(*first);
     http::response out;
     out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";
-    out.stream = [services, shared = std::make_shared<export_state>(std::move(state))](http::body_stream& body) {
+    out.stream = [&services, shared = std::make_shared<export_state>(std::move(state))](http::body_stream& body) {
         return send_all(services, shared, body);
     };
     co_return out;

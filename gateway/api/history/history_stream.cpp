@@ -4,7 +4,7 @@
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/audit/history_feed.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <boost/asio/redirect_error.hpp>
@@ -55,7 +55,7 @@ awaitable<bool> pause(steady_clock::duration time) {
     co_return !ended && (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
 }
 
-awaitable<void> follow(gateway_services services, stream_state state, http::body_stream& out) {
+awaitable<void> follow(const gateway_services& services, stream_state state, http::body_stream& out) {
     const lockcore::cell_id cell = services.settings.locks.cell;
     if (!co_await out.send("retry: 1000\n" + render_id_only(state.position, cell))) co_return;
     auto last_sent = steady_clock::now();
@@ -73,8 +73,8 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
         }
         if (settled && *settled > state.position) {
             state.query.ids = {state.position, *settled};
-            const auto page = co_await services.history.read(state.principal, read_cost::cheap, state.query,
-                                                             now + services.settings.http.request_timeout);
+            const auto page = co_await services.database.history().read(state.principal, read_cost::cheap, state.query,
+                                                                        now + services.settings.http.request_timeout);
             if (!page) {
                 next_poll = retry_interval;
             } else {
@@ -93,7 +93,7 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
 
 }  // namespace
 
-http::awaitable_response follow_history(gateway_services services, http::request r) {
+http::awaitable_response follow_history(const gateway_services& services, http::request r) {
     auto query = parse_history_query(r.query, services.settings.locks.cell, history_form::stream);
     if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
@@ -105,7 +105,7 @@ http::awaitable_response follow_history(gateway_services services, http::request
         if (!id) co_return id.error();
         last = *id;
     }
-    auto places = admit_stream(services, r, {limits::use::streams, limits::use::history_streams});
+    auto places = admit_stream(services.limiter, r, {limits::use::streams, limits::use::history_streams});
     if (!places) co_return places.error();
     stream_state state{std::move(*query), 0, nullptr, std::move(*places), r.principal, r.rights_until};
     state.membership = services.feed.add_follower();
@@ -127,7 +127,7 @@ http::awaitable_response follow_history(gateway_services services, http::request
         co_return f;
     }
     if (last && (!settled || *last > *settled)) {
-        const auto tail = co_await services.history.read_tail(r.deadline);
+        const auto tail = co_await services.database.history().read_tail(r.deadline);
         if (!tail) co_return tail.error();
         if (*last > tail->last_id) {
             const failure f = invalid_field("Last-Event-ID", "is higher than the last id of the history");
@@ -138,7 +138,7 @@ http::awaitable_response follow_history(gateway_services services, http::request
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");
-    out.stream = [services, state = std::move(state)](http::body_stream& body) {
+    out.stream = [&services, state = std::move(state)](http::body_stream& body) {
         return follow(services, state, body);
     };
     co_return out;

@@ -9,7 +9,7 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/pg/history/history_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -27,7 +27,7 @@ constexpr std::size_t last_events = 20;
 /// occupies its key.
 using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
 
-http::awaitable_response show_token(gateway_services services, http::request r, lockcore::resource_name resource,
+http::awaitable_response show_token(const gateway_services& services, http::request r, lockcore::resource_name resource,
                                     std::uint64_t token) {
     history_query query;
     query.resource = resource.str();
@@ -36,7 +36,7 @@ http::awaitable_response show_token(gateway_services services, http::request r, 
     query.limit = pg::history_page_max;
     lease_timeline timeline;
     for (std::int64_t read = 0;;) {
-        auto page = co_await services.history.read(r.principal, read_cost::cheap, query, r.deadline);
+        auto page = co_await services.database.history().read(r.principal, read_cost::cheap, query, r.deadline);
         if (!page) co_return page.error();
         read += static_cast<std::int64_t>(page->items.size());
         if (page->more) query.after = position_of(page->items.back());
@@ -85,7 +85,7 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
 
 }  // namespace
 
-http::awaitable_response show_resource(gateway_services services, http::request r) {
+http::awaitable_response show_resource(const gateway_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query = r.path_parameters.empty()
                                          ? http::query_reader(r.query, {"resource", "fencing_token"}, faults)
@@ -99,7 +99,8 @@ http::awaitable_response show_resource(gateway_services services, http::request 
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 
-    const auto facts = co_await services.history.read_resource(r.principal, *resource, last_events, r.deadline);
+    const auto facts =
+        co_await services.database.history().read_resource(r.principal, *resource, last_events, r.deadline);
     if (!facts) co_return facts.error();
     const seen_lease seen = co_await services.locks.find_lease(*resource);
     co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.locks.nodes.size()));

@@ -36,7 +36,7 @@ awaitable<http::body_stream::outcome> send_lease(http::body_stream& out, std::st
     co_return co_await out.send_expiring(event);
 }
 
-awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
+awaitable<void> keep(lockcore::lock_manager& locks, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
                      std::string trace_id, http::body_stream& out) {
     // A machine that loses its power or its network says nothing: its lease is renewed only while it acknowledges.
     out.limit_unacknowledged(std::max(kept.current.ttl, unacknowledged_min));
@@ -55,7 +55,7 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
             end_reason = "It expired: the caller did not acknowledge the last event.";
             break;
         }
-        auto step = co_await services.locks.keep(kept, trace_id);
+        auto step = co_await locks.keep(kept, trace_id);
         if (!step) {
             end_reason =
                 "The gateway is stopping, or no longer accepts the credential.";  // not read if the caller hung up
@@ -74,14 +74,14 @@ awaitable<void> keep(gateway_services services, lockcore::kept_lease kept, std::
     }
     // Release a lost lease too: a minority of the nodes may still hold it.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    co_await release_abandoned_lease(services, kept.current.claims, trace_id);
+    co_await release_abandoned_lease(locks, kept.current.claims, trace_id);
     if (!end_reason.empty()) co_await out.send(render_end(end_event, kept, max_hold, out, end_reason));
     out.limit_unacknowledged({});
 }
 
 }  // namespace
 
-http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
+http::response kept_response(lockcore::lock_manager& locks, lockcore::lease granted, std::chrono::milliseconds max_hold,
                              std::string trace_id, std::shared_ptr<void> stream) {
     http::response out;
     out.content_type = "text/event-stream";
@@ -89,13 +89,13 @@ http::response kept_response(gateway_services services, lockcore::lease granted,
     out.headers.emplace_back("Location", location_of(granted.id));
     // A repeated request gets a hold of its own, so that the end of the first stream does not end this lease.
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
-    out.undo_undelivered = [services, claims = granted.claims, trace_id] {
-        return release_abandoned_lease(services, claims, trace_id);
+    out.undo_undelivered = [&locks, claims = granted.claims, trace_id] {
+        return release_abandoned_lease(locks, claims, trace_id);
     };
     lockcore::kept_lease kept(std::move(granted));
     kept.limit_hold(max_hold);
-    out.stream = [services, kept = std::move(kept), max_hold, trace_id, stream = std::move(stream)](
-                     http::body_stream& body) { return keep(services, kept, max_hold, trace_id, body); };
+    out.stream = [&locks, kept = std::move(kept), max_hold, trace_id, stream = std::move(stream)](
+                     http::body_stream& body) { return keep(locks, kept, max_hold, trace_id, body); };
     return out;
 }
 

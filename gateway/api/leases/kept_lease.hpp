@@ -18,7 +18,7 @@ namespace fencegate::api {
 /// lease was held for `max_hold`). A caller that hangs up releases the lease.
 ///
 /// In: `stream` keeps the places of the stream, until that ends.
-http::response kept_response(gateway_services services, lockcore::lease granted, std::chrono::milliseconds max_hold,
+http::response kept_response(lockcore::lock_manager& locks, lockcore::lease granted, std::chrono::milliseconds max_hold,
                              std::string trace_id, std::shared_ptr<void> stream);
 
 }  // namespace fencegate::api

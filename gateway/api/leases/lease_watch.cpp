@@ -28,8 +28,8 @@ constexpr milliseconds watch_heartbeat{10'000};
 /// Pause while too few nodes answer.
 constexpr milliseconds watch_retry_pause{1'000};
 
-awaitable<void> follow_lease(gateway_services services, lockcore::lease watched, http::rights::time_point rights_until,
-                             http::body_stream& out) {
+awaitable<void> follow_lease(const gateway_services& services, lockcore::lease watched,
+                             http::rights::time_point rights_until, http::body_stream& out) {
     const auto left = std::chrono::floor<milliseconds>(watched.valid_until - lockcore::boot_clock::now());
     const std::string held = render_watch_event("held", watched, {std::max(left, milliseconds{0}), out.served()}, {});
     bool open = co_await out.send(held);
@@ -58,15 +58,15 @@ awaitable<void> follow_lease(gateway_services services, lockcore::lease watched,
 
 }  // namespace
 
-http::awaitable_response watch_lease(gateway_services services, lockcore::lease_claims claims, http::request r) {
-    auto places = admit_stream(services, r, {limits::use::streams});
+http::awaitable_response watch_lease(const gateway_services& services, lockcore::lease_claims claims, http::request r) {
+    auto places = admit_stream(services.limiter, r, {limits::use::streams});
     if (!places) co_return places.error();
     const auto seen = co_await services.locks.inspect(std::move(claims));
     if (!seen) co_return to_failure(seen.error());
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");
-    out.stream = [services, watched = *seen, places = std::move(*places), rights_until = r.rights_until](
+    out.stream = [&services, watched = *seen, places = std::move(*places), rights_until = r.rights_until](
                      http::body_stream& body) { return follow_lease(services, watched, rights_until, body); };
     co_return out;
 }

@@ -14,6 +14,6 @@ namespace fencegate::api {
 /// ended, or without them when the caller's credential ends or the gateway stops. A comment is sent each 10 s.
 ///
 /// Errors: as a response: errc::lease_lost · no_quorum · too_many_requests.
-http::awaitable_response watch_lease(gateway_services services, lockcore::lease_claims claims, http::request r);
+http::awaitable_response watch_lease(const gateway_services& services, lockcore::lease_claims claims, http::request r);
 
 }  // namespace fencegate::api

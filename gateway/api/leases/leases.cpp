@@ -8,7 +8,7 @@
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -22,24 +22,24 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-http::response granted_response(gateway_services services, lockcore::lease granted, std::string trace_id,
+http::response granted_response(const gateway_services& services, lockcore::lease granted, std::string trace_id,
                                 bool release_undelivered) {
     http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201,
                                         services.settings.locks.max_hold);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!release_undelivered) return out;
-    out.undo_undelivered = [services, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
-        return release_abandoned_lease(services, claims, trace_id);
+    out.undo_undelivered = [&services, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
+        return release_abandoned_lease(services.locks, claims, trace_id);
     };
     return out;
 }
 
 /// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6).
-awaitable<result<void>> raise_fence(gateway_services services, const lockcore::lease& granted, actor initiator,
+awaitable<result<void>> raise_fence(pg::fence_executor& fences, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
-    auto raised = co_await services.fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
-                                                 "fence_on_grant", until);
+    auto raised = co_await fences.raise(granted.claims.resources, granted.claims.token, std::move(initiator),
+                                        "fence_on_grant", until);
     if (!raised) {
         failure why = raised.error();
         // Another transaction has the fence locked; write_conflict would say that the request is in conflict.
@@ -69,16 +69,18 @@ bool must_release_undelivered(const pending_acquire& pending) {
     return pending.kept || !pending.has_idempotency_key;
 }
 
-http::awaitable_response answer_grant(gateway_services services, pending_acquire pending, lockcore::lease granted) {
+http::awaitable_response answer_grant(const gateway_services& services, pending_acquire pending,
+                                      lockcore::lease granted) {
     if (pending.fence_on_grant) {
         actor initiator;
         initiator.principal = pending.principal;
         initiator.owner = granted.claims.holder.owner;
         initiator.trace_id = pending.trace_id;
-        const auto fenced = co_await raise_fence(services, granted, std::move(initiator), pending.until);
+        const auto fenced =
+            co_await raise_fence(services.database.fences(), granted, std::move(initiator), pending.until);
         if (!fenced) {
             if (must_release_undelivered(pending))
-                co_await release_abandoned_lease(services, granted.claims, pending.trace_id);
+                co_await release_abandoned_lease(services.locks, granted.claims, pending.trace_id);
             co_return fenced.error();
         }
     }
@@ -87,7 +89,7 @@ http::awaitable_response answer_grant(gateway_services services, pending_acquire
         const auto rights_left =
             std::chrono::floor<milliseconds>(pending.rights_until - http::rights::time_point::clock::now());
         const auto max_hold = std::clamp(rights_left, milliseconds{1}, pending.max_hold);
-        co_return kept_response(services, std::move(granted), max_hold, std::move(pending.trace_id),
+        co_return kept_response(services.locks, std::move(granted), max_hold, std::move(pending.trace_id),
                                 std::move(pending.stream));
     }
     co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
@@ -95,7 +97,7 @@ http::awaitable_response answer_grant(gateway_services services, pending_acquire
 }
 
 /// Answers that the resource is locked, with the maximum wait_ms of one call and, if allowed, the holder.
-http::awaitable_response answer_locked(gateway_services services, pending_acquire pending, failure locked) {
+http::awaitable_response answer_locked(const gateway_services& services, pending_acquire pending, failure locked) {
     locked.facts["max_wait_ms"] = services.settings.locks.max_wait.count();
     for (auto& resource : pending.show_holder_of) {
         const auto seen = co_await services.locks.find_lease(std::move(resource));
@@ -113,7 +115,7 @@ http::awaitable_response answer_locked(gateway_services services, pending_acquir
     co_return locked;
 }
 
-http::awaitable_response answer_outcome(gateway_services services, pending_acquire pending,
+http::awaitable_response answer_outcome(const gateway_services& services, pending_acquire pending,
                                         lockcore::result<lockcore::lease> granted) {
     if (!granted) {
         failure refused = to_failure(granted.error());
@@ -126,7 +128,7 @@ http::awaitable_response answer_outcome(gateway_services services, pending_acqui
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
         if (must_release_undelivered(pending))
-            co_await release_abandoned_lease(services, granted->claims, pending.trace_id);
+            co_await release_abandoned_lease(services.locks, granted->claims, pending.trace_id);
         const auto cancelled =
             make_failure(errc::shutting_down,
                          must_release_undelivered(pending)
@@ -138,7 +140,7 @@ http::awaitable_response answer_outcome(gateway_services services, pending_acqui
 }
 
 /// Waits for a grant and answers. Many calls may wait here for long, so this coroutine keeps as little as possible.
-http::awaitable_response wait_for_grant(gateway_services services, pending_acquire pending,
+http::awaitable_response wait_for_grant(const gateway_services& services, pending_acquire pending,
                                         awaitable<lockcore::result<lockcore::lease>> acquiring) {
     // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
@@ -150,7 +152,7 @@ http::awaitable_response wait_for_grant(gateway_services services, pending_acqui
 }  // namespace
 
 // Not a coroutine, so that its local variables are freed before the wait begins.
-http::awaitable_response acquire_lease(gateway_services services, http::request r) {
+http::awaitable_response acquire_lease(const gateway_services& services, http::request r) {
     auto wanted = parse_lease_request(r, services.settings.locks);
     if (!wanted) return http::as_awaitable(wanted.error());
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
@@ -162,7 +164,7 @@ http::awaitable_response acquire_lease(gateway_services services, http::request 
     pending_acquire pending;
     pending.acquisition = std::move(*acquisition);
     if (wanted->acquire.kept) {
-        auto places = admit_stream(services, r, {limits::use::streams});
+        auto places = admit_stream(services.limiter, r, {limits::use::streams});
         if (!places) return http::as_awaitable(places.error());
         pending.stream = std::move(*places);
     }
@@ -181,7 +183,7 @@ http::awaitable_response acquire_lease(gateway_services services, http::request 
     return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
 
-http::awaitable_response cancel_acquisition(gateway_services services, http::request r) {
+http::awaitable_response cancel_acquisition(const gateway_services& services, http::request r) {
     auto wanted = parse_cancellation(r, services.settings.locks);
     if (!wanted) co_return wanted.error();
     const auto allowed = r.rights->require(scope::leases, wanted->resources);
@@ -193,18 +195,18 @@ http::awaitable_response cancel_acquisition(gateway_services services, http::req
     co_return out;
 }
 
-http::awaitable_response renew_lease(gateway_services services, http::request r) {
+http::awaitable_response renew_lease(const gateway_services& services, http::request r) {
     const auto ttl = parse_renewal(r, services.settings.locks);
     if (!ttl) co_return ttl.error();
-    auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
+    auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
     const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.trace_id);
     if (!renewed) co_return to_failure(renewed.error());
     co_return lease_response(*renewed, 200, services.settings.locks.max_hold);
 }
 
-http::awaitable_response show_lease(gateway_services services, http::request r) {
-    auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
+http::awaitable_response show_lease(const gateway_services& services, http::request r) {
+    auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
     constexpr std::size_t event_stream = 1;  // among the media types of the route
     if (r.media_type == event_stream) co_return co_await watch_lease(services, std::move(*claims), std::move(r));
@@ -222,7 +224,7 @@ http::awaitable_response show_lease(gateway_services services, http::request r) 
     co_return out;
 }
 
-http::awaitable_response release_lease(gateway_services services, http::request r) {
+http::awaitable_response release_lease(const gateway_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query(r.query, {"seal"}, faults);
     const bool seal = query.boolean("seal").value_or(false);
@@ -232,7 +234,7 @@ http::awaitable_response release_lease(gateway_services services, http::request 
         http::object_reader(*body, "", faults).refuse_unknown({});
     }
     if (!faults.empty()) co_return std::move(faults).to_failure();
-    const auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
+    const auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
 
     seal_decision decision;

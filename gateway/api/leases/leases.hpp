@@ -8,18 +8,18 @@ namespace fencegate::api {
 /// POST /v1/leases; with `Accept: text/event-stream` a kept lease (kept_lease.hpp).
 ///
 /// Cancel: leaves neither a place in the queue nor a lease, also if the answer could not be delivered.
-http::awaitable_response acquire_lease(gateway_services services, http::request r);
+http::awaitable_response acquire_lease(const gateway_services& services, http::request r);
 
 /// POST /v1/leases/cancel: ends the wait of the request with the same Idempotency-Key, and releases what it was granted.
-http::awaitable_response cancel_acquisition(gateway_services services, http::request r);
+http::awaitable_response cancel_acquisition(const gateway_services& services, http::request r);
 
 /// POST /v1/leases/{lease_id}/renew
-http::awaitable_response renew_lease(gateway_services services, http::request r);
+http::awaitable_response renew_lease(const gateway_services& services, http::request r);
 
 /// GET /v1/leases/{lease_id}
-http::awaitable_response show_lease(gateway_services services, http::request r);
+http::awaitable_response show_lease(const gateway_services& services, http::request r);
 
 /// DELETE /v1/leases/{lease_id}; with ?seal=true it raises the fence above the token first.
-http::awaitable_response release_lease(gateway_services services, http::request r);
+http::awaitable_response release_lease(const gateway_services& services, http::request r);
 
 }  // namespace fencegate::api

@@ -4,8 +4,7 @@
 #include <gateway/api/leases/live_lease_requests.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/history/history_executor.hpp>
-#include <gateway/pg/write/fence_executor.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -30,13 +29,14 @@ actor make_operator(const http::request& r) {
 
 /// Says that nobody holds a lease on the resource, and how the latest one ended if the history shows that among the
 /// resource's newest events: a revocation that is repeated has succeeded, a lease that expired is not sealed.
-awaitable<failure> make_no_lease_failure(gateway_services services, std::string principal, std::string resource,
+awaitable<failure> make_no_lease_failure(const gateway_services& services, std::string principal, std::string resource,
                                          std::chrono::steady_clock::time_point deadline) {
     failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
     history_query query;
     query.resource = std::move(resource);
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
-    const auto page = co_await services.history.read(std::move(principal), read_cost::cheap, std::move(query), until);
+    const auto page =
+        co_await services.database.history().read(std::move(principal), read_cost::cheap, std::move(query), until);
     if (!page) co_return none;
     for (const history_item& item : page->items) {
         if (item.event == "lease_granted") break;
@@ -55,7 +55,7 @@ awaitable<failure> make_no_lease_failure(gateway_services services, std::string 
 
 }  // namespace
 
-http::awaitable_response list_leases(gateway_services services, http::request r) {
+http::awaitable_response list_leases(const gateway_services& services, http::request r) {
     const lockcore::cell_id cell = services.settings.locks.cell;
     auto wanted = parse_lease_listing(r.query, cell);
     if (!wanted) co_return wanted.error();
@@ -71,7 +71,7 @@ http::awaitable_response list_leases(gateway_services services, http::request r)
     co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
 }
 
-http::awaitable_response revoke_lease(gateway_services services, http::request r) {
+http::awaitable_response revoke_lease(const gateway_services& services, http::request r) {
     const auto order = parse_operator_order(r, operator_request::revoke_lease);
     if (!order) co_return order.error();
 
@@ -92,8 +92,9 @@ http::awaitable_response revoke_lease(gateway_services services, http::request r
         mismatch.facts["fencing_token"] = token;
         co_return mismatch;
     }
-    const auto sealed = co_await services.fences.raise(lease.claims.resources, lockcore::fencing_token{token + 1},
-                                                       make_operator(r), "revoked: " + order->reason, r.deadline);
+    const auto sealed =
+        co_await services.database.fences().raise(lease.claims.resources, lockcore::fencing_token{token + 1},
+                                                  make_operator(r), "revoked: " + order->reason, r.deadline);
     if (!sealed) co_return sealed.error();
     lockcore::lock_manager::revocation revocation_details;
     revocation_details.actor.principal = r.principal;
@@ -107,12 +108,12 @@ http::awaitable_response revoke_lease(gateway_services services, http::request r
     co_return out;
 }
 
-http::awaitable_response repair_fence(gateway_services services, http::request r) {
+http::awaitable_response repair_fence(const gateway_services& services, http::request r) {
     const auto order = parse_operator_order(r, operator_request::repair_fence);
     if (!order) co_return order.error();
 
-    const auto repaired = co_await services.fences.repair(order->resource, lockcore::fencing_token{*order->token},
-                                                          make_operator(r), order->reason, r.deadline);
+    const auto repaired = co_await services.database.fences().repair(
+        order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
     if (!repaired) co_return repaired.error();
     std::string text;
     http::object_writer(text)

@@ -65,11 +65,11 @@ result<http::response> serve(std::string_view name, const http::request& r) {
 
 }  // namespace
 
-http::awaitable_response show_console(gateway_services, http::request r) {
+http::awaitable_response show_console(const gateway_services&, http::request r) {
     co_return serve("index.html", r);
 }
 
-http::awaitable_response show_console_file(gateway_services, http::request r) {
+http::awaitable_response show_console_file(const gateway_services&, http::request r) {
     co_return serve(r.path_parameters.at(0), r);
 }
 

@@ -26,7 +26,7 @@ std::string render_guard_state(const metrics::guard_watch::finding& found) {
                                                       {"compared_at", state.at("compared_at")}});
 }
 
-http::awaitable_response show_guard(gateway_services services, http::request) {
+http::awaitable_response show_guard(const gateway_services& services, http::request) {
     const auto found = services.guard.latest();
     if (found) co_return http::json_response(render_guard_state(*found));
     co_return pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet.");

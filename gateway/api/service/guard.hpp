@@ -11,7 +11,7 @@ namespace fencegate::api {
 /// GET /v1/guard: the state of the guard, as PostgreSQL described it when this gateway last asked.
 ///
 /// Errors: errc::storage_unavailable before the first answer.
-http::awaitable_response show_guard(gateway_services services, http::request r);
+http::awaitable_response show_guard(const gateway_services& services, http::request r);
 
 /// Returns the JSON of GET /v1/guard.
 std::string render_guard_state(const metrics::guard_watch::finding& found);

@@ -26,18 +26,18 @@ failure make_no_quorum_failure(const std::vector<lockcore::node_status>& nodes) 
     return f;
 }
 
-result<void> check_running(gateway_services services) {
+result<void> check_running(const gateway_services& services) {
     if (!services.stopping) return {};
     return make_failure(errc::shutting_down, "This gateway is about to stop; send requests to another one.");
 }
 
-result<void> check_leases(gateway_services services) {
+result<void> check_leases(const gateway_services& services) {
     if (const auto running = check_running(services); !running) return running;
     if (!services.locks.has_quorum()) return make_no_quorum_failure(services.locks.nodes());
     return check_event_capacity(services);
 }
 
-boost::asio::awaitable<result<void>> check_writes(gateway_services services,
+boost::asio::awaitable<result<void>> check_writes(const gateway_services& services,
                                                   std::chrono::steady_clock::time_point deadline) {
     const auto running = check_running(services);
     if (!running) co_return running;
@@ -56,21 +56,21 @@ result<http::response> render_readiness(const result<void>& checked) {
 
 }  // namespace
 
-http::awaitable_response show_health(gateway_services, http::request) {
+http::awaitable_response show_health(const gateway_services&, http::request) {
     co_return http::json_response(R"({"status":"ok"})");
 }
 
-http::awaitable_response show_readiness(gateway_services services, http::request r) {
+http::awaitable_response show_readiness(const gateway_services& services, http::request r) {
     auto checked = check_leases(services);
     if (checked) checked = co_await check_writes(services, r.deadline);
     co_return render_readiness(checked);
 }
 
-http::awaitable_response show_lease_readiness(gateway_services services, http::request) {
+http::awaitable_response show_lease_readiness(const gateway_services& services, http::request) {
     co_return render_readiness(check_leases(services));
 }
 
-http::awaitable_response show_write_readiness(gateway_services services, http::request r) {
+http::awaitable_response show_write_readiness(const gateway_services& services, http::request r) {
     const auto checked = co_await check_writes(services, r.deadline);
     co_return render_readiness(checked);
 }

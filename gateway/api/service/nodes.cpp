@@ -119,7 +119,7 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
     return out;
 }
 
-http::awaitable_response show_nodes(gateway_services services, http::request) {
+http::awaitable_response show_nodes(const gateway_services& services, http::request) {
     co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
                                                services.lease_keys.key_ids(), services.settings.locks.cell));
 }

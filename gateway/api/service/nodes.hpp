@@ -14,7 +14,7 @@
 namespace fencegate::api {
 
 /// GET /v1/nodes: every Redis node as this gateway sees it.
-http::awaitable_response show_nodes(gateway_services services, http::request r);
+http::awaitable_response show_nodes(const gateway_services& services, http::request r);
 
 /// Returns the name of a state in docs/http-api.md. A node that is being identified counts as `unreachable`; its detail
 /// says more.

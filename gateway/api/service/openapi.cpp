@@ -26,7 +26,7 @@ std::string_view openapi_document() {
     return embedded::file("openapi.json");
 }
 
-http::awaitable_response show_openapi(gateway_services services, http::request r) {
+http::awaitable_response show_openapi(const gateway_services& services, http::request r) {
     const std::size_t bytes_min = services.settings.http.gzip_min_bytes;
     const bool is_compressed =
         bytes_min > 0 && openapi_document().size() >= bytes_min && http::prefers_gzip(r.header_list("accept-encoding"));

@@ -11,6 +11,6 @@ namespace fencegate::api {
 std::string_view openapi_document();
 
 /// GET /openapi.json
-http::awaitable_response show_openapi(gateway_services services, http::request r);
+http::awaitable_response show_openapi(const gateway_services& services, http::request r);
 
 }  // namespace fencegate::api

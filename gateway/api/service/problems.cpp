@@ -4,7 +4,7 @@
 
 namespace fencegate::api {
 
-http::awaitable_response show_problem(gateway_services, http::request r) {
+http::awaitable_response show_problem(const gateway_services&, http::request r) {
     co_return http::explain_problem(r.path_parameters.at(0), r.header_list("accept"));
 }
 

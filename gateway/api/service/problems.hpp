@@ -6,6 +6,6 @@
 namespace fencegate::api {
 
 /// GET /problems/{slug}: a page that explains an error.
-http::awaitable_response show_problem(gateway_services services, http::request r);
+http::awaitable_response show_problem(const gateway_services& services, http::request r);
 
 }  // namespace fencegate::api

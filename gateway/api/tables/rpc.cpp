@@ -9,7 +9,7 @@
 #include <gateway/api/writes/write_operations.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/read/read_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -33,18 +33,18 @@ http::response render_value(std::string json, bool is_void) {
     return out;
 }
 
-http::awaitable_response answer_read(gateway_services services, http::request r, function_query query) {
+http::awaitable_response answer_read(const gateway_services& services, http::request r, function_query query) {
     const auto preferred = parse_preferences(r);
     const auto form = parse_answer_form(r);
     if (!form) co_return form.error();
-    auto fence = authorize_read(services, r);
+    auto fence = authorize_read(services.locks, r);
     if (!fence) co_return fence.error();
     query.function = r.path_parameters.front();
     query.limit = static_cast<std::int64_t>(services.settings.postgres.rows_max);
     query.count = preferred.count != row_count::none;
     const auto offset = query.rows.offset;
     read_request wanted{std::move(query), std::move(*fence), r.rights->database(), form->format};
-    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await services.database.reads().read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return outcome.error();
     const auto most = preferred.max_affected;
     if (most && r.verb == http::method::post && outcome->rows > *most) co_return too_many_rows(*most, outcome->rows);
@@ -87,7 +87,7 @@ http::response render_call(const preferences& preferred, const answer_form& form
 
 }  // namespace
 
-http::awaitable_response call_function(gateway_services services, http::request r) {
+http::awaitable_response call_function(const gateway_services& services, http::request r) {
     const auto rows_max = services.settings.postgres.rows_max;
     write_call call;
     auto args = read_body_arguments(r, call.fingerprint_text);
@@ -125,7 +125,7 @@ http::awaitable_response call_function(gateway_services services, http::request 
     co_return co_await answer_write(services, std::move(call), std::move(r), render);
 }
 
-http::awaitable_response read_function(gateway_services services, http::request r) {
+http::awaitable_response read_function(const gateway_services& services, http::request r) {
     http::fault_list faults;
     function_query query;
     parse_function_parameters(r, services.settings.postgres.rows_max, query, faults);

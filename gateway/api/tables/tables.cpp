@@ -5,7 +5,7 @@
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/read/read_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -47,7 +47,7 @@ std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<
     return std::to_string(offset) + "-" + std::to_string(offset + rows - 1) + "/" + size;
 }
 
-result<std::optional<read_fence>> authorize_read(gateway_services services, const http::request& r) {
+result<std::optional<read_fence>> authorize_read(const lockcore::lock_manager& locks, const http::request& r) {
     const auto exposed = r.rights->require_exposed(r.path_parameters.front());
     if (!exposed) return exposed.error();
     if (!has_fencing_headers(r)) {
@@ -55,13 +55,13 @@ result<std::optional<read_fence>> authorize_read(gateway_services services, cons
         if (!allowed) return allowed.error();
         return std::optional<read_fence>();
     }
-    auto claims = open_lease_or_token(services, r.header("fencing-lease"), r);
+    auto claims = open_lease_or_token(locks, r.header("fencing-lease"), r);
     if (!claims) return claims.error();
     auto initiator = make_actor(*claims, r);
     return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(initiator)});
 }
 
-http::awaitable_response read_table(gateway_services services, http::request r) {
+http::awaitable_response read_table(const gateway_services& services, http::request r) {
     const auto preferred = parse_preferences(r);
     const auto form = parse_answer_form(r);
     if (!form) co_return form.error();
@@ -71,16 +71,16 @@ http::awaitable_response read_table(gateway_services services, http::request r) 
         const auto exposed = r.rights->require_exposed(name);
         if (!exposed) co_return exposed.error();
     }
-    auto fence = authorize_read(services, r);
+    auto fence = authorize_read(services.locks, r);
     if (!fence) co_return fence.error();
     const auto offset = query->offset;
     read_request wanted{std::move(*query), std::move(*fence), r.rights->database(), form->format};
-    auto outcome = co_await services.reads.read(r.principal, std::move(wanted), r.deadline);
+    auto outcome = co_await services.database.reads().read(r.principal, std::move(wanted), r.deadline);
     if (!outcome) co_return outcome.error();
     co_return render_rows(std::move(*outcome), offset, preferred, *form);
 }
 
-http::awaitable_response write_table(gateway_services services, http::request r) {
+http::awaitable_response write_table(const gateway_services& services, http::request r) {
     auto preferred = parse_preferences(r);
     auto form = parse_answer_form(r);
     if (!form) co_return form.error();

@@ -6,7 +6,7 @@
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
-#include <gateway/pg/write/write_executor.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -21,16 +21,16 @@ using asio::awaitable;
 /// Connects the write service to the gateway's lock manager and database.
 class service_ports final : public write_ports {
   public:
-    service_ports(gateway_services services, std::shared_ptr<limits::caller> caller,
+    service_ports(const gateway_services& services, std::shared_ptr<limits::caller> caller,
                   const boost::asio::ip::address& peer)
         : services_(services), caller_(std::move(caller)), peer_(peer) {}
 
     awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                   time_point until) override {
-        return services_.writes.find_outcome(std::move(principal), std::move(key), until);
+        return services_.database.writes().find_outcome(std::move(principal), std::move(key), until);
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
-        return services_.writes.write(std::move(request), until);
+        return services_.database.writes().write(std::move(request), until);
     }
     result<void> check_event_capacity() override {
         return api::check_event_capacity(services_, caller_ ? caller_->principal() : std::string());
@@ -45,7 +45,7 @@ class service_ports final : public write_ports {
         return api::seal_released_token(services_, std::move(claims), std::move(initiator), until);
     }
     awaitable<void> release_abandoned_lease(lockcore::lease_claims claims, std::string trace_id) override {
-        return api::release_abandoned_lease(services_, std::move(claims), std::move(trace_id));
+        return api::release_abandoned_lease(services_.locks, std::move(claims), std::move(trace_id));
     }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
         const auto admitted = admit_acquisition(services_, caller_, peer_, request);
@@ -74,7 +74,7 @@ class service_ports final : public write_ports {
     }
 
   private:
-    gateway_services services_;
+    const gateway_services& services_;
     std::shared_ptr<limits::caller> caller_;
     boost::asio::ip::address peer_;
 };
@@ -105,7 +105,7 @@ result<void> check_exposed(const write_call& call, const http::rights& rights) {
 }
 
 /// Checks a write before it asks the nodes or PostgreSQL anything, and returns its context.
-result<write_context> prepare_write(gateway_services services, write_call call, http::request r) {
+result<write_context> prepare_write(const gateway_services& services, write_call call, http::request r) {
     write_context out;
     const auto exposed = check_exposed(call, *r.rights);
     if (!exposed) return exposed.error();
@@ -115,7 +115,7 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
             if (!allowed) return allowed.error();
         }
     } else {
-        auto claims = open_lease_or_token(services, call.lease_id, r);
+        auto claims = open_lease_or_token(services.locks, call.lease_id, r);
         if (!claims) return claims.error();
         if (call.lease_id.empty()) {
             const auto fits = check_bare_token(call);
@@ -143,7 +143,7 @@ result<write_context> prepare_write(gateway_services services, write_call call, 
 
 }  // namespace
 
-http::awaitable_response answer_write(gateway_services services, write_call call, http::request r,
+http::awaitable_response answer_write(const gateway_services& services, write_call call, http::request r,
                                       write_renderer render) {
     const bool own_lease = call.own_lease.has_value();
     service_ports ports(services, r.caller, r.peer);

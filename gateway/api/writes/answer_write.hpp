@@ -18,7 +18,7 @@ using write_renderer = std::function<http::response(const write_report&)>;
 ///         that the fingerprint of an idempotency key covers.
 /// Out:    see execute_write.
 /// Cancel: see execute_write.
-http::awaitable_response answer_write(gateway_services services, write_call call, http::request r,
+http::awaitable_response answer_write(const gateway_services& services, write_call call, http::request r,
                                       write_renderer render);
 
 }  // namespace fencegate::api

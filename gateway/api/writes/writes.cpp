@@ -55,7 +55,7 @@ std::string render_write(const write_report& report) {
     return text;
 }
 
-http::awaitable_response apply_write(gateway_services services, http::request r) {
+http::awaitable_response apply_write(const gateway_services& services, http::request r) {
     auto call = parse_write_body(r, services.settings.locks);
     if (!call) co_return call.error();
     const write_renderer render = [](const write_report& done) { return http::json_response(render_write(done)); };
