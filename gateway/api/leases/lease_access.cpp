@@ -2,7 +2,6 @@
 
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/pg/database.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -42,6 +41,8 @@ result<limits::held_leases::acquisition> admit_acquisition(const gateway_service
                                                            const std::shared_ptr<limits::caller>& caller,
                                                            const boost::asio::ip::address& peer,
                                                            lockcore::acquire_request& request) {
+    const auto capacity = check_event_capacity(services, caller ? caller->principal() : std::string());
+    if (!capacity) return capacity.error();
     if (!caller) return limits::held_leases::acquisition();
     request.admit_waiter = [caller, peer, streams = request.kept,
                             &limiter = services.limiter]() -> std::shared_ptr<void> {
@@ -78,45 +79,6 @@ boost::asio::awaitable<void> release_abandoned_lease(lockcore::lock_manager& loc
                                                      std::string trace_id) {
     const auto released = co_await locks.release(std::move(claims), std::move(trace_id));
     if (!released) spdlog::debug("an abandoned lease was not released and will expire: {}", released.error().detail);
-}
-
-boost::asio::awaitable<result<seal_decision>> prepare_seal(const gateway_services& services,
-                                                           lockcore::lease_claims claims) {
-    seal_decision out;
-    out.seal = true;
-    if (!claims.may_be_shared) co_return out;
-    const auto closing = co_await services.locks.close_to_new_holds(std::move(claims));
-    if (!closing && closing.error().code != lockcore::errc::lease_lost) co_return to_failure(closing.error());
-    if (!closing) co_return out;
-    out.seal = closing->closed;
-    if (closing->closed) out.closed = *closing;
-    co_return out;
-}
-
-void abandon_seal(const gateway_services& services, const lockcore::lease_claims& claims,
-                  const seal_decision& decision) {
-    if (decision.closed) services.locks.reopen(claims, *decision.closed);
-}
-
-boost::asio::awaitable<result<void>> seal_token(const gateway_services& services, lockcore::lease_claims claims,
-                                                actor initiator, std::chrono::steady_clock::time_point until) {
-    const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
-    const auto raised = co_await services.database.fences().raise(std::move(claims.resources), past,
-                                                                  std::move(initiator), "seal", until);
-    if (!raised) co_return raised.error();
-    co_return result<void>{};
-}
-
-boost::asio::awaitable<bool> seal_released_token(const gateway_services& services, lockcore::lease_claims claims,
-                                                 actor initiator, std::chrono::steady_clock::time_point until) {
-    const std::string resource = claims.resources.front().str();
-    const auto token = lockcore::value_of(claims.token);
-    const auto sealed = co_await seal_token(services, std::move(claims), std::move(initiator), until);
-    if (!sealed) {
-        spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", token, resource,
-                     sealed.error().outcome_unknown ? "may not have been" : "was not", sealed.error().detail);
-    }
-    co_return sealed.has_value();
 }
 
 actor make_actor(const lockcore::lease_claims& claims, const http::request& r) {

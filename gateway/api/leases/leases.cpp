@@ -4,6 +4,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lease_request.hpp>
+#include <gateway/api/leases/lease_seal.hpp>
 #include <gateway/api/leases/lease_watch.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
@@ -157,8 +158,6 @@ http::awaitable_response acquire_lease(const gateway_services& services, http::r
     if (!wanted) return http::as_awaitable(wanted.error());
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
     if (!allowed) return http::as_awaitable(allowed.error());
-    const auto capacity = check_event_capacity(services, r.principal);
-    if (!capacity) return http::as_awaitable(capacity.error());
     auto acquisition = admit_acquisition(services, r.caller, r.peer, wanted->acquire);
     if (!acquisition) return http::as_awaitable(acquisition.error());
     pending_acquire pending;
@@ -237,27 +236,20 @@ http::awaitable_response release_lease(const gateway_services& services, http::r
     const auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
 
-    seal_decision decision;
+    gateway_seal_ports ports(services.locks, services.database.fences());
+    lease_seal token_seal(ports, *claims, make_actor(*claims, r));
     if (seal) {
-        const auto prepared = co_await prepare_seal(services, *claims);
+        const auto prepared = co_await token_seal.prepare(claims->may_be_shared);
         if (!prepared) co_return prepared.error();
-        decision = *prepared;
-    }
-    if (decision.seal) {
-        const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
-        if (!sealed) {
-            // A token that may have been sealed gets no further holds, whose writes would be refused.
-            if (!sealed.error().outcome_unknown) abandon_seal(services, *claims, decision);
-            co_return sealed.error();
-        }
+        const auto sealed = co_await token_seal.seal(r.deadline);
+        if (!sealed) co_return sealed.error();
     }
     const auto released = co_await services.locks.release(*claims, r.trace_id);
     if (!released) co_return to_failure(released.error());
-    bool unsealed = seal && !decision.seal;
+    bool unsealed = seal && !token_seal.precedes_release();
     if (unsealed && released->holds_left == 0) {
-        // Another call may have released its hold without sealing, because this hold still existed: this call, the last
-        // one, seals. The hold is gone also where that fails, so the call has succeeded.
-        const bool sealed = co_await seal_released_token(services, *claims, make_actor(*claims, r), r.deadline);
+        // The hold is gone also where this fails, so the call has succeeded.
+        const bool sealed = co_await token_seal.seal_released(r.deadline);
         unsealed = !sealed;
     }
     if (released->holds_left > 0 || unsealed) {

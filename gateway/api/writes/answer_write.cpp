@@ -23,7 +23,10 @@ class service_ports final : public write_ports {
   public:
     service_ports(const gateway_services& services, std::shared_ptr<limits::caller> caller,
                   const boost::asio::ip::address& peer)
-        : services_(services), caller_(std::move(caller)), peer_(peer) {}
+        : services_(services),
+          seals_(services.locks, services.database.fences()),
+          caller_(std::move(caller)),
+          peer_(peer) {}
 
     awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                   time_point until) override {
@@ -32,18 +35,7 @@ class service_ports final : public write_ports {
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
         return services_.database.writes().write(std::move(request), until);
     }
-    result<void> check_event_capacity() override {
-        return api::check_event_capacity(services_, caller_ ? caller_->principal() : std::string());
-    }
-    awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims claims) override {
-        return api::prepare_seal(services_, std::move(claims));
-    }
-    void abandon_seal(const lockcore::lease_claims& claims, const seal_decision& decision) override {
-        api::abandon_seal(services_, claims, decision);
-    }
-    awaitable<bool> seal_released_token(lockcore::lease_claims claims, actor initiator, time_point until) override {
-        return api::seal_released_token(services_, std::move(claims), std::move(initiator), until);
-    }
+    seal_ports& seals() override { return seals_; }
     awaitable<void> release_abandoned_lease(lockcore::lease_claims claims, std::string trace_id) override {
         return api::release_abandoned_lease(services_.locks, std::move(claims), std::move(trace_id));
     }
@@ -75,6 +67,7 @@ class service_ports final : public write_ports {
 
   private:
     const gateway_services& services_;
+    gateway_seal_ports seals_;
     std::shared_ptr<limits::caller> caller_;
     boost::asio::ip::address peer_;
 };

@@ -1,5 +1,6 @@
 #include <gateway/api/writes/execute_write.hpp>
 
+#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/runtime/random.hpp>
 
 #include <boost/asio/this_coro.hpp>
@@ -50,91 +51,37 @@ awaitable<result<write_outcome>> await_disk(pg::committed_write written) {
 }
 
 /// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
-awaitable<result<found_outcome>> find_kept_outcome(write_ports& ports, std::string principal,
-                                                   std::optional<idempotency_key> key, pg::deadline until) {
-    if (!key) co_return found_outcome{};
-    co_return co_await ports.find_outcome(std::move(principal), std::move(*key), until);
-}
-
-/// Waits until a write under the caller's lease is on disk, then releases the lease if requested: if a crash loses the
-/// write, the caller still has the lease. If the outcome is that of an earlier call under another lease, this lease's
-/// token is sealed here.
-awaitable<result<write_report>> finish_write(write_ports& ports, write_context context, pg::committed_write written,
-                                             seal_decision decision) {
-    auto outcome = co_await await_disk(std::move(written));
-    if (!outcome) {
-        if (!outcome.error().outcome_unknown) ports.abandon_seal(*context.caller_claims, decision);
-        co_return outcome.error();
-    }
-    write_report report;
-    report.outcome = std::move(*outcome);
-    if (!context.call.then_release) co_return report;
-    report.release = co_await ports.release(*context.caller_claims, context.request.trace_id);
-    if (report.outcome.token != context.caller_claims->token) report.outcome.sealed = false;
-    if (!report.outcome.sealed && report.release->released) {
-        // This was the last hold, although others were left when the write began: these may have been released meanwhile
-        // by calls whose seal found this hold.
-        auto initiator = make_actor(*context.caller_claims, context.request);
-        report.outcome.sealed = co_await ports.seal_released_token(std::move(*context.caller_claims),
-                                                                   std::move(initiator), context.request.deadline);
-    }
-    co_return report;
-}
-
-/// Executes a write under a lease of the caller, or with a bare token.
-awaitable<result<write_report>> write_under_lease(write_ports& ports, write_context context) {
-    seal_decision decision;
-    if (context.call.require_live) {
-        auto found =
-            co_await find_kept_outcome(ports, context.request.principal, context.key, context.request.deadline);
-        if (!found) co_return found.error();
-        if (found->value && !*found->value) co_return found->value->error();
-        if (found->value) {
-            pg::committed_write kept{std::move(**found->value)};
-            co_return co_await finish_write(ports, std::move(context), std::move(kept), decision);
-        }
-        const auto live = co_await ports.require_live(*context.caller_claims);
-        if (!live) co_return live.error();
-    }
-    if (context.call.then_release) {
-        const auto prepared = co_await ports.prepare_seal(*context.caller_claims);
-        if (!prepared) co_return prepared.error();
-        decision = *prepared;
-    }
-    write_request request = make_write(context, *context.caller_claims);
-    request.seal = decision.seal;
-    auto written = co_await write_once(ports, std::move(request), context.request.deadline);
-    if (!written) {
-        if (!written.error().outcome_unknown) ports.abandon_seal(*context.caller_claims, decision);
-        co_return written.error();
-    }
-    co_return co_await finish_write(ports, std::move(context), std::move(*written), decision);
+///
+/// Errors: those of the look-up, and that of the earlier call.
+awaitable<result<std::optional<write_outcome>>> find_earlier_outcome(write_ports& ports, const write_context& context) {
+    if (!context.key) co_return std::nullopt;
+    auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
+    if (!found) co_return found.error();
+    if (!found->value) co_return std::nullopt;
+    if (!*found->value) co_return found->value->error();
+    co_return std::optional(std::move(**found->value));
 }
 
 awaitable<bool> cancelled() {
     co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
 }
 
-awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_context context) {
-    auto found = co_await find_kept_outcome(ports, context.request.principal, context.key, context.request.deadline);
-    if (!found) co_return found.error();
-    write_report report;
-    report.own_lease = true;
-    if (found->value) {
-        if (!*found->value) co_return found->value->error();
-        report.outcome = std::move(**found->value);
-        report.release.emplace().released = true;
-        co_return report;
-    }
-    const auto allowed = ports.check_event_capacity();
-    if (!allowed) co_return allowed.error();
+/// The lease under which a write is executed, or the token of another issuer.
+struct lease_of_write {
+    lockcore::lease_claims claims;
+    pg::deadline until;
+    bool own = false;                   ///< Acquired for this write alone.
+    bool is_released = false;           ///< It is released after the write, and its token sealed with it.
+    bool may_have_other_holds = false;  ///< Of a re-entrant lease.
+};
+
+awaitable<result<lease_of_write>> acquire_own_lease(write_ports& ports, write_context& context) {
     const failure stopped = make_failure(errc::shutting_down, "The call was cancelled; nothing was written.");
     if (co_await cancelled()) co_return stopped;
-
-    const pg::deadline until = context.request.deadline + context.call.own_lease->wait;
-    context.call.own_lease->closed =
-        !context.call.own_lease->holder.owner.empty();  // no hold may join a lease that is sealed at once
-    const auto granted = co_await ports.acquire(std::move(*context.call.own_lease));
+    lockcore::acquire_request wanted = std::move(*context.call.own_lease);
+    wanted.closed = !wanted.holder.owner.empty();  // no hold may join a lease that is sealed at once
+    const pg::deadline until = context.request.deadline + wanted.wait;
+    const auto granted = co_await ports.acquire(std::move(wanted));
     if (!granted) co_return granted.error();
     // From here on the lease has to be released, also if the caller hangs up.
     const bool caller_gone = co_await cancelled();
@@ -143,38 +90,82 @@ awaitable<result<write_report>> write_under_own_lease(write_ports& ports, write_
         co_await ports.release_abandoned_lease(granted->claims, context.request.trace_id);
         co_return stopped;
     }
-    seal_decision decision;
-    decision.seal = true;
-    if (granted->reentrant) {
-        const auto prepared = co_await ports.prepare_seal(granted->claims);
-        if (!prepared) {
-            co_await ports.release_abandoned_lease(granted->claims, context.request.trace_id);
-            co_return prepared.error();
-        }
-        decision = *prepared;
+    co_return lease_of_write{granted->claims, until, true, true, granted->reentrant};
+}
+
+awaitable<result<lease_of_write>> obtain_lease(write_ports& ports, write_context& context, bool check_live) {
+    if (context.call.own_lease) co_return co_await acquire_own_lease(ports, context);
+    const lockcore::lease_claims& claims = *context.caller_claims;
+    if (check_live) {
+        const auto live = co_await ports.require_live(claims);
+        if (!live) co_return live.error();
     }
-    write_request request = make_write(context, granted->claims);
-    request.seal = decision.seal;
-    auto written = co_await write_once(ports, std::move(request), until);
+    co_return lease_of_write{claims, context.request.deadline, false, context.call.then_release, claims.may_be_shared};
+}
+
+/// Writes under the lease, and seals its token with the write if the lease is released. A lease of the write's own is
+/// released as soon as others can see the write; `released` says so.
+awaitable<result<pg::committed_write>> write_under_lease(write_ports& ports, write_context& context,
+                                                         const lease_of_write& lease, lease_seal& seal,
+                                                         std::optional<release_report>& released) {
+    if (lease.is_released) {
+        const auto prepared = co_await seal.prepare(lease.may_have_other_holds);
+        if (!prepared && lease.own) co_await ports.release_abandoned_lease(lease.claims, context.request.trace_id);
+        if (!prepared) co_return prepared.error();
+    }
+    write_request request = make_write(context, lease.claims);
+    request.seal = seal.precedes_release();
+    auto written = co_await write_once(ports, std::move(request), lease.until);
     // The write may still be committed, and the next holder must see it. So the lease is not released but expires.
     if (!written && written.error().outcome_unknown) co_return written.error();
-    report.release = co_await ports.release(granted->claims, context.request.trace_id);
-    if (!written) co_return written.error();
-    auto outcome = co_await await_disk(std::move(*written));
-    if (!outcome) co_return outcome.error();
-    report.outcome = std::move(*outcome);
-    if (!report.outcome.sealed && report.release->released) {
-        auto initiator = make_actor(granted->claims, context.request);
-        report.outcome.sealed = co_await ports.seal_released_token(granted->claims, std::move(initiator), until);
-    }
-    co_return report;
+    if (lease.own) released = co_await ports.release(lease.claims, context.request.trace_id);
+    if (!written && !lease.own) seal.abandon(written.error());
+    co_return written;
 }
 
 }  // namespace
 
 awaitable<result<write_report>> execute_write(write_ports& ports, write_context context) {
-    if (context.call.own_lease) return write_under_own_lease(ports, std::move(context));
-    return write_under_lease(ports, std::move(context));
+    write_report report;
+    report.own_lease = context.call.own_lease.has_value();
+    std::optional<write_outcome> earlier;
+    if (report.own_lease || context.call.require_live) {  // before it asks the nodes
+        auto found = co_await find_earlier_outcome(ports, context);
+        if (!found) co_return found.error();
+        earlier = std::move(*found);
+    }
+    if (earlier && report.own_lease) {
+        report.outcome = std::move(*earlier);
+        report.release.emplace().released = true;
+        co_return report;
+    }
+    const bool check_live = context.call.require_live && !earlier;
+    const auto lease = co_await obtain_lease(ports, context, check_live);
+    if (!lease) co_return lease.error();
+    lease_seal seal(ports.seals(), lease->claims, make_actor(lease->claims, context.request));
+    pg::committed_write visible;
+    if (earlier) {
+        visible.outcome = std::move(*earlier);
+    } else {
+        auto written = co_await write_under_lease(ports, context, *lease, seal, report.release);
+        if (!written) co_return written.error();
+        visible = std::move(*written);
+    }
+    auto outcome = co_await await_disk(std::move(visible));
+    if (!outcome) {
+        if (!lease->own) seal.abandon(outcome.error());
+        co_return outcome.error();
+    }
+    report.outcome = std::move(*outcome);
+    if (lease->is_released && !lease->own) {
+        // Only now, so that the caller still has the lease if a crash loses the write.
+        report.release = co_await ports.release(lease->claims, context.request.trace_id);
+        // The outcome may be that of an earlier call under another lease.
+        if (report.outcome.token != lease->claims.token) report.outcome.sealed = false;
+    }
+    if (report.release && report.release->released && !report.outcome.sealed)
+        report.outcome.sealed = co_await seal.seal_released(lease->until);
+    co_return report;
 }
 
 }  // namespace fencegate::api

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lease_seal.hpp>
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/write/committed_write.hpp>
@@ -33,20 +33,16 @@ class write_ports {
                                                                        time_point until) = 0;
     virtual boost::asio::awaitable<result<pg::committed_write>> write(write_request request, time_point until) = 0;
 
-    /// See lease_access.hpp.
-    virtual result<void> check_event_capacity() = 0;
-    virtual boost::asio::awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims claims) = 0;
-    virtual void abandon_seal(const lockcore::lease_claims& claims, const seal_decision& decision) = 0;
-    virtual boost::asio::awaitable<bool> seal_released_token(lockcore::lease_claims claims, actor initiator,
-                                                             time_point until) = 0;
+    /// What the seal of a lease's token uses.
+    virtual seal_ports& seals() = 0;
 
-    virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
-                                                                 std::string trace_id) = 0;
-
-    /// See lockcore::lock_manager.
+    /// See lockcore::lock_manager. The limits of the caller are checked first (admit_acquisition).
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;
     virtual boost::asio::awaitable<result<void>> require_live(lockcore::lease_claims claims) = 0;
     virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
+    /// See lease_access.hpp.
+    virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
+                                                                 std::string trace_id) = 0;
 };
 
 }  // namespace fencegate::api
