@@ -39,7 +39,7 @@ void check_accept(std::string_view input) {
                 input.find('"') != std::string_view::npos,
             "a parameter does not change the media type");
 
-    for (const auto& preference : api::split_preferences(input)) {
+    for (const auto& preference : http::split_preferences(input)) {
         require(preference.text.starts_with(preference.name), "a preference begins with its name");
         require(preference.text.size() <= input.size() + 1, "a preference is a part of the header");
     }

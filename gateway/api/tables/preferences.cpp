@@ -1,35 +1,20 @@
 #include <gateway/api/tables/preferences.hpp>
-#include <gateway/http/codec/ascii.hpp>
+
+#include <gateway/http/codec/accept.hpp>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 #include <utility>
 
 namespace fencegate::api {
 namespace {
 
-std::string_view unquoted(std::string_view text) {
-    return text.size() > 1 && text.front() == '"' && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
-}
-
-preference read_preference(std::string_view text) {
-    text = http::trim(text.substr(0, text.find(';')));
-    const auto equals = text.find('=');
-    preference out;
-    out.name = http::to_lower(http::trim(text.substr(0, equals)));
-    out.text = out.name;
-    if (equals != std::string_view::npos)
-        out.text += "=" + http::to_lower(unquoted(http::trim(text.substr(equals + 1))));
-    return out;
-}
-
 constexpr std::array<std::pair<std::string_view, row_count>, 3> counts{{{"count=exact", row_count::exact},
                                                                         {"count=planned", row_count::planned},
                                                                         {"count=estimated", row_count::estimated}}};
 
-bool apply_preference(const preference& wanted, preferences& out) {
+bool apply_preference(const http::preference& wanted, preferences& out) {
     const std::string_view text = wanted.text;
     const auto* count = std::ranges::find(counts, text, [](const auto& row) { return row.first; });
     if (count != counts.end()) {
@@ -52,29 +37,10 @@ bool apply_preference(const preference& wanted, preferences& out) {
 
 }  // namespace
 
-std::vector<preference> split_preferences(std::string_view list) {
-    std::vector<preference> out;
-    while (!list.empty()) {
-        const auto comma = list.find(',');
-        auto parsed = read_preference(list.substr(0, comma));
-        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
-        if (!parsed.name.empty()) out.push_back(std::move(parsed));
-    }
-    return out;
-}
-
-std::optional<std::int64_t> number_of(const preference& wanted) {
-    const auto text = std::string_view(wanted.text).substr(std::min(wanted.name.size() + 1, wanted.text.size()));
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
-    return value;
-}
-
 preferences parse_preferences(const http::request& r) {
     preferences out;
     std::set<std::string> seen;
-    for (const auto& wanted : split_preferences(r.header_list("prefer"))) {
+    for (const auto& wanted : http::split_preferences(r.header_list("prefer"))) {
         // The first of several supported preferences with one name counts (RFC 7240, section 2).
         if (seen.contains(wanted.name) || !apply_preference(wanted, out)) continue;
         seen.insert(wanted.name);

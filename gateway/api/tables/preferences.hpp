@@ -6,21 +6,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace fencegate::api {
 
 enum class conflict_resolution { none, merge, ignore };
-
-/// One preference of the header Prefer (RFC 7240), in lower case.
-struct preference {
-    std::string name;
-    std::string text;  ///< `name=value`, the value without quotation marks and parameters; `name` if it has no value.
-};
-
-/// Returns the preferences of a list, in order.
-std::vector<preference> split_preferences(std::string_view list);
 
 /// The preferences of a request that tables support; others are ignored.
 struct preferences {
@@ -33,8 +22,5 @@ struct preferences {
 };
 
 preferences parse_preferences(const http::request& r);
-
-/// Returns the number of a preference such as max-affected=3; empty if it is none.
-std::optional<std::int64_t> number_of(const preference& wanted);
 
 }  // namespace fencegate::api
