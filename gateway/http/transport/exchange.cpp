@@ -45,22 +45,22 @@ void log_access(const served_request& s, bool is_readiness) {
 
 }  // namespace
 
-session::exchange::exchange(session& owner)
-    : session_(owner),
+exchange::exchange(connection& owner)
+    : connection_(owner),
       stream_(owner.stream_),
       group_(*owner.group_),
       parser_(std::make_unique<request_parser>(owner.group_->config())) {}
 
-session::exchange::~exchange() {
-    session_.principal_.clear();
-    session_.answer_memory_.reset();
+exchange::~exchange() {
+    connection_.principal_.clear();
+    connection_.answer_memory_.reset();
 }
 
 // --- reading
 
-session::exchange::progress session::exchange::parse() {
+exchange::progress exchange::parse() {
     boost::system::error_code ec;
-    parser_->read(session_.buffer_, ec);
+    parser_->read(connection_.buffer_, ec);
     if (ec) {
         refuse_input(make_parse_failure(*parser_, ec, group_.config()));
         return progress::refused;
@@ -78,42 +78,42 @@ session::exchange::progress session::exchange::parse() {
     return progress::need_more;
 }
 
-void session::exchange::refuse_input(const failure& fault) {
+void exchange::refuse_input(const failure& fault) {
     request_id_ = request_id_of(parser_->message);
     trace_id_ = trace_id_of(parser_->message.header("traceparent"));
     dispatcher::sender sender;
-    sender.peer = session_.peer();
+    sender.peer = connection_.peer();
     sender.counted = std::exchange(counted_, true);
     plan_ = group_.routes()->refuse_unreadable(fault, sender, request_id_, steady_clock::now());
     if (!sender.counted) rate_ = std::move(plan_.rate);
 }
 
-bool session::exchange::take_expectation() {
+bool exchange::take_expectation() {
     return parser_->is_header_done() && parser_->expects_continue() && !std::exchange(expectation_taken_, true);
 }
 
-bool session::exchange::reserve_body() {
-    if (!body_memory_) body_memory_.emplace(group_.memory().bodies, session_.principal_);
-    const std::size_t held = session_.buffer_.capacity() + parser_->message.body.size();
+bool exchange::reserve_body() {
+    if (!body_memory_) body_memory_.emplace(group_.memory().bodies, connection_.principal_);
+    const std::size_t held = connection_.buffer_.capacity() + parser_->message.body.size();
     return held <= body_memory_->bytes() || body_memory_->try_grow(held - body_memory_->bytes());
 }
 
-void session::exchange::plan_answer(steady_clock::time_point now) {
+void exchange::plan_answer(steady_clock::time_point now) {
     const dispatcher::sender sender{parser_->authorization,
                                     parser_->x_api_key,
                                     parser_->host,
-                                    session_.local_address_,
-                                    session_.certificate_withdrawn_ ? nullptr : stream_.certificate(),
-                                    session_.peer(),
+                                    connection_.local_address_,
+                                    connection_.certificate_withdrawn_ ? nullptr : stream_.certificate(),
+                                    connection_.peer(),
                                     counted_};
     plan_ = group_.routes()->prepare(parser_->message, sender, now);
     if (!std::exchange(counted_, true)) rate_ = std::move(plan_.rate);
     request_id_ = parser_->message.request_id;
     trace_id_ = parser_->message.trace_id;
-    session_.principal_ = plan_.principal();
+    connection_.principal_ = plan_.principal();
 }
 
-void session::exchange::note_form_of_answer() {
+void exchange::note_form_of_answer() {
     verb_ = parser_->message.verb;
     http_1_0_ = parser_->http_1_0();
     const cors_rules& cors = group_.routes()->cors();
@@ -124,21 +124,21 @@ void session::exchange::note_form_of_answer() {
 
 // --- answering
 
-asio::awaitable<bool> session::exchange::send_refusal() {
-    session_.enter_phase(phase::writing, steady_clock::now());
+asio::awaitable<bool> exchange::send_refusal() {
+    connection_.enter_phase(phase::writing, steady_clock::now());
     note_form_of_answer();
     add_rate_fields();
     report_answer({});
     parser_.reset();
     body_memory_.reset();
-    session_.buffer_ = {};
+    connection_.buffer_ = {};
     co_return co_await respond();
 }
 
-asio::awaitable<bool> session::exchange::answer() {
+asio::awaitable<bool> exchange::answer() {
     begun_ = steady_clock::now();
     received_ = lockcore::boot_clock::now();
-    session_.enter_phase(phase::handling, begun_);
+    connection_.enter_phase(phase::handling, begun_);
     keep_alive_ = parser_->keep_alive();
     credential_withdrawn_ = false;
     note_form_of_answer();
@@ -165,7 +165,7 @@ asio::awaitable<bool> session::exchange::answer() {
     co_return true;
 }
 
-void session::exchange::enter_limit_of_requests() {
+void exchange::enter_limit_of_requests() {
     const auto& caller = parser_->message.caller;
     if (plan_.target == nullptr || !caller) return;
     under_way_ = limits::place(caller, limits::use::requests);
@@ -175,8 +175,8 @@ void session::exchange::enter_limit_of_requests() {
     refuse(limits::no_place_failure(limits::use::requests));
 }
 
-awaitable_response session::exchange::start_handler() {
-    if (!body_memory_) body_memory_.emplace(group_.memory().bodies, session_.principal_);
+awaitable_response exchange::start_handler() {
+    if (!body_memory_) body_memory_.emplace(group_.memory().bodies, connection_.principal_);
     request message = std::move(parser_->message);
     message.memory = &*body_memory_;
     parser_.reset();
@@ -187,12 +187,12 @@ awaitable_response session::exchange::start_handler() {
     }
 }
 
-asio::awaitable<void> session::exchange::call_handler(awaitable_response handling) {
+asio::awaitable<void> exchange::call_handler(awaitable_response handling) {
     // An earlier handler may have changed this coroutine's cancellation state.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
     waits_long_ = plan_.target->long_waiting;
-    if (waits_long_) group_.begin_waiting(session_);
+    if (waits_long_) group_.begin_waiting(connection_);
     try {
         result<response> handled = co_await std::move(handling);
         if (handled) {
@@ -204,29 +204,29 @@ asio::awaitable<void> session::exchange::call_handler(awaitable_response handlin
     } catch (const std::exception& e) {
         refuse(handler_failure(e));
     }
-    group_.end_waiting(session_);
+    group_.end_waiting(connection_);
     waits_long_ = false;
 }
 
-failure session::exchange::handler_failure(const std::exception& e) const {
+failure exchange::handler_failure(const std::exception& e) const {
     runtime::log(spdlog::level::err, "request failed",
-                 {{"client", session_.client()},
+                 {{"client", connection_.client()},
                   {"route", plan_.target->path},
                   {"error", e.what()},
                   {"request_id", request_id_}});
     return make_failure(errc::internal_error, "The gateway failed; the log has the details under this request_id.");
 }
 
-void session::exchange::refuse(const failure& f) {
+void exchange::refuse(const failure& f) {
     plan_.answer = problem_response(f, request_id_);
 }
 
-bool session::exchange::withdraw_credential(const dispatcher& routes, bool connection_withdrawn) {
+bool exchange::withdraw_credential(const dispatcher& routes, bool connection_withdrawn) {
     if (plan_.caller && (connection_withdrawn || !routes.accepts(*plan_.caller))) credential_withdrawn_ = true;
     return credential_withdrawn_ && (waits_long_ || streaming_);
 }
 
-asio::awaitable<void> session::exchange::refuse_withdrawn() {
+asio::awaitable<void> exchange::refuse_withdrawn() {
     const response& answer = plan_.answer;
     // A cancelled handler that has done nothing answers so; a gateway that stops may have another reason.
     const bool cancelled = answer.problem == kind_of(errc::shutting_down).slug && !group_.closing();
@@ -237,7 +237,7 @@ asio::awaitable<void> session::exchange::refuse_withdrawn() {
     plan_.answer.headers.emplace_back("WWW-Authenticate", challenge);
 }
 
-asio::awaitable<void> session::exchange::undo() {
+asio::awaitable<void> exchange::undo() {
     if (!plan_.answer.undo_undelivered) co_return;
     // The hang-up that led here must not cancel the undoing.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
@@ -245,23 +245,23 @@ asio::awaitable<void> session::exchange::undo() {
         co_await plan_.answer.undo_undelivered();
     } catch (const std::exception& e) {
         runtime::log(spdlog::level::err, "an answer was not delivered and could not be undone",
-                     {{"client", session_.client()}, {"error", e.what()}, {"request_id", request_id_}});
+                     {{"client", connection_.client()}, {"error", e.what()}, {"request_id", request_id_}});
     }
 }
 
-void session::exchange::report_answer(steady_clock::duration time) const {
+void exchange::report_answer(steady_clock::duration time) const {
     served_request report;
     report.verb = verb_;
     report.route_path = plan_.route_path;
     report.principal = plan_.principal();
     report.request_id = request_id_;
     report.trace_id = trace_id_;
-    report.status = session_.peer_gone_ ? status_client_closed_request : plan_.answer.status;
+    report.status = connection_.peer_gone_ ? status_client_closed_request : plan_.answer.status;
     report.problem = plan_.answer.problem;
     report.reason = plan_.answer.problem_detail;
     report.resource = plan_.answer.problem_resource;
     report.in_history = plan_.answer.problem_in_history;
-    report.address = session_.peer();
+    report.address = connection_.peer();
     report.time = time;
     log_access(report, plan_.target != nullptr && plan_.target->is_readiness);
     group_.observer().on_served(report);

@@ -1,15 +1,17 @@
 #pragma once
 
+#include <gateway/http/transport/connection.hpp>
 #include <gateway/http/transport/request_observer.hpp>
 #include <gateway/http/transport/request_parser.hpp>
-#include <gateway/http/transport/session.hpp>
 
 #include <lockcore/boot_clock.hpp>
 
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace fencegate::http {
@@ -17,13 +19,13 @@ namespace fencegate::http {
 /// One request of a connection: what was read of it and decided about it, and its answer, until that is delivered or
 /// undone. Nothing of a request outlives it.
 ///
-/// Threads:  that of its session.
-/// Lifetime: its session owns it.
-class session::exchange {
+/// Threads:  that of its connection.
+/// Lifetime: the session of the connection owns it.
+class exchange {
   public:
     enum class progress { need_more, complete, refused };
 
-    explicit exchange(session& owner);
+    explicit exchange(connection& owner);
     ~exchange();
     exchange(const exchange&) = delete;
     exchange& operator=(const exchange&) = delete;
@@ -62,6 +64,7 @@ class session::exchange {
 
   private:
     class chunk_writer;
+    using phase = connection::phase;
     using message_parts = connection_stream::message_parts;
 
     /// Chooses the route or the final answer from the request's head.
@@ -112,7 +115,7 @@ class session::exchange {
     /// Returns whether the caller can repeat the request.
     bool has_safe_method() const { return verb_ == method::get || verb_ == method::head; }
 
-    session& session_;
+    connection& connection_;
     connection_stream& stream_;
     session_group& group_;
     std::unique_ptr<request_parser> parser_;      ///< Until the handler has the request.

@@ -46,17 +46,17 @@ bool is_compressible(const response& answer, std::size_t bytes_min) {
 }  // namespace
 
 /// Writes each piece as one chunk (RFC 9112, 7.1); with HTTP/1.0 without chunk framing.
-class session::exchange::chunk_writer final : public body_stream {
+class exchange::chunk_writer final : public body_stream {
   public:
-    explicit chunk_writer(exchange& e) : exchange_(e), session_(e.session_), stream_(e.stream_) {}
+    explicit chunk_writer(exchange& e) : exchange_(e), connection_(e.connection_), stream_(e.stream_) {}
 
     asio::awaitable<bool> send(std::string_view piece) override {
-        if (piece.empty()) co_return !session_.peer_gone_;
+        if (piece.empty()) co_return !connection_.peer_gone_;
         co_return co_await write(piece);
     }
     asio::awaitable<outcome> send_expiring(const expiring_text& piece) override {
-        if (session_.peer_gone_) co_return outcome::caller_gone;
-        session_.enter_phase(phase::writing, steady_clock::now());
+        if (connection_.peer_gone_) co_return outcome::caller_gone;
+        connection_.enter_phase(phase::writing, steady_clock::now());
         std::function<void(const std::string&)> make_head = [this](const std::string& body) {
             begin_chunk(body.size());
         };
@@ -73,7 +73,7 @@ class session::exchange::chunk_writer final : public body_stream {
             timer.expires_after(std::clamp(left / 50, acknowledgement_interval_min, acknowledgement_interval_max));
             boost::system::error_code cancelled;
             co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
-            if (cancelled || session_.peer_gone_) co_return true;
+            if (cancelled || connection_.peer_gone_) co_return true;
         }
         co_return true;
     }
@@ -86,14 +86,14 @@ class session::exchange::chunk_writer final : public body_stream {
     }
     std::string_view end_of_chunk() const { return exchange_.http_1_0_ ? "" : "\r\n"; }
     void finish_writing(bool delivered) {
-        session_.answer_memory_.reset();
-        session_.peer_gone_ = session_.peer_gone_ || !delivered;
-        session_.enter_phase(phase::handling, steady_clock::now());
+        connection_.answer_memory_.reset();
+        connection_.peer_gone_ = connection_.peer_gone_ || !delivered;
+        connection_.enter_phase(phase::handling, steady_clock::now());
     }
 
     asio::awaitable<bool> write(std::string_view piece) {
-        if (session_.peer_gone_) co_return false;
-        session_.enter_phase(phase::writing, steady_clock::now());
+        if (connection_.peer_gone_) co_return false;
+        connection_.enter_phase(phase::writing, steady_clock::now());
         begin_chunk(piece.size());
         const message_parts parts{asio::buffer(exchange_.head_), asio::buffer(piece), asio::buffer(end_of_chunk())};
         const auto sent = stream_.try_write(parts);
@@ -104,17 +104,17 @@ class session::exchange::chunk_writer final : public body_stream {
     }
 
     exchange& exchange_;
-    session& session_;
+    connection& connection_;
     connection_stream& stream_;
 };
 
-asio::awaitable<bool> session::exchange::deliver() {
+asio::awaitable<bool> exchange::deliver() {
     const response& answer = plan_.answer;
     const auto ended = steady_clock::now();
     // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
-    if (answer.undo_undelivered) session_.peer_gone_ = session_.peer_gone_ || stream_.peer_has_hung_up();
-    keep_alive_ = keep_alive_ && session_.may_continue();
-    session_.enter_phase(phase::writing, ended);
+    if (answer.undo_undelivered) connection_.peer_gone_ = connection_.peer_gone_ || stream_.peer_has_hung_up();
+    keep_alive_ = keep_alive_ && connection_.may_continue();
+    connection_.enter_phase(phase::writing, ended);
     count_answer();
     if (prefers_gzip_) co_await compress_answer();
     // Whether an answer has expired is known only after it was sent.
@@ -122,18 +122,18 @@ asio::awaitable<bool> session::exchange::deliver() {
     if (!expires) report_answer(ended - begun_);
     // HTTP/1.0 has no chunks: closing the connection ends the answer.
     if (answer.stream && http_1_0_) keep_alive_ = false;
-    bool delivered = !session_.peer_gone_;
+    bool delivered = !connection_.peer_gone_;
     if (delivered) delivered = co_await respond();
-    session_.peer_gone_ = !delivered;
-    session_.answer_memory_.reset();
+    connection_.peer_gone_ = !delivered;
+    connection_.answer_memory_.reset();
     if (expires) report_answer(ended - begun_);
     co_return delivered;
 }
 
-void session::exchange::render_head_of_answer() {
+void exchange::render_head_of_answer() {
     head_additions add;
     add.request_id = request_id_;
-    add.date = group_.date(session_.phase_since_);
+    add.date = group_.date(connection_.phase_since_);
     add.keep_alive = keep_alive_;
     add.http_1_0 = http_1_0_;
     add.allowed_origin = allowed_origin_;
@@ -142,7 +142,7 @@ void session::exchange::render_head_of_answer() {
     render_head(head_, plan_.answer, add);
 }
 
-asio::awaitable<bool> session::exchange::respond() {
+asio::awaitable<bool> exchange::respond() {
     response& answer = plan_.answer;
     if (answer.expiring_body) {
         std::function<void(const std::string&)> make_head = [&](const std::string& body) {
@@ -166,57 +166,57 @@ asio::awaitable<bool> session::exchange::respond() {
     co_return co_await write_rest(parts, *sent);
 }
 
-asio::awaitable<bool> session::exchange::stream() {
-    session_.enter_phase(phase::handling, steady_clock::now());
+asio::awaitable<bool> exchange::stream() {
+    connection_.enter_phase(phase::handling, steady_clock::now());
     streaming_ = true;
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
-    group_.begin_waiting(session_);
-    if (group_.closing() || credential_withdrawn_) session_.cancel_handler_.emit(asio::cancellation_type::terminal);
+    group_.begin_waiting(connection_);
+    if (group_.closing() || credential_withdrawn_) connection_.cancel_handler_.emit(asio::cancellation_type::terminal);
     // Requests that were sent behind this one stay in memory until it ends; if they do not fit, the connection closes.
-    reserved_memory pipelined(group_.memory().bodies, session_.principal_);
-    const bool serves_pipelined = pipelined.try_grow(session_.buffer_.capacity());
-    if (!serves_pipelined) session_.buffer_ = {};
+    reserved_memory pipelined(group_.memory().bodies, connection_.principal_);
+    const bool serves_pipelined = pipelined.try_grow(connection_.buffer_.capacity());
+    if (!serves_pipelined) connection_.buffer_ = {};
     chunk_writer out(*this);
     bool whole = true;
     try {
         co_await plan_.answer.stream(out);
     } catch (const std::exception& e) {
-        if (!session_.peer_gone_) {
+        if (!connection_.peer_gone_) {
             runtime::log(spdlog::level::err, "stream failed",
-                         {{"client", session_.client()}, {"error", e.what()}, {"request_id", request_id_}});
+                         {{"client", connection_.client()}, {"error", e.what()}, {"request_id", request_id_}});
         }
         whole = false;  // no last chunk, so that the caller sees that the answer is incomplete
     }
-    group_.end_waiting(session_);
+    group_.end_waiting(connection_);
     streaming_ = false;
-    whole = whole && !session_.peer_gone_ && co_await out.finish();
+    whole = whole && !connection_.peer_gone_ && co_await out.finish();
     whole = whole && serves_pipelined;
     co_return whole;
 }
 
-void session::exchange::add_rate_fields() {
+void exchange::add_rate_fields() {
     if (rate_.empty()) return;
     plan_.answer.headers.emplace_back("RateLimit-Policy", rate_.policy);
     plan_.answer.headers.emplace_back("RateLimit", rate_.state);
 }
 
-void session::exchange::count_answer() {
+void exchange::count_answer() {
     const std::size_t bytes = plan_.answer.body.size();
-    session_.answer_memory_ = std::move(plan_.answer.memory);
-    if (session_.answer_memory_ || bytes <= uncounted_bytes_max) return;
-    if (group_.reserve_answer(session_, bytes, !has_safe_method())) return;
+    connection_.answer_memory_ = std::move(plan_.answer.memory);
+    if (connection_.answer_memory_ || bytes <= uncounted_bytes_max) return;
+    if (group_.reserve_answer(connection_, bytes, !has_safe_method())) return;
     refuse(answers_budget_failure(bytes));
     add_rate_fields();
 }
 
-asio::awaitable<void> session::exchange::compress_answer() {
+asio::awaitable<void> exchange::compress_answer() {
     response& answer = plan_.answer;
     if (has_header(answer, "Content-Encoding") || !is_compressible(answer, group_.config().gzip_min_bytes)) co_return;
     // A caller for whose compressed copy there is no memory gets the answer as it is.
     const std::size_t needed = gzip_encoder::memory_bytes + gzip_encoder::bound(answer.body.size());
-    if (!group_.memory().answers.fits(session_.principal_, needed)) co_return;
-    reserved_memory memory(group_.memory().answers, session_.principal_);
+    if (!group_.memory().answers.fits(connection_.principal_, needed)) co_return;
+    reserved_memory memory(group_.memory().answers, connection_.principal_);
     memory.grow(needed);
     gzip_encoder encoder;
     std::string compressed;
@@ -228,19 +228,20 @@ asio::awaitable<void> session::exchange::compress_answer() {
         encoder.add(piece, rest.empty(), compressed);
         if (rest.empty()) break;
         co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
-        session_.enter_phase(phase::writing, steady_clock::now());  // the caller is not the one who takes the time
+        connection_.enter_phase(phase::writing, steady_clock::now());  // the caller is not the one who takes the time
     }
     if (compressed.size() >= answer.body.size()) co_return;
     answer.body = std::move(compressed);
     answer.headers.emplace_back("Content-Encoding", "gzip");
 }
 
-std::chrono::milliseconds session::exchange::served() const {
+std::chrono::milliseconds exchange::served() const {
     return std::chrono::floor<std::chrono::milliseconds>(lockcore::boot_clock::now() - received_);
 }
 
-asio::awaitable<body_stream::outcome> session::exchange::send_expiring(
-    const expiring_text& text, std::function<void(const std::string&)> make_head, std::string_view tail) {
+asio::awaitable<body_stream::outcome> exchange::send_expiring(const expiring_text& text,
+                                                              std::function<void(const std::string&)> make_head,
+                                                              std::string_view tail) {
     using outcome = body_stream::outcome;
     for (;;) {
         const auto rendered_at = lockcore::boot_clock::now();
@@ -265,15 +266,15 @@ asio::awaitable<body_stream::outcome> session::exchange::send_expiring(
     }
 }
 
-bool session::exchange::is_sent(const message_parts& parts, std::size_t accepted) const {
+bool exchange::is_sent(const message_parts& parts, std::size_t accepted) const {
     return accepted == asio::buffer_size(parts) && stream_.unsent() == 0;
 }
 
-asio::awaitable<bool> session::exchange::write_rest(message_parts parts, std::size_t accepted) {
+asio::awaitable<bool> exchange::write_rest(message_parts parts, std::size_t accepted) {
     const std::size_t held = asio::buffer_size(parts);  // counted in full until all of it is sent
     bool progressed = accepted > 0;
     for (;;) {
-        if (progressed) session_.enter_phase(phase::writing, steady_clock::now());
+        if (progressed) connection_.enter_phase(phase::writing, steady_clock::now());
         for (asio::const_buffer& part : parts) {
             const std::size_t taken = std::min(accepted, part.size());
             part += taken;
@@ -281,12 +282,12 @@ asio::awaitable<bool> session::exchange::write_rest(message_parts parts, std::si
         }
         if (is_sent(parts, 0)) co_return true;
         const bool required = !has_safe_method() && !streaming_;
-        if (!session_.answer_memory_ && !group_.reserve_answer(session_, held, required)) {
+        if (!connection_.answer_memory_ && !group_.reserve_answer(connection_, held, required)) {
             runtime::log(spdlog::level::warn,
                          "connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
                          "answer",
-                         {{"client", session_.client()}, {"request_id", request_id_}});
-            session_.close();
+                         {{"client", connection_.client()}, {"request_id", request_id_}});
+            connection_.close();
             co_return false;
         }
         const bool writable = co_await stream_.wait_writable();

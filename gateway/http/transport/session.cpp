@@ -1,7 +1,5 @@
 #include <gateway/http/transport/session.hpp>
 
-#include <gateway/http/transport/exchange.hpp>
-
 #include <spdlog/spdlog.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -43,11 +41,7 @@ constexpr std::chrono::milliseconds refused_address_delay{500};
 }  // namespace
 
 session::session(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> group)
-    : group_member(peer), stream_(std::move(socket), group->tls()), group_(std::move(group)) {
-    if (stream_.uses_tls()) phase_ = phase::handshaking;
-    boost::system::error_code ignored;
-    const auto local = stream_.socket().local_endpoint(ignored);
-    if (!ignored) local_address_ = canonical_address(local.address().to_string());
+    : connection(std::move(socket), peer, std::move(group)) {
     group_->add(*this);
 }
 
@@ -180,11 +174,6 @@ asio::awaitable<void> session::linger() {
         if (!ec) dropped += stream_.drop_input(group_->scratch(), ec);
         if (ec == asio::error::would_block) ec = {};
     }
-}
-
-void session::enter_phase(phase next, steady_clock::time_point now) {
-    phase_ = next;
-    phase_since_ = now;
 }
 
 void session::close() {

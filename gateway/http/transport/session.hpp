@@ -1,16 +1,12 @@
 #pragma once
 
-#include <gateway/http/routing/dispatcher.hpp>
-#include <gateway/http/transport/connection_stream.hpp>
-#include <gateway/http/transport/session_group.hpp>
+#include <gateway/http/transport/connection.hpp>
+#include <gateway/http/transport/exchange.hpp>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/cancellation_signal.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 
 #include <chrono>
 #include <memory>
-#include <string>
 
 namespace fencegate::http {
 
@@ -19,7 +15,7 @@ namespace fencegate::http {
 ///
 /// Threads:  the thread of its group's io_context.
 /// Lifetime: its coroutine owns it.
-class session final : public group_member {
+class session final : public connection {
   public:
     session(tcp_socket socket, const boost::asio::ip::address& peer, std::shared_ptr<session_group> group);
     ~session() override;
@@ -37,9 +33,6 @@ class session final : public group_member {
     int native_handle() override { return stream_.socket().native_handle(); }
 
   private:
-    class exchange;
-    enum class phase { handshaking, reading, handling, writing, lingering };
-
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
     /// Performs the handshake of TLS. Out: false if it failed; the connection was closed then, after an answer that says
     /// why.
@@ -57,18 +50,7 @@ class session final : public group_member {
     bool has_unread_input();
     /// Returns whether a part of a request has arrived; empty lines before it are none.
     bool has_begun() const;
-    /// Returns whether the connection may serve another request.
-    bool may_continue() const { return group_->keeps_alive() && !certificate_withdrawn_; }
-    void enter_phase(phase next, std::chrono::steady_clock::time_point now);
 
-    connection_stream stream_;
-    std::shared_ptr<session_group> group_;
-    boost::asio::cancellation_signal cancel_handler_;
-    boost::beast::flat_buffer buffer_;
-    phase phase_ = phase::reading;
-    bool peer_gone_ = false;
-    bool certificate_withdrawn_ = false;  ///< A reload has changed the authorities since the handshake.
-    std::string local_address_;
     std::chrono::steady_clock::time_point linger_since_;
     std::unique_ptr<exchange> exchange_;  ///< The current request; null between two.
 };
