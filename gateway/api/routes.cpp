@@ -1,21 +1,13 @@
 #include <gateway/api/routes.hpp>
 
-#include <gateway/api/cell.hpp>
+#include <gateway/api/addressing.hpp>
 #include <gateway/api/history/history.hpp>
-#include <gateway/api/history/history_stream.hpp>
-#include <gateway/api/history/resources.hpp>
 #include <gateway/api/leases/leases.hpp>
-#include <gateway/api/leases/live_leases.hpp>
 #include <gateway/api/negotiation.hpp>
-#include <gateway/api/service/console.hpp>
-#include <gateway/api/service/guard.hpp>
-#include <gateway/api/service/health.hpp>
-#include <gateway/api/service/metrics.hpp>
-#include <gateway/api/service/nodes.hpp>
-#include <gateway/api/service/openapi.hpp>
-#include <gateway/api/service/problems.hpp>
+#include <gateway/api/service/documents.hpp>
+#include <gateway/api/service/monitoring.hpp>
+#include <gateway/api/service/state.hpp>
 #include <gateway/api/tables/answer_form.hpp>
-#include <gateway/api/tables/rpc.hpp>
 #include <gateway/api/tables/tables.hpp>
 #include <gateway/api/writes/writes.hpp>
 

@@ -3,12 +3,13 @@
 
 #include "fuzz.hpp"
 
-#include <gateway/api/tables/preferences.hpp>
+#include <gateway/api/tables/answer_form.hpp>
 #include <gateway/config/authority.hpp>
 #include <gateway/config/token_keys.hpp>
 #include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 

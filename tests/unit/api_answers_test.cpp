@@ -3,9 +3,8 @@
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/routes.hpp>
-#include <gateway/api/service/guard.hpp>
-#include <gateway/api/service/nodes.hpp>
-#include <gateway/api/service/openapi.hpp>
+#include <gateway/api/service/documents.hpp>
+#include <gateway/api/service/state.hpp>
 #include <gateway/api/writes/writes.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/http/codec/json_io.hpp>

@@ -1,4 +1,4 @@
-#include <gateway/api/writes/execute_write.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <gateway/api/history/history_stream.hpp>
+#include <gateway/api/history/history.hpp>
 
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>

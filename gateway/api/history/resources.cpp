@@ -1,11 +1,11 @@
-#include <gateway/api/history/resources.hpp>
+#include <gateway/api/history/history.hpp>
 
-#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/addressing.hpp>
 #include <gateway/api/history/history_render.hpp>
+#include <gateway/api/history/history_request.hpp>
 #include <gateway/api/history/lease_timeline.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
-#include <gateway/api/resource_parameter.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/query.hpp>

@@ -1,11 +1,10 @@
 #include <gateway/api/leases/leases.hpp>
 
-#include <gateway/api/leases/kept_lease.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/leases/lease_seal.hpp>
-#include <gateway/api/leases/lease_watch.hpp>
+#include <gateway/api/leases/lease_streams.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/query.hpp>

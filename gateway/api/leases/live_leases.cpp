@@ -1,7 +1,7 @@
-#include <gateway/api/leases/live_leases.hpp>
+#include <gateway/api/leases/leases.hpp>
 
 #include <gateway/api/leases/lease_render.hpp>
-#include <gateway/api/leases/live_lease_requests.hpp>
+#include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>

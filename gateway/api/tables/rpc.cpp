@@ -1,12 +1,11 @@
-#include <gateway/api/tables/rpc.hpp>
+#include <gateway/api/tables/tables.hpp>
 
 #include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/tables/table_request.hpp>
-#include <gateway/api/tables/tables.hpp>
-#include <gateway/api/writes/answer_write.hpp>
 #include <gateway/api/writes/fencing.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 #include <gateway/api/writes/idempotency.hpp>
-#include <gateway/api/writes/write_operations.hpp>
+#include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>

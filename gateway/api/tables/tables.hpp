@@ -2,7 +2,6 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/api/tables/answer_form.hpp>
-#include <gateway/api/tables/preferences.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/message.hpp>
 
@@ -32,5 +31,14 @@ result<http::response> render_rows(read_outcome outcome, std::int64_t offset, co
 
 /// Returns a Content-Range such as `0-9/42` or `*/*`.
 std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<std::int64_t> total);
+
+/// POST /v1/rpc/{function}: the arguments by name in a JSON object, or no body. With a lease or a bare token it is a
+/// guarded write; without, a plain read of a function that is declared stable or immutable. Answers with the function's
+/// value as JSON, or 204.
+http::awaitable_response call_function(const gateway_services& services, http::request r);
+
+/// GET /v1/rpc/{function}?argument=text: a read of a function that is declared stable or immutable; with a lease or a
+/// bare token a fenced read.
+http::awaitable_response read_function(const gateway_services& services, http::request r);
 
 }  // namespace fencegate::api

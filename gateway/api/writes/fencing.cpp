@@ -1,8 +1,8 @@
 #include <gateway/api/writes/fencing.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/api/services.hpp>
-#include <gateway/api/writes/answer_write.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 #include <gateway/http/message.hpp>
 
 #include <string>

@@ -1,5 +1,5 @@
 #include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/ascii.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 #include <array>

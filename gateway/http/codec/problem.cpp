@@ -2,7 +2,7 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/utf8.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <boost/json/serialize.hpp>
 

@@ -1,8 +1,14 @@
-#include <gateway/api/service/console.hpp>
+#include <gateway/api/service/documents.hpp>
 
+#include <gateway/config/config.hpp>
 #include <gateway/config/secrets.hpp>
+#include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/gzip.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/problem.hpp>
 
 #include <gateway/api/service/console_files.hpp>
+#include <gateway/api/service/openapi_json.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -10,6 +16,16 @@
 
 namespace fencegate::api {
 namespace {
+
+/// Returns the document in the format of gzip, made once: this address needs no credential.
+const std::string& compressed_document() {
+    static const std::string made = [] {
+        std::string out;
+        http::gzip_encoder().add(openapi_document(), true, out);
+        return out;
+    }();
+    return made;
+}
 
 /// Allows only the gateway's own files, and no text as markup or code (trusted types).
 constexpr std::string_view content_security_policy =
@@ -65,12 +81,29 @@ result<http::response> serve(std::string_view name, const http::request& r) {
 
 }  // namespace
 
+std::string_view openapi_document() {
+    return embedded::file("openapi.json");
+}
+
+http::awaitable_response show_openapi(const gateway_services& services, http::request r) {
+    const std::size_t bytes_min = services.settings.http.gzip_min_bytes;
+    const bool is_compressed =
+        bytes_min > 0 && openapi_document().size() >= bytes_min && http::prefers_gzip(r.header_list("accept-encoding"));
+    http::response out = http::json_response(is_compressed ? compressed_document() : std::string(openapi_document()));
+    if (is_compressed) out.headers.emplace_back("Content-Encoding", "gzip");
+    co_return out;
+}
+
 http::awaitable_response show_console(const gateway_services&, http::request r) {
     co_return serve("index.html", r);
 }
 
 http::awaitable_response show_console_file(const gateway_services&, http::request r) {
     co_return serve(r.path_parameters.at(0), r);
+}
+
+http::awaitable_response show_problem(const gateway_services&, http::request r) {
+    co_return http::explain_problem(r.path_parameters.at(0), r.header_list("accept"));
 }
 
 }  // namespace fencegate::api

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -29,5 +30,18 @@ constexpr std::string_view trim(std::string_view text) {
     if (first == std::string_view::npos) return {};
     return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
+
+/// Returns the text with U+FFFD for each byte that is no part of a valid character.
+std::string replace_invalid_utf8(std::string text);
+
+/// Returns as many whole characters of the text's beginning as have at most `bytes` bytes.
+std::string_view cut_utf8(std::string_view text, std::size_t bytes);
+
+/// Returns the JSON pointer (RFC 6901) of a member or element of the value at `pointer`.
+std::string child_pointer(std::string_view pointer, std::string_view key);
+std::string child_pointer(std::string_view pointer, std::size_t index);
+
+/// Shortens a pointer of more than 1 KiB: its beginning, in whole characters, and "…".
+std::string shorten_pointer(std::string pointer);
 
 }  // namespace fencegate::http

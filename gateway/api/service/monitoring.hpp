@@ -24,4 +24,7 @@ http::awaitable_response show_lease_readiness(const gateway_services& services, 
 /// Errors: errc::storage_unavailable · errc::shutting_down.
 http::awaitable_response show_write_readiness(const gateway_services& services, http::request r);
 
+/// GET /metrics: the metrics for Prometheus. They name no resource, owner or principal, so no API key is needed.
+http::awaitable_response show_metrics(const gateway_services& services, http::request r);
+
 }  // namespace fencegate::api

@@ -1,6 +1,8 @@
-#include <gateway/api/cell.hpp>
+#include <gateway/api/addressing.hpp>
 
 #include <charconv>
+#include <optional>
+#include <utility>
 
 namespace fencegate::api {
 
@@ -19,6 +21,14 @@ result<void> check_cell(const http::request& r, lockcore::cell_id own) {
         return invalid_field("Fencing-Cell", "has to be the number of a cell, 0 to 65535");
     if (named != own) return other_cell_failure("The header Fencing-Cell", named, own);
     return {};
+}
+
+result<lockcore::resource_name> read_resource(const http::request& r, const http::query_reader& query) {
+    const auto text = r.path_parameters.empty() ? query.text("resource") : std::optional(r.path_parameters.front());
+    if (!text) return invalid_field("resource", "is missing");
+    auto resource = lockcore::resource_name::parse(*text);
+    if (!resource) return invalid_field("resource", resource.error().detail);
+    return std::move(*resource);
 }
 
 }  // namespace fencegate::api

@@ -1,33 +1,20 @@
-#include <gateway/api/service/nodes.hpp>
+#include <gateway/api/service/state.hpp>
 
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/lock_manager.hpp>
 
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value_from.hpp>
 
 #include <algorithm>
 
 namespace fencegate::api {
-
-const char* node_state_name(lockcore::node_state state) {
-    switch (state) {
-        case lockcore::node_state::voting:
-            return "voting";
-        case lockcore::node_state::quarantined:
-            return "quarantined";
-        case lockcore::node_state::misconfigured:
-            return "misconfigured";
-        case lockcore::node_state::identifying:
-        case lockcore::node_state::unreachable:
-            return "unreachable";
-    }
-    return "unreachable";
-}
-
 namespace {
 
 const lockcore::leak_report::node_leaks* find_node_leaks(const std::optional<metrics::leak_watch::finding>& leaks,
@@ -81,6 +68,21 @@ void render_key_ids(std::string& out, const std::vector<std::string>& key_ids) {
 
 }  // namespace
 
+const char* node_state_name(lockcore::node_state state) {
+    switch (state) {
+        case lockcore::node_state::voting:
+            return "voting";
+        case lockcore::node_state::quarantined:
+            return "quarantined";
+        case lockcore::node_state::misconfigured:
+            return "misconfigured";
+        case lockcore::node_state::identifying:
+        case lockcore::node_state::unreachable:
+            return "unreachable";
+    }
+    return "unreachable";
+}
+
 std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::leak_watch::finding>& leaks,
                          const std::optional<metrics::guard_watch::finding>& guard,
@@ -122,6 +124,26 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
 http::awaitable_response show_nodes(const gateway_services& services, http::request) {
     co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
                                                services.lease_keys.key_ids(), services.settings.locks.cell));
+}
+
+std::string render_guard_state(const metrics::guard_watch::finding& found) {
+    constexpr std::size_t faults_max = 50;
+    const auto& state = found.report.state;
+    boost::json::array faults = state.at("faults").as_array();
+    const std::size_t fault_count = faults.size();
+    faults.resize(std::min(fault_count, faults_max));
+    return boost::json::serialize(boost::json::object{{"at", runtime::to_rfc3339(found.at)},
+                                                      {"tables", state.at("tables")},
+                                                      {"fault_count", fault_count},
+                                                      {"faults", std::move(faults)},
+                                                      {"limits", state.at("limits")},
+                                                      {"compared_at", state.at("compared_at")}});
+}
+
+http::awaitable_response show_guard(const gateway_services& services, http::request) {
+    const auto found = services.guard.latest();
+    if (found) co_return http::json_response(render_guard_state(*found));
+    co_return pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet.");
 }
 
 }  // namespace fencegate::api

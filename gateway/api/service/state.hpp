@@ -30,4 +30,12 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
                          const std::optional<metrics::guard_watch::finding>& guard,
                          const std::vector<std::string>& key_ids, lockcore::cell_id cell);
 
+/// GET /v1/guard: the state of the guard, as PostgreSQL described it when this gateway last asked.
+///
+/// Errors: errc::storage_unavailable before the first answer.
+http::awaitable_response show_guard(const gateway_services& services, http::request r);
+
+/// Returns the JSON of GET /v1/guard.
+std::string render_guard_state(const metrics::guard_watch::finding& found);
+
 }  // namespace fencegate::api

@@ -1,10 +1,11 @@
-#include <gateway/api/service/health.hpp>
+#include <gateway/api/service/monitoring.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
-#include <gateway/api/service/nodes.hpp>
+#include <gateway/api/service/state.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/metrics/registry.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -73,6 +74,13 @@ http::awaitable_response show_lease_readiness(const gateway_services& services, 
 http::awaitable_response show_write_readiness(const gateway_services& services, http::request r) {
     const auto checked = co_await check_writes(services, r.deadline);
     co_return render_readiness(checked);
+}
+
+http::awaitable_response show_metrics(const gateway_services& services, http::request) {
+    http::response out;
+    out.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    out.body = services.metric_registry.expose();
+    co_return out;
 }
 
 }  // namespace fencegate::api
