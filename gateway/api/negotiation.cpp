@@ -1,6 +1,5 @@
 #include <gateway/api/negotiation.hpp>
 
-#include <gateway/api/tables/preferences.hpp>
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/query.hpp>
@@ -31,12 +30,12 @@ std::string join_names(const std::vector<std::string_view>& media_types) {
     return out;
 }
 
-bool changes_the_write(const preference& wanted) {
+bool changes_the_write(const http::preference& wanted) {
     constexpr std::array<std::string_view, 4> names{"max-affected", "tx", "timezone", "params"};
     return std::ranges::find(names, wanted.name) != names.end() && wanted.text != "tx=commit";
 }
 
-bool is_supported(const preference& wanted, const answer_options& options) {
+bool is_supported(const http::preference& wanted, const answer_options& options) {
     return std::ranges::any_of(
                options.preferences,
                [&](std::string_view supported) { return supported == wanted.name || supported == wanted.text; }) &&
@@ -63,8 +62,8 @@ result<void> check_conditions(const http::request& r) {
 
 result<void> check_preferences(const http::request& r, const answer_options& options) {
     const auto header = r.header_list("prefer");
-    const auto all_wanted = split_preferences(header);
-    const auto handling = std::ranges::find(all_wanted, std::string_view("handling"), &preference::name);
+    const auto all_wanted = http::split_preferences(header);
+    const auto handling = std::ranges::find(all_wanted, std::string_view("handling"), &http::preference::name);
     const bool strict = handling != all_wanted.end() && handling->text == "handling=strict";
     for (const auto& wanted : all_wanted) {
         if (wanted.name == "handling" || is_supported(wanted, options)) continue;

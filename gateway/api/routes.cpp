@@ -1,73 +1,57 @@
 #include <gateway/api/routes.hpp>
 
-#include <gateway/api/cell.hpp>
+#include <gateway/api/addressing.hpp>
 #include <gateway/api/history/history.hpp>
-#include <gateway/api/history/history_stream.hpp>
-#include <gateway/api/history/resources.hpp>
 #include <gateway/api/leases/leases.hpp>
-#include <gateway/api/leases/live_leases.hpp>
 #include <gateway/api/negotiation.hpp>
-#include <gateway/api/service/console.hpp>
-#include <gateway/api/service/guard.hpp>
-#include <gateway/api/service/health.hpp>
-#include <gateway/api/service/metrics.hpp>
-#include <gateway/api/service/nodes.hpp>
-#include <gateway/api/service/openapi.hpp>
-#include <gateway/api/service/problems.hpp>
+#include <gateway/api/service/documents.hpp>
+#include <gateway/api/service/monitoring.hpp>
+#include <gateway/api/service/state.hpp>
 #include <gateway/api/tables/answer_form.hpp>
-#include <gateway/api/tables/rpc.hpp>
 #include <gateway/api/tables/tables.hpp>
 #include <gateway/api/writes/writes.hpp>
-#include <gateway/http/codec/problem.hpp>
 
 namespace fencegate::api {
 namespace {
 
-using awaitable_response = boost::asio::awaitable<http::response>;
+/// The coroutine function of a route.
+using endpoint = http::awaitable_response (*)(const gateway_services&, http::request);
 
-/// Returns a handler that calls a coroutine function with copies of the services and the request.
-http::handler bind(gateway_services services, awaitable_response (*handle)(gateway_services, http::request)) {
-    return [services, handle](http::request r) { return handle(services, std::move(r)); };
+http::handler bind(const gateway_services& services, endpoint handle) {
+    return [&services, handle](http::request r) { return handle(services, std::move(r)); };
 }
 
 /// Returns a handler that calls check_cell() first, so that a router that asks by cell is not misled.
-http::handler bind_in_own_cell(gateway_services services,
-                               awaitable_response (*handle)(gateway_services, http::request)) {
-    return [services, handle](http::request r) {
+http::handler bind_in_own_cell(const gateway_services& services, endpoint handle) {
+    return [&services, handle](http::request r) {
         const auto own = check_cell(r, services.settings.locks.cell);
-        return own ? handle(services, std::move(r))
-                   : http::as_awaitable(http::problem_response(own.error(), r.request_id));
+        return own ? handle(services, std::move(r)) : http::as_awaitable(own.error());
     };
 }
 
 /// Returns a handler that calls check_cell() and negotiate() first, so that nothing runs that is meant for another cell, or
 /// whose answer the caller would not accept.
-http::handler bind(gateway_services services, awaitable_response (*handle)(gateway_services, http::request),
-                   answer_options options) {
-    return [services, handle, options = std::move(options)](http::request r) {
+http::handler bind(const gateway_services& services, endpoint handle, answer_options options) {
+    return [&services, handle, options = std::move(options)](http::request r) {
         const auto own = check_cell(r, services.settings.locks.cell);
-        if (!own) return http::as_awaitable(http::problem_response(own.error(), r.request_id));
+        if (!own) return http::as_awaitable(own.error());
         const auto agreed = negotiate(r, options);
-        if (!agreed)
-            return http::as_awaitable(options.postgrest ? refuse(agreed.error(), r)
-                                                        : http::problem_response(agreed.error(), r.request_id));
-        return handle(services, std::move(r));
+        return agreed ? handle(services, std::move(r)) : http::as_awaitable(agreed.error());
     };
 }
 
 }  // namespace
 
-std::vector<http::route> routes(gateway_services services) {
+std::vector<http::route> routes(const gateway_services& services) {
     using enum http::method;
     std::vector<http::route> out;
     // All but the nodes and the guard concern resources, which their handlers know.
     const auto add_api = [&](http::method verb, const std::string& path, scope required_scope,
-                             const answer_options& options,
-                             awaitable_response (*handle)(gateway_services, http::request), bool long_waiting = false) {
+                             const answer_options& options, endpoint handle, bool long_waiting = false) {
         out.push_back({verb, path, required_scope, bind(services, handle, options), long_waiting, true});
+        if (options.postgrest) out.back().complete_failure = with_postgrest_code;
     };
-    const auto add = [&](http::method verb, const char* path,
-                         awaitable_response (*handle)(gateway_services, http::request)) {
+    const auto add = [&](http::method verb, const char* path, endpoint handle) {
         out.push_back({verb, path, std::nullopt, bind(services, handle), false});
     };
     const answer_options as_json;
@@ -90,8 +74,7 @@ std::vector<http::route> routes(gateway_services services) {
     const answer_options write{{"application/json"}, {"tx=commit"}, true};
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease, true);
     add_api(post, "/v1/leases/cancel", scope::leases, write, cancel_acquisition);
-    const auto add_of_lease = [&](http::method verb, const char* path, const answer_options& options,
-                                  awaitable_response (*handle)(gateway_services, http::request)) {
+    const auto add_of_lease = [&](http::method verb, const char* path, const answer_options& options, endpoint handle) {
         add_api(verb, path, scope::leases, options, handle);
         out.back().uses_lease = true;
     };
@@ -125,7 +108,7 @@ std::vector<http::route> routes(gateway_services services) {
     out.push_back({get, "/v1/guard", scope::operate, bind(services, show_guard, as_json)});
     add(get, "/healthz", show_health);
     out.back().is_probe = true;
-    const auto add_readiness = [&](const char* path, awaitable_response (*handle)(gateway_services, http::request)) {
+    const auto add_readiness = [&](const char* path, endpoint handle) {
         out.push_back({get, path, std::nullopt, bind_in_own_cell(services, handle), false});
         out.back().is_readiness = true;
     };

@@ -27,7 +27,6 @@ class registry;
 }  // namespace metrics
 namespace pg {
 class database;
-class write_executor;
 }  // namespace pg
 }  // namespace fencegate
 
@@ -35,14 +34,13 @@ namespace fencegate::api {
 
 class running_keys;
 
-/// What the handlers use: references, so that a copy is cheap.
+/// What the handlers use. They take it by reference; a helper takes the one part that it needs.
 ///
-/// Lifetime: the referenced objects outlive the http::server that has the routes.
+/// Lifetime: it and the referenced objects outlive the http::server that has the routes.
 struct gateway_services {
     const config& settings;
     lockcore::lock_manager& locks;
     pg::database& database;
-    pg::write_executor& writes;
     audit::event_sink& events;
     audit::history_feed& feed;
     audit::storage_watch& storage;

@@ -125,8 +125,11 @@ struct response {
     std::function<boost::asio::awaitable<void>()> undo_undelivered;
 };
 
-/// Wraps a finished response in an awaitable, for handlers that are not coroutines.
-inline boost::asio::awaitable<response> as_awaitable(response made) {
+/// The answer to a request, or the failure, of which the exchange makes a problem document.
+using awaitable_response = boost::asio::awaitable<result<response>>;
+
+/// Wraps what is known already, for handlers that are not coroutines.
+inline awaitable_response as_awaitable(result<response> made) {
     co_return made;
 }
 
@@ -134,6 +137,6 @@ inline boost::asio::awaitable<response> as_awaitable(response made) {
 ///
 /// Cancel: terminal when the caller hangs up, on routes marked long_waiting; on every route when the time that a
 ///         shutdown allows is over.
-using handler = std::function<boost::asio::awaitable<response>(request)>;
+using handler = std::function<awaitable_response(request)>;
 
 }  // namespace fencegate::http

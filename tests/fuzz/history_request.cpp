@@ -3,7 +3,6 @@
 #include "refusal.hpp"
 #include "sql_check.hpp"
 
-#include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/http/codec/query.hpp>
 #include <gateway/pg/history/history_reader.hpp>

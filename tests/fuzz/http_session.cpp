@@ -87,7 +87,7 @@ class gateway {
     }
 
   private:
-    asio::awaitable<http::response> handle(http::request r) {
+    http::awaitable_response handle(http::request r) {
         result_.handled.push_back(std::string(http::to_string(r.verb)) + ' ' + r.path + '?' + r.query + '\n' + r.body);
         co_return http::json_response("{\"size\":" + std::to_string(r.body.size()) + "}");
     }

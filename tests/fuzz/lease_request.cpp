@@ -5,7 +5,6 @@
 #include "refusal.hpp"
 
 #include <gateway/api/leases/lease_request.hpp>
-#include <gateway/api/leases/live_lease_requests.hpp>
 
 #include <lockcore/encoding.hpp>
 

@@ -2,7 +2,7 @@
 #include "fuzz.hpp"
 #include "sql_check.hpp"
 
-#include <gateway/api/tables/preferences.hpp>
+#include <gateway/api/tables/answer_form.hpp>
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/tables/table_request.hpp>

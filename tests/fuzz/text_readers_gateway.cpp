@@ -3,12 +3,13 @@
 
 #include "fuzz.hpp"
 
-#include <gateway/api/tables/preferences.hpp>
+#include <gateway/api/tables/answer_form.hpp>
 #include <gateway/config/authority.hpp>
 #include <gateway/config/token_keys.hpp>
 #include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
@@ -39,7 +40,7 @@ void check_accept(std::string_view input) {
                 input.find('"') != std::string_view::npos,
             "a parameter does not change the media type");
 
-    for (const auto& preference : api::split_preferences(input)) {
+    for (const auto& preference : http::split_preferences(input)) {
         require(preference.text.starts_with(preference.name), "a preference begins with its name");
         require(preference.text.size() <= input.size() + 1, "a preference is a part of the header");
     }

@@ -11,7 +11,8 @@
 namespace fencegate::api {
 
 /// In place of the product's, which needs the locks: reading a request opens no lease.
-result<lockcore::lease_claims> open_lease(gateway_services, std::string_view, scope, const http::request&) {
+result<lockcore::lease_claims> open_lease(const lockcore::lock_manager&, std::string_view, scope,
+                                          const http::request&) {
     fuzz::require(false, "reading a request opens no lease");
     return make_failure(errc::internal_error, "");
 }

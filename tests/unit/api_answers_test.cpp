@@ -3,9 +3,8 @@
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/routes.hpp>
-#include <gateway/api/service/guard.hpp>
-#include <gateway/api/service/nodes.hpp>
-#include <gateway/api/service/openapi.hpp>
+#include <gateway/api/service/documents.hpp>
+#include <gateway/api/service/state.hpp>
 #include <gateway/api/writes/writes.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/http/codec/json_io.hpp>
@@ -292,21 +291,20 @@ std::vector<http::route> routes_without_services() {
     static const config settings;
     alignas(std::max_align_t) static std::byte unused[8192];
     static const std::atomic<bool> stopping = false;
-    const gateway_services services{settings,
-                                    reinterpret_cast<lockcore::lock_manager&>(unused),
-                                    reinterpret_cast<pg::database&>(unused),
-                                    reinterpret_cast<pg::write_executor&>(unused),
-                                    reinterpret_cast<audit::event_sink&>(unused),
-                                    reinterpret_cast<audit::history_feed&>(unused),
-                                    reinterpret_cast<audit::storage_watch&>(unused),
-                                    reinterpret_cast<running_keys&>(unused),
-                                    reinterpret_cast<limits::limiter&>(unused),
-                                    reinterpret_cast<limits::held_leases&>(unused),
-                                    reinterpret_cast<metrics::registry&>(unused),
-                                    reinterpret_cast<metrics::leak_watch&>(unused),
-                                    reinterpret_cast<metrics::guard_watch&>(unused),
-                                    reinterpret_cast<const lockcore::hmac_sha256&>(unused),
-                                    stopping};
+    static const gateway_services services{settings,
+                                           reinterpret_cast<lockcore::lock_manager&>(unused),
+                                           reinterpret_cast<pg::database&>(unused),
+                                           reinterpret_cast<audit::event_sink&>(unused),
+                                           reinterpret_cast<audit::history_feed&>(unused),
+                                           reinterpret_cast<audit::storage_watch&>(unused),
+                                           reinterpret_cast<running_keys&>(unused),
+                                           reinterpret_cast<limits::limiter&>(unused),
+                                           reinterpret_cast<limits::held_leases&>(unused),
+                                           reinterpret_cast<metrics::registry&>(unused),
+                                           reinterpret_cast<metrics::leak_watch&>(unused),
+                                           reinterpret_cast<metrics::guard_watch&>(unused),
+                                           reinterpret_cast<const lockcore::hmac_sha256&>(unused),
+                                           stopping};
     return routes(services);
 }
 

@@ -1,4 +1,4 @@
-#include <gateway/api/writes/execute_write.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 
 #include <gtest/gtest.h>
 
@@ -26,6 +26,7 @@ lockcore::lease_claims make_claims() {
     lockcore::lease_claims out;
     out.resources.push_back(lockcore::resource_name::parse("a").value());
     out.token = lockcore::fencing_token{7};
+    out.may_be_shared = true;
     return out;
 }
 
@@ -39,7 +40,7 @@ write_outcome make_earlier() {
 enum class fault { none, refused, unknown };
 
 /// Leases and a database of which one step fails. Logs the steps in order.
-class fake_ports final : public write_ports {
+class fake_ports final : public write_ports, private seal_ports {
   public:
     explicit fake_ports(asio::io_context& io) : io_(io) {}
 
@@ -47,7 +48,7 @@ class fake_ports final : public write_ports {
     fault kind = fault::refused;
     std::optional<result<write_outcome>> earlier{};
     bool reentrant = false;   ///< Whether acquire() returns another hold of a re-entrant lease.
-    bool last_hold = true;    ///< The answer of prepare_seal().
+    bool last_hold = true;    ///< The answer of close_to_new_holds().
     bool fast_answer = true;  ///< Whether a sealed write returns before it is on disk.
     release_report released{true, 0};
     std::function<void()> on_acquire{};
@@ -77,22 +78,7 @@ class fake_ports final : public write_ports {
         }
         co_return out;
     }
-    result<void> check_event_capacity() override {
-        if (const auto error = fails("event capacity")) return *error;
-        return {};
-    }
-    awaitable<result<seal_decision>> prepare_seal(lockcore::lease_claims) override {
-        if (const auto error = fails("prepare seal")) co_return *error;
-        seal_decision out;
-        out.seal = last_hold;
-        co_return out;
-    }
-    void abandon_seal(const lockcore::lease_claims&, const seal_decision&) override {
-        log.emplace_back("abandon seal");
-    }
-    awaitable<bool> seal_released_token(lockcore::lease_claims, actor, time_point) override {
-        co_return !fails("seal");
-    }
+    seal_ports& seals() override { return *this; }
     awaitable<void> release_abandoned_lease(lockcore::lease_claims, std::string) override {
         log.emplace_back("release abandoned lease");
         co_return;
@@ -117,6 +103,19 @@ class fake_ports final : public write_ports {
     bool has_run(const std::string& step) const { return std::ranges::find(log, step) != log.end(); }
 
   private:
+    awaitable<lockcore::result<lockcore::close_outcome>> close_to_new_holds(lockcore::lease_claims) override {
+        if (const auto error = fails("close"))
+            co_return lockcore::failure{lockcore::errc::no_quorum, error->detail, {}, 0, {}};
+        lockcore::close_outcome out;
+        out.closed = last_hold;
+        co_return out;
+    }
+    void reopen(lockcore::lease_claims, lockcore::close_outcome) override { log.emplace_back("reopen"); }
+    awaitable<result<void>> raise_above(lockcore::lease_claims, actor, std::chrono::steady_clock::time_point) override {
+        if (const auto error = fails("seal")) co_return *error;
+        co_return result<void>();
+    }
+
     std::optional<failure> fails(const std::string& step) {
         log.push_back(step);
         if (step != failing) return std::nullopt;
@@ -176,11 +175,11 @@ TEST_F(execute_write_test, then_release_sealed_and_released_after_the_flush) {
     const auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_TRUE(report->release->released && report->outcome.sealed);
-    EXPECT_EQ(ports.log, (steps{"prepare seal", "write", "disk", "release"}));
+    EXPECT_EQ(ports.log, (steps{"close", "write", "disk", "release"}));
 }
 
 TEST_F(execute_write_test, then_release_each_step_fails_lease_kept) {
-    for (const auto* failing : {"live", "find", "prepare seal", "write", "disk"}) {
+    for (const auto* failing : {"live", "find", "close", "write", "disk"}) {
         for (const auto kind : {fault::refused, fault::unknown}) {
             fake_ports failed(io);
             failed.failing = failing;
@@ -194,7 +193,7 @@ TEST_F(execute_write_test, then_release_each_step_fails_lease_kept) {
             EXPECT_EQ(report.error().detail, failing);
             EXPECT_FALSE(failed.has_run("release"));
             const bool begun = failing == std::string("write") || failing == std::string("disk");
-            EXPECT_EQ(failed.has_run("abandon seal"), begun && kind == fault::refused) << failing;
+            EXPECT_EQ(failed.has_run("reopen"), begun && kind == fault::refused) << failing;
             EXPECT_EQ(report.error().facts.contains("write_id"), begun) << failing;
         }
     }
@@ -206,7 +205,7 @@ TEST_F(execute_write_test, other_holds_left_sealed_after_the_last) {
     ports.last_hold = false;
     auto report = run(ports);
     ASSERT_TRUE(report);
-    EXPECT_EQ(ports.log, (steps{"prepare seal", "write", "disk", "release", "seal"}));
+    EXPECT_EQ(ports.log, (steps{"close", "write", "disk", "release", "seal"}));
     EXPECT_TRUE(report->outcome.sealed) << "the others were released meanwhile";
     fake_ports held(io);
     held.last_hold = false;
@@ -276,12 +275,12 @@ TEST_F(execute_write_test, own_lease_released_before_the_flush) {
     const auto report = run(ports);
     ASSERT_TRUE(report);
     EXPECT_TRUE(report->own_lease && report->outcome.sealed && report->release->released);
-    EXPECT_EQ(ports.log, (steps{"event capacity", "acquire", "write", "disk", "release"}));
+    EXPECT_EQ(ports.log, (steps{"acquire", "write", "disk", "release"}));
     EXPECT_TRUE(ports.written->seal);
 }
 
 TEST_F(execute_write_test, own_lease_each_step_fails_released_unless_unknown) {
-    for (const auto* failing : {"find", "event capacity", "acquire", "prepare seal", "write", "disk"}) {
+    for (const auto* failing : {"find", "acquire", "close", "write", "disk"}) {
         for (const auto kind : {fault::refused, fault::unknown}) {
             fake_ports failed(io);
             failed.failing = failing;
@@ -294,7 +293,7 @@ TEST_F(execute_write_test, own_lease_each_step_fails_released_unless_unknown) {
             ASSERT_FALSE(report) << failing;
             EXPECT_EQ(report.error().detail, failing);
             const std::string step = failing;
-            EXPECT_EQ(failed.has_run("release abandoned lease"), step == "prepare seal") << step;
+            EXPECT_EQ(failed.has_run("release abandoned lease"), step == "close") << step;
             const bool lease_released = step == "disk";
             EXPECT_EQ(failed.has_run("release"), lease_released || (step == "write" && kind == fault::refused)) << step;
             EXPECT_EQ(failed.has_run("write"), step == "write" || step == "disk") << step;

@@ -1,7 +1,6 @@
 // Queries of /v1/history, its summary and its stream, and the cursor of its pages.
 #include "fault_names.hpp"
 
-#include <gateway/api/history/history_cursor.hpp>
 #include <gateway/api/history/history_request.hpp>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // GET /v1/leases, the requests of operators, and Last-Event-ID.
 #include <gateway/api/history/history_request.hpp>
-#include <gateway/api/leases/live_lease_requests.hpp>
+#include <gateway/api/leases/lease_request.hpp>
 
 #include <gtest/gtest.h>
 

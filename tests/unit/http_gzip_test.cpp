@@ -2,7 +2,7 @@
 #include <gateway/config/authority.hpp>
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/gzip.hpp>
-#include <gateway/http/routing/cors.hpp>
+#include <gateway/http/routing/origin_rules.hpp>
 
 #include <gtest/gtest.h>
 #include <zlib.h>

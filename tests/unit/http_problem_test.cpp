@@ -56,6 +56,13 @@ std::string header_of(const response& r, std::string_view name) {
     return {};
 }
 
+TEST(http_problem, kept_outcome_then_header_says_so) {
+    failure f = make_failure(errc::constraint_violation, "why");
+    EXPECT_EQ(header_of(problem_response(f, "r"), "Idempotency-Replayed"), "");
+    f.replayed = true;
+    EXPECT_EQ(header_of(problem_response(f, "r"), "Idempotency-Replayed"), "true");
+}
+
 TEST(http_problem, every_code_then_slug_and_status_of_the_contract) {
     ASSERT_EQ(problem_kinds().size(), std::size(api_table));
     std::set<std::string_view> slugs;

@@ -28,17 +28,26 @@ struct handler_signals {
     std::promise<void> waiting, cancelled, undone, hung_up;
 };
 
-asio::awaitable<response> echo(request r) {
+awaitable_response echo(request r) {
     co_return json_response(r.body.empty() ? "{}" : r.body);
 }
 
-asio::awaitable<response> fail(request) {
+awaitable_response refuse(request) {
+    co_return make_failure(errc::not_found, "No such thing.");
+}
+
+failure add_code(failure f) {
+    f.facts["code"] = "X1";
+    return f;
+}
+
+awaitable_response fail(request) {
     throw std::runtime_error("secret words");
     co_return response{};
 }
 
 /// Waits until it is cancelled, and answers 503.
-asio::awaitable<response> wait_for_cancel(handler_signals* signals) {
+awaitable_response wait_for_cancel(handler_signals* signals) {
     asio::steady_timer timer(co_await asio::this_coro::executor, 30s);
     signals->waiting.set_value();
     boost::system::error_code ec;
@@ -54,14 +63,14 @@ asio::awaitable<void> note_undone(handler_signals* signals) {
     co_return;
 }
 
-asio::awaitable<response> change_cancellation(request) {
+awaitable_response change_cancellation(request) {
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     co_return json_response("{}");
 }
 
 /// Answers with a body that is valid for 20 ms. `stopped`: rendering takes until they are over, as in a process that
 /// was stopped.
-asio::awaitable<response> expire(handler_signals* signals, bool stopped) {
+awaitable_response expire(handler_signals* signals, bool stopped) {
     response out = json_response({}, 201);
     expiring_text& body = out.expiring_body.emplace();
     body.valid_until = lockcore::boot_clock::now() + 20ms;
@@ -78,7 +87,7 @@ asio::awaitable<response> expire(handler_signals* signals, bool stopped) {
 }
 
 /// Blocks until the caller has hung up and then answers at once, before the server can detect the hang-up.
-asio::awaitable<response> answer_after_hang_up(handler_signals* signals) {
+awaitable_response answer_after_hang_up(handler_signals* signals) {
     signals->waiting.set_value();
     signals->hung_up.get_future().wait();
     response out = json_response("{}");
@@ -87,7 +96,7 @@ asio::awaitable<response> answer_after_hang_up(handler_signals* signals) {
 }
 
 /// Answers with more than http.answers_max_bytes.
-asio::awaitable<response> answer_too_much(request) {
+awaitable_response answer_too_much(request) {
     co_return json_response(std::string(2 << 20, 'x'));
 }
 
@@ -97,6 +106,9 @@ class http_server : public testing::Test {
         std::vector<route> routes;
         routes.push_back({method::post, "/echo", std::nullopt, echo, false});
         routes.push_back({method::get, "/fail", std::nullopt, fail, false});
+        routes.push_back({method::get, "/refuse", std::nullopt, refuse, false});
+        routes.push_back({method::get, "/refuse_with_code", std::nullopt, refuse, false});
+        routes.back().complete_failure = add_code;
         routes.push_back({method::get, "/change", std::nullopt, change_cancellation, false});
         routes.push_back({method::get, "/large", std::nullopt, answer_too_much, false});
         routes.push_back(
@@ -126,8 +138,9 @@ class http_server : public testing::Test {
         server_.reset();
     }
 
-    static asio::awaitable<response> answer_after_cancel(handler_signals* signals) {
-        response out = co_await wait_for_cancel(signals);
+    static awaitable_response answer_after_cancel(handler_signals* signals) {
+        auto cancelled = co_await wait_for_cancel(signals);
+        response out = std::move(*cancelled);
         out.undo_undelivered = [signals] { return note_undone(signals); };
         co_return out;
     }
@@ -214,6 +227,18 @@ TEST_F(http_server, handler_throws_then_500_without_its_message) {
     const std::string all = read_to_end(s);
     EXPECT_EQ(count(all, "500 Internal Server Error"), 1U);
     EXPECT_EQ(count(all, "secret"), 0U);
+}
+
+TEST_F(http_server, handler_fails_then_problem_document_of_its_route) {
+    start();
+    auto s = connect();
+    send(s,
+         "GET /refuse HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: r1\r\n\r\n"
+         "GET /refuse_with_code HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    const std::string all = read_to_end(s);
+    EXPECT_EQ(count(all, "HTTP/1.1 404 Not Found"), 2U) << all;
+    EXPECT_EQ(count(all, R"("detail":"No such thing.","request_id":"r1")"), 1U) << all;
+    EXPECT_EQ(count(all, R"("code":"X1")"), 1U) << all;
 }
 
 TEST_F(http_server, body_too_large_then_413_and_closed) {

@@ -1,6 +1,6 @@
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/query.hpp>
-#include <gateway/http/codec/utf8.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/random.hpp>

@@ -174,7 +174,7 @@ TEST_F(tls_stream, close_sends_close_notify) {
     EXPECT_EQ(ec, asio::error::eof) << ec.message();
 }
 
-asio::awaitable<response> answer(request) {
+awaitable_response answer(request) {
     co_return json_response("{}");
 }
 

@@ -1,6 +1,6 @@
 #include <gateway/api/history/history_render.hpp>
 
-#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/history/history_request.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 

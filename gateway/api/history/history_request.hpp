@@ -44,4 +44,16 @@ result<history_summary_query> parse_history_summary(std::string_view query, std:
 /// Errors: errc::invalid_request · errc::misdirected_request for an id of another cell than `cell`.
 result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell);
 
+/// The position at which a page of the history ended. Opaque to callers: base64url of order, at and id,
+/// which callers get and send marked with the cell (lockcore::mark_cell).
+struct history_cursor {
+    bool ascending = false;
+    history_position last;
+    friend bool operator==(const history_cursor&, const history_cursor&) = default;
+};
+
+std::string to_text(history_cursor c);
+/// Parses the text of a cursor. Out: empty if to_text did not make it.
+std::optional<history_cursor> parse_cursor(std::string_view text);
+
 }  // namespace fencegate::api

@@ -1,10 +1,9 @@
-#include <gateway/api/history/history_stream.hpp>
+#include <gateway/api/history/history.hpp>
 
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/audit/history_feed.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
@@ -56,7 +55,7 @@ awaitable<bool> pause(steady_clock::duration time) {
     co_return !ended && (co_await asio::this_coro::cancellation_state).cancelled() == asio::cancellation_type::none;
 }
 
-awaitable<void> follow(gateway_services services, stream_state state, http::body_stream& out) {
+awaitable<void> follow(const gateway_services& services, stream_state state, http::body_stream& out) {
     const lockcore::cell_id cell = services.settings.locks.cell;
     if (!co_await out.send("retry: 1000\n" + render_id_only(state.position, cell))) co_return;
     auto last_sent = steady_clock::now();
@@ -94,26 +93,26 @@ awaitable<void> follow(gateway_services services, stream_state state, http::body
 
 }  // namespace
 
-awaitable<http::response> follow_history(gateway_services services, http::request r) {
+http::awaitable_response follow_history(const gateway_services& services, http::request r) {
     auto query = parse_history_query(r.query, services.settings.locks.cell, history_form::stream);
-    if (!query) co_return http::problem_response(query.error(), r.request_id);
+    if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
-    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    if (!allowed) co_return allowed.error();
     query->limit = pg::history_page_max;
     std::optional<std::int64_t> last;
     if (r.has_header("last-event-id")) {
         const auto id = parse_event_id(r.header("last-event-id"), services.settings.locks.cell);
-        if (!id) co_return http::problem_response(id.error(), r.request_id);
+        if (!id) co_return id.error();
         last = *id;
     }
-    auto places = admit_stream(services, r, {limits::use::streams, limits::use::history_streams});
-    if (!places) co_return http::problem_response(places.error(), r.request_id);
+    auto places = admit_stream(services.limiter, r, {limits::use::streams, limits::use::history_streams});
+    if (!places) co_return places.error();
     stream_state state{std::move(*query), 0, nullptr, std::move(*places), r.principal, r.rights_until};
     state.membership = services.feed.add_follower();
     if (!state.membership) {
         failure f = make_failure(errc::too_many_requests, "Too many streams of the history are open at this gateway.");
         f.retry_after = 10s;
-        co_return http::problem_response(f, r.request_id);
+        co_return f;
     }
     auto settled = services.feed.settled();
     const auto give_up_at = steady_clock::now() + start_timeout;
@@ -125,22 +124,22 @@ awaitable<http::response> follow_history(gateway_services services, http::reques
         failure f = make_failure(errc::storage_unavailable,
                                  "The gateway has not been able to read the history since it started.");
         f.retry_after = 1s;
-        co_return http::problem_response(f, r.request_id);
+        co_return f;
     }
     if (last && (!settled || *last > *settled)) {
         const auto tail =
             co_await services.database.read(std::string(), read_cost::cheap, r.deadline, pg::read_history_tail);
-        if (!tail) co_return http::problem_response(tail.error(), r.request_id);
+        if (!tail) co_return tail.error();
         if (*last > tail->last_id) {
             const failure f = invalid_field("Last-Event-ID", "is higher than the last id of the history");
-            co_return http::problem_response(f, r.request_id);
+            co_return f;
         }
     }
     state.position = last ? *last : *settled;
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");
-    out.stream = [services, state = std::move(state)](http::body_stream& body) {
+    out.stream = [&services, state = std::move(state)](http::body_stream& body) {
         return follow(services, state, body);
     };
     co_return out;

@@ -1,14 +1,13 @@
-#include <gateway/api/history/resources.hpp>
+#include <gateway/api/history/history.hpp>
 
-#include <gateway/api/history/history_cursor.hpp>
+#include <gateway/api/addressing.hpp>
 #include <gateway/api/history/history_render.hpp>
+#include <gateway/api/history/history_request.hpp>
 #include <gateway/api/history/lease_timeline.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
-#include <gateway/api/resource_parameter.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/http/codec/query.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/history/history_reader.hpp>
@@ -28,8 +27,8 @@ constexpr std::size_t last_events = 20;
 /// occupies its key.
 using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
 
-awaitable<http::response> show_token(gateway_services services, http::request r, lockcore::resource_name resource,
-                                     std::uint64_t token) {
+http::awaitable_response show_token(const gateway_services& services, http::request r, lockcore::resource_name resource,
+                                    std::uint64_t token) {
     history_query query;
     query.resource = resource.str();
     query.token_min = query.token_max = token;
@@ -38,7 +37,7 @@ awaitable<http::response> show_token(gateway_services services, http::request r,
     lease_timeline timeline;
     for (std::int64_t read = 0;;) {
         auto page = co_await services.database.read_history(r.principal, read_cost::cheap, query, r.deadline);
-        if (!page) co_return http::problem_response(page.error(), r.request_id);
+        if (!page) co_return page.error();
         read += static_cast<std::int64_t>(page->items.size());
         if (page->more) query.after = position_of(page->items.back());
         for (history_item& item : page->items)
@@ -49,7 +48,7 @@ awaitable<http::response> show_token(gateway_services services, http::request r,
         if (!timeline.empty() || live)
             co_return http::json_response(timeline.render(resource.str(), token, live, !page->more));
         const failure none = make_failure(errc::not_found, "The history has no such token of this resource.");
-        co_return http::problem_response(none, r.request_id);
+        co_return none;
     }
 }
 
@@ -86,17 +85,17 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
 
 }  // namespace
 
-awaitable<http::response> show_resource(gateway_services services, http::request r) {
+http::awaitable_response show_resource(const gateway_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query = r.path_parameters.empty()
                                          ? http::query_reader(r.query, {"resource", "fencing_token"}, faults)
                                          : http::query_reader(r.query, {"fencing_token"}, faults);
     auto resource = read_resource(r, query);
-    if (!resource) co_return http::problem_response(resource.error(), r.request_id);
+    if (!resource) co_return resource.error();
     const auto allowed = r.rights->require(scope::history, resource->str());
-    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    if (!allowed) co_return allowed.error();
     const auto token = query.integer("fencing_token", {1, lockcore::fencing_token_max});
-    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
+    if (!faults.empty()) co_return std::move(faults).to_failure();
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 
@@ -104,7 +103,7 @@ awaitable<http::response> show_resource(gateway_services services, http::request
         return pg::read_resource(session, resource.str(), last_events);
     };
     const auto facts = co_await services.database.read(r.principal, read_cost::cheap, r.deadline, std::move(read));
-    if (!facts) co_return http::problem_response(facts.error(), r.request_id);
+    if (!facts) co_return facts.error();
     const seen_lease seen = co_await services.locks.find_lease(*resource);
     co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.locks.nodes.size()));
 }

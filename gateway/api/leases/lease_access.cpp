@@ -2,7 +2,6 @@
 
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/pg/database.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -18,16 +17,16 @@ result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed,
     return make_failure(errc::forbidden, "The lease belongs to another principal; using it needs the scope 'operate'.");
 }
 
-result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, scope needed,
+result<lockcore::lease_claims> open_lease(const lockcore::lock_manager& locks, std::string_view lease_id, scope needed,
                                           const http::request& r) {
-    auto claims = services.locks.verify_lease_id(lease_id);
+    auto claims = locks.verify_lease_id(lease_id);
     if (!claims) return to_failure(claims.error());
     const auto allowed = check_lease_use(*claims, needed, r);
     if (!allowed) return allowed.error();
     return std::move(*claims);
 }
 
-result<void> check_event_capacity(gateway_services services, const std::string& principal) {
+result<void> check_event_capacity(const gateway_services& services, const std::string& principal) {
     if (!services.events.full(services.limiter.has_one_principal() ? std::string() : principal)) return {};
     return make_failure(
         errc::storage_unavailable,
@@ -38,10 +37,12 @@ result<void> check_event_capacity(gateway_services services, const std::string& 
               "quarters of their buffer (audit.buffer_max).");
 }
 
-result<limits::held_leases::acquisition> admit_acquisition(gateway_services services,
+result<limits::held_leases::acquisition> admit_acquisition(const gateway_services& services,
                                                            const std::shared_ptr<limits::caller>& caller,
                                                            const boost::asio::ip::address& peer,
                                                            lockcore::acquire_request& request) {
+    const auto capacity = check_event_capacity(services, caller ? caller->principal() : std::string());
+    if (!capacity) return capacity.error();
     if (!caller) return limits::held_leases::acquisition();
     request.admit_waiter = [caller, peer, streams = request.kept,
                             &limiter = services.limiter]() -> std::shared_ptr<void> {
@@ -55,11 +56,11 @@ result<limits::held_leases::acquisition> admit_acquisition(gateway_services serv
     return services.held_leases.admit(caller, request.resources, std::chrono::system_clock::now());
 }
 
-result<std::shared_ptr<void>> admit_stream(gateway_services services, const http::request& r,
+result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http::request& r,
                                            std::initializer_list<limits::use> kinds) {
     if (!r.caller) return std::shared_ptr<void>();
     const auto refuse = [&](limits::use kind) {
-        services.limiter.count_refusal(limits::refusal::streams);
+        limiter.count_refusal(limits::refusal::streams);
         failure out = limits::no_place_failure(kind);
         out.retry_after = std::chrono::seconds(10);
         return out;
@@ -69,52 +70,15 @@ result<std::shared_ptr<void>> admit_stream(gateway_services services, const http
         taken->first.emplace_back(r.caller, kind);
         if (!taken->first.back()) return refuse(kind);
     }
-    taken->second = services.limiter.admit_long_request(r.caller, r.peer);
+    taken->second = limiter.admit_long_request(r.caller, r.peer);
     if (!taken->second) return refuse(limits::use::long_requests);
     return std::shared_ptr<void>(std::move(taken));
 }
 
-boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,
+boost::asio::awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
                                                      std::string trace_id) {
-    const auto released = co_await services.locks.release(std::move(claims), std::move(trace_id));
+    const auto released = co_await locks.release(std::move(claims), std::move(trace_id));
     if (!released) spdlog::debug("an abandoned lease was not released and will expire: {}", released.error().detail);
-}
-
-boost::asio::awaitable<result<seal_decision>> prepare_seal(gateway_services services, lockcore::lease_claims claims) {
-    seal_decision out;
-    out.seal = true;
-    if (!claims.may_be_shared) co_return out;
-    const auto closing = co_await services.locks.close_to_new_holds(std::move(claims));
-    if (!closing && closing.error().code != lockcore::errc::lease_lost) co_return to_failure(closing.error());
-    if (!closing) co_return out;
-    out.seal = closing->closed;
-    if (closing->closed) out.closed = *closing;
-    co_return out;
-}
-
-void abandon_seal(gateway_services services, const lockcore::lease_claims& claims, const seal_decision& decision) {
-    if (decision.closed) services.locks.reopen(claims, *decision.closed);
-}
-
-boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockcore::lease_claims claims,
-                                                actor initiator, std::chrono::steady_clock::time_point until) {
-    const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
-    const auto raised =
-        co_await services.database.raise_fences(std::move(claims.resources), past, std::move(initiator), "seal", until);
-    if (!raised) co_return raised.error();
-    co_return result<void>{};
-}
-
-boost::asio::awaitable<bool> seal_released_token(gateway_services services, lockcore::lease_claims claims,
-                                                 actor initiator, std::chrono::steady_clock::time_point until) {
-    const std::string resource = claims.resources.front().str();
-    const auto token = lockcore::value_of(claims.token);
-    const auto sealed = co_await seal_token(services, std::move(claims), std::move(initiator), until);
-    if (!sealed) {
-        spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", token, resource,
-                     sealed.error().outcome_unknown ? "may not have been" : "was not", sealed.error().detail);
-    }
-    co_return sealed.has_value();
 }
 
 actor make_actor(const lockcore::lease_claims& claims, const http::request& r) {

@@ -25,21 +25,22 @@ result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed,
 
 /// Returns the claims of a lease_id that the caller may use for what needs a scope. Errors: errc::lease_not_authentic ·
 /// errc::misdirected_request (of another cell) · errc::forbidden (check_lease_use).
-result<lockcore::lease_claims> open_lease(gateway_services services, std::string_view lease_id, scope needed,
+result<lockcore::lease_claims> open_lease(const lockcore::lock_manager& locks, std::string_view lease_id, scope needed,
                                           const http::request& r);
 
 /// Checks whether the event buffer accepts the events of a new lease of the principal (audit.buffer_max); of an empty
 /// principal, whether it does of any.
 ///
 /// Errors: errc::storage_unavailable.
-result<void> check_event_capacity(gateway_services services, const std::string& principal = {});
+result<void> check_event_capacity(const gateway_services& services, const std::string& principal = {});
 
-/// Checks the limits of a principal that is about to acquire a lease, and lets the request check those of waiting, and of
-/// its address, before it waits. The request of a kept lease has to have the place of a stream already.
+/// Checks the space for events and the limits of a principal that is about to acquire a lease, and lets the request check
+/// those of waiting, and of its address, before it waits. The request of a kept lease has to have the place of a stream
+/// already.
 ///
 /// Out:    what counts the acquisition; the caller keeps it until that has ended.
-/// Errors: errc::too_many_requests (limits.principal.leases_max).
-result<limits::held_leases::acquisition> admit_acquisition(gateway_services services,
+/// Errors: errc::too_many_requests (limits.principal.leases_max) · those of check_event_capacity.
+result<limits::held_leases::acquisition> admit_acquisition(const gateway_services& services,
                                                            const std::shared_ptr<limits::caller>& caller,
                                                            const boost::asio::ip::address& peer,
                                                            lockcore::acquire_request& request);
@@ -48,39 +49,12 @@ result<limits::held_leases::acquisition> admit_acquisition(gateway_services serv
 ///
 /// Out:    keeps the places until it is destroyed; null without a principal.
 /// Errors: errc::too_many_requests.
-result<std::shared_ptr<void>> admit_stream(gateway_services services, const http::request& r,
+result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http::request& r,
                                            std::initializer_list<limits::use> kinds);
 
 /// Releases a lease that its caller never received or no longer uses. If that fails, the lease expires.
-boost::asio::awaitable<void> release_abandoned_lease(gateway_services services, lockcore::lease_claims claims,
+boost::asio::awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
                                                      std::string trace_id);
-
-/// The result of prepare_seal.
-struct seal_decision {
-    bool seal = false;  ///< False: other holds are left, which could then write no more.
-    std::optional<lockcore::close_outcome> closed = {};  ///< Its mark is removed if the seal fails.
-};
-/// Prepares the seal of a token before a release: closes a re-entrant lease to further holds. A lease that a majority
-/// has lost has no holds and is sealed.
-///
-/// Errors: errc::no_quorum: nothing was done.
-boost::asio::awaitable<result<seal_decision>> prepare_seal(gateway_services services, lockcore::lease_claims claims);
-
-/// Removes what prepare_seal did, after a seal that failed: the holder continues.
-void abandon_seal(gateway_services services, const lockcore::lease_claims& claims, const seal_decision& decision);
-
-/// Raises the fences above the lease's token, so that its holder can write no more and the next one can.
-///
-/// Errors: those of pg::database::raise_fences.
-boost::asio::awaitable<result<void>> seal_token(gateway_services services, lockcore::lease_claims claims,
-                                                actor initiator, std::chrono::steady_clock::time_point until);
-
-/// Calls seal_token for a lease that has been released. Logs a failure, because the release has succeeded and its
-/// answer does not contain the cause.
-///
-/// Out: whether the token is sealed. False also if that is unknown.
-boost::asio::awaitable<bool> seal_released_token(gateway_services services, lockcore::lease_claims claims,
-                                                 actor initiator, std::chrono::steady_clock::time_point until);
 
 /// Returns the actor for the history: the caller, with the lease's owner.
 actor make_actor(const lockcore::lease_claims& claims, const http::request& r);

@@ -1,13 +1,12 @@
 #include <gateway/api/leases/leases.hpp>
 
-#include <gateway/api/leases/kept_lease.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lease_request.hpp>
-#include <gateway/api/leases/lease_watch.hpp>
+#include <gateway/api/leases/lease_seal.hpp>
+#include <gateway/api/leases/lease_streams.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/http/codec/query.hpp>
 #include <gateway/pg/database.hpp>
 
@@ -23,24 +22,24 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-http::response granted_response(gateway_services services, lockcore::lease granted, std::string trace_id,
+http::response granted_response(const gateway_services& services, lockcore::lease granted, std::string trace_id,
                                 bool release_undelivered) {
     http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201,
                                         services.settings.locks.max_hold);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!release_undelivered) return out;
-    out.undo_undelivered = [services, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
-        return release_abandoned_lease(services, claims, trace_id);
+    out.undo_undelivered = [&services, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
+        return release_abandoned_lease(services.locks, claims, trace_id);
     };
     return out;
 }
 
 /// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6).
-awaitable<result<void>> raise_fence(gateway_services services, const lockcore::lease& granted, actor initiator,
+awaitable<result<void>> raise_fence(pg::database& database, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
-    auto raised = co_await services.database.raise_fences(granted.claims.resources, granted.claims.token,
-                                                          std::move(initiator), "fence_on_grant", until);
+    auto raised = co_await database.raise_fences(granted.claims.resources, granted.claims.token, std::move(initiator),
+                                                 "fence_on_grant", until);
     if (!raised) {
         failure why = raised.error();
         // Another transaction has the fence locked; write_conflict would say that the request is in conflict.
@@ -53,7 +52,7 @@ awaitable<result<void>> raise_fence(gateway_services services, const lockcore::l
 
 /// The part of a request that is kept while it waits for its lease, which may be long.
 struct pending_acquire {
-    std::string request_id, trace_id, principal;
+    std::string trace_id, principal;
     bool fence_on_grant = false, kept = false, has_idempotency_key = false;
     std::chrono::milliseconds max_hold{};
     http::rights::time_point rights_until;  ///< A kept lease ends then.
@@ -70,17 +69,18 @@ bool must_release_undelivered(const pending_acquire& pending) {
     return pending.kept || !pending.has_idempotency_key;
 }
 
-awaitable<http::response> answer_grant(gateway_services services, pending_acquire pending, lockcore::lease granted) {
+http::awaitable_response answer_grant(const gateway_services& services, pending_acquire pending,
+                                      lockcore::lease granted) {
     if (pending.fence_on_grant) {
         actor initiator;
         initiator.principal = pending.principal;
         initiator.owner = granted.claims.holder.owner;
         initiator.trace_id = pending.trace_id;
-        const auto fenced = co_await raise_fence(services, granted, std::move(initiator), pending.until);
+        const auto fenced = co_await raise_fence(services.database, granted, std::move(initiator), pending.until);
         if (!fenced) {
             if (must_release_undelivered(pending))
-                co_await release_abandoned_lease(services, granted.claims, pending.trace_id);
-            co_return http::problem_response(fenced.error(), pending.request_id);
+                co_await release_abandoned_lease(services.locks, granted.claims, pending.trace_id);
+            co_return fenced.error();
         }
     }
     if (pending.kept) {
@@ -88,7 +88,7 @@ awaitable<http::response> answer_grant(gateway_services services, pending_acquir
         const auto rights_left =
             std::chrono::floor<milliseconds>(pending.rights_until - http::rights::time_point::clock::now());
         const auto max_hold = std::clamp(rights_left, milliseconds{1}, pending.max_hold);
-        co_return kept_response(services, std::move(granted), max_hold, std::move(pending.trace_id),
+        co_return kept_response(services.locks, std::move(granted), max_hold, std::move(pending.trace_id),
                                 std::move(pending.stream));
     }
     co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
@@ -96,7 +96,7 @@ awaitable<http::response> answer_grant(gateway_services services, pending_acquir
 }
 
 /// Answers that the resource is locked, with the maximum wait_ms of one call and, if allowed, the holder.
-awaitable<http::response> answer_locked(gateway_services services, pending_acquire pending, failure locked) {
+http::awaitable_response answer_locked(const gateway_services& services, pending_acquire pending, failure locked) {
     locked.facts["max_wait_ms"] = services.settings.locks.max_wait.count();
     for (auto& resource : pending.show_holder_of) {
         const auto seen = co_await services.locks.find_lease(std::move(resource));
@@ -111,36 +111,36 @@ awaitable<http::response> answer_locked(gateway_services services, pending_acqui
         locked.facts["fencing_token"] = lockcore::value_of((*seen)->claims.token);
         break;
     }
-    co_return http::problem_response(locked, pending.request_id);
+    co_return locked;
 }
 
-awaitable<http::response> answer_outcome(gateway_services services, pending_acquire pending,
-                                         lockcore::result<lockcore::lease> granted) {
+http::awaitable_response answer_outcome(const gateway_services& services, pending_acquire pending,
+                                        lockcore::result<lockcore::lease> granted) {
     if (!granted) {
         failure refused = to_failure(granted.error());
         if (refused.code == errc::resource_locked)
             co_return co_await answer_locked(services, std::move(pending), std::move(refused));
-        co_return http::problem_response(refused, pending.request_id);
+        co_return refused;
     }
     const bool caller_gone =
         (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
         if (must_release_undelivered(pending))
-            co_await release_abandoned_lease(services, granted->claims, pending.trace_id);
+            co_await release_abandoned_lease(services.locks, granted->claims, pending.trace_id);
         const auto cancelled =
             make_failure(errc::shutting_down,
                          must_release_undelivered(pending)
                              ? "The call was cancelled; the lease was released."
                              : "The call was cancelled; repeat it with the same Idempotency-Key to get the lease.");
-        co_return http::problem_response(cancelled, pending.request_id);
+        co_return cancelled;
     }
     co_return co_await answer_grant(services, std::move(pending), std::move(*granted));
 }
 
 /// Waits for a grant and answers. Many calls may wait here for long, so this coroutine keeps as little as possible.
-awaitable<http::response> wait_for_grant(gateway_services services, pending_acquire pending,
-                                         awaitable<lockcore::result<lockcore::lease>> acquiring) {
+http::awaitable_response wait_for_grant(const gateway_services& services, pending_acquire pending,
+                                        awaitable<lockcore::result<lockcore::lease>> acquiring) {
     // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
     auto outcome = co_await std::move(acquiring);
@@ -151,23 +151,20 @@ awaitable<http::response> wait_for_grant(gateway_services services, pending_acqu
 }  // namespace
 
 // Not a coroutine, so that its local variables are freed before the wait begins.
-awaitable<http::response> acquire_lease(gateway_services services, http::request r) {
+http::awaitable_response acquire_lease(const gateway_services& services, http::request r) {
     auto wanted = parse_lease_request(r, services.settings.locks);
-    if (!wanted) return http::as_awaitable(http::problem_response(wanted.error(), r.request_id));
+    if (!wanted) return http::as_awaitable(wanted.error());
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
-    if (!allowed) return http::as_awaitable(http::problem_response(allowed.error(), r.request_id));
-    const auto capacity = check_event_capacity(services, r.principal);
-    if (!capacity) return http::as_awaitable(http::problem_response(capacity.error(), r.request_id));
+    if (!allowed) return http::as_awaitable(allowed.error());
     auto acquisition = admit_acquisition(services, r.caller, r.peer, wanted->acquire);
-    if (!acquisition) return http::as_awaitable(http::problem_response(acquisition.error(), r.request_id));
+    if (!acquisition) return http::as_awaitable(acquisition.error());
     pending_acquire pending;
     pending.acquisition = std::move(*acquisition);
     if (wanted->acquire.kept) {
-        auto places = admit_stream(services, r, {limits::use::streams});
-        if (!places) return http::as_awaitable(http::problem_response(places.error(), r.request_id));
+        auto places = admit_stream(services.limiter, r, {limits::use::streams});
+        if (!places) return http::as_awaitable(places.error());
         pending.stream = std::move(*places);
     }
-    pending.request_id = std::move(r.request_id);
     pending.trace_id = std::move(r.trace_id);
     pending.principal = std::move(r.principal);
     pending.fence_on_grant = wanted->fence_on_grant;
@@ -183,35 +180,35 @@ awaitable<http::response> acquire_lease(gateway_services services, http::request
     return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
 
-awaitable<http::response> cancel_acquisition(gateway_services services, http::request r) {
+http::awaitable_response cancel_acquisition(const gateway_services& services, http::request r) {
     auto wanted = parse_cancellation(r, services.settings.locks);
-    if (!wanted) co_return http::problem_response(wanted.error(), r.request_id);
+    if (!wanted) co_return wanted.error();
     const auto allowed = r.rights->require(scope::leases, wanted->resources);
-    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    if (!allowed) co_return allowed.error();
     const auto cancelled = co_await services.locks.cancel(std::move(*wanted));
-    if (!cancelled) co_return http::problem_response(to_failure(cancelled.error()), r.request_id);
+    if (!cancelled) co_return to_failure(cancelled.error());
     http::response out;
     out.status = 204;
     co_return out;
 }
 
-awaitable<http::response> renew_lease(gateway_services services, http::request r) {
+http::awaitable_response renew_lease(const gateway_services& services, http::request r) {
     const auto ttl = parse_renewal(r, services.settings.locks);
-    if (!ttl) co_return http::problem_response(ttl.error(), r.request_id);
-    auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
-    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+    if (!ttl) co_return ttl.error();
+    auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
+    if (!claims) co_return claims.error();
     const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.trace_id);
-    if (!renewed) co_return http::problem_response(to_failure(renewed.error()), r.request_id);
+    if (!renewed) co_return to_failure(renewed.error());
     co_return lease_response(*renewed, 200, services.settings.locks.max_hold);
 }
 
-awaitable<http::response> show_lease(gateway_services services, http::request r) {
-    auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
-    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+http::awaitable_response show_lease(const gateway_services& services, http::request r) {
+    auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
+    if (!claims) co_return claims.error();
     constexpr std::size_t event_stream = 1;  // among the media types of the route
     if (r.media_type == event_stream) co_return co_await watch_lease(services, std::move(*claims), std::move(r));
     const auto seen = co_await services.locks.inspect(std::move(*claims));
-    if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
+    if (!seen) co_return to_failure(seen.error());
     // The answer is sent even if the validity is over, because another call may renew the lease meanwhile.
     http::response out = http::json_response({});
     http::expiring_text& body = out.expiring_body.emplace();
@@ -224,40 +221,33 @@ awaitable<http::response> show_lease(gateway_services services, http::request r)
     co_return out;
 }
 
-awaitable<http::response> release_lease(gateway_services services, http::request r) {
+http::awaitable_response release_lease(const gateway_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query(r.query, {"seal"}, faults);
     const bool seal = query.boolean("seal").value_or(false);
     if (!r.body.empty()) {  // one that asks for a seal must not be ignored
         const auto body = http::parse_object_body(r);
-        if (!body) co_return http::problem_response(body.error(), r.request_id);
+        if (!body) co_return body.error();
         http::object_reader(*body, "", faults).refuse_unknown({});
     }
-    if (!faults.empty()) co_return http::problem_response(std::move(faults).to_failure(), r.request_id);
-    const auto claims = open_lease(services, r.path_parameters.at(0), scope::leases, r);
-    if (!claims) co_return http::problem_response(claims.error(), r.request_id);
+    if (!faults.empty()) co_return std::move(faults).to_failure();
+    const auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
+    if (!claims) co_return claims.error();
 
-    seal_decision decision;
+    gateway_seal_ports ports(services.locks, services.database);
+    lease_seal token_seal(ports, *claims, make_actor(*claims, r));
     if (seal) {
-        const auto prepared = co_await prepare_seal(services, *claims);
-        if (!prepared) co_return http::problem_response(prepared.error(), r.request_id);
-        decision = *prepared;
-    }
-    if (decision.seal) {
-        const auto sealed = co_await seal_token(services, *claims, make_actor(*claims, r), r.deadline);
-        if (!sealed) {
-            // A token that may have been sealed gets no further holds, whose writes would be refused.
-            if (!sealed.error().outcome_unknown) abandon_seal(services, *claims, decision);
-            co_return http::problem_response(sealed.error(), r.request_id);
-        }
+        const auto prepared = co_await token_seal.prepare(claims->may_be_shared);
+        if (!prepared) co_return prepared.error();
+        const auto sealed = co_await token_seal.seal(r.deadline);
+        if (!sealed) co_return sealed.error();
     }
     const auto released = co_await services.locks.release(*claims, r.trace_id);
-    if (!released) co_return http::problem_response(to_failure(released.error()), r.request_id);
-    bool unsealed = seal && !decision.seal;
+    if (!released) co_return to_failure(released.error());
+    bool unsealed = seal && !token_seal.precedes_release();
     if (unsealed && released->holds_left == 0) {
-        // Another call may have released its hold without sealing, because this hold still existed: this call, the last
-        // one, seals. The hold is gone also where that fails, so the call has succeeded.
-        const bool sealed = co_await seal_released_token(services, *claims, make_actor(*claims, r), r.deadline);
+        // The hold is gone also where this fails, so the call has succeeded.
+        const bool sealed = co_await token_seal.seal_released(r.deadline);
         unsealed = !sealed;
     }
     if (released->holds_left > 0 || unsealed) {

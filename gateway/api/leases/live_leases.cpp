@@ -1,10 +1,9 @@
-#include <gateway/api/leases/live_leases.hpp>
+#include <gateway/api/leases/leases.hpp>
 
 #include <gateway/api/leases/lease_render.hpp>
-#include <gateway/api/leases/live_lease_requests.hpp>
+#include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
@@ -30,7 +29,7 @@ actor make_operator(const http::request& r) {
 
 /// Says that nobody holds a lease on the resource, and how the latest one ended if the history shows that among the
 /// resource's newest events: a revocation that is repeated has succeeded, a lease that expired is not sealed.
-awaitable<failure> make_no_lease_failure(gateway_services services, std::string principal, std::string resource,
+awaitable<failure> make_no_lease_failure(const gateway_services& services, std::string principal, std::string resource,
                                          std::chrono::steady_clock::time_point deadline) {
     failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
     history_query query;
@@ -56,67 +55,66 @@ awaitable<failure> make_no_lease_failure(gateway_services services, std::string 
 
 }  // namespace
 
-awaitable<http::response> list_leases(gateway_services services, http::request r) {
+http::awaitable_response list_leases(const gateway_services& services, http::request r) {
     const lockcore::cell_id cell = services.settings.locks.cell;
     auto wanted = parse_lease_listing(r.query, cell);
-    if (!wanted) co_return http::problem_response(wanted.error(), r.request_id);
+    if (!wanted) co_return wanted.error();
     wanted->until = r.deadline;
     wanted->principal = r.principal;
     std::string prefix = wanted->prefix;
     const auto allowed = r.rights->require_for_prefix(scope::history, prefix);
-    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    if (!allowed) co_return allowed.error();
     auto page = co_await services.locks.list_leases(std::move(*wanted));
-    if (!page) co_return http::problem_response(to_failure(page.error()), r.request_id);
+    if (!page) co_return to_failure(page.error());
     if (!page->next.empty()) page->next = make_listing_cursor(page->next, cell);
     const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
     co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
 }
 
-awaitable<http::response> revoke_lease(gateway_services services, http::request r) {
+http::awaitable_response revoke_lease(const gateway_services& services, http::request r) {
     const auto order = parse_operator_order(r, operator_request::revoke_lease);
-    if (!order) co_return http::problem_response(order.error(), r.request_id);
+    if (!order) co_return order.error();
 
     const auto seen = co_await services.locks.find_lease(order->resource);
-    if (!seen) co_return http::problem_response(to_failure(seen.error()), r.request_id);
+    if (!seen) co_return to_failure(seen.error());
     if (!*seen) {
         const failure none = co_await make_no_lease_failure(services, r.principal, order->resource.str(), r.deadline);
-        co_return http::problem_response(none, r.request_id);
+        co_return none;
     }
     const lockcore::live_lease& lease = **seen;
     // The revocation ends the lease for all its resources.
     const auto allowed = r.rights->require(scope::operate, lease.claims.resources);
-    if (!allowed) co_return http::problem_response(allowed.error(), r.request_id);
+    if (!allowed) co_return allowed.error();
     const std::uint64_t token = lockcore::value_of(lease.claims.token);
     if (order->token && *order->token != token) {
         failure mismatch = make_failure(errc::expectation_failed,
                                         "The lease has another token than expected_token; it was not revoked.");
         mismatch.facts["fencing_token"] = token;
-        co_return http::problem_response(mismatch, r.request_id);
+        co_return mismatch;
     }
     const auto sealed =
         co_await services.database.raise_fences(lease.claims.resources, lockcore::fencing_token{token + 1},
                                                 make_operator(r), "revoked: " + order->reason, r.deadline);
-    if (!sealed) co_return http::problem_response(sealed.error(), r.request_id);
+    if (!sealed) co_return sealed.error();
     lockcore::lock_manager::revocation revocation_details;
     revocation_details.actor.principal = r.principal;
     revocation_details.reason = order->reason;
     revocation_details.trace_id = r.trace_id;
     const auto ended = co_await services.locks.revoke(lease.claims, std::move(revocation_details));
     // A lease that ended meanwhile is sealed too, so the call succeeded.
-    if (!ended && ended.error().code != lockcore::errc::lease_lost)
-        co_return http::problem_response(to_failure(ended.error()), r.request_id);
+    if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());
     http::response out;
     out.status = 204;
     co_return out;
 }
 
-awaitable<http::response> repair_fence(gateway_services services, http::request r) {
+http::awaitable_response repair_fence(const gateway_services& services, http::request r) {
     const auto order = parse_operator_order(r, operator_request::repair_fence);
-    if (!order) co_return http::problem_response(order.error(), r.request_id);
+    if (!order) co_return order.error();
 
     const auto repaired = co_await services.database.repair_fence(
         order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
-    if (!repaired) co_return http::problem_response(repaired.error(), r.request_id);
+    if (!repaired) co_return repaired.error();
     std::string text;
     http::object_writer(text)
         .text("resource", repaired->resource)

@@ -1,15 +1,31 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/table_read.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/http/message.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace fencegate::api {
+
+enum class conflict_resolution { none, merge, ignore };
+
+/// The preferences of a request that tables support; others are ignored.
+struct preferences {
+    std::optional<bool> representation;                          ///< return=representation: true; minimal: false.
+    row_count count = row_count::none;                           ///< count=exact, planned, estimated
+    conflict_resolution resolution = conflict_resolution::none;  ///< resolution=merge-duplicates, ignore-duplicates
+    bool missing_default = false;                                ///< missing=default; else null.
+    std::optional<std::int64_t> max_affected;                    ///< max-affected=N
+    std::string applied;  ///< The supported ones, in the form of Preference-Applied.
+};
+
+preferences parse_preferences(const http::request& r);
 
 /// The form that Accept asks for.
 struct answer_form {
@@ -42,8 +58,5 @@ void unwrap_single(std::string& json);
 
 /// Adds to a refusal of a request to a table or function the code that PostgREST gives such a refusal, if it has none.
 failure with_postgrest_code(failure f);
-
-/// Returns the problem document of such a refusal.
-http::response refuse(failure f, const http::request& r);
 
 }  // namespace fencegate::api

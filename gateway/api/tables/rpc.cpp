@@ -1,12 +1,11 @@
-#include <gateway/api/tables/rpc.hpp>
+#include <gateway/api/tables/tables.hpp>
 
 #include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/tables/table_request.hpp>
-#include <gateway/api/tables/tables.hpp>
-#include <gateway/api/writes/answer_write.hpp>
 #include <gateway/api/writes/fencing.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 #include <gateway/api/writes/idempotency.hpp>
-#include <gateway/api/writes/write_operations.hpp>
+#include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>
@@ -33,24 +32,23 @@ http::response render_value(std::string json, bool is_void) {
     return out;
 }
 
-boost::asio::awaitable<http::response> answer_read(gateway_services services, http::request r, function_query query) {
+http::awaitable_response answer_read(const gateway_services& services, http::request r, function_query query) {
     const auto preferred = parse_preferences(r);
     const auto form = parse_answer_form(r);
-    if (!form) co_return refuse(form.error(), r);
-    auto fence = authorize_read(services, r);
-    if (!fence) co_return refuse(fence.error(), r);
+    if (!form) co_return form.error();
+    auto fence = authorize_read(services.locks, r);
+    if (!fence) co_return fence.error();
     query.function = r.path_parameters.front();
     query.limit = static_cast<std::int64_t>(services.settings.postgres.rows_max);
     query.count = preferred.count != row_count::none;
     const auto offset = query.rows.offset;
     read_request wanted{std::move(query), std::move(*fence), r.rights->database(), form->format};
     auto outcome = co_await services.database.read_rows(r.principal, std::move(wanted), r.deadline);
-    if (!outcome) co_return refuse(outcome.error(), r);
+    if (!outcome) co_return outcome.error();
     const auto most = preferred.max_affected;
-    if (most && r.verb == http::method::post && outcome->rows > *most)
-        co_return refuse(too_many_rows(*most, outcome->rows), r);
+    if (most && r.verb == http::method::post && outcome->rows > *most) co_return too_many_rows(*most, outcome->rows);
     const bool is_void = outcome->json.empty() || preferred.representation == false;
-    if (outcome->is_set && !is_void) co_return render_rows(std::move(*outcome), offset, preferred, *form, r);
+    if (outcome->is_set && !is_void) co_return render_rows(std::move(*outcome), offset, preferred, *form);
     auto out = render_value(std::move(outcome->json), is_void);
     if (!is_void) out.content_type = form->content_type;
     out.memory = std::move(outcome->memory);
@@ -88,18 +86,18 @@ http::response render_call(const preferences& preferred, const answer_form& form
 
 }  // namespace
 
-boost::asio::awaitable<http::response> call_function(gateway_services services, http::request r) {
+http::awaitable_response call_function(const gateway_services& services, http::request r) {
     const auto rows_max = services.settings.postgres.rows_max;
     write_call call;
     auto args = read_body_arguments(r, call.fingerprint_text);
-    if (!args) co_return refuse(args.error(), r);
+    if (!args) co_return args.error();
     http::fault_list faults;
     auto given = parse_parameters(r, rows_max, faults);
     refuse_parameters(given, {"on_conflict", "columns"}, faults);
     refuse_embedding(given.rows, faults);
     const bool writes = has_fencing_headers(r);
     if (writes) call.idempotency_key = read_idempotency_key(r, faults);
-    if (!faults.empty()) co_return refuse(std::move(faults).to_failure(), r);
+    if (!faults.empty()) co_return std::move(faults).to_failure();
     if (!writes) {
         function_query query;
         query.args = std::move(*args);
@@ -108,7 +106,7 @@ boost::asio::awaitable<http::response> call_function(gateway_services services, 
     }
     const auto preferred = parse_preferences(r);
     auto form = parse_answer_form(r);
-    if (!form) co_return refuse(form.error(), r);
+    if (!form) co_return form.error();
     call.lease_id = r.header("fencing-lease");
     call.format = form->format;
     if (!form->is_default()) call.accepted_form = form->content_type;
@@ -126,11 +124,11 @@ boost::asio::awaitable<http::response> call_function(gateway_services services, 
     co_return co_await answer_write(services, std::move(call), std::move(r), render);
 }
 
-boost::asio::awaitable<http::response> read_function(gateway_services services, http::request r) {
+http::awaitable_response read_function(const gateway_services& services, http::request r) {
     http::fault_list faults;
     function_query query;
     parse_function_parameters(r, services.settings.postgres.rows_max, query, faults);
-    if (!faults.empty()) co_return refuse(std::move(faults).to_failure(), r);
+    if (!faults.empty()) co_return std::move(faults).to_failure();
     co_return co_await answer_read(services, std::move(r), std::move(query));
 }
 

@@ -1,6 +1,6 @@
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/domain/table_read.hpp>
-#include <gateway/http/codec/utf8.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,9 +2,10 @@
 
 #include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/writes/idempotency.hpp>
-#include <gateway/api/writes/write_operations.hpp>
+#include <gateway/api/writes/write_body.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 #include <optional>

@@ -1,8 +1,7 @@
 #pragma once
 
 #include <gateway/api/tables/answer_form.hpp>
-#include <gateway/api/tables/preferences.hpp>
-#include <gateway/api/writes/answer_write.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 #include <gateway/domain/table_read.hpp>
 
 #include <cstddef>

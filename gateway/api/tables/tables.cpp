@@ -28,9 +28,9 @@ http::response render_change(bool created, const preferences& preferred, const a
 
 }  // namespace
 
-http::response render_rows(read_outcome outcome, std::int64_t offset, const preferences& preferred,
-                           const answer_form& form, const http::request& r) {
-    if (form.single && outcome.rows != 1) return refuse(not_one_row(outcome.rows, "no row was sent"), r);
+result<http::response> render_rows(read_outcome outcome, std::int64_t offset, const preferences& preferred,
+                                   const answer_form& form) {
+    if (form.single && outcome.rows != 1) return not_one_row(outcome.rows, "no row was sent");
     if (form.single) unwrap_single(outcome.json);
     const bool part = outcome.total && (offset > 0 || outcome.rows < *outcome.total);
     auto out = http::json_response(std::move(outcome.json), part && outcome.rows > 0 ? 206 : 200);
@@ -47,7 +47,7 @@ std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<
     return std::to_string(offset) + "-" + std::to_string(offset + rows - 1) + "/" + size;
 }
 
-result<std::optional<read_fence>> authorize_read(gateway_services services, const http::request& r) {
+result<std::optional<read_fence>> authorize_read(const lockcore::lock_manager& locks, const http::request& r) {
     const auto exposed = r.rights->require_exposed(r.path_parameters.front());
     if (!exposed) return exposed.error();
     if (!has_fencing_headers(r)) {
@@ -55,37 +55,37 @@ result<std::optional<read_fence>> authorize_read(gateway_services services, cons
         if (!allowed) return allowed.error();
         return std::optional<read_fence>();
     }
-    auto claims = open_lease_or_token(services, r.header("fencing-lease"), r);
+    auto claims = open_lease_or_token(locks, r.header("fencing-lease"), r);
     if (!claims) return claims.error();
     auto initiator = make_actor(*claims, r);
     return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(initiator)});
 }
 
-boost::asio::awaitable<http::response> read_table(gateway_services services, http::request r) {
+http::awaitable_response read_table(const gateway_services& services, http::request r) {
     const auto preferred = parse_preferences(r);
     const auto form = parse_answer_form(r);
-    if (!form) co_return refuse(form.error(), r);
+    if (!form) co_return form.error();
     auto query = parse_table_query(r, preferred, services.settings.postgres.rows_max);
-    if (!query) co_return refuse(query.error(), r);
+    if (!query) co_return query.error();
     for (const auto& name : embedded_names(query->select)) {
         const auto exposed = r.rights->require_exposed(name);
-        if (!exposed) co_return refuse(exposed.error(), r);
+        if (!exposed) co_return exposed.error();
     }
-    auto fence = authorize_read(services, r);
-    if (!fence) co_return refuse(fence.error(), r);
+    auto fence = authorize_read(services.locks, r);
+    if (!fence) co_return fence.error();
     const auto offset = query->offset;
     read_request wanted{std::move(*query), std::move(*fence), r.rights->database(), form->format};
     auto outcome = co_await services.database.read_rows(r.principal, std::move(wanted), r.deadline);
-    if (!outcome) co_return refuse(outcome.error(), r);
-    co_return render_rows(std::move(*outcome), offset, preferred, *form, r);
+    if (!outcome) co_return outcome.error();
+    co_return render_rows(std::move(*outcome), offset, preferred, *form);
 }
 
-boost::asio::awaitable<http::response> write_table(gateway_services services, http::request r) {
+http::awaitable_response write_table(const gateway_services& services, http::request r) {
     auto preferred = parse_preferences(r);
     auto form = parse_answer_form(r);
-    if (!form) co_return refuse(form.error(), r);
+    if (!form) co_return form.error();
     auto call = parse_table_write(r, preferred, *form, services.settings.postgres.rows_max);
-    if (!call) co_return refuse(call.error(), r);
+    if (!call) co_return call.error();
     const bool created = r.verb == http::method::post;
     const write_renderer render = [created, preferred, form = std::move(*form)](const write_report& done) {
         return render_change(created, preferred, form, done);

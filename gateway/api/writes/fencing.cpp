@@ -1,8 +1,8 @@
 #include <gateway/api/writes/fencing.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/http/codec/ascii.hpp>
 #include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 
 #include <algorithm>
@@ -61,14 +61,14 @@ bool has_fencing_headers(const http::request& r) {
     return r.has_header("fencing-lease") || r.has_header("fencing-resource") || r.has_header("fencing-token");
 }
 
-result<lockcore::lease_claims> open_lease_or_token(gateway_services services, std::string_view lease_id,
+result<lockcore::lease_claims> open_lease_or_token(const lockcore::lock_manager& locks, std::string_view lease_id,
                                                    const http::request& r) {
     const bool bare = r.has_header("fencing-resource") || r.has_header("fencing-token");
     if (bare && !lease_id.empty()) {
         return invalid_field("Fencing-Token", "can't be sent together with a lease, which has a token of its own");
     }
     if (bare) return bare_claims(r);
-    if (!lease_id.empty()) return open_lease(services, lease_id, scope::writes, r);
+    if (!lease_id.empty()) return open_lease(locks, lease_id, scope::writes, r);
     return make_failure(errc::fencing_required,
                         "No lease was sent: put its lease_id into the body of /v1/writes or into the header "
                         "Fencing-Lease.");

@@ -19,7 +19,7 @@ bool has_fencing_headers(const http::request& r);
 ///
 /// Errors: errc::fencing_required without either · errc::invalid_request, also for both at once ·
 ///         errc::lease_not_authentic · errc::forbidden.
-result<lockcore::lease_claims> open_lease_or_token(gateway_services services, std::string_view lease_id,
+result<lockcore::lease_claims> open_lease_or_token(const lockcore::lock_manager& locks, std::string_view lease_id,
                                                    const http::request& r);
 
 }  // namespace fencegate::api

@@ -3,17 +3,236 @@
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/writes/fencing.hpp>
 #include <gateway/api/writes/idempotency.hpp>
-#include <gateway/api/writes/write_operations.hpp>
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <boost/json/array.hpp>
 
 #include <algorithm>
+#include <array>
+#include <limits>
+#include <unordered_set>
 #include <utility>
 
 namespace fencegate::api {
 namespace {
+
+using boost::json::object;
+using boost::json::value;
+using http::fault_list;
+using http::object_reader;
+
+/// Maximum number of names in one object: as many as a table of PostgreSQL can have columns.
+constexpr std::size_t names_max = 1'600;
+constexpr std::size_t in_values_max = 10'000;
+
+constexpr std::array<std::pair<std::string_view, comparison_operator>, 8> body_operators{
+    {{"eq", comparison_operator::eq},
+     {"neq", comparison_operator::neq},
+     {"lt", comparison_operator::lt},
+     {"lte", comparison_operator::lte},
+     {"gt", comparison_operator::gt},
+     {"gte", comparison_operator::gte},
+     {"in", comparison_operator::in},
+     {"is", comparison_operator::is}}};
+
+std::string_view key_of(const boost::json::key_value_pair& member) {
+    return {member.key().data(), member.key().size()};
+}
+
+/// Returns whether an object has only names that a column or argument can have. Faults: too many names, an empty one,
+/// one that is too long.
+bool has_valid_names(const object& given, const std::string& pointer, fault_list& faults) {
+    if (given.size() > names_max) {
+        faults.add(pointer, "has more than " + std::to_string(names_max) + " names");
+        return false;
+    }
+    bool valid = true;
+    for (const auto& member : given) {
+        if (!member.key().empty() && member.key().size() <= name_bytes_max) continue;
+        faults.add(http::child_pointer(pointer, key_of(member)),
+                   "is a name that does not have 1 to " + std::to_string(name_bytes_max) + " bytes");
+        valid = false;
+    }
+    return valid;
+}
+
+bool is_truth_value(const value& v) {
+    return v.is_null() || v.is_bool() || (v.is_string() && v.get_string() == "unknown");
+}
+
+void check_operand(comparison_operator op, const value& operand, const std::string& pointer, fault_list& faults) {
+    switch (op) {
+        case comparison_operator::is:
+            if (!is_truth_value(operand)) faults.add(pointer, "is takes null, true, false or \"unknown\"");
+            return;
+        case comparison_operator::in: {
+            const boost::json::array* items = operand.if_array();
+            if (items == nullptr || items->empty() || items->size() > in_values_max) {
+                faults.add(pointer, "in takes an array of 1 to 10000 values");
+            } else if (std::ranges::any_of(*items, [](const value& v) { return v.is_null(); })) {
+                faults.add(pointer, "null never matches; use {\"is\": null}");
+            }
+            return;
+        }
+        case comparison_operator::eq:
+        case comparison_operator::neq:
+        case comparison_operator::lt:
+        case comparison_operator::lte:
+        case comparison_operator::gt:
+        case comparison_operator::gte:
+            if (operand.is_null()) faults.add(pointer, "null never matches; use {\"is\": null}");
+            return;
+        case comparison_operator::like:
+        case comparison_operator::ilike:
+        case comparison_operator::all_of:
+        case comparison_operator::any_of:
+            return;  // not among the operators of a body
+    }
+}
+
+/// Reads the conditions of one column: `{"gte": 3, "lt": 9}`.
+void read_operators(std::string_view column, object& given, const std::string& pointer, fault_list& faults,
+                    std::vector<comparison>& out) {
+    if (given.empty()) faults.add(pointer, "has to name an operator");
+    for (auto& member : given) {
+        std::string member_pointer = http::child_pointer(pointer, key_of(member));
+        const auto* known =
+            std::ranges::find(body_operators, key_of(member), [](const auto& row) { return row.first; });
+        if (known == body_operators.end()) {
+            faults.add(std::move(member_pointer), "is no operator; there are eq, neq, lt, lte, gt, gte, in and is");
+            continue;
+        }
+        check_operand(known->second, member.value(), member_pointer, faults);
+        out.push_back({std::string(column), known->second, std::move(member.value()), std::move(member_pointer)});
+    }
+}
+
+std::vector<comparison> read_where(object& operation, const object_reader& reader, std::string_view verb,
+                                   fault_list& faults) {
+    std::vector<comparison> out;
+    value* given = operation.if_contains("where");
+    const std::string pointer = reader.pointer_to("where");
+    if (given == nullptr || (given->is_object() && given->get_object().empty())) {
+        faults.add(pointer, "is missing; " + std::string(verb == "delete" ? "a delete" : "an update") +
+                                " of every row is refused");
+        return out;
+    }
+    if (!given->is_object()) {
+        faults.add(pointer, "has to be an object of columns and their conditions");
+        return out;
+    }
+    if (!has_valid_names(given->get_object(), pointer, faults)) return out;
+    for (auto& member : given->get_object()) {
+        std::string member_pointer = http::child_pointer(pointer, key_of(member));
+        value& condition = member.value();
+        if (condition.is_object()) {
+            read_operators(key_of(member), condition.get_object(), member_pointer, faults, out);
+        } else if (condition.is_array()) {
+            faults.add(std::move(member_pointer), "is an array; use {\"in\": […]} for several values");
+        } else {
+            check_operand(comparison_operator::eq, condition, member_pointer, faults);
+            out.push_back({std::string(key_of(member)), comparison_operator::eq, std::move(condition),
+                           std::move(member_pointer)});
+        }
+    }
+    return out;
+}
+
+std::vector<assignment> read_assignments(object& operation, const object_reader& reader, std::string_view field,
+                                         fault_list& faults) {
+    value* given = operation.if_contains({field.data(), field.size()});
+    if (given == nullptr) return {};
+    const std::string pointer = reader.pointer_to(field);
+    if (given->is_object()) return take_assignments(given->get_object(), pointer, faults);
+    faults.add(pointer, "has to be an object of names and values");
+    return {};
+}
+
+std::optional<std::int64_t> read_expect_rows(const object_reader& reader) {
+    return reader.integer("expect_rows", {0, std::numeric_limits<std::int64_t>::max()});
+}
+
+std::string read_name(const object_reader& reader, std::string_view verb) {
+    return std::string(reader.text(verb, name_bytes_max).value_or(""));
+}
+
+update_operation read_update(object& given, const object_reader& reader, fault_list& faults) {
+    reader.refuse_unknown({"update", "where", "add", "set", "expect_rows"});
+    update_operation out;
+    out.table = read_name(reader, "update");
+    out.where = read_where(given, reader, "update", faults);
+    out.add = read_assignments(given, reader, "add", faults);
+    out.set = read_assignments(given, reader, "set", faults);
+    out.expect_rows = read_expect_rows(reader);
+    std::unordered_set<std::string_view> names_set;
+    for (const assignment& a : out.set)
+        names_set.insert(a.name);
+    for (const assignment& a : out.add) {
+        // An interval is added as a string; the database checks it.
+        if (!is_json_number(a.value) && !a.value.is_string())
+            faults.add(a.pointer, "add takes a number, or a string such as an interval");
+        if (names_set.contains(a.name)) faults.add(a.pointer, "is in set too; a column can be changed only once");
+    }
+    const auto is_absent = [&](std::string_view name) {
+        const value* named = reader.find(name);
+        return named == nullptr || (named->is_object() && named->get_object().empty());
+    };
+    if (is_absent("add") && is_absent("set"))
+        faults.add(reader.pointer_to("set"), "is missing; an update needs set or add");
+    return out;
+}
+
+insert_operation read_insert(object& given, const object_reader& reader, fault_list& faults) {
+    reader.refuse_unknown({"insert", "values", "expect_rows"});
+    insert_operation out;
+    out.table = read_name(reader, "insert");
+    if (!reader.has("values")) reader.fault("values", "is missing; {} inserts a row of defaults");
+    out.values = read_assignments(given, reader, "values", faults);
+    out.expect_rows = read_expect_rows(reader);
+    return out;
+}
+
+delete_operation read_delete(object& given, const object_reader& reader, fault_list& faults) {
+    reader.refuse_unknown({"delete", "where", "expect_rows"});
+    delete_operation out;
+    out.table = read_name(reader, "delete");
+    out.where = read_where(given, reader, "delete", faults);
+    out.expect_rows = read_expect_rows(reader);
+    return out;
+}
+
+call_operation read_call(object& given, const object_reader& reader, fault_list& faults) {
+    reader.refuse_unknown({"call", "args"});
+    call_operation out;
+    out.function = read_name(reader, "call");
+    out.args = read_assignments(given, reader, "args", faults);
+    return out;
+}
+
+void read_operation(value& given, const std::string& pointer, fault_list& faults, std::vector<operation>& out) {
+    object* members = given.if_object();
+    if (members == nullptr) {
+        faults.add(pointer, "has to be an object");
+        return;
+    }
+    const object_reader reader(*members, pointer, faults);
+    const std::array<std::string_view, 4> verbs{"update", "insert", "delete", "call"};
+    const auto count = std::ranges::count_if(verbs, [&](std::string_view verb) { return reader.has(verb); });
+    if (count != 1) {
+        faults.add(pointer, "has to have exactly one of update, insert, delete and call");
+    } else if (reader.has("update")) {
+        out.emplace_back(read_update(*members, reader, faults));
+    } else if (reader.has("insert")) {
+        out.emplace_back(read_insert(*members, reader, faults));
+    } else if (reader.has("delete")) {
+        out.emplace_back(read_delete(*members, reader, faults));
+    } else {
+        out.emplace_back(read_call(*members, reader, faults));
+    }
+}
 
 constexpr std::size_t lease_id_bytes_max = 8 * 1024;
 
@@ -70,6 +289,30 @@ std::string make_fingerprint_text(boost::json::object body, const std::optional<
 }
 
 }  // namespace
+
+std::vector<assignment> take_assignments(object& given, const std::string& pointer, fault_list& faults) {
+    std::vector<assignment> out;
+    if (!has_valid_names(given, pointer, faults)) return out;
+    out.reserve(given.size());
+    for (auto& member : given)
+        out.push_back(
+            {std::string(key_of(member)), std::move(member.value()), http::child_pointer(pointer, key_of(member))});
+    return out;
+}
+
+std::vector<operation> read_operations(value& given, const std::string& pointer, fault_list& faults) {
+    std::vector<operation> out;
+    boost::json::array* items = given.if_array();
+    if (items == nullptr || items->empty() || items->size() > operations_max) {
+        faults.add(pointer, "has to be an array of 1 to " + std::to_string(operations_max) + " operations");
+        return out;
+    }
+    out.reserve(items->size());
+    for (std::size_t i = 0; i < items->size(); ++i) {
+        read_operation((*items)[i], http::child_pointer(pointer, i), faults, out);
+    }
+    return out;
+}
 
 result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits) {
     auto parsed = http::parse_object_body(r);

@@ -2,7 +2,6 @@
 
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/problem.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -56,9 +55,9 @@ std::string render_write(const write_report& report) {
     return text;
 }
 
-boost::asio::awaitable<http::response> apply_write(gateway_services services, http::request r) {
+http::awaitable_response apply_write(const gateway_services& services, http::request r) {
     auto call = parse_write_body(r, services.settings.locks);
-    if (!call) co_return http::problem_response(call.error(), r.request_id);
+    if (!call) co_return call.error();
     const write_renderer render = [](const write_report& done) { return http::json_response(render_write(done)); };
     co_return co_await answer_write(services, std::move(*call), std::move(r), render);
 }

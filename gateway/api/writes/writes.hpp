@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/api/services.hpp>
-#include <gateway/api/writes/answer_write.hpp>
+#include <gateway/api/writes/guarded_write.hpp>
 #include <gateway/http/message.hpp>
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace fencegate::api {
 
 /// POST /v1/writes. Cancel: see execute_write.
-boost::asio::awaitable<http::response> apply_write(gateway_services services, http::request r);
+http::awaitable_response apply_write(const gateway_services& services, http::request r);
 
 /// Returns the body of a 200, with the JSON of rows and values as PostgreSQL made it.
 std::string render_write(const write_report& report);

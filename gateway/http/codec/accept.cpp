@@ -1,5 +1,5 @@
 #include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/ascii.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 #include <array>
@@ -43,6 +43,20 @@ int exactness(std::string_view range, std::string_view type) {
         return 2;
     }
     return 0;
+}
+
+std::string_view remove_quotes(std::string_view text) {
+    return text.size() > 1 && text.front() == '"' && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
+}
+
+preference read_preference(std::string_view text) {
+    text = trim(text.substr(0, text.find(';')));
+    const auto equals = text.find('=');
+    preference out;
+    out.name = to_lower(trim(text.substr(0, equals)));
+    out.text = out.name;
+    if (equals != std::string_view::npos) out.text += "=" + to_lower(remove_quotes(trim(text.substr(equals + 1))));
+    return out;
 }
 
 }  // namespace
@@ -118,6 +132,25 @@ std::string find_foreign_charset(std::string_view content_type) {
         if (!readable) out.append(out.empty() ? "" : ", ").append(value.empty() ? "\"\"" : value);
     }
     return out;
+}
+
+std::vector<preference> split_preferences(std::string_view list) {
+    std::vector<preference> out;
+    while (!list.empty()) {
+        const auto comma = list.find(',');
+        auto parsed = read_preference(list.substr(0, comma));
+        list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+        if (!parsed.name.empty()) out.push_back(std::move(parsed));
+    }
+    return out;
+}
+
+std::optional<std::int64_t> number_of(const preference& wanted) {
+    const auto text = std::string_view(wanted.text).substr(std::min(wanted.name.size() + 1, wanted.text.size()));
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
+    return value;
 }
 
 }  // namespace fencegate::http

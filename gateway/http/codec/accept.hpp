@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::http {
 
@@ -32,5 +34,17 @@ bool is_media_type(std::string_view content_type, std::string_view type);
 /// Returns the charset that a Content-Type names, without its quotes, if it is neither UTF-8 nor its subset US-ASCII;
 /// empty otherwise. Several are joined by commas.
 std::string find_foreign_charset(std::string_view content_type);
+
+/// One preference of the header Prefer (RFC 7240), in lower case.
+struct preference {
+    std::string name;
+    std::string text;  ///< `name=value`, the value without quotation marks and parameters; `name` if it has no value.
+};
+
+/// Returns the preferences of a list, in order.
+std::vector<preference> split_preferences(std::string_view list);
+
+/// Returns the number of a preference such as max-affected=3; empty if it is none.
+std::optional<std::int64_t> number_of(const preference& wanted);
 
 }  // namespace fencegate::http

@@ -1,7 +1,8 @@
-#include <gateway/domain/exact_number.hpp>
 #include <gateway/http/codec/fields.hpp>
+
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 

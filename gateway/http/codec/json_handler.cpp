@@ -1,7 +1,7 @@
 #include <gateway/http/codec/json_handler.hpp>
 
 #include <gateway/domain/exact_number.hpp>
-#include <gateway/http/codec/json_pointer.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 #include <functional>

@@ -2,7 +2,7 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/utf8.hpp>
+#include <gateway/http/codec/text.hpp>
 
 #include <boost/json/serialize.hpp>
 
@@ -228,6 +228,7 @@ response problem_response(const failure& f, std::string_view request_id) {
     // Paths and headers, which a refusal may cite, can have any bytes.
     out.body = replace_invalid_utf8(std::move(out.body));
 
+    if (f.replayed) out.headers.emplace_back("Idempotency-Replayed", "true");
     const auto retry_after = f.retry_after ? f.retry_after : kind.retry_after;
     if (retry_after && f.may_be_repeated) {
         const auto seconds = std::chrono::ceil<std::chrono::seconds>(*retry_after);

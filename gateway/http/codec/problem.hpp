@@ -24,7 +24,8 @@ struct problem_kind {
 const problem_kind& kind_of(errc code);
 std::span<const problem_kind> problem_kinds();
 
-/// Returns the problem document (RFC 9457) of a failure, with Retry-After if it has one.
+/// Returns the problem document (RFC 9457) of a failure, with Retry-After if it has one, and Idempotency-Replayed if it
+/// is a kept outcome.
 response problem_response(const failure& f, std::string_view request_id);
 
 /// Returns the page `/problems/{slug}`: HTML if `accept` prefers it to plain text. Errors: errc::not_found.

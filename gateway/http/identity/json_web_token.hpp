@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/config/auth.hpp>
+#include <gateway/config/token_keys.hpp>
 #include <gateway/http/identity/identity.hpp>
 
 #include <boost/system/result.hpp>
@@ -11,6 +12,11 @@
 #include <string_view>
 
 namespace fencegate::http {
+
+/// Returns whether `signature` is that of `text` by `key` (RFC 7518, 3.3 and 3.4; RFC 8037, 3.1).
+///
+/// Threads: any.
+bool verify_signature(const token_key& key, std::string_view text, std::string_view signature);
 
 inline constexpr std::size_t token_bytes_max = 8 * 1024;
 

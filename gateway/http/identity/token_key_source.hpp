@@ -14,6 +14,14 @@
 
 namespace fencegate::http {
 
+/// Requests the key set of `jwks_url`. Follows no redirect.
+///
+/// Out:     its text; empty if it failed, and `fault` says why.
+/// Limits:  token_key_set::text_bytes_max.
+/// Timeout: 10 s in all. Cancel: by `stop`, within about a second.
+/// Threads: blocks its thread.
+std::optional<std::string> fetch_key_set(const jwt_config& cfg, const std::stop_token& stop, std::string& fault);
+
 /// Has the keys of an issuer: those of `jwks_file`, or those that a thread of its own requests from `jwks_url` again and
 /// again. A request that fails leaves the keys as they are and is logged.
 ///

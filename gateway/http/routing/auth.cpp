@@ -1,4 +1,4 @@
-#include <gateway/http/codec/ascii.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/http/routing/auth.hpp>
 
 #include <gateway/http/identity/token_authenticator.hpp>

@@ -2,7 +2,6 @@
 
 #include <gateway/config/auth.hpp>
 #include <gateway/domain/failure.hpp>
-#include <gateway/http/identity/certificate_rules.hpp>
 #include <gateway/http/identity/identity.hpp>
 
 #include <boost/system/result.hpp>

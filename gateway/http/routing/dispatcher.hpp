@@ -1,8 +1,8 @@
 #pragma once
 
+#include <gateway/http/identity/identity.hpp>
 #include <gateway/http/message.hpp>
 #include <gateway/http/routing/auth.hpp>
-#include <gateway/http/routing/client_certificate.hpp>
 #include <gateway/http/routing/origin_rules.hpp>
 #include <gateway/http/routing/router.hpp>
 #include <gateway/limits/limiter.hpp>

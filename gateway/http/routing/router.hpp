@@ -22,6 +22,7 @@ struct route {
     bool uses_lease = false;    ///< Renews, shows or releases a lease by its id: limits::request_class::of_lease.
     bool is_probe = false;      ///< Says whether the gateway works; the limits of addresses do not apply.
     bool is_readiness = false;  ///< Says whether the gateway can serve: its answers of 503 are logged at debug only.
+    failure (*complete_failure)(failure) = nullptr;  ///< Adds to each failure of the handler; null: nothing.
 };
 
 /// Finds the route of a method and a path.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/http/routing/client_certificate.hpp>
+#include <gateway/http/identity/identity.hpp>
 #include <gateway/http/transport/tcp_socket.hpp>
 #include <gateway/http/transport/tls_context.hpp>
 

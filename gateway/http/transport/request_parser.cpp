@@ -1,4 +1,4 @@
-#include <gateway/http/codec/ascii.hpp>
+#include <gateway/http/codec/text.hpp>
 #include <gateway/http/transport/request_parser.hpp>
 
 #include <boost/beast/http/error.hpp>

@@ -1,6 +1,6 @@
 #include <gateway/http/transport/response_head.hpp>
 
-#include <gateway/http/routing/cors.hpp>
+#include <gateway/http/routing/origin_rules.hpp>
 
 #include <boost/beast/http/status.hpp>
 

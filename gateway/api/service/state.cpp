@@ -1,0 +1,149 @@
+#include <gateway/api/service/state.hpp>
+
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/runtime/rfc3339.hpp>
+
+#include <lockcore/hmac_sha256.hpp>
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value_from.hpp>
+
+#include <algorithm>
+
+namespace fencegate::api {
+namespace {
+
+const lockcore::leak_report::node_leaks* find_node_leaks(const std::optional<metrics::leak_watch::finding>& leaks,
+                                                         std::string_view node) {
+    if (!leaks) return nullptr;
+    const auto found = std::ranges::find(leaks->report.nodes, node, &lockcore::leak_report::node_leaks::name);
+    return found == leaks->report.nodes.end() ? nullptr : &*found;
+}
+
+/// Renders leaked leases with example resources, so that an operator can find them.
+void render_leaks(std::string& out, const std::optional<metrics::leak_watch::finding>& leaks) {
+    if (!leaks) {
+        out += "null";
+        return;
+    }
+    std::vector<std::string> without_ttl;
+    for (const auto& node : leaks->report.nodes) {
+        for (const auto& name : node.examples) {
+            if (std::ranges::find(without_ttl, name) == without_ttl.end()) without_ttl.push_back(name);
+        }
+    }
+    http::object_writer item(out);
+    item.text("at", runtime::to_rfc3339(leaks->at)).number("held_by_minority", leaks->report.held_by_minority);
+    item.raw("without_ttl_examples", boost::json::serialize(boost::json::value_from(without_ttl)));
+    item.raw("minority_examples", boost::json::serialize(boost::json::value_from(leaks->report.minority_examples)));
+    item.end();
+}
+
+void render_guard(std::string& out, const std::optional<metrics::guard_watch::finding>& guard) {
+    if (!guard) {
+        out += "null";
+        return;
+    }
+    constexpr std::size_t faults_max = 50;
+    const auto& faults = guard->report.faults;
+    const std::vector<std::string> named(
+        faults.begin(), faults.begin() + static_cast<std::ptrdiff_t>(std::min(faults.size(), faults_max)));
+    http::object_writer item(out);
+    item.text("at", runtime::to_rfc3339(guard->at)).number("fault_count", faults.size());
+    item.raw("faults", boost::json::serialize(boost::json::value_from(named)));
+    item.end();
+}
+
+void render_key_ids(std::string& out, const std::vector<std::string>& key_ids) {
+    http::object_writer item(out);
+    item.text("signing", key_ids.front());
+    item.raw("verification",
+             boost::json::serialize(boost::json::value_from(std::vector(key_ids.begin() + 1, key_ids.end()))));
+    item.end();
+}
+
+}  // namespace
+
+const char* node_state_name(lockcore::node_state state) {
+    switch (state) {
+        case lockcore::node_state::voting:
+            return "voting";
+        case lockcore::node_state::quarantined:
+            return "quarantined";
+        case lockcore::node_state::misconfigured:
+            return "misconfigured";
+        case lockcore::node_state::identifying:
+        case lockcore::node_state::unreachable:
+            return "unreachable";
+    }
+    return "unreachable";
+}
+
+std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
+                         const std::optional<metrics::leak_watch::finding>& leaks,
+                         const std::optional<metrics::guard_watch::finding>& guard,
+                         const std::vector<std::string>& key_ids, lockcore::cell_id cell) {
+    std::string out;
+    out.reserve(64 + 320 * nodes.size());
+    out += "{\"nodes\":[";
+    for (const auto& node : nodes) {
+        if (&node != nodes.data()) out += ',';
+        http::object_writer item(out);
+        item.text("name", node.name)
+            .text("address", node.address)
+            .text("state", node_state_name(node.state))
+            .text_or_null("detail", node.detail);
+        item.number("epoch", lockcore::value_of(node.admitted_epoch)).text_or_null("run_id", node.run_id);
+        if (node.latency.count() > 0) {
+            // Milliseconds as in every other member. Most answers take less than one, so microseconds are given too.
+            item.number("latency_ms", std::chrono::round<std::chrono::milliseconds>(node.latency).count());
+            item.number("latency_us", node.latency.count());
+        } else {
+            item.null("latency_ms").null("latency_us");
+        }
+        item.number("quarantine_left_ms", node.quarantine_left.count());
+        const auto* seen = find_node_leaks(leaks, node.name);
+        seen != nullptr && seen->complete ? item.number("keys_without_ttl", seen->without_ttl)
+                                          : item.null("keys_without_ttl");
+        item.end();
+    }
+    out += "],\"leaks\":";
+    render_leaks(out, leaks);
+    out += ",\"guard\":";
+    render_guard(out, guard);
+    out += ",\"signing_keys\":";
+    render_key_ids(out, key_ids);
+    out += ",\"cell\":" + std::to_string(cell) + '}';
+    return out;
+}
+
+http::awaitable_response show_nodes(const gateway_services& services, http::request) {
+    co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
+                                               services.lease_keys.key_ids(), services.settings.locks.cell));
+}
+
+std::string render_guard_state(const metrics::guard_watch::finding& found) {
+    constexpr std::size_t faults_max = 50;
+    const auto& state = found.report.state;
+    boost::json::array faults = state.at("faults").as_array();
+    const std::size_t fault_count = faults.size();
+    faults.resize(std::min(fault_count, faults_max));
+    return boost::json::serialize(boost::json::object{{"at", runtime::to_rfc3339(found.at)},
+                                                      {"tables", state.at("tables")},
+                                                      {"fault_count", fault_count},
+                                                      {"faults", std::move(faults)},
+                                                      {"limits", state.at("limits")},
+                                                      {"compared_at", state.at("compared_at")}});
+}
+
+http::awaitable_response show_guard(const gateway_services& services, http::request) {
+    const auto found = services.guard.latest();
+    if (found) co_return http::json_response(render_guard_state(*found));
+    co_return pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet.");
+}
+
+}  // namespace fencegate::api

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <gateway/api/services.hpp>
+#include <gateway/http/message.hpp>
+#include <gateway/metrics/guard_watch.hpp>
+#include <gateway/metrics/leak_watch.hpp>
+
+#include <lockcore/node_status.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fencegate::api {
+
+/// GET /v1/nodes: every Redis node as this gateway sees it.
+http::awaitable_response show_nodes(const gateway_services& services, http::request r);
+
+/// Returns the name of a state in docs/http-api.md. A node that is being identified counts as `unreachable`; its detail
+/// says more.
+const char* node_state_name(lockcore::node_state state);
+
+/// Returns the JSON of GET /v1/nodes.
+///
+/// In: `leaks` is the result of the latest search, `guard` the latest check of PostgreSQL; empty before the first.
+///     `key_ids` are those of the keys whose lease_ids count, first that of the key that signs. `cell` is that of
+///     this gateway.
+std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
+                         const std::optional<metrics::leak_watch::finding>& leaks,
+                         const std::optional<metrics::guard_watch::finding>& guard,
+                         const std::vector<std::string>& key_ids, lockcore::cell_id cell);
+
+/// GET /v1/guard: the state of the guard, as PostgreSQL described it when this gateway last asked.
+///
+/// Errors: errc::storage_unavailable before the first answer.
+http::awaitable_response show_guard(const gateway_services& services, http::request r);
+
+/// Returns the JSON of GET /v1/guard.
+std::string render_guard_state(const metrics::guard_watch::finding& found);
+
+}  // namespace fencegate::api

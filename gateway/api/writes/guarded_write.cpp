@@ -1,0 +1,321 @@
+#include <gateway/api/writes/guarded_write.hpp>
+
+#include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lock_failures.hpp>
+#include <gateway/api/writes/fencing.hpp>
+#include <gateway/api/writes/idempotency.hpp>
+#include <gateway/audit/storage_watch.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/pg/database.hpp>
+#include <gateway/runtime/random.hpp>
+
+#include <lockcore/lock_manager.hpp>
+
+#include <boost/asio/this_coro.hpp>
+
+#include <utility>
+
+namespace fencegate::api {
+namespace {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+
+write_request make_write(write_context& context, const lockcore::lease_claims& claims) {
+    write_request out;
+    out.write_id = runtime::uuid_v7();
+    out.initiator = make_actor(claims, context.request);
+    out.resources = claims.resources;
+    out.token = claims.token;
+    out.operations = std::move(context.call.operations);
+    out.return_rows = context.call.return_rows;
+    out.select = std::move(context.call.select);
+    out.format = context.call.format;
+    out.bare_token = context.caller_claims && context.call.lease_id.empty();
+    out.key = context.key;
+    out.identity = context.request.rights->database();
+    return out;
+}
+
+/// Adds the write_id to the failure of a write; not if its key belongs to another call, because it was not made then.
+failure with_write_id(failure f, const std::string& write_id) {
+    const bool own_write = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
+    if (own_write && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
+    return f;
+}
+
+awaitable<result<pg::committed_write>> write_once(write_ports& ports, write_request request, pg::deadline until) {
+    const std::string write_id = request.write_id;
+    auto written = co_await ports.write(std::move(request), until);
+    if (!written) co_return with_write_id(written.error(), write_id);
+    co_return written;
+}
+
+awaitable<result<write_outcome>> await_disk(pg::committed_write written) {
+    const std::string write_id = written.outcome.write_id;
+    auto outcome = co_await pg::await_durable(std::move(written));
+    if (!outcome) co_return with_write_id(outcome.error(), write_id);
+    co_return outcome;
+}
+
+/// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
+///
+/// Errors: those of the look-up, and that of the earlier call.
+awaitable<result<std::optional<write_outcome>>> find_earlier_outcome(write_ports& ports, const write_context& context) {
+    if (!context.key) co_return std::nullopt;
+    auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
+    if (!found) co_return found.error();
+    if (!found->value) co_return std::nullopt;
+    if (!*found->value) co_return found->value->error();
+    co_return std::optional(std::move(**found->value));
+}
+
+awaitable<bool> cancelled() {
+    co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
+}
+
+/// The lease under which a write is executed, or the token of another issuer.
+struct lease_of_write {
+    lockcore::lease_claims claims;
+    pg::deadline until;
+    bool own = false;                   ///< Acquired for this write alone.
+    bool is_released = false;           ///< It is released after the write, and its token sealed with it.
+    bool may_have_other_holds = false;  ///< Of a re-entrant lease.
+};
+
+awaitable<result<lease_of_write>> acquire_own_lease(write_ports& ports, write_context& context) {
+    const failure stopped = make_failure(errc::shutting_down, "The call was cancelled; nothing was written.");
+    if (co_await cancelled()) co_return stopped;
+    lockcore::acquire_request wanted = std::move(*context.call.own_lease);
+    wanted.closed = !wanted.holder.owner.empty();  // no hold may join a lease that is sealed at once
+    const pg::deadline until = context.request.deadline + wanted.wait;
+    const auto granted = co_await ports.acquire(std::move(wanted));
+    if (!granted) co_return granted.error();
+    // From here on the lease has to be released, also if the caller hangs up.
+    const bool caller_gone = co_await cancelled();
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    if (caller_gone) {
+        co_await ports.release_abandoned_lease(granted->claims, context.request.trace_id);
+        co_return stopped;
+    }
+    co_return lease_of_write{granted->claims, until, true, true, granted->reentrant};
+}
+
+awaitable<result<lease_of_write>> obtain_lease(write_ports& ports, write_context& context, bool check_live) {
+    if (context.call.own_lease) co_return co_await acquire_own_lease(ports, context);
+    const lockcore::lease_claims& claims = *context.caller_claims;
+    if (check_live) {
+        const auto live = co_await ports.require_live(claims);
+        if (!live) co_return live.error();
+    }
+    co_return lease_of_write{claims, context.request.deadline, false, context.call.then_release, claims.may_be_shared};
+}
+
+/// Writes under the lease, and seals its token with the write if the lease is released. A lease of the write's own is
+/// released as soon as others can see the write; `released` says so.
+awaitable<result<pg::committed_write>> write_under_lease(write_ports& ports, write_context& context,
+                                                         const lease_of_write& lease, lease_seal& seal,
+                                                         std::optional<release_report>& released) {
+    if (lease.is_released) {
+        const auto prepared = co_await seal.prepare(lease.may_have_other_holds);
+        if (!prepared && lease.own) co_await ports.release_abandoned_lease(lease.claims, context.request.trace_id);
+        if (!prepared) co_return prepared.error();
+    }
+    write_request request = make_write(context, lease.claims);
+    request.seal = seal.precedes_release();
+    auto written = co_await write_once(ports, std::move(request), lease.until);
+    // The write may still be committed, and the next holder must see it. So the lease is not released but expires.
+    if (!written && written.error().outcome_unknown) co_return written.error();
+    if (lease.own) released = co_await ports.release(lease.claims, context.request.trace_id);
+    if (!written && !lease.own) seal.abandon(written.error());
+    co_return written;
+}
+
+/// Connects the write service to the gateway's lock manager and database.
+class service_ports final : public write_ports {
+  public:
+    service_ports(const gateway_services& services, std::shared_ptr<limits::caller> caller,
+                  const boost::asio::ip::address& peer)
+        : services_(services), seals_(services.locks, services.database), caller_(std::move(caller)), peer_(peer) {}
+
+    awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
+                                                  time_point until) override {
+        return services_.database.writes().find_outcome(std::move(principal), std::move(key), until);
+    }
+    awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
+        return services_.database.writes().write(std::move(request), until);
+    }
+    seal_ports& seals() override { return seals_; }
+    awaitable<void> release_abandoned_lease(lockcore::lease_claims claims, std::string trace_id) override {
+        return api::release_abandoned_lease(services_.locks, std::move(claims), std::move(trace_id));
+    }
+    awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
+        const auto admitted = admit_acquisition(services_, caller_, peer_, request);
+        if (!admitted) co_return admitted.error();
+        auto granted = co_await services_.locks.acquire(std::move(request));
+        if (granted) co_return std::move(*granted);
+        failure why = to_failure(granted.error());
+        if (why.code == errc::resource_locked) why.facts["max_wait_ms"] = services_.settings.locks.max_wait.count();
+        co_return why;
+    }
+    awaitable<result<void>> require_live(lockcore::lease_claims claims) override {
+        const auto seen = co_await services_.locks.inspect(std::move(claims));
+        if (!seen) co_return to_failure(seen.error());
+        co_return result<void>();
+    }
+    awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) override {
+        const auto released = co_await services_.locks.release(std::move(claims), std::move(trace_id));
+        release_report out;
+        if (released) {
+            out.holds_left = released->holds_left;
+            out.released = out.holds_left == 0;
+        } else {
+            out.released = released.error().code == lockcore::errc::lease_lost;
+        }
+        co_return out;
+    }
+
+  private:
+    const gateway_services& services_;
+    gateway_seal_ports seals_;
+    std::shared_ptr<limits::caller> caller_;
+    boost::asio::ip::address peer_;
+};
+
+/// Refuses the options that need a lease, for a write with a bare token.
+result<void> check_bare_token(const write_call& call) {
+    http::fault_list faults;
+    if (call.require_live) faults.add("/require_live", "needs a lease");
+    if (call.then_release) faults.add("/then", "needs a lease");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return {};
+}
+
+/// Checks that the caller may use every table and function that the write names.
+result<void> check_exposed(const write_call& call, const http::rights& rights) {
+    const auto name_of = [](const auto& given) -> const std::string& {
+        if constexpr (requires { given.function; }) {
+            return given.function;
+        } else {
+            return given.table;
+        }
+    };
+    for (const operation& each : call.operations) {
+        const auto allowed = rights.require_exposed(std::visit(name_of, each));
+        if (!allowed) return allowed.error();
+    }
+    return {};
+}
+
+/// Checks a write before it asks the nodes or PostgreSQL anything, and returns its context.
+result<write_context> prepare_write(const gateway_services& services, write_call call, http::request r) {
+    write_context out;
+    const auto exposed = check_exposed(call, *r.rights);
+    if (!exposed) return exposed.error();
+    if (call.own_lease) {
+        for (const scope needed : {scope::leases, scope::writes}) {
+            const auto allowed = r.rights->require(needed, call.own_lease->resources);
+            if (!allowed) return allowed.error();
+        }
+    } else {
+        auto claims = open_lease_or_token(services.locks, call.lease_id, r);
+        if (!claims) return claims.error();
+        if (call.lease_id.empty()) {
+            const auto fits = check_bare_token(call);
+            if (!fits) return fits.error();
+        }
+        out.caller_claims = std::move(*claims);
+    }
+    if (!call.idempotency_key.empty()) {
+        out.key = make_idempotency_key(call.idempotency_key, r, call.fingerprint_text, call.accepted_form,
+                                       services.settings.writes.idempotency_ttl);
+        std::string().swap(call.fingerprint_text);
+        out.running = services.keys.enter(r.principal, call.idempotency_key);
+        if (!out.running) {
+            return make_failure(errc::idempotency_in_progress,
+                                "A call with this Idempotency-Key is still under way; nothing was done by this one.");
+        }
+    }
+    out.call = std::move(call);
+    out.request = std::move(r);
+    // What is parsed is not held twice while the write waits. An assignment of {} would keep the memory.
+    std::string().swap(out.request.body);
+    out.request.headers = {};
+    return out;
+}
+
+}  // namespace
+
+awaitable<result<write_report>> execute_write(write_ports& ports, write_context context) {
+    write_report report;
+    report.own_lease = context.call.own_lease.has_value();
+    std::optional<write_outcome> earlier;
+    if (report.own_lease || context.call.require_live) {  // before it asks the nodes
+        auto found = co_await find_earlier_outcome(ports, context);
+        if (!found) co_return found.error();
+        earlier = std::move(*found);
+    }
+    if (earlier && report.own_lease) {
+        report.outcome = std::move(*earlier);
+        report.release.emplace().released = true;
+        co_return report;
+    }
+    const bool check_live = context.call.require_live && !earlier;
+    const auto lease = co_await obtain_lease(ports, context, check_live);
+    if (!lease) co_return lease.error();
+    lease_seal seal(ports.seals(), lease->claims, make_actor(lease->claims, context.request));
+    pg::committed_write visible;
+    if (earlier) {
+        visible.outcome = std::move(*earlier);
+    } else {
+        auto written = co_await write_under_lease(ports, context, *lease, seal, report.release);
+        if (!written) co_return written.error();
+        visible = std::move(*written);
+    }
+    auto outcome = co_await await_disk(std::move(visible));
+    if (!outcome) {
+        if (!lease->own) seal.abandon(outcome.error());
+        co_return outcome.error();
+    }
+    report.outcome = std::move(*outcome);
+    if (lease->is_released && !lease->own) {
+        // Only now, so that the caller still has the lease if a crash loses the write.
+        report.release = co_await ports.release(lease->claims, context.request.trace_id);
+        // The outcome may be that of an earlier call under another lease.
+        if (report.outcome.token != lease->claims.token) report.outcome.sealed = false;
+    }
+    if (report.release && report.release->released && !report.outcome.sealed)
+        report.outcome.sealed = co_await seal.seal_released(lease->until);
+    co_return report;
+}
+
+http::awaitable_response answer_write(const gateway_services& services, write_call call, http::request r,
+                                      write_renderer render) {
+    const bool own_lease = call.own_lease.has_value();
+    service_ports ports(services, r.caller, r.peer);
+    const auto translate_failure = std::move(call.translate_failure);
+    const auto storage = services.storage.check();
+    if (!storage) co_return storage.error();
+    auto context = prepare_write(services, std::move(call), std::move(r));
+    if (!context) {
+        failure error = context.error();
+        if (translate_failure) translate_failure(error);
+        co_return error;
+    }
+    if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    const auto done = co_await execute_write(ports, std::move(*context));
+    if (!done) {
+        failure error = done.error();
+        if (translate_failure) translate_failure(error);
+        co_return error;
+    }
+    http::response out = render(*done);
+    if (done->outcome.replayed) {
+        out.headers.emplace_back("Idempotency-Replayed", "true");
+    } else {
+        services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
+    }
+    co_return out;
+}
+
+}  // namespace fencegate::api
