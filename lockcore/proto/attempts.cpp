@@ -38,18 +38,6 @@ fencing_token highest_token_in(command_kind kind, const node_reply& reply) {
     return record ? std::max(record->token, fencing_token{record->stamp}) : fencing_token{};
 }
 
-template <class Machine>
-std::vector<node_answer> collect_answers(const Machine& machine, link_span links) {
-    std::vector<node_answer> out;
-    out.reserve(links.size());
-    for (std::size_t n = 0; n < links.size(); ++n) {
-        node_status status = links[n]->status();
-        out.push_back({std::move(status.name), to_string(machine.answer_of(at(n))), std::move(status.detail),
-                       status.quarantine_left});
-    }
-    return out;
-}
-
 }  // namespace
 
 void round_repeater::add(std::shared_ptr<round_attempt> round) {
@@ -300,10 +288,6 @@ void round_attempt::top_up_node(std::size_t n, validity_time until, std::functio
     std::make_shared<top_up_attempt>(ctx_, std::move(call), claims_.token, *links_[n], may_top_up_, until,
                                      std::move(finished))
         ->start();
-}
-
-std::vector<node_answer> round_attempt::answers() const {
-    return collect_answers(machine_, links_);
 }
 
 top_up_attempt::top_up_attempt(core_context& ctx, lease_call call, fencing_token token, node_link& link,

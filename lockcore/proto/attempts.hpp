@@ -20,6 +20,19 @@ using link_span = std::span<const std::unique_ptr<node_link>>;
 
 class round_attempt;
 
+/// Returns what each node answered to a machine's commands, for a failure.
+template <class Machine>
+std::vector<node_answer> collect_answers(const Machine& machine, link_span links) {
+    std::vector<node_answer> out;
+    out.reserve(links.size());
+    for (std::size_t n = 0; n < links.size(); ++n) {
+        node_status status = links[n]->status();
+        out.push_back({std::move(status.name), to_string(machine.answer_of(static_cast<node_index>(n))),
+                       std::move(status.detail), status.quarantine_left});
+    }
+    return out;
+}
+
 /// Repeats rounds on the nodes that could not be reached, or whose connection broke before the answer, until each of
 /// them has answered or the lease has expired.
 ///
@@ -132,7 +145,6 @@ class round_attempt final : public reply_target, public std::enable_shared_from_
     command_kind kind() const { return kind_; }
     const lease_claims& claims() const { return claims_; }
     validity_time started_at() const { return started_at_; }
-    std::vector<node_answer> answers() const;
 
     const lease_call& call() const override { return call_; }
     void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) override;

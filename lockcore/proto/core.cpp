@@ -183,30 +183,22 @@ void core::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bo
     run_round(
         command_kind::renew, std::move(call), std::move(claims),
         [this, ttl, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
-            switch (round.machine().outcome()) {
-                case majority_round::verdict::yes: {
-                    const validity_time valid_until = end_of_validity(ttl, round.started_at());
-                    if (remaining_until(valid_until) <= milliseconds{0})
-                        return then(make_failure(errc::lease_lost,
-                                                 "The nodes took longer to answer than the ttl of the lease."));
-                    remember_validity(round.claims(), valid_until);
-                    record(event_kind::lease_renewed, round.claims(), trace_id, {}, ttl);
-                    if (const auto t = turns_.find(round.claims().resources.front().str()); t != turns_.end())
-                        t->second.hand_over_expires_at = ctx_.now.monotonic + ttl;
-                    return then(make_lease(round.claims(), ttl, valid_until, round.machine()));
-                }
-                case majority_round::verdict::lost:
-                    return then(lease_is_lost(round.claims()));
-                case majority_round::verdict::exhausted:
-                    return then(make_failure(errc::renewals_exhausted,
-                                             "The lease was renewed as often as lease.max_renewals, or held as long as "
-                                             "lease.max_hold_ms, allows."));
-                case majority_round::verdict::uncounted:
-                    return then(make_no_quorum(uncounted_detail, round.answers()));
-                default:
-                    return then(make_no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
-                                               round.answers()));
-            }
+            if (round.machine().outcome() == majority_round::verdict::exhausted)
+                return then(make_failure(errc::renewals_exhausted,
+                                         "The lease was renewed as often as lease.max_renewals, or held as long as "
+                                         "lease.max_hold_ms, allows."));
+            if (auto failed = round_failure(round.machine(), round.claims(),
+                                            "Too few Redis nodes answered; the lease may have been renewed on some."))
+                return then(std::move(*failed));
+            const validity_time valid_until = end_of_validity(ttl, round.started_at());
+            if (remaining_until(valid_until) <= milliseconds{0})
+                return then(
+                    make_failure(errc::lease_lost, "The nodes took longer to answer than the ttl of the lease."));
+            remember_validity(round.claims(), valid_until);
+            record(event_kind::lease_renewed, round.claims(), trace_id, {}, ttl);
+            if (const auto t = turns_.find(round.claims().resources.front().str()); t != turns_.end())
+                t->second.hand_over_expires_at = ctx_.now.monotonic + ttl;
+            then(make_lease(round.claims(), ttl, valid_until, round.machine()));
         });
 }
 
@@ -218,24 +210,32 @@ void core::on(input::inspect what) {
 void core::inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then, bool watches) {
     lease_call call = call_for(claims);
     call.watches = watches;
-    run_round(
-        command_kind::inspect, std::move(call), std::move(claims),
-        [this, then = std::move(then)](const round_attempt& round) {
-            switch (round.machine().outcome()) {
-                case majority_round::verdict::yes:
-                    // The lease is live even if its validity is zero.
-                    return then(
-                        make_lease(round.claims(), round.machine().ttl(),
-                                   end_of_validity(round.machine().remaining(), round.started_at()), round.machine()),
-                        round.machine());
-                case majority_round::verdict::lost:
-                    return then(lease_is_lost(round.claims()), round.machine());
-                case majority_round::verdict::uncounted:
-                    return then(make_no_quorum(uncounted_detail, round.answers()), round.machine());
-                default:
-                    return then(make_no_quorum("Too few Redis nodes answered.", round.answers()), round.machine());
-            }
-        });
+    run_round(command_kind::inspect, std::move(call), std::move(claims),
+              [this, then = std::move(then)](const round_attempt& round) {
+                  const majority_round& machine = round.machine();
+                  if (auto failed = round_failure(machine, round.claims(), "Too few Redis nodes answered."))
+                      return then(std::move(*failed), machine);
+                  // The lease is live even if its validity is zero.
+                  const validity_time valid_until = end_of_validity(machine.remaining(), round.started_at());
+                  then(make_lease(round.claims(), machine.ttl(), valid_until, machine), machine);
+              });
+}
+
+std::optional<failure> core::round_failure(const majority_round& round, const lease_claims& claims,
+                                           const char* no_quorum) const {
+    switch (round.outcome()) {
+        case majority_round::verdict::yes:
+            return std::nullopt;
+        case majority_round::verdict::lost:
+            return lease_is_lost(claims);
+        case majority_round::verdict::uncounted:
+            return make_no_quorum(
+                "A majority of the nodes has the lease, but too many of them were restarted since it was last granted "
+                "or renewed by this gateway. The gateway that did so last can renew it.",
+                collect_answers(round, links_));
+        default:
+            return make_no_quorum(no_quorum, collect_answers(round, links_));
+    }
 }
 
 milliseconds core::remaining_until(validity_time end) const {

@@ -161,6 +161,12 @@ class core final : private cluster_view {
     /// Records until when a lease is valid that was granted or extended here.
     void remember_validity(const lease_claims& claims, validity_time until);
     void forget_expired_validities();
+    /// Returns why a round has not done what was asked; empty if a majority did it. Says nothing of limits, which only
+    /// RENEW and HOLD have, nor of other holds (CLOSE).
+    ///
+    /// In: `no_quorum`: the detail if too few nodes answered.
+    std::optional<failure> round_failure(const majority_round& round, const lease_claims& claims,
+                                         const char* no_quorum) const;
     /// Says why a majority of the nodes does not hold the lease, or this hold of it, as far as this core knows.
     failure lease_is_lost(const lease_claims& claims) const;
     lease make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
@@ -247,10 +253,8 @@ class core final : private cluster_view {
 
     // core_releasing.cpp
     void release(lease_claims claims, std::string trace_id, release_continuation then);
-    /// `answers`: returns each node's answer, for a failure.
     result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
-                                            const majority_round& round,
-                                            const std::function<std::vector<node_answer>()>& answers, bool handed_over);
+                                            const majority_round& round, bool handed_over);
     /// Sends RELEASE without waiting for the answers.
     void release_in_background(lease_call call, lease_claims claims);
     /// Prevents further TOP-UPs for one hold of a lease; for all of its holds if `hold` is null.

@@ -266,8 +266,6 @@ void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool 
                   release_in_background(std::move(undo), round.claims());
                   if (c.cancelled) return take_outcome(c, make_cancelled_failure(c));
                   if (verdict == majority_round::verdict::lost) return otherwise();
-                  if (verdict == majority_round::verdict::uncounted)
-                      return take_outcome(c, make_no_quorum(uncounted_detail, round.answers()));
                   if (verdict == majority_round::verdict::exhausted)
                       return take_outcome(
                           c, make_failure(errc::renewals_exhausted, round.machine().limit() > 0
@@ -275,7 +273,9 @@ void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool 
                                                                               " holds, the largest number allowed."
                                                                         : "With another hold the lease would be held "
                                                                           "longer than lease.max_hold_ms allows."));
-                  take_outcome(c, make_no_quorum("Too few Redis nodes answered to add another hold.", round.answers()));
+                  constexpr const char* too_few = "Too few Redis nodes answered to add another hold.";
+                  take_outcome(c, round_failure(round.machine(), round.claims(), too_few)
+                                      .value_or(make_no_quorum(too_few, collect_answers(round.machine(), links_))));
               });
 }
 

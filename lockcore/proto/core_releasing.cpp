@@ -14,20 +14,15 @@ void core::on(input::close_to_new_holds what) {
     call.close_mark = closing.mark.str();
     run_round(command_kind::close, std::move(call), std::move(what.claims),
               [this, answered = what.call, closing](const round_attempt& round) mutable {
-                  closing.closed = round.machine().outcome() == majority_round::verdict::yes;
-                  if (closing.closed) return answer(answered, result<close_outcome>(closing));
-                  on(input::reopen{round.claims(), closing});
-                  switch (round.machine().outcome()) {
-                      case majority_round::verdict::other_holds:
-                          return answer(answered, result<close_outcome>(closing));
-                      case majority_round::verdict::lost:
-                          return answer(answered, result<close_outcome>(lease_is_lost(round.claims())));
-                      default:
-                          return answer(answered,
-                                        result<close_outcome>(make_no_quorum("Too few Redis nodes answered to tell "
-                                                                             "whether other holds are left.",
-                                                                             round.answers())));
-                  }
+                  const majority_round::verdict verdict = round.machine().outcome();
+                  closing.closed = verdict == majority_round::verdict::yes;
+                  if (!closing.closed) on(input::reopen{round.claims(), closing});
+                  if (closing.closed || verdict == majority_round::verdict::other_holds)
+                      return answer(answered, result<close_outcome>(closing));
+                  const auto failed =
+                      round_failure(round.machine(), round.claims(),
+                                    "Too few Redis nodes answered to tell whether other holds are left.");
+                  answer(answered, result<close_outcome>(*failed));
               });
 }
 
@@ -52,8 +47,7 @@ void core::release(lease_claims claims, std::string trace_id, release_continuati
     if (const std::shared_ptr<acquire_attempt> next = hand_over(claims)) {
         next->previous_released.then(
             [this, claims, trace_id = std::move(trace_id), then = std::move(then), &attempt = *next] {
-                then(release_decided(
-                    claims, trace_id, attempt.previous_round(), [&attempt] { return attempt.answers(); }, true));
+                then(release_decided(claims, trace_id, attempt.previous_round(), true));
             },
             next);
         return;
@@ -61,39 +55,28 @@ void core::release(lease_claims claims, std::string trace_id, release_continuati
     lease_call call = call_for(claims);
     run_round(command_kind::release, std::move(call), std::move(claims),
               [this, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
-                  then(release_decided(
-                      round.claims(), trace_id, round.machine(), [&round] { return round.answers(); }, false));
+                  then(release_decided(round.claims(), trace_id, round.machine(), false));
               });
 }
 
 result<release_outcome> core::release_decided(const lease_claims& claims, const std::string& trace_id,
-                                              const majority_round& round,
-                                              const std::function<std::vector<node_answer>()>& answers,
-                                              bool handed_over) {
-    const bool lost = round.outcome() == majority_round::verdict::lost;
-    const std::optional<failure> loss = lost ? std::optional(lease_is_lost(claims)) : std::nullopt;
+                                              const majority_round& round, bool handed_over) {
+    auto failed = round_failure(round, claims, "Too few Redis nodes answered; the release is repeated on the others.");
+    const bool lost = failed && failed->code == errc::lease_lost;
     if (!lost) released_.add(claims.hold.str());  // where nodes have not answered, the release is repeated
-    const auto holds_left =
-        static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
-    const bool ended = lost || (round.outcome() == majority_round::verdict::yes && holds_left == 0);
-    if (ended) {
-        on_lease_ended(claims.attempt_id, round.outcome() == majority_round::verdict::yes);
-    } else if (round.outcome() != majority_round::verdict::yes) {
+    const auto holds_left = static_cast<std::uint32_t>(failed ? 0 : round.holds());
+    if (lost || (!failed && holds_left == 0)) {
+        on_lease_ended(claims.attempt_id, !failed);
+    } else if (failed) {
         // Other holds may be left, and may need the validity that is known.
         notify_keepers(claims.attempt_id, false);
     } else {
         notify_keepers_of_hold(claims);
     }
     if (!handed_over) on_lease_released(claims, round.notified_waiters() > 0);
-    switch (round.outcome()) {
-        case majority_round::verdict::yes:
-            if (holds_left == 0) record(event_kind::lease_released, claims, trace_id, {}, {});
-            return release_outcome{holds_left, round.yes()};
-        case majority_round::verdict::lost:
-            return *loss;
-        default:
-            return make_no_quorum("Too few Redis nodes answered; the release is repeated on the others.", answers());
-    }
+    if (failed) return std::move(*failed);
+    if (holds_left == 0) record(event_kind::lease_released, claims, trace_id, {}, {});
+    return release_outcome{holds_left, round.yes()};
 }
 
 void core::on(input::revoke what) {
@@ -103,26 +86,17 @@ void core::on(input::revoke what) {
     lease_claims claims = what.claims;
     run_round(command_kind::release, std::move(call), std::move(claims),
               [this, what = std::move(what)](const round_attempt& round) {
-                  const bool lost = round.machine().outcome() == majority_round::verdict::lost;
-                  const std::optional<failure> loss = lost ? std::optional(lease_is_lost(what.claims)) : std::nullopt;
-                  if (!lost) released_.add(what.claims.attempt_id.str());
+                  auto failed =
+                      round_failure(round.machine(), what.claims,
+                                    "Too few Redis nodes answered; the revocation is repeated on the others.");
+                  if (!failed || failed->code != errc::lease_lost) released_.add(what.claims.attempt_id.str());
                   on_lease_ended(what.claims.attempt_id, false);
                   on_lease_released(what.claims, round.machine().notified_waiters() > 0);
-                  switch (round.machine().outcome()) {
-                      case majority_round::verdict::yes: {
-                          lease_claims revoked = what.claims;
-                          revoked.holder = what.actor;
-                          record(event_kind::lease_revoked, revoked, what.trace_id, what.reason, {});
-                          return answer(what.call, result<release_outcome>(release_outcome{0, round.machine().yes()}));
-                      }
-                      case majority_round::verdict::lost:
-                          return answer(what.call, result<release_outcome>(*loss));
-                      default:
-                          return answer(what.call,
-                                        result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the "
-                                                                               "revocation is repeated on the others.",
-                                                                               round.answers())));
-                  }
+                  if (failed) return answer(what.call, result<release_outcome>(std::move(*failed)));
+                  lease_claims revoked = what.claims;
+                  revoked.holder = what.actor;
+                  record(event_kind::lease_revoked, revoked, what.trace_id, what.reason, {});
+                  answer(what.call, result<release_outcome>(release_outcome{0, round.machine().yes()}));
               });
 }
 
