@@ -38,7 +38,7 @@ enum class reply_status : std::uint8_t {
     overflow = 4,      ///< The tokens of the node's epoch are used up.
     exhausted = 5,     ///< RENEW: the limit of renewals or of the hold time is reached. HOLD: of holds or of that time.
     own = 6,           ///< ACQUIRE: the lease belongs to the same holder; `text` is that lease.
-    other_holds = 7,   ///< CLOSE, ACQUIRE with a hand-over: the lease has other holds and lives on.
+    other_holds = 7,   ///< CLOSE, ACQUIRE with a handoff: the lease has other holds and lives on.
     not_admitted = 8,  ///< UNINIT: the command had no effect.
     unreachable = 9,   ///< Not sent: the command had no effect.
     timeout = 10,      ///< Sent without an answer in time: it may have had its effect, and the answer may still arrive.
