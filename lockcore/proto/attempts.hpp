@@ -2,10 +2,10 @@
 
 #include <proto/acquire_machine.hpp>
 #include <proto/core_context.hpp>
+#include <proto/epochs.hpp>
 #include <proto/majority_round.hpp>
 #include <proto/node_link.hpp>
 #include <proto/survey.hpp>
-#include <proto/token_memory.hpp>
 
 #include <array>
 #include <memory>

@@ -1,7 +1,7 @@
 #include <proto/core.hpp>
 
+#include <proto/epochs.hpp>
 #include <proto/failures.hpp>
-#include <proto/plausible_epoch.hpp>
 
 #include <algorithm>
 

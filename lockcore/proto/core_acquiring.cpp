@@ -2,7 +2,7 @@
 #include <proto/core.hpp>
 
 #include <proto/failures.hpp>
-#include <proto/validity.hpp>
+#include <proto/lease_times.hpp>
 
 #include <algorithm>
 

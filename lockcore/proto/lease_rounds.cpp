@@ -2,7 +2,7 @@
 
 #include <proto/failures.hpp>
 #include <proto/lease_id.hpp>
-#include <proto/validity.hpp>
+#include <proto/lease_times.hpp>
 
 #include <algorithm>
 #include <limits>

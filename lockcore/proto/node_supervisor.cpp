@@ -1,6 +1,6 @@
 #include <proto/node_supervisor.hpp>
 
-#include <proto/plausible_epoch.hpp>
+#include <proto/epochs.hpp>
 
 #include <algorithm>
 
