@@ -43,18 +43,13 @@ acquire_machine::step acquire_machine::acquire_answered(node_index node, const n
     s.acquired = true;
     s.counter = reply.value;
     observe_token(reply.value);
-    if (verdict_ == verdict::granted) {
-        // Not needed for the majority, but a lease with T on more nodes survives the loss of more nodes. T itself does
-        // not change any more.
-        s.state = s.counter == value_of(token_) ? phase::stamped : phase::unstamped;
-        return confirm_where_needed();
-    }
-    if (verdict_ != verdict::pending) return {};
+    if (verdict_ == verdict::locked || verdict_ == verdict::no_quorum) return {};
     if (token_ == fencing_token{}) {
         s.state = phase::unstamped;
         return choose_token();
     }
-    // An answer after T was chosen: exactly T is a stamp, below T can be confirmed, above T is no stamp (R4).
+    // An answer after T was chosen: exactly T is a stamp, below T can be confirmed, above T is no stamp (R4). After the
+    // grant it is confirmed too: a lease with T on more nodes survives the loss of more nodes.
     s.state = s.counter == value_of(token_) ? phase::stamped : phase::unstamped;
     step next = confirm_where_needed();
     return next.targets.any() ? next : evaluate();
@@ -145,19 +140,23 @@ acquire_machine::step acquire_machine::evaluate() {
         verdict_ = verdict::granted;
         return {};
     }
-    const std::size_t possible = nodes_ - count(phase::excluded);
-    if (possible >= quorum_) {
-        // Nodes with a counter above T can't be stamped with T. If the others are no majority, T is raised.
-        std::size_t ahead = 0;
-        std::uint64_t highest = 0;
-        for (std::size_t n = 0; n < nodes_; ++n) {
-            if (token_ == fencing_token{} || slots_[n].state != phase::unstamped) continue;
-            ++ahead;
-            highest = std::max(highest, slots_[n].counter);
-        }
-        return possible - ahead >= quorum_ || ahead == 0 ? step{} : raise_to(fencing_token{highest});
+    if (nodes_ - count(phase::excluded) >= quorum_) return raise_if_needed();
+    verdict_ = find_cause();
+    return {};
+}
+
+acquire_machine::step acquire_machine::raise_if_needed() {
+    const std::size_t nodes_above_token = token_ == fencing_token{} ? 0 : count(phase::unstamped);
+    const std::size_t nodes_that_can_stamp = nodes_ - count(phase::excluded) - nodes_above_token;
+    if (nodes_that_can_stamp >= quorum_ || nodes_above_token == 0) return {};
+    std::uint64_t highest = 0;
+    for (const slot& s : slots_) {
+        if (s.state == phase::unstamped) highest = std::max(highest, s.counter);
     }
-    // The attempt has failed. To tell the cause takes answers of a majority; outstanding ones may still arrive.
+    return raise_to(fencing_token{highest});
+}
+
+acquire_machine::verdict acquire_machine::find_cause() const {
     std::size_t answered = 0;
     for (std::size_t n = 0; n < nodes_; ++n) {
         const reply_status a = slots_[n].answer;
@@ -165,16 +164,12 @@ acquire_machine::step acquire_machine::evaluate() {
             a == reply_status::own || a == reply_status::other_holds)
             ++answered;
     }
+    const std::size_t outstanding = count(phase::acquiring);
+    if (answered < quorum_) return answered + outstanding < quorum_ ? verdict::no_quorum : verdict::pending;
     const std::size_t own = most_reports_of_one_lease();
-    if (answered >= quorum_ && (own == 0 || own >= quorum_ || own + (nodes_ - answered) < quorum_)) {
-        verdict_ = verdict::locked;
-    } else if (answered >= quorum_) {
-        // Whether the holder's own lease is on a majority depends on nodes that have not answered.
-        if (count(phase::acquiring) == 0) verdict_ = verdict::no_quorum;
-    } else if (answered + count(phase::acquiring) < quorum_) {
-        verdict_ = verdict::no_quorum;
-    }
-    return {};
+    if (own == 0 || own >= quorum_ || own + (nodes_ - answered) < quorum_) return verdict::locked;
+    // Whether the holder's own lease is on a majority depends on nodes that have not answered.
+    return outstanding == 0 ? verdict::no_quorum : verdict::pending;
 }
 
 milliseconds acquire_machine::remaining() const {
@@ -216,25 +211,27 @@ std::optional<lease_record> acquire_machine::own_lease() const {
     return std::nullopt;
 }
 
+bool acquire_machine::may_have_lease(const slot& s) {
+    switch (s.answer) {
+        case reply_status::lost:
+            return false;
+        case reply_status::held:
+        case reply_status::own:
+        case reply_status::other_holds:
+        case reply_status::overflow:
+        case reply_status::not_admitted:
+        case reply_status::unreachable:
+        case reply_status::error:
+            return s.acquired;  // the node refused ACQUIRE; or, after it had granted it, CONFIRM
+        default:
+            return true;
+    }
+}
+
 node_set acquire_machine::undo_targets() const {
     node_set targets;
-    for (std::size_t n = 0; n < nodes_; ++n) {
-        switch (slots_[n].answer) {
-            case reply_status::held:
-            case reply_status::own:
-            case reply_status::other_holds:
-            case reply_status::overflow:
-            case reply_status::not_admitted:
-            case reply_status::unreachable:
-            case reply_status::error:
-                if (slots_[n].acquired) targets.set(n);
-                break;
-            case reply_status::lost:
-                break;
-            default:
-                targets.set(n);
-        }
-    }
+    for (std::size_t n = 0; n < nodes_; ++n)
+        targets[n] = may_have_lease(slots_[n]);
     return targets;
 }
 

@@ -83,8 +83,13 @@ class acquire_machine {
     };
 
     std::size_t count(phase p) const;
+    static bool may_have_lease(const slot& s);
     /// Sets the verdict if the answers decide it, or raises T.
     step evaluate();
+    /// Raises T if the nodes that can still be stamped with it are no majority: one with a counter above T can't be.
+    step raise_if_needed();
+    /// Returns why the attempt has failed; `pending` while outstanding answers may tell.
+    verdict find_cause() const;
     step choose_token();
     step raise_to(fencing_token floor);
     step confirm_where_needed();

@@ -1,6 +1,6 @@
 #include <proto/attempts.hpp>
 
-#include <proto/plausible_epoch.hpp>
+#include <proto/epochs.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -38,18 +38,6 @@ fencing_token highest_token_in(command_kind kind, const node_reply& reply) {
     return record ? std::max(record->token, fencing_token{record->stamp}) : fencing_token{};
 }
 
-template <class Machine>
-std::vector<node_answer> collect_answers(const Machine& machine, link_span links) {
-    std::vector<node_answer> out;
-    out.reserve(links.size());
-    for (std::size_t n = 0; n < links.size(); ++n) {
-        node_status status = links[n]->status();
-        out.push_back({std::move(status.name), to_string(machine.answer_of(at(n))), std::move(status.detail),
-                       status.quarantine_left});
-    }
-    return out;
-}
-
 }  // namespace
 
 void round_repeater::add(std::shared_ptr<round_attempt> round) {
@@ -67,9 +55,9 @@ void round_repeater::tick(const step_time& now) {
 
 acquire_attempt::acquire_attempt(core_context& ctx, lease_call call, link_span links, token_memory& observed_tokens,
                                  std::shared_ptr<round_attempt> release_previous)
-    : done(ctx),
-      previous_released(ctx),
-      ctx_(ctx),
+    : ctx_(ctx),
+      decided_(ctx),
+      previous_released_(ctx),
       call_(std::move(call)),
       links_(links),
       observed_tokens_(observed_tokens),
@@ -106,7 +94,7 @@ void acquire_attempt::perform(acquire_machine::step step) {
         }
         step = next;
     }
-    if (machine_.outcome() != acquire_machine::verdict::pending) done.fire(shared_from_this());
+    if (machine_.outcome() != acquire_machine::verdict::pending) decided_.make(shared_from_this());
 }
 
 void acquire_attempt::on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) {
@@ -176,7 +164,7 @@ void acquire_attempt::record_previous(node_index node, const node_reply& reply) 
         release.status = reply_status::lost;
     }
     if (previous_round_.answered(node, release) != majority_round::verdict::pending)
-        previous_released.fire(shared_from_this());
+        previous_released_.make(shared_from_this());
     // On a node that did not release the previous lease, or may not have done so, the lease would stay until its ttl.
     if (reply.status == reply_status::ok || reply.status == reply_status::other_holds) return;
     node_set target;
@@ -217,8 +205,8 @@ bool acquire_attempt::needs_new_epoch() const {
 
 round_attempt::round_attempt(core_context& ctx, command_kind kind, lease_call call, lease_claims claims,
                              link_span links, round_repeater* repeater)
-    : done(ctx),
-      ctx_(ctx),
+    : ctx_(ctx),
+      decided_(ctx),
       kind_(kind),
       call_(std::move(call)),
       claims_(std::move(claims)),
@@ -226,8 +214,9 @@ round_attempt::round_attempt(core_context& ctx, command_kind kind, lease_call ca
       machine_(links.size()),
       repeater_(repeater) {}
 
-void round_attempt::start() {
+void round_attempt::start(continuation then) {
     start_on(machine_.start());
+    if (then) decided_.then(shared_from_this(), std::move(then));
 }
 
 void round_attempt::start_on(node_set targets) {
@@ -259,7 +248,7 @@ void round_attempt::on_reply(node_index node, command_kind, fencing_token, const
         unconfirmed_.set(value_of(node));
         if (!std::exchange(repeats_, true)) repeater_->add(shared_from_this());
     }
-    if (verdict != majority_round::verdict::pending) done.fire(shared_from_this());
+    if (verdict != majority_round::verdict::pending) decided_.make(shared_from_this());
 }
 
 void round_attempt::top_up() {
@@ -272,7 +261,7 @@ void round_attempt::top_up() {
     }
 }
 
-void round_attempt::upgrade(std::function<void(bool)> then) {
+void round_attempt::upgrade(std::function<void(round_attempt&, bool)> then) {
     struct progress {
         std::size_t counting = 0, awaited = 0;
     };
@@ -288,7 +277,7 @@ void round_attempt::upgrade(std::function<void(bool)> then) {
             if (counts) ++state->counting;
             if (--state->awaited > 0) return;
             ctx_.call_at_step_end(
-                [then, enough = state->counting >= majority_of(links_.size()), self] { then(enough); });
+                [then, enough = state->counting >= majority_of(links_.size()), self] { then(*self, enough); });
         });
     }
 }
@@ -300,10 +289,6 @@ void round_attempt::top_up_node(std::size_t n, validity_time until, std::functio
     std::make_shared<top_up_attempt>(ctx_, std::move(call), claims_.token, *links_[n], may_top_up_, until,
                                      std::move(finished))
         ->start();
-}
-
-std::vector<node_answer> round_attempt::answers() const {
-    return collect_answers(machine_, links_);
 }
 
 top_up_attempt::top_up_attempt(core_context& ctx, lease_call call, fencing_token token, node_link& link,
@@ -336,21 +321,22 @@ void top_up_attempt::finish(bool counts) {
 }
 
 survey_attempt::survey_attempt(core_context& ctx, resource_name resource, link_span links, std::size_t first)
-    : done(ctx), links_(links), first_(first), machine_(links.size()) {
+    : decided_(ctx), links_(links), first_(first), machine_(links.size()) {
     call_.resources.push_back(std::move(resource));
 }
 
-void survey_attempt::start() {
+void survey_attempt::start(decision<survey_attempt>::continuation then) {
     for (std::size_t n = 0; n < links_.size(); ++n) {
         node_reply refused;
         refused.status = links_[n]->send(command_kind::look, shared_from_this(), fencing_token{});
         if (refused.status != reply_status::ok) on_reply(at(first_ + n), command_kind::look, fencing_token{}, refused);
     }
+    decided_.then(shared_from_this(), std::move(then));
 }
 
 void survey_attempt::on_reply(node_index node, command_kind, fencing_token, const node_reply& reply) {
     if (machine_.answered(at(value_of(node) - first_), reply) != survey::verdict::pending)
-        done.fire(shared_from_this());
+        decided_.make(shared_from_this());
 }
 
 std::vector<node_answer> survey_attempt::answers() const {
@@ -378,20 +364,21 @@ list_part parse_list_part(std::string_view text) {
 }  // namespace
 
 list_attempt::list_attempt(core_context& ctx, std::string cursor, std::string pattern, node_link& link)
-    : done(ctx), link_(link) {
+    : decided_(ctx), link_(link) {
     call_.cursor = std::move(cursor);
     call_.pattern = std::move(pattern);
 }
 
-void list_attempt::start() {
+void list_attempt::start(decision<list_attempt>::continuation then) {
     if (link_.send(command_kind::list, shared_from_this(), fencing_token{}) != reply_status::ok)
-        done.fire(shared_from_this());
+        decided_.make(shared_from_this());
+    decided_.then(shared_from_this(), std::move(then));
 }
 
 void list_attempt::on_reply(node_index, command_kind, fencing_token, const node_reply& reply) {
-    if (done.has_fired()) return;
+    if (decided_.is_made()) return;
     if (reply.status == reply_status::ok) part_ = parse_list_part(reply.text);
-    done.fire(shared_from_this());
+    decided_.make(shared_from_this());
 }
 
 }  // namespace lockcore

@@ -2,10 +2,10 @@
 
 #include <proto/acquire_machine.hpp>
 #include <proto/core_context.hpp>
+#include <proto/epochs.hpp>
 #include <proto/majority_round.hpp>
 #include <proto/node_link.hpp>
 #include <proto/survey.hpp>
-#include <proto/token_memory.hpp>
 
 #include <array>
 #include <memory>
@@ -19,6 +19,19 @@ namespace lockcore {
 using link_span = std::span<const std::unique_ptr<node_link>>;
 
 class round_attempt;
+
+/// Returns what each node answered to a machine's commands, for a failure.
+template <class Machine>
+std::vector<node_answer> collect_answers(const Machine& machine, link_span links) {
+    std::vector<node_answer> out;
+    out.reserve(links.size());
+    for (std::size_t n = 0; n < links.size(); ++n) {
+        node_status status = links[n]->status();
+        out.push_back({std::move(status.name), to_string(machine.answer_of(static_cast<node_index>(n))),
+                       std::move(status.detail), status.quarantine_left});
+    }
+    return out;
+}
 
 /// Repeats rounds on the nodes that could not be reached, or whose connection broke before the answer, until each of
 /// them has answered or the lease has expired.
@@ -44,7 +57,7 @@ class round_repeater {
 
 /// Drives one acquire_machine: sends its commands, passes in every answer, and undoes it if it fails.
 ///
-/// An attempt with a previous lease is a hand-over of that lease. A node that did not replace the previous lease is
+/// An attempt with a previous lease is a handoff of that lease. A node that did not replace the previous lease is
 /// sent a RELEASE of it.
 ///
 /// Lifetime: the commands in flight own the attempt until the last answer or timeout.
@@ -57,6 +70,14 @@ class acquire_attempt final : public reply_target, public std::enable_shared_fro
                     std::shared_ptr<round_attempt> release_previous);
 
     void start();
+    /// `then`: is called once, at a flush, when the attempt is granted or has failed.
+    void when_decided(decision<acquire_attempt>::continuation then) {
+        decided_.then(shared_from_this(), std::move(then));
+    }
+    /// `then`: is called once, at a flush, when previous_round() is decided.
+    void when_previous_released(decision<acquire_attempt>::continuation then) {
+        previous_released_.then(shared_from_this(), std::move(then));
+    }
     /// Releases the lease on every node that has it or may still grant it (R7). For a failed attempt, and for a grant
     /// that the caller has cancelled.
     void undo();
@@ -64,10 +85,6 @@ class acquire_attempt final : public reply_target, public std::enable_shared_fro
     /// answered or timed out.
     void report_if_thin();
 
-    /// Fired when the attempt is granted or has failed.
-    one_time_event done;
-    /// Fired when previous_round() is decided.
-    one_time_event previous_released;
     const acquire_machine& machine() const { return machine_; }
     /// Returns the release of the previous lease: whether a majority released the lease, or its hold.
     const majority_round& previous_round() const { return previous_round_; }
@@ -92,6 +109,7 @@ class acquire_attempt final : public reply_target, public std::enable_shared_fro
     void report_thin();
 
     core_context& ctx_;
+    decision<acquire_attempt> decided_, previous_released_;
     lease_call call_;
     link_span links_;
     token_memory& observed_tokens_;
@@ -113,7 +131,10 @@ class round_attempt final : public reply_target, public std::enable_shared_from_
     round_attempt(core_context& ctx, command_kind kind, lease_call call, lease_claims claims, link_span links,
                   round_repeater* repeater = nullptr);
 
-    void start();
+    using continuation = decision<round_attempt>::continuation;
+
+    /// `then`: is called once, at a flush, when the round is decided; null: nobody waits for that.
+    void start(continuation then = nullptr);
     /// Sends the command to these nodes only, without an outcome.
     void start_on(node_set targets);
     /// Sends the command again to the nodes that were not reached.
@@ -123,16 +144,14 @@ class round_attempt final : public reply_target, public std::enable_shared_from_
     /// Prevents further TOP-UPs, for the hold was released.
     void disable_top_ups() { *may_top_up_ = false; }
     bool may_top_up() const { return *may_top_up_; }
-    /// Makes the lease count on the nodes that have it without counting it (UPGRADE). `then` gets whether a majority
-    /// counts it now; it is called once, at the end of a step.
-    void upgrade(std::function<void(bool)> then);
+    /// Makes the lease count on the nodes that have it without counting it (UPGRADE). `then` gets this round, and whether
+    /// a majority counts the lease now; it is called once, at the end of a step.
+    void upgrade(std::function<void(round_attempt&, bool)> then);
 
-    one_time_event done;
     const majority_round& machine() const { return machine_; }
     command_kind kind() const { return kind_; }
     const lease_claims& claims() const { return claims_; }
     validity_time started_at() const { return started_at_; }
-    std::vector<node_answer> answers() const;
 
     const lease_call& call() const override { return call_; }
     void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) override;
@@ -142,6 +161,7 @@ class round_attempt final : public reply_target, public std::enable_shared_from_
     void top_up_node(std::size_t n, validity_time until, std::function<void(bool)> finished);
 
     core_context& ctx_;
+    decision<round_attempt> decided_;
     command_kind kind_;
     lease_call call_;
     lease_claims claims_;
@@ -188,9 +208,9 @@ class survey_attempt final : public reply_target, public std::enable_shared_from
     /// `first`: the index of the first of `links`.
     survey_attempt(core_context& ctx, resource_name resource, link_span links, std::size_t first = 0);
 
-    void start();
+    /// `then`: is called once, at a flush, when the survey is decided.
+    void start(decision<survey_attempt>::continuation then);
 
-    one_time_event done;
     const survey& machine() const { return machine_; }
     std::vector<node_answer> answers() const;
 
@@ -198,6 +218,7 @@ class survey_attempt final : public reply_target, public std::enable_shared_from
     void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) override;
 
   private:
+    decision<survey_attempt> decided_;
     lease_call call_;
     link_span links_;
     std::size_t first_;
@@ -209,9 +230,9 @@ class list_attempt final : public reply_target, public std::enable_shared_from_t
   public:
     list_attempt(core_context& ctx, std::string cursor, std::string pattern, node_link& link);
 
-    void start();
+    /// `then`: is called once, at a flush, when the node has answered or timed out.
+    void start(decision<list_attempt>::continuation then);
 
-    one_time_event done;
     /// Returns the reply; empty if the node did not answer.
     const std::optional<list_part>& part() const { return part_; }
 
@@ -219,6 +240,7 @@ class list_attempt final : public reply_target, public std::enable_shared_from_t
     void on_reply(node_index node, command_kind kind, fencing_token token, const node_reply& reply) override;
 
   private:
+    decision<list_attempt> decided_;
     lease_call call_;
     node_link& link_;
     std::optional<list_part> part_;

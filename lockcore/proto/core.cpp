@@ -1,12 +1,9 @@
 #include <proto/core.hpp>
 
+#include <proto/epochs.hpp>
 #include <proto/failures.hpp>
-#include <proto/lease_id.hpp>
-#include <proto/plausible_epoch.hpp>
-#include <proto/validity.hpp>
 
 #include <algorithm>
-#include <limits>
 
 namespace lockcore {
 namespace {
@@ -28,18 +25,24 @@ live_lease make_live_lease(const survey& found, const resource_name& resource) {
 
 }  // namespace
 
-core::core(const services& with)
-    : settings_(with.settings),
-      ctx_(with.settings, with.mac, with.random),
-      wake_mark_(nonce::from_bits(with.random.next(), 0).str().substr(0, 16)),
-      repeater_(with.settings.max_ttl),
-      tickets_(with.settings.waiters_max) {
-    const cluster_view& nodes = *this;
-    for (std::size_t n = 0; n < settings_.nodes.size(); ++n)
-        links_.push_back(std::make_unique<node_link>(ctx_, static_cast<node_index>(n), nodes, with.leads));
-}
+core::core(const services& provided)
+    : settings_(provided.settings),
+      ctx_(provided.settings, provided.mac, provided.random),
+      wake_mark_(nonce::from_bits(provided.random.next(), 0).str().substr(0, 16)),
+      links_(make_links(provided.leads)),
+      queues_(ctx_, [this](call_id call) { poll(*acquiring_.at(call)); }),
+      rounds_(ctx_, links_, wake_mark_, validities_, queues_),
+      kept_(ctx_, rounds_) {}
 
 core::~core() = default;
+
+std::vector<std::unique_ptr<node_link>> core::make_links(bool leads) {
+    const cluster_view& nodes = *this;
+    std::vector<std::unique_ptr<node_link>> links;
+    for (std::size_t n = 0; n < settings_.nodes.size(); ++n)
+        links.push_back(std::make_unique<node_link>(ctx_, static_cast<node_index>(n), nodes, leads));
+    return links;
+}
 
 std::vector<core_action> core::step(core_input&& what, const step_time& now) {
     ctx_.now = now;
@@ -63,9 +66,11 @@ void core::on(const input::stop&) {
 void core::on(const input::tick&) {
     for (const auto& link : links_)
         link->tick();
-    repeater_.tick(ctx_.now);
-    remove_expired_turns();
-    std::erase_if(renewing_, [](const auto& entry) { return entry.second.expired(); });
+    rounds_.tick();
+    if (ctx_.now.monotonic < sweep_at_) return;
+    sweep_at_ = ctx_.now.monotonic + sweep_interval;
+    validities_.forget_expired(ctx_.now.validity);
+    queues_.forget_expired();
 }
 
 void core::on(const input::timer&) {
@@ -110,170 +115,45 @@ void core::on(input::register_answered what) {
     ctx_.register_answered(std::move(what));
 }
 
-// --- live leases
-
-lease_call core::call_for(const lease_claims& claims) const {
-    lease_call call;
-    call.resources = claims.resources;
-    call.attempt_id = claims.attempt_id;
-    call.hold = claims.hold;
-    call.wake_mark = wake_mark_;
-    call.renewals_max = settings_.max_renewals;
-    call.hold_max = settings_.max_hold;
-    return call;
+void core::on(const input::lease_ended& what) {
+    queues_.lease_ended(what);
+    validities_.lease_ended(what.ended);
+    kept_.lease_ended(what.ended, !what.revoked);
 }
 
-void core::run_round(command_kind kind, lease_call call, lease_claims claims, round_continuation then) {
-    start_round(kind, std::move(call), std::move(claims), true, std::move(then));
-}
-
-void core::start_round(command_kind kind, lease_call call, lease_claims claims, bool may_upgrade,
-                       round_continuation then) {
-    auto round = std::make_shared<round_attempt>(ctx_, kind, std::move(call), std::move(claims), links_,
-                                                 kind == command_kind::release ? &repeater_ : nullptr);
-    if (kind == command_kind::renew) renewing_.emplace(round->claims().attempt_id, round);
-    round->start();
-    round->done.then(
-        [this, may_upgrade, then = std::move(then), &decided = *round] {
-            const bool uncounted = decided.machine().outcome() == majority_round::verdict::uncounted;
-            if (!uncounted || !may_upgrade || !upgrade(decided, then)) then(decided);
-        },
-        round);
-}
-
-bool core::upgrade(round_attempt& uncounted, round_continuation then) {
-    // The claims of a repeated request may have a token that its attempt had before it was complete.
-    const auto is_valid = [this, attempt = uncounted.claims().attempt_id, token = uncounted.claims().token] {
-        const auto known = validities_.find(attempt);
-        return known != validities_.end() && known->second.token == token && ctx_.now.validity < known->second.until;
-    };
-    if (!is_valid()) return false;
-    uncounted.upgrade([this, is_valid, &uncounted, then = std::move(then)](bool enough) {
-        // The old validity is tested last: while it lasts nobody else can have been granted the resources.
-        if (!enough || !is_valid() || !uncounted.may_top_up()) return then(uncounted);
-        start_round(uncounted.kind(), uncounted.call(), uncounted.claims(), false, then);
-    });
-    return true;
-}
-
-void core::remember_validity(const lease_claims& claims, validity_time until) {
-    if (validities_.size() >= validities_max && !validities_.contains(claims.attempt_id)) return;
-    known_validity& known = validities_[claims.attempt_id];
-    known = {claims.token, std::max(known.until, until)};
-}
-
-void core::forget_expired_validities() {
-    std::erase_if(validities_, [this](const auto& entry) { return entry.second.until <= ctx_.now.validity; });
-}
+// --- calls about a lease
 
 void core::on(input::renew what) {
-    renew(std::move(what.claims), what.ttl, std::move(what.trace_id), false,
-          [this, call = what.call](result<lease> outcome) { answer(call, std::move(outcome)); });
-}
-
-void core::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bool kept,
-                 std::function<void(result<lease>)> then) {
-    lease_call call = call_for(claims);
-    call.ttl = ttl;
-    if (kept) {
-        call.renewals_max = std::numeric_limits<std::uint32_t>::max();
-        // The last renewal before the limit exceeds it by up to a ttl; keep() ends the lease at the limit.
-        call.hold_max += ttl;
-    }
-    run_round(
-        command_kind::renew, std::move(call), std::move(claims),
-        [this, ttl, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
-            switch (round.machine().outcome()) {
-                case majority_round::verdict::yes: {
-                    const validity_time valid_until = end_of_validity(ttl, round.started_at());
-                    if (remaining_until(valid_until) <= milliseconds{0})
-                        return then(make_failure(errc::lease_lost,
-                                                 "The nodes took longer to answer than the ttl of the lease."));
-                    remember_validity(round.claims(), valid_until);
-                    record(event_kind::lease_renewed, round.claims(), trace_id, {}, ttl);
-                    if (const auto t = turns_.find(round.claims().resources.front().str()); t != turns_.end())
-                        t->second.hand_over_expires_at = ctx_.now.monotonic + ttl;
-                    return then(make_lease(round.claims(), ttl, valid_until, round.machine()));
-                }
-                case majority_round::verdict::lost:
-                    return then(lease_is_lost(round.claims()));
-                case majority_round::verdict::exhausted:
-                    return then(make_failure(errc::renewals_exhausted,
-                                             "The lease was renewed as often as lease.max_renewals, or held as long as "
-                                             "lease.max_hold_ms, allows."));
-                case majority_round::verdict::uncounted:
-                    return then(make_no_quorum(uncounted_detail, round.answers()));
-                default:
-                    return then(make_no_quorum("Too few Redis nodes answered; the lease may have been renewed on some.",
-                                               round.answers()));
-            }
-        });
+    rounds_.renew(std::move(what.claims), what.ttl, std::move(what.trace_id), false,
+                  [this, call = what.call](result<lease> outcome) { ctx_.answer(call, std::move(outcome)); });
 }
 
 void core::on(input::inspect what) {
-    inspect(std::move(what.claims),
-            [this, call = what.call](result<lease> outcome, const auto&) { answer(call, std::move(outcome)); });
+    rounds_.inspect(std::move(what.claims), [this, call = what.call](result<lease> outcome, const auto&) {
+        ctx_.answer(call, std::move(outcome));
+    });
 }
 
-void core::inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then, bool watches) {
-    lease_call call = call_for(claims);
-    call.watches = watches;
-    run_round(
-        command_kind::inspect, std::move(call), std::move(claims),
-        [this, then = std::move(then)](const round_attempt& round) {
-            switch (round.machine().outcome()) {
-                case majority_round::verdict::yes:
-                    // The lease is live even if its validity is zero.
-                    return then(
-                        make_lease(round.claims(), round.machine().ttl(),
-                                   end_of_validity(round.machine().remaining(), round.started_at()), round.machine()),
-                        round.machine());
-                case majority_round::verdict::lost:
-                    return then(lease_is_lost(round.claims()), round.machine());
-                case majority_round::verdict::uncounted:
-                    return then(make_no_quorum(uncounted_detail, round.answers()), round.machine());
-                default:
-                    return then(make_no_quorum("Too few Redis nodes answered.", round.answers()), round.machine());
-            }
-        });
+void core::on(input::keep what) {
+    kept_.keep(std::move(what));
 }
 
-milliseconds core::remaining_until(validity_time end) const {
-    return std::chrono::floor<milliseconds>(end - ctx_.now.validity);
+void core::on(input::watch what) {
+    kept_.watch(std::move(what));
 }
 
-void core::set_validity(lease& granted, validity_time valid_until) const {
-    granted.valid_until = valid_until;
-    granted.validity = std::max(remaining_until(valid_until), milliseconds{0});
-    granted.expires_at = ctx_.now.wall + granted.validity;
+void core::on(const input::cancel& what) {
+    if (const auto found = acquiring_.find(what.call); found != acquiring_.end()) {
+        acquire_call& c = *found->second;
+        c.cancelled = true;
+        if (c.waiter) poll(c);
+    }
+    kept_.cancel(what.call);
 }
 
-failure core::lease_is_lost(const lease_claims& claims) const {
-    const auto because = [](const char* detail) { return make_failure(errc::lease_lost, detail); };
-    if (released_.contains(claims.hold.str())) return because("This hold of the lease was released before.");
-    if (released_.contains(claims.attempt_id.str())) return because("The lease was revoked.");
-    const auto known = validities_.find(claims.attempt_id);
-    if (known != validities_.end() && known->second.until <= ctx_.now.validity)
-        return because("The lease has expired: it was not renewed in time.");
-    return because(
-        "No majority of the nodes holds this lease, or this hold of it, any more: it has expired, or was released or "
-        "revoked through another gateway.");
-}
-
-lease core::make_lease(lease_claims claims, milliseconds ttl, validity_time valid_until,
-                       const majority_round& round) const {
-    lease out;
-    out.id = sign_lease_id(claims, settings_.cell, ctx_.mac);
-    out.claims = std::move(claims);
-    out.hold_count = std::max(static_cast<std::uint32_t>(round.holds()), 1U);
-    out.ttl = ttl;
-    set_validity(out, valid_until);
-    const std::uint64_t renewals = round.value();
-    out.renewals_left =
-        renewals >= settings_.max_renewals ? 0 : settings_.max_renewals - static_cast<std::uint32_t>(renewals);
-    out.nodes_granted = round.yes();
-    out.nodes = links_.size();
-    return out;
+void core::on(const input::refuse_new_leases&) {
+    refusing_ = true;
+    queues_.wake_all();
 }
 
 // --- reading leases
@@ -283,23 +163,20 @@ void core::on(input::find_lease what) {
     const std::size_t first = what.only ? value_of(*what.only) : 0;
     const link_span asked = what.only ? links.subspan(first, 1) : links;
     const auto attempt = std::make_shared<survey_attempt>(ctx_, std::move(what.resource), asked, first);
-    attempt->start();
-    attempt->done.then(
-        [this, call = what.call, &found = *attempt] {
-            using answer_type = result<std::optional<live_lease>>;
-            switch (found.machine().outcome()) {
-                case survey::verdict::found:
-                    return answer(call, answer_type(make_live_lease(found.machine(), found.call().resources.front())));
-                case survey::verdict::none:
-                    return answer(call, answer_type(std::optional<live_lease>()));
-                case survey::verdict::occupied:
-                    return answer(
-                        call, answer_type(occupied_by_another_value(found.answers(), found.machine().occupied(), "")));
-                default:
-                    return answer(call, answer_type(make_no_quorum("Too few Redis nodes answered.", found.answers())));
-            }
-        },
-        attempt);
+    attempt->start([this, call = what.call](const survey_attempt& found) {
+        using answer_type = result<std::optional<live_lease>>;
+        switch (found.machine().outcome()) {
+            case survey::verdict::found:
+                return ctx_.answer(call, answer_type(make_live_lease(found.machine(), found.call().resources.front())));
+            case survey::verdict::none:
+                return ctx_.answer(call, answer_type(std::optional<live_lease>()));
+            case survey::verdict::occupied:
+                return ctx_.answer(
+                    call, answer_type(occupied_by_another_value(found.answers(), found.machine().occupied(), "")));
+            default:
+                return ctx_.answer(call, answer_type(make_no_quorum("Too few Redis nodes answered.", found.answers())));
+        }
+    });
 }
 
 failure core::occupied_by_another_value(std::vector<node_answer> answers, const node_set& nodes,
@@ -317,13 +194,10 @@ failure core::occupied_by_another_value(std::vector<node_answer> answers, const 
 void core::on(input::list what) {
     const auto listing = std::make_shared<list_attempt>(ctx_, std::move(what.cursor), std::move(what.pattern),
                                                         *links_[value_of(what.node)]);
-    listing->start();
-    listing->done.then(
-        [this, call = what.call, &listed = *listing] {
-            if (listed.part()) return answer(call, result<list_part>(*listed.part()));
-            answer(call, result<list_part>(make_no_quorum("The node did not list its leases.", {})));
-        },
-        listing);
+    listing->start([this, call = what.call](const list_attempt& listed) {
+        if (listed.part()) return ctx_.answer(call, result<list_part>(*listed.part()));
+        ctx_.answer(call, result<list_part>(make_no_quorum("The node did not list its leases.", {})));
+    });
 }
 
 // --- nodes
@@ -368,28 +242,6 @@ std::vector<fast_readmission::source> core::find_sources(node_index node, std::s
     }
     if (out.size() < enough) out.clear();
     return out;
-}
-
-// --- events
-
-event core::make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
-                       milliseconds ttl) const {
-    event e;
-    e.kind = kind;
-    e.at = ctx_.now.wall;
-    e.resources = claims.resources;
-    e.token = claims.token;
-    e.actor = claims.holder;
-    e.trace_id = trace_id;
-    e.detail = std::move(detail);
-    e.ttl = ttl;
-    e.granted_at = claims.granted_at;
-    return e;
-}
-
-void core::record(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
-                  milliseconds ttl) {
-    ctx_.record(make_event(kind, claims, trace_id, std::move(detail), ttl));
 }
 
 }  // namespace lockcore

@@ -2,8 +2,7 @@
 #include <proto/core.hpp>
 
 #include <proto/failures.hpp>
-#include <proto/lease_id.hpp>
-#include <proto/validity.hpp>
+#include <proto/lease_times.hpp>
 
 #include <algorithm>
 
@@ -13,7 +12,6 @@ void core::on(input::acquire what) {
     acquire_call& c = *acquiring_.emplace(what.call, std::make_unique<acquire_call>()).first->second;
     c.call = what.call;
     c.request = std::move(what.request);
-    c.queue_key = c.request.resources.front().str();
     c.started_at = ctx_.now.monotonic;
 
     if (const std::string name = name_request(c.request); !name.empty()) {
@@ -24,22 +22,9 @@ void core::on(input::acquire what) {
     if (refusing_) return finish(c, make_shutdown_failure());
     // A new caller does not overtake the waiters of this manager, nor those of other managers whose turn it is. But a
     // caller that already holds the lease need not wait for itself.
-    const bool must_yield = c.request.wait > milliseconds{0} && ctx_.now.monotonic < find_turn(c.queue_key).yield_until;
-    if (queues_.contains(c.queue_key) || must_yield) return reenter_if_held(c);
+    if (queues_.must_wait(c.request)) return reenter_if_held(c);
     c.attempt = start_attempt(c.request, nullptr);
     await_attempt(c);
-}
-
-void core::on(const input::cancel& what) {
-    if (const auto found = acquiring_.find(what.call); found != acquiring_.end()) {
-        acquire_call& c = *found->second;
-        c.cancelled = true;
-        if (c.ticket != 0) poll(c);
-    }
-    if (const auto found = keeping_.find(what.call); found != keeping_.end()) {
-        found->second->cancelled = true;
-        resume(*found->second);
-    }
 }
 
 failure core::make_cancelled_failure(const acquire_call& c) {
@@ -68,8 +53,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     call.granted_at = claims.granted_at;
     const idempotency_digest key = make_idempotency_digest(request);
     // The waiters behind this one must be notified when another manager ends the lease.
-    const auto found = queues_.find(request.resources.front().str());
-    const bool marked = request.kept || (found != queues_.end() && found->second.order.size() > 1);
+    const bool marked = request.kept || queues_.has_several(request.resources.front());
     const std::string own_hold(call.hold.str());
     const std::string close_marks = request.closed ? own_hold + own_hold : std::string();
     call.tail = lease_tail(claims, {request.ttl, 0, milliseconds{0}, key.text,
@@ -85,8 +69,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     if (previous) {
         call.previous = previous->attempt_id;
         call.previous_hold = previous->hold;
-        release_previous = std::make_shared<round_attempt>(ctx_, command_kind::release, call_for(*previous), *previous,
-                                                           links_, &repeater_);
+        release_previous = rounds_.prepare_release(*previous);
     }
     auto attempt =
         std::make_shared<acquire_attempt>(ctx_, std::move(call), links_, observed_tokens_, std::move(release_previous));
@@ -95,7 +78,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
 }
 
 void core::await_attempt(acquire_call& c) {
-    c.attempt->done.then([this, &c] { attempt_decided(c); }, c.attempt);
+    c.attempt->when_decided([this, &c](const acquire_attempt&) { attempt_decided(c); });
 }
 
 void core::attempt_decided(acquire_call& c) {
@@ -112,27 +95,23 @@ void core::attempt_granted(acquire_call& c) {
     const validity_time valid_until = end_of_validity(c.request.ttl, attempt.started_at());
     // With an idempotency key the caller may repeat the request to get this lease, so the lease is kept.
     const bool cancelled = c.cancelled && (c.request.idempotency_key.empty() || c.key_cancelled);
-    if (cancelled || remaining_until(valid_until) <= milliseconds{0}) {
+    if (cancelled || ctx_.remaining_until(valid_until) <= milliseconds{0}) {
         attempt.undo();
         if (cancelled) return take_outcome(c, make_cancelled_failure(c));
         return take_outcome(
             c, make_no_quorum("The nodes took longer to answer than the ttl of the lease.", attempt.answers()));
     }
-    lease out;
-    out.claims.attempt_id = attempt.call().attempt_id;
-    out.claims.token = attempt.machine().token();
-    out.claims.resources = c.request.resources;
-    out.claims.holder = c.request.holder;
-    out.claims.granted_at = attempt.call().granted_at;
-    out.claims.hold = c.request.idempotency_key.empty() ? attempt.call().hold : attempt.call().hold.confirmed();
-    out.claims.may_be_shared = !c.request.holder.owner.empty() || !c.request.idempotency_key.empty();
-    out.id = sign_lease_id(out.claims, settings_.cell, ctx_.mac);
-    out.ttl = c.request.ttl;
-    set_validity(out, valid_until);
-    out.renewals_left = settings_.max_renewals;
+    lease_claims claims;
+    claims.attempt_id = attempt.call().attempt_id;
+    claims.token = attempt.machine().token();
+    claims.resources = c.request.resources;
+    claims.holder = c.request.holder;
+    claims.granted_at = attempt.call().granted_at;
+    claims.hold = c.request.idempotency_key.empty() ? attempt.call().hold : attempt.call().hold.confirmed();
+    claims.may_be_shared = !c.request.holder.owner.empty() || !c.request.idempotency_key.empty();
+    lease out = rounds_.make_lease(std::move(claims), c.request.ttl, valid_until);
     out.nodes_granted = attempt.machine().stamps();
-    out.nodes = links_.size();
-    remember_validity(out.claims, valid_until);
+    validities_.remember(out.claims, valid_until);
     attempt.report_if_thin();
     take_outcome(c, std::move(out));
 }
@@ -189,19 +168,17 @@ bool core::is_own(const acquire_request& request, const lease_record& found) {
 }
 
 void core::reenter_if_held(acquire_call& c) {
+    const resource_name& resource = c.request.resources.front();
     if (c.request.holder.owner.empty() && c.request.idempotency_key.empty())
-        return take_outcome(c, make_locked_failure(c.queue_key));
-    const auto attempt = std::make_shared<survey_attempt>(ctx_, c.request.resources.front(), links_);
-    attempt->start();
-    attempt->done.then(
-        [this, &c, &found = *attempt] {
-            const auto refuse = [this, &c] { take_outcome(c, make_locked_failure(c.queue_key)); };
-            if (found.machine().outcome() != survey::verdict::found) return refuse();
-            const lease_record& record = *found.machine().lease();
-            if (!is_own(c.request, record)) return refuse();
-            reenter_lease(c, record, refuse);
-        },
-        attempt);
+        return take_outcome(c, queues_.make_locked_failure(resource));
+    const auto attempt = std::make_shared<survey_attempt>(ctx_, resource, links_);
+    attempt->start([this, &c](const survey_attempt& found) {
+        const auto refuse = [this, &c] { take_outcome(c, queues_.make_locked_failure(c.request.resources.front())); };
+        if (found.machine().outcome() != survey::verdict::found) return refuse();
+        const lease_record& record = *found.machine().lease();
+        if (!is_own(c.request, record)) return refuse();
+        reenter_lease(c, record, refuse);
+    });
 }
 
 void core::reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise) {
@@ -231,52 +208,56 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
 }
 
 void core::repeat_hold(acquire_call& c, lease_claims claims, std::function<void()> otherwise) {
-    inspect(std::move(claims),
-            [this, &c, otherwise = std::move(otherwise)](result<lease> live, const majority_round& round) {
-                if (c.key_cancelled) return take_outcome(c, make_cancelled_failure(c));
-                if (!live && live.error().code != errc::lease_lost) return take_outcome(c, std::move(live));
-                // With a CLOSE mark its last hold is being sealed and released: its token may be sealed.
-                if (!live || live->validity <= milliseconds{0} || !round.close_marks().empty()) return otherwise();
-                live->repeated = true;
-                take_outcome(c, std::move(live));
-            });
+    rounds_.inspect(std::move(claims),
+                    [this, &c, otherwise = std::move(otherwise)](result<lease> live, const majority_round& round) {
+                        if (c.key_cancelled) return take_outcome(c, make_cancelled_failure(c));
+                        if (!live && live.error().code != errc::lease_lost) return take_outcome(c, std::move(live));
+                        // With a CLOSE mark its last hold is being sealed and released: its token may be sealed.
+                        if (!live || live->validity <= milliseconds{0} || !round.close_marks().empty())
+                            return otherwise();
+                        live->repeated = true;
+                        take_outcome(c, std::move(live));
+                    });
 }
 
 void core::add_hold(acquire_call& c, lease_claims claims, std::string key, bool known,
                     std::function<void()> otherwise) {
-    lease_call call = call_for(claims);
+    lease_call call = rounds_.call_for(claims);
     call.ttl = c.request.ttl;
     call.key = std::move(key);
-    run_round(command_kind::hold, std::move(call), std::move(claims),
-              [this, &c, known, otherwise = std::move(otherwise)](const round_attempt& round) {
-                  const majority_round::verdict verdict = round.machine().outcome();
-                  const validity_time valid_until = end_of_validity(c.request.ttl, round.started_at());
-                  if (verdict == majority_round::verdict::yes && remaining_until(valid_until) > milliseconds{0} &&
-                      !c.cancelled) {
-                      lease_claims held = round.claims();
-                      if (!round.call().key.empty()) held.hold = held.hold.confirmed();
-                      lease out = make_lease(std::move(held), c.request.ttl, valid_until, round.machine());
-                      remember_validity(out.claims, valid_until);
-                      out.repeated = known;
-                      out.reentrant = true;
-                      return take_outcome(c, std::move(out));
-                  }
-                  lease_call undo = round.call();
-                  undo.scope = release_scope::undone_hold;
-                  release_in_background(std::move(undo), round.claims());
-                  if (c.cancelled) return take_outcome(c, make_cancelled_failure(c));
-                  if (verdict == majority_round::verdict::lost) return otherwise();
-                  if (verdict == majority_round::verdict::uncounted)
-                      return take_outcome(c, make_no_quorum(uncounted_detail, round.answers()));
-                  if (verdict == majority_round::verdict::exhausted)
-                      return take_outcome(
-                          c, make_failure(errc::renewals_exhausted, round.machine().limit() > 0
-                                                                        ? "The lease has " + std::to_string(holds_max) +
-                                                                              " holds, the largest number allowed."
-                                                                        : "With another hold the lease would be held "
-                                                                          "longer than lease.max_hold_ms allows."));
-                  take_outcome(c, make_no_quorum("Too few Redis nodes answered to add another hold.", round.answers()));
-              });
+    rounds_.run(command_kind::hold, std::move(call), std::move(claims),
+                [this, &c, known, otherwise = std::move(otherwise)](const round_attempt& round) {
+                    const validity_time valid_until = end_of_validity(c.request.ttl, round.started_at());
+                    const bool held = round.machine().outcome() == majority_round::verdict::yes &&
+                                      ctx_.remaining_until(valid_until) > milliseconds{0};
+                    if (!held || c.cancelled) return undo_hold(c, round, otherwise);
+                    lease_claims held_claims = round.claims();
+                    if (!round.call().key.empty()) held_claims.hold = held_claims.hold.confirmed();
+                    lease out = rounds_.make_lease(std::move(held_claims), c.request.ttl, valid_until, round.machine());
+                    validities_.remember(out.claims, valid_until);
+                    out.repeated = known;
+                    out.reentrant = true;
+                    take_outcome(c, std::move(out));
+                });
+}
+
+void core::undo_hold(acquire_call& c, const round_attempt& round, const std::function<void()>& otherwise) {
+    const majority_round& machine = round.machine();
+    lease_call undo = round.call();
+    undo.scope = release_scope::undone_hold;
+    rounds_.send(command_kind::release, std::move(undo), round.claims());
+    if (c.cancelled) return take_outcome(c, make_cancelled_failure(c));
+    if (machine.outcome() == majority_round::verdict::lost) return otherwise();
+    if (machine.outcome() == majority_round::verdict::exhausted)
+        return take_outcome(
+            c, make_failure(errc::renewals_exhausted,
+                            machine.limit() > 0
+                                ? "The lease has " + std::to_string(holds_max) + " holds, the largest number allowed."
+                                : "With another hold the lease would be held longer than "
+                                  "lease.max_hold_ms allows."));
+    constexpr const char* too_few = "Too few Redis nodes answered to add another hold.";
+    take_outcome(c, rounds_.find_failure(machine, round.claims(), too_few)
+                        .value_or(make_no_quorum(too_few, collect_answers(machine, links_))));
 }
 
 // --- outcomes
@@ -288,14 +269,43 @@ bool core::is_retryable(const failure& f) {
 void core::take_outcome(acquire_call& c, result<lease> outcome) {
     const bool waits = c.request.wait > milliseconds{0};
     if (outcome || !waits || !is_retryable(outcome.error())) return finish(c, std::move(outcome));
-    if (c.ticket == 0) return join_queue(c);
-    wait_on(c, outcome.error());
+    if (!c.waiter) return join_queue(c);
+    queues_.refused(*c.waiter, outcome.error());
+    poll(c);
+}
+
+void core::join_queue(acquire_call& c) {
+    const result<wait_queues::waiter*> joined = queues_.join(c.call, c.request);
+    if (!joined) return finish(c, joined.error());
+    c.waiter = *joined;
+    poll(c);
+}
+
+void core::poll(acquire_call& c) {
+    if (c.waiter->trying) return;
+    if (c.handoff) {
+        c.attempt = std::exchange(c.handoff, nullptr);
+    } else {
+        if (c.cancelled) return finish(c, make_cancelled_failure(c));
+        if (refusing_) return finish(c, make_shutdown_failure());
+        switch (queues_.decide(*c.waiter)) {
+            case wait_queues::choice::sleep:
+                return;
+            case wait_queues::choice::give_up:
+                return finish(c, queues_.give_up(*c.waiter));
+            case wait_queues::choice::try_now:
+                c.attempt = start_attempt(c.request, nullptr);
+        }
+    }
+    queues_.begin_try(*c.waiter);
+    c.epoch_advanced = false;
+    await_attempt(c);
 }
 
 void core::finish(acquire_call& c, result<lease> outcome) {
-    if (c.ticket != 0) leave_queue(c, outcome.has_value());
+    if (c.waiter) queues_.leave(*c.waiter, outcome.has_value());
     record_outcome(c, outcome);
-    answer(c.call, std::move(outcome));
+    ctx_.answer(c.call, std::move(outcome));
     const call_id call = c.call;
     const std::string name = name_request(c.request);
     acquiring_.erase(call);
@@ -316,16 +326,16 @@ void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
         }
         // A repeated answer that adds no hold extends nothing.
         const milliseconds extended = outcome->repeated && !outcome->reentrant ? outcome->validity : outcome->ttl;
-        e = make_event(granted ? event_kind::lease_granted : event_kind::lease_renewed, outcome->claims,
-                       c.request.trace_id, std::move(detail), extended);
+        e = ctx_.make_event(granted ? event_kind::lease_granted : event_kind::lease_renewed, outcome->claims,
+                            c.request.trace_id, std::move(detail), extended);
         e.nodes_granted = outcome->nodes_granted;
         e.nodes = outcome->nodes;
     } else if (is_retryable(outcome.error())) {
         lease_claims wanted;
         wanted.resources = c.request.resources;
         wanted.holder = c.request.holder;
-        e = make_event(event_kind::lease_refused, wanted, c.request.trace_id, to_string(outcome.error().code),
-                       c.request.ttl);
+        e = ctx_.make_event(event_kind::lease_refused, wanted, c.request.trace_id, to_string(outcome.error().code),
+                            c.request.ttl);
     } else {
         return;
     }

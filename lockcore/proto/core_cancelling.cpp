@@ -32,7 +32,7 @@ void core::on(input::cancel_request what) {
                 outcome = make_failure(errc::busy,
                                        "As many cancelled requests are remembered as lease.waiters_max, or "
                                        "the share of one principal in it, allows.");
-            answer(call, std::move(outcome));
+            ctx_.answer(call, std::move(outcome));
         });
     };
     const auto own = keyed_calls_.find(name);
@@ -43,7 +43,7 @@ void core::on(input::cancel_request what) {
     for (const call_id call : calls) {
         acquire_call& c = *acquiring_.at(call);
         c.cancelled = c.key_cancelled = true;
-        if (c.ticket != 0) poll(c);
+        if (c.waiter) poll(c);
     }
 }
 
@@ -70,29 +70,26 @@ void core::search_later(const std::string& name) {
 
 void core::release_by_key(const acquire_request& request, release_continuation then) {
     const auto attempt = std::make_shared<survey_attempt>(ctx_, request.resources.front(), links_);
-    attempt->start();
-    attempt->done.then(
-        [this, request, then = std::move(then), &found = *attempt] {
-            // A lease of which no majority has the same token keeps others out too.
-            for (const lease_record& own : found.machine().reported_leases()) {
-                if (own.token == fencing_token{} || !is_own(request, own)) continue;
-                const auto [match, first_hold] = make_idempotency_digest(request).find_in(own.keys);
-                const hold_id hold = first_hold.confirmed();
-                // The key is that of the request, even if its ttl is another.
-                if (match == idempotency_digest::match::none || own.holds.is_released(hold)) continue;
-                lease_claims claims = claims_of(request, own);
-                claims.hold = hold;
-                return release(std::move(claims), request.trace_id, [then](result<release_outcome> outcome) {
-                    if (!outcome && outcome.error().code == errc::lease_lost) return then(release_outcome{});
-                    then(std::move(outcome));
-                });
-            }
-            if (found.machine().outcome() == survey::verdict::no_quorum)
-                return then(make_no_quorum("Too few Redis nodes answered to tell whether the request has a lease.",
-                                           found.answers()));
-            then(release_outcome{});
-        },
-        attempt);
+    attempt->start([this, request, then = std::move(then)](const survey_attempt& found) {
+        // A lease of which no majority has the same token keeps others out too.
+        for (const lease_record& own : found.machine().reported_leases()) {
+            if (own.token == fencing_token{} || !is_own(request, own)) continue;
+            const auto [match, first_hold] = make_idempotency_digest(request).find_in(own.keys);
+            const hold_id hold = first_hold.confirmed();
+            // The key is that of the request, even if its ttl is another.
+            if (match == idempotency_digest::match::none || own.holds.is_released(hold)) continue;
+            lease_claims claims = claims_of(request, own);
+            claims.hold = hold;
+            return release(std::move(claims), request.trace_id, [then](result<release_outcome> outcome) {
+                if (!outcome && outcome.error().code == errc::lease_lost) return then(release_outcome{});
+                then(std::move(outcome));
+            });
+        }
+        if (found.machine().outcome() == survey::verdict::no_quorum)
+            return then(make_no_quorum("Too few Redis nodes answered to tell whether the request has a lease.",
+                                       found.answers()));
+        then(release_outcome{});
+    });
 }
 
 }  // namespace lockcore

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -67,7 +68,30 @@ struct core_context {
     void act(Action what) {
         actions.emplace_back(std::in_place_type<Action>, std::move(what));
     }
+    template <class Result>
+    void answer(call_id call, Result outcome) {
+        act(action::answer{call, call_result(std::move(outcome))});
+    }
     void record(event what) { act(action::record{std::move(what)}); }
+    /// Returns an event of this time about a lease.
+    event make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+                     milliseconds ttl) const {
+        event e;
+        e.kind = kind;
+        e.at = now.wall;
+        e.resources = claims.resources;
+        e.token = claims.token;
+        e.actor = claims.holder;
+        e.trace_id = trace_id;
+        e.detail = std::move(detail);
+        e.ttl = ttl;
+        e.granted_at = claims.granted_at;
+        return e;
+    }
+    /// Returns the time left of a validity, which may be negative.
+    milliseconds remaining_until(validity_time end) const {
+        return std::chrono::floor<milliseconds>(end - now.validity);
+    }
     request_number next_request() { return request_number{++last_request_}; }
 
     using register_continuation = std::function<void(register_response)>;
@@ -88,32 +112,35 @@ struct core_context {
     std::uint64_t last_request_ = 0;
 };
 
-/// A decision, made once, on which one function acts.
-class one_time_event {
+/// The decision of an attempt, made once, and the continuation that acts on it. The attempt has this as a member, and so
+/// owns its continuation; it is passed to it, and is kept until it has run.
+template <class Attempt>
+class decision {
   public:
-    explicit one_time_event(core_context& ctx) : ctx_(ctx) {}
-    bool has_fired() const { return fired_; }
-    /// `owner`: has this event as a member, and is kept until the function has run.
-    void fire(std::shared_ptr<const void> owner) {
-        if (!std::exchange(fired_, true) && then_) call(std::exchange(then_, nullptr), std::move(owner));
+    using continuation = std::function<void(Attempt&)>;
+
+    explicit decision(core_context& ctx) : ctx_(ctx) {}
+    bool is_made() const { return made_; }
+    void make(std::shared_ptr<Attempt> attempt) {
+        if (!std::exchange(made_, true) && then_) call(std::exchange(then_, nullptr), std::move(attempt));
     }
-    /// In: `f` must not own `owner`, which would keep itself alive.
-    void then(std::function<void()> f, std::shared_ptr<const void> owner) {
-        if (fired_) {
-            call(std::move(f), std::move(owner));
+    /// `then`: is called once, at a flush after the decision.
+    void then(std::shared_ptr<Attempt> attempt, continuation then) {
+        if (made_) {
+            call(std::move(then), std::move(attempt));
         } else {
-            then_ = std::move(f);
+            then_ = std::move(then);
         }
     }
 
   private:
-    void call(std::function<void()> f, std::shared_ptr<const void> owner) {
-        ctx_.call_at_flush([f = std::move(f), owner = std::move(owner)] { f(); });
+    void call(continuation then, std::shared_ptr<Attempt> attempt) {
+        ctx_.call_at_flush([then = std::move(then), attempt = std::move(attempt)] { then(*attempt); });
     }
 
     core_context& ctx_;
-    bool fired_ = false;
-    std::function<void()> then_;
+    bool made_ = false;
+    continuation then_;
 };
 
 }  // namespace lockcore

@@ -33,7 +33,7 @@ void core::end_announcement(announcement& a) {
     if (std::exchange(a.answered, true)) return;
     a.outcome.by_majority = a.admitted >= majority_of(links_.size());
     a.outcome.by_all = a.accepted == links_.size();
-    answer(a.call, result<floor_announcement>(a.outcome));
+    ctx_.answer(a.call, result<floor_announcement>(a.outcome));
 }
 
 void core::on(input::announce_floor what) {

@@ -7,7 +7,6 @@
 #include <lockcore/outcomes.hpp>
 #include <lockcore/result.hpp>
 #include <proto/command.hpp>
-#include <proto/lease_call.hpp>
 #include <proto/node_request.hpp>
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The end of leases: RELEASE, hand-over, CLOSE, revocation (docs/protocol.md R7, HOLDS, HAND-OVER).
+// The end of leases: RELEASE, handoff, CLOSE, revocation (docs/protocol.md R7, HOLDS, HAND-OVER).
 #include <proto/core.hpp>
 
 #include <proto/failures.hpp>
@@ -7,142 +7,111 @@
 
 namespace lockcore {
 
-void core::on(input::close_to_new_holds what) {
-    close_outcome closing;
-    closing.mark = hold_id::from_bits(ctx_.random.next());
-    lease_call call = call_for(what.claims);
-    call.close_mark = closing.mark.str();
-    run_round(command_kind::close, std::move(call), std::move(what.claims),
-              [this, answered = what.call, closing](const round_attempt& round) mutable {
-                  closing.closed = round.machine().outcome() == majority_round::verdict::yes;
-                  if (closing.closed) return answer(answered, result<close_outcome>(closing));
-                  on(input::reopen{round.claims(), closing});
-                  switch (round.machine().outcome()) {
-                      case majority_round::verdict::other_holds:
-                          return answer(answered, result<close_outcome>(closing));
-                      case majority_round::verdict::lost:
-                          return answer(answered, result<close_outcome>(lease_is_lost(round.claims())));
-                      default:
-                          return answer(answered,
-                                        result<close_outcome>(make_no_quorum("Too few Redis nodes answered to tell "
-                                                                             "whether other holds are left.",
-                                                                             round.answers())));
-                  }
-              });
-}
-
-void core::on(input::reopen what) {
-    lease_call call = call_for(what.claims);
-    call.close_mark = what.closed.mark.str();
-    call.lift = true;
-    std::make_shared<round_attempt>(ctx_, command_kind::close, std::move(call), std::move(what.claims), links_,
-                                    &repeater_)
-        ->start();
-}
-
 void core::on(input::release what) {
     release(std::move(what.claims), std::move(what.trace_id),
-            [this, call = what.call](result<release_outcome> outcome) { answer(call, std::move(outcome)); });
+            [this, call = what.call](result<release_outcome> outcome) { ctx_.answer(call, std::move(outcome)); });
 }
 
 void core::release(lease_claims claims, std::string trace_id, release_continuation then) {
     // A TOP-UP after the release would restore the lease.
-    stop_top_ups(claims.attempt_id, &claims.hold);
+    rounds_.stop_top_ups(claims.attempt_id, &claims.hold);
     // If a caller waits here for the same resources, one round ends this lease and grants the next (HAND-OVER).
     if (const std::shared_ptr<acquire_attempt> next = hand_over(claims)) {
-        next->previous_released.then(
-            [this, claims, trace_id = std::move(trace_id), then = std::move(then), &attempt = *next] {
-                then(release_decided(
-                    claims, trace_id, attempt.previous_round(), [&attempt] { return attempt.answers(); }, true));
-            },
-            next);
+        next->when_previous_released(
+            [this, claims, trace_id = std::move(trace_id), then = std::move(then)](const acquire_attempt& attempt) {
+                then(release_decided(claims, trace_id, attempt.previous_round(), true));
+            });
         return;
     }
-    lease_call call = call_for(claims);
-    run_round(command_kind::release, std::move(call), std::move(claims),
-              [this, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
-                  then(release_decided(
-                      round.claims(), trace_id, round.machine(), [&round] { return round.answers(); }, false));
-              });
+    lease_call call = rounds_.call_for(claims);
+    rounds_.run(command_kind::release, std::move(call), std::move(claims),
+                [this, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
+                    then(release_decided(round.claims(), trace_id, round.machine(), false));
+                });
+}
+
+std::shared_ptr<acquire_attempt> core::hand_over(const lease_claims& claims) {
+    const wait_queues::waiter* const next = refusing_ ? nullptr : queues_.begin_handoff(claims);
+    if (!next) return nullptr;
+    acquire_call& c = *acquiring_.at(next->call);
+    c.handoff = start_attempt(c.request, &claims);
+    return c.handoff;
 }
 
 result<release_outcome> core::release_decided(const lease_claims& claims, const std::string& trace_id,
-                                              const majority_round& round,
-                                              const std::function<std::vector<node_answer>()>& answers,
-                                              bool handed_over) {
-    const bool lost = round.outcome() == majority_round::verdict::lost;
-    const std::optional<failure> loss = lost ? std::optional(lease_is_lost(claims)) : std::nullopt;
-    if (!lost) released_.add(claims.hold.str());  // where nodes have not answered, the release is repeated
-    const auto holds_left =
-        static_cast<std::uint32_t>(round.outcome() == majority_round::verdict::yes ? round.holds() : 0);
-    const bool ended = lost || (round.outcome() == majority_round::verdict::yes && holds_left == 0);
-    if (ended) {
-        on_lease_ended(claims.attempt_id, round.outcome() == majority_round::verdict::yes);
-    } else if (round.outcome() != majority_round::verdict::yes) {
+                                              const majority_round& round, bool handed_over) {
+    auto failed =
+        rounds_.find_failure(round, claims, "Too few Redis nodes answered; the release is repeated on the others.");
+    const bool lost = failed && failed->code == errc::lease_lost;
+    if (!lost) validities_.hold_released(claims);  // where nodes have not answered, the release is repeated
+    const auto holds_left = static_cast<std::uint32_t>(failed ? 0 : round.holds());
+    if (lost || (!failed && holds_left == 0)) {
+        end_lease(claims.attempt_id, !failed);
+    } else if (failed) {
         // Other holds may be left, and may need the validity that is known.
-        notify_keepers(claims.attempt_id, false);
+        kept_.lease_ended(claims.attempt_id, false);
     } else {
-        notify_keepers_of_hold(claims);
+        kept_.hold_released(claims);
     }
-    if (!handed_over) on_lease_released(claims, round.notified_waiters() > 0);
-    switch (round.outcome()) {
-        case majority_round::verdict::yes:
-            if (holds_left == 0) record(event_kind::lease_released, claims, trace_id, {}, {});
-            return release_outcome{holds_left, round.yes()};
-        case majority_round::verdict::lost:
-            return *loss;
-        default:
-            return make_no_quorum("Too few Redis nodes answered; the release is repeated on the others.", answers());
-    }
+    if (!handed_over) queues_.lease_released(claims, round.notified_waiters() > 0);
+    if (failed) return std::move(*failed);
+    if (holds_left == 0) ctx_.record(ctx_.make_event(event_kind::lease_released, claims, trace_id, {}, {}));
+    return release_outcome{holds_left, round.yes()};
 }
 
 void core::on(input::revoke what) {
-    lease_call call = call_for(what.claims);
+    lease_call call = rounds_.call_for(what.claims);
     call.scope = release_scope::whole_lease;
-    stop_top_ups(what.claims.attempt_id, nullptr);
+    rounds_.stop_top_ups(what.claims.attempt_id, nullptr);
     lease_claims claims = what.claims;
-    run_round(command_kind::release, std::move(call), std::move(claims),
-              [this, what = std::move(what)](const round_attempt& round) {
-                  const bool lost = round.machine().outcome() == majority_round::verdict::lost;
-                  const std::optional<failure> loss = lost ? std::optional(lease_is_lost(what.claims)) : std::nullopt;
-                  if (!lost) released_.add(what.claims.attempt_id.str());
-                  on_lease_ended(what.claims.attempt_id, false);
-                  on_lease_released(what.claims, round.machine().notified_waiters() > 0);
-                  switch (round.machine().outcome()) {
-                      case majority_round::verdict::yes: {
-                          lease_claims revoked = what.claims;
-                          revoked.holder = what.actor;
-                          record(event_kind::lease_revoked, revoked, what.trace_id, what.reason, {});
-                          return answer(what.call, result<release_outcome>(release_outcome{0, round.machine().yes()}));
-                      }
-                      case majority_round::verdict::lost:
-                          return answer(what.call, result<release_outcome>(*loss));
-                      default:
-                          return answer(what.call,
-                                        result<release_outcome>(make_no_quorum("Too few Redis nodes answered; the "
-                                                                               "revocation is repeated on the others.",
-                                                                               round.answers())));
-                  }
-              });
+    rounds_.run(command_kind::release, std::move(call), std::move(claims),
+                [this, what = std::move(what)](const round_attempt& round) {
+                    ctx_.answer(what.call, revoke_decided(what, round.machine()));
+                });
 }
 
-void core::on_lease_ended(const nonce& attempt, bool released) {
-    stop_top_ups(attempt, nullptr);
-    validities_.erase(attempt);
-    notify_keepers(attempt, released);
+result<release_outcome> core::revoke_decided(const input::revoke& what, const majority_round& round) {
+    auto failed = rounds_.find_failure(round, what.claims,
+                                       "Too few Redis nodes answered; the revocation is repeated on the others.");
+    if (!failed || failed->code != errc::lease_lost) validities_.lease_revoked(what.claims);
+    end_lease(what.claims.attempt_id, false);
+    queues_.lease_released(what.claims, round.notified_waiters() > 0);
+    if (failed) return std::move(*failed);
+    lease_claims revoked = what.claims;
+    revoked.holder = what.actor;
+    ctx_.record(ctx_.make_event(event_kind::lease_revoked, revoked, what.trace_id, what.reason, {}));
+    return release_outcome{0, round.yes()};
 }
 
-void core::stop_top_ups(const nonce& attempt, const hold_id* hold) {
-    const auto [first, last] = renewing_.equal_range(attempt);
-    for (auto renewal = first; renewal != last; ++renewal) {
-        const auto round = renewal->second.lock();
-        if (round && (!hold || round->claims().hold == *hold)) round->disable_top_ups();
-    }
+void core::end_lease(const nonce& attempt, bool released) {
+    rounds_.stop_top_ups(attempt, nullptr);
+    validities_.lease_ended(attempt);
+    kept_.lease_ended(attempt, released);
 }
 
-void core::release_in_background(lease_call call, lease_claims claims) {
-    std::make_shared<round_attempt>(ctx_, command_kind::release, std::move(call), std::move(claims), links_, &repeater_)
-        ->start();
+void core::on(input::close_to_new_holds what) {
+    close_outcome closing;
+    closing.mark = hold_id::from_bits(ctx_.random.next());
+    lease_call call = rounds_.call_for(what.claims);
+    call.close_mark = closing.mark.str();
+    rounds_.run(command_kind::close, std::move(call), std::move(what.claims),
+                [this, answered = what.call, closing](const round_attempt& round) mutable {
+                    const majority_round::verdict verdict = round.machine().outcome();
+                    closing.closed = verdict == majority_round::verdict::yes;
+                    if (!closing.closed) on(input::reopen{round.claims(), closing});
+                    if (closing.closed || verdict == majority_round::verdict::other_holds)
+                        return ctx_.answer(answered, result<close_outcome>(closing));
+                    ctx_.answer(answered, result<close_outcome>(*rounds_.find_failure(
+                                              round.machine(), round.claims(),
+                                              "Too few Redis nodes answered to tell whether other holds are left.")));
+                });
+}
+
+void core::on(input::reopen what) {
+    lease_call call = rounds_.call_for(what.claims);
+    call.close_mark = what.closed.mark.str();
+    call.lift = true;
+    rounds_.send(command_kind::close, std::move(call), std::move(what.claims));
 }
 
 }  // namespace lockcore

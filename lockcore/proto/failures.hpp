@@ -8,12 +8,6 @@
 
 namespace lockcore {
 
-/// The detail for majority_round::verdict::uncounted.
-inline constexpr const char* uncounted_detail =
-    "A majority of the nodes has the lease, but too many of them were "
-    "restarted since it was last granted or renewed by "
-    "this gateway. The gateway that did so last can renew it.";
-
 inline failure make_failure(errc code, std::string detail) {
     failure f;
     f.code = code;

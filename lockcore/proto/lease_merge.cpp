@@ -1,6 +1,6 @@
 #include <proto/lease_merge.hpp>
 
-#include <proto/plausible_epoch.hpp>
+#include <proto/epochs.hpp>
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,7 @@
 
 #include <lockcore/config.hpp>
 #include <lockcore/encoding.hpp>
-#include <proto/foreign_times.hpp>
+#include <proto/lease_times.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -6,6 +6,7 @@
 #include <lockcore/types.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -121,9 +122,9 @@ class node_supervisor {
     epoch admitted_epoch() const { return epoch_; }
     milliseconds quarantine_left(monotonic_time now) const;
     /// Returns the epoch for READMIT.
-    epoch drawn() const { return drawn_; }
+    epoch drawn() const { return this_life_.drawn.value_or(epoch{}); }
     /// Returns the mark that READMIT requires; empty: none.
-    std::string copy_mark() const { return copied_life_ == life() ? copy_mark_ : std::string(); }
+    std::string copy_mark() const { return this_life_.copy_mark.value_or(std::string()); }
     /// Returns the life of the node. Process and data must be the same at the draw of an epoch and at READMIT.
     std::string life() const {
         return facts_.run_id + '/' + facts_.claim + '/' + facts_.marks.lost + '/' + facts_.marks.evicted;
@@ -139,6 +140,19 @@ class node_supervisor {
     static constexpr milliseconds reconnect_min{50}, reconnect_max{1'000};
 
   private:
+    /// What is known of the life() of a node that does not vote. Nothing of it is true of another life.
+    struct of_this_life {
+        std::optional<monotonic_time> first_seen_at;  ///< When it was first found to be not admitted.
+        std::optional<node_record> record;            ///< What the register knows of the node.
+        std::optional<epoch> looked_up_epoch;         ///< The implausible epoch for which the register was asked.
+        std::optional<epoch> drawn;                   ///< The epoch that was drawn for it.
+        bool drawn_synced = false;                    ///< The node synced every write at that draw.
+        std::optional<std::string> copy_mark;         ///< The mark for which leases were copied to it.
+    };
+
+    void set(node_state state, std::string detail);
+    /// Takes what was read from the node, and forgets what was known of another life.
+    void replace_facts(node_facts facts);
     step refuse(std::string reason);
     /// Refuses a node with an implausible epoch, unless the register says that it drew that epoch.
     step refuse_implausible();
@@ -146,28 +160,24 @@ class node_supervisor {
     std::string find_data_loss() const;
     /// Decides about an admitted node.
     step review();
+    /// Decides about a node of which the register's record is known.
     step quarantine_or_draw(monotonic_time now);
-    void describe_quarantine();
-    std::string process_with_losses() const { return facts_.run_id + '/' + facts_.marks.lost; }
+    /// Returns whether the node may have forgotten leases that have not expired yet, by record and facts.
+    bool may_lack_leases() const;
+    step quarantine(monotonic_time now);
+    /// Returns when all leases are over that the node may have forgotten: they were granted before it was first seen.
+    monotonic_time quarantine_end() const;
+    std::string describe_quarantine() const;
 
     milliseconds max_ttl_;
     bool leads_;
     node_state state_ = node_state::unreachable;
     std::string detail_ = "not connected yet";
     node_facts facts_;
-    node_record record_;
-    std::string record_life_;      ///< The life() for which record_ was read; empty: none.
-    std::string looked_up_claim_;  ///< The life and the implausible epoch for which a record was read; empty: none.
-    epoch drawn_{};
-    std::string drawn_life_;           ///< The life() for which drawn_ was drawn; empty: none.
-    bool drawn_synced_ = false;        ///< The node synced every write at that draw.
+    of_this_life this_life_;
     bool may_have_lost_data_ = false;  ///< In this life or one before, and the register has not recorded it yet.
-    std::string recorded_process_;     ///< process_with_losses() when the register recorded that last; empty: none.
+    bool losses_recorded_ = false;     ///< The register has recorded what this process may have lost until now.
     epoch epoch_{};
-    std::string first_seen_life_;  ///< The life() that was not admitted at first_seen_at_.
-    monotonic_time first_seen_at_{};
-    monotonic_time quarantine_until_{};
-    std::string copied_life_, copy_mark_;  ///< The life() to which leases were copied, and the mark of that.
     monotonic_time copy_again_at_{};
     std::string last_copy_failure_;  ///< Why the leases are not copied yet; empty: nothing failed.
     milliseconds reconnect_delay_ = reconnect_min;

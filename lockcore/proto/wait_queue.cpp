@@ -39,7 +39,7 @@ milliseconds wait_queue::lease_ended(node_index node, const nonce& ended) {
     return reporting_nodes_.count() >= limits_.quorum ? milliseconds{0} : majority_grace;
 }
 
-bool wait_queue::begin_hand_over() {
+bool wait_queue::begin_handoff() {
     if (waiting_.empty() || handed_over_ >= limits_.handoff_max) return false;
     ++handed_over_;
     return true;

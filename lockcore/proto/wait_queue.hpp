@@ -22,7 +22,7 @@ class wait_queue {
         std::uint32_t handoff_max = 0;
     };
 
-    /// `handed_over`: the number of hand-overs in a row before this queue was created.
+    /// `handed_over`: the number of handoffs in a row before this queue was created.
     explicit wait_queue(limits l, std::uint32_t handed_over = 0) : limits_(l), handed_over_(handed_over) {}
 
     /// Adds a waiter. Each ticket is above those before, except that of a caller that returns to its kept place.
@@ -51,11 +51,11 @@ class wait_queue {
     milliseconds lease_ended(node_index node, const nonce& ended);
 
     /// Returns whether a lease that is released here is handed over to the head (docs/protocol.md HAND-OVER), and
-    /// counts the hand-over.
-    bool begin_hand_over();
-    /// Returns the number of hand-overs in a row.
+    /// counts the handoff.
+    bool begin_handoff();
+    /// Returns the number of handoffs in a row.
     std::uint32_t handed_over() const { return handed_over_; }
-    /// A lease was released here without a hand-over.
+    /// A lease was released here without a handoff.
     ///
     /// Out: how long the head waits so that waiters of other managers can acquire the lease first.
     milliseconds lease_released(bool others_wait);

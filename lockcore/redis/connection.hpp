@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockcore/config.hpp>
-#include <redis/reply.hpp>
+#include <redis/reply_reader.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>

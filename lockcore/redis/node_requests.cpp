@@ -1,6 +1,6 @@
 #include <redis/node_requests.hpp>
 
-#include <proto/foreign_times.hpp>
+#include <proto/lease_times.hpp>
 #include <redis/node_info.hpp>
 #include <redis/resp_command.hpp>
 #include <redis/script_set.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <proto/core_io.hpp>
-#include <redis/reply.hpp>
+#include <redis/reply_reader.hpp>
 
 #include <optional>
 #include <span>

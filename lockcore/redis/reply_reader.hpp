@@ -1,15 +1,26 @@
 #pragma once
 
-#include <redis/reply.hpp>
-
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 struct redisReader;
 
 namespace lockcore::redis {
+
+/// A reply of a Redis server.
+struct reply {
+    enum class kind : std::uint8_t { nil, text, number, error, array };
+    kind type = kind::nil;
+    std::string text;  ///< Of text (also a status) and error.
+    std::int64_t number = 0;
+    std::vector<reply> elements;
+
+    bool is_error() const { return type == kind::error; }
+};
 
 /// Makes replies of the bytes that a server sends. The server may send anything: a reply of more than elements_max
 /// elements or bytes_max bytes, or with a line of more than line_bytes_max, is an error.

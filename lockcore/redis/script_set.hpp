@@ -1,7 +1,6 @@
 #pragma once
 
 #include <proto/command.hpp>
-#include <proto/lease_call.hpp>
 
 #include <array>
 #include <span>

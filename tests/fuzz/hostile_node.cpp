@@ -12,7 +12,7 @@
 #include "fuzz.hpp"
 
 #include <proto/core.hpp>
-#include <proto/plausible_epoch.hpp>
+#include <proto/epochs.hpp>
 #include <redis/node_requests.hpp>
 
 #include <algorithm>

@@ -7,11 +7,11 @@
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
-#include <proto/foreign_times.hpp>
+#include <proto/epochs.hpp>
 #include <proto/lease_id.hpp>
 #include <proto/lease_merge.hpp>
 #include <proto/lease_record.hpp>
-#include <proto/plausible_epoch.hpp>
+#include <proto/lease_times.hpp>
 #include <redis/node_requests.hpp>
 #include <redis/reply_reader.hpp>
 

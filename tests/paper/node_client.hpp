@@ -3,7 +3,6 @@
 #include <lockcore/lease.hpp>
 #include <proto/acquire_machine.hpp>
 #include <proto/command.hpp>
-#include <proto/lease_call.hpp>
 #include <support/redis_nodes.hpp>
 
 #include <deque>

@@ -1,7 +1,7 @@
 // Epochs and tokens that one node claims: docs/protocol.md, CLAIMS OF ONE NODE.
 #include "core_of_five_nodes.hpp"
 
-#include <proto/plausible_epoch.hpp>
+#include <proto/epochs.hpp>
 
 namespace lockcore {
 namespace {

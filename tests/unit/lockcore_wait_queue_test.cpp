@@ -156,11 +156,11 @@ TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
     for (wait_queue::ticket t = 1; t <= 4; ++t)
         q.join(t);
     for (wait_queue::ticket turn = 1; turn <= 3; ++turn) {
-        EXPECT_TRUE(q.begin_hand_over());
+        EXPECT_TRUE(q.begin_handoff());
         q.leave(turn);
-        EXPECT_TRUE(q.begin_hand_over());
-        EXPECT_FALSE(q.begin_hand_over()) << "handoff_max is 2";
-        EXPECT_FALSE(q.begin_hand_over());
+        EXPECT_TRUE(q.begin_handoff());
+        EXPECT_FALSE(q.begin_handoff()) << "handoff_max is 2";
+        EXPECT_FALSE(q.begin_handoff());
         EXPECT_EQ(q.lease_released(true), wait_queue::yield_time);
     }
     EXPECT_EQ(q.lease_released(false), 0ms) << "nobody waits elsewhere";
@@ -169,18 +169,18 @@ TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
 TEST(wait_queue, continues_the_count_of_the_previous_queue) {
     wait_queue q(limits_of_five_nodes, 1);
     q.join(1);
-    EXPECT_TRUE(q.begin_hand_over());
+    EXPECT_TRUE(q.begin_handoff());
     EXPECT_EQ(q.handed_over(), 2);
-    EXPECT_FALSE(q.begin_hand_over()) << "handoff_max is 2";
+    EXPECT_FALSE(q.begin_handoff()) << "handoff_max is 2";
     q.lease_released(false);
     EXPECT_EQ(q.handed_over(), 0);
 }
 
 TEST(wait_queue, no_hand_over_without_waiters_or_when_disabled) {
-    EXPECT_FALSE(wait_queue(limits_of_five_nodes).begin_hand_over());
+    EXPECT_FALSE(wait_queue(limits_of_five_nodes).begin_handoff());
     wait_queue never({3, 0});
     never.join(1);
-    EXPECT_FALSE(never.begin_hand_over());
+    EXPECT_FALSE(never.begin_handoff());
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
--- ANNOUNCE (docs/protocol.md, STORAGE GENERATION): writes the floor of a change of the storage generation to a node, admitted or not, if it is far enough above the
--- epochs that the node has seen, and nobody has written another floor since the gateway saw that of the node. Leases, counters and base stay as they are.
+-- ANNOUNCE (docs/protocol.md, STORAGE GENERATION): writes the floor of a change of the storage generation to a node,
+-- admitted or not, if it is far enough above the epochs that the node has seen, and nobody has written another floor
+-- since the gateway saw that of the node. Leases, counters and base stay as they are.
 -- KEYS  fg:node
--- ARGV  run id, epoch of the floor, id of the change, distance: by how much the epoch has to be above those that the node has seen, epoch of the floor that the gateway saw
--- Reply 'ADMITTED' | 'OK' (it has the floor, and is not admitted) | the highest epoch that the node has seen, of its base and of a floor of another change, if
---       the floor is too close to it | 'CHANGED' epoch (the node's floor is another than the gateway saw) | 'GONE' (the server was restarted)
+-- ARGV  run id, epoch of the floor, id of the change, distance: by how much the epoch has to be above those that the
+--       node has seen, epoch of the floor that the gateway saw
+-- Reply 'ADMITTED' | 'OK' (it has the floor, and is not admitted) | the highest epoch that the node has seen, of its
+--       base and of a floor of another change, if the floor is too close to it | 'CHANGED' epoch (the node's floor is
+--       another than the gateway saw) | 'GONE' (the server was restarted)
 -- Why atomic: of two changes with the same epoch, drawn from two registers, only one gets a node.
 local live = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if live ~= ARGV[1] then return 'GONE' end

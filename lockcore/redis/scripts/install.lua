@@ -1,4 +1,5 @@
--- INSTALL (docs/protocol.md, FAST READMISSION): writes a page of the leases that other nodes hold to a node that is not admitted yet.
+-- INSTALL (docs/protocol.md, FAST READMISSION): writes a page of the leases that other nodes hold to a node that is not
+-- admitted yet.
 -- KEYS  fg:node, then the lease keys
 -- ARGV  live run id, mark, then for each lease key: value, remaining time in ms
 -- Reply 'OK' | 'GONE' (the server was restarted, its data was wiped or loaded anew, or it has another mark): no effect

@@ -1,11 +1,14 @@
--- READMIT (docs/protocol.md R8c, R10, FORGETTING IN ONE LIFE): admits a node under its live run id, with the drawn epoch as the lower bound of its
--- tokens. For a node that is admitted already it writes the marks of the settings that were checked, and 'sync'.
+-- READMIT (docs/protocol.md R8c, R10, FORGETTING IN ONE LIFE): admits a node under its live run id, with the drawn
+-- epoch as the lower bound of its tokens. For a node that is admitted already it writes the marks of the settings that
+-- were checked, and 'sync'.
 -- KEYS  fg:node
--- ARGV  run id for which the epoch was drawn, base = epoch × 2^32, claim written before the draw, marks at the last check,
---       'yes' | 'no': whether it synced every write at the last check, mark for which leases were installed ('' or missing = none were, docs/protocol.md,
---       FAST READMISSION)
--- Reply 'OK' | 'ALREADY' (another gateway admitted it before, or only the marks were written) | 'GONE' (the server was restarted, its data was
---       wiped, its command marks have changed, or it has another mark: the node must be identified again)
+-- ARGV  run id for which the epoch was drawn, base = epoch × 2^32, claim written before the draw, marks at the last
+--       check, 'yes' | 'no': whether it synced every write at the last check, mark for which leases were installed (''
+--       or
+--       missing = none were, docs/protocol.md, FAST READMISSION)
+-- Reply 'OK' | 'ALREADY' (another gateway admitted it before, or only the marks were written) | 'GONE' (the server was
+--       restarted, its data was wiped, its command marks have changed, or it has another mark: the node must be
+--       identified again)
 -- It deletes the mark, so that nothing is installed for it later.
 -- Why atomic: the epoch is valid only for the process and the data that were identified before the draw.
 local live = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')

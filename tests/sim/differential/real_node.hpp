@@ -1,6 +1,6 @@
 #pragma once
 
-#include <proto/lease_call.hpp>
+#include <proto/command.hpp>
 
 #include <hiredis/hiredis.h>
 

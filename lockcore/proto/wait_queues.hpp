@@ -1,0 +1,167 @@
+#pragma once
+
+#include <lockcore/lease.hpp>
+#include <lockcore/outcomes.hpp>
+#include <proto/core_context.hpp>
+#include <proto/lease_record.hpp>
+#include <proto/wait_queue.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace lockcore {
+
+/// Gives each waiter a ticket, and keeps the tickets of callers whose wait ended without a lease. Such a caller may
+/// repeat its call; with a new ticket it would go to the end of the queue, and later callers could always overtake it.
+///
+/// Limits:  keeps tickets of callers with an idempotency key only, `kept_max` of them, for `keep_for`.
+/// Threads: not safe.
+class ticket_counter {
+  public:
+    static constexpr std::chrono::seconds keep_for{5};
+
+    explicit ticket_counter(std::size_t kept_max) : kept_max_(kept_max) {}
+
+    /// Returns a new ticket, or the one that was kept for this caller.
+    wait_queue::ticket draw(const acquire_request& request, monotonic_time now) {
+        if (!request.idempotency_key.empty()) {
+            const auto found = kept_.extract(name_request(request));
+            if (found && now < found.mapped().expires_at) return found.mapped().ticket;
+        }
+        return ++last_;
+    }
+
+    /// Keeps the ticket of a caller whose wait has ended.
+    void keep(const acquire_request& request, wait_queue::ticket ticket, monotonic_time now) {
+        if (request.idempotency_key.empty()) return;
+        if (now >= sweep_at_) {
+            std::erase_if(kept_, [now](const auto& entry) { return entry.second.expires_at <= now; });
+            sweep_at_ = now + keep_for;
+        }
+        if (kept_.size() < kept_max_) kept_[name_request(request)] = {ticket, now + keep_for};
+    }
+
+  private:
+    struct kept_ticket {
+        wait_queue::ticket ticket = 0;
+        monotonic_time expires_at{};
+    };
+
+    wait_queue::ticket last_ = 0;
+    std::size_t kept_max_;
+    std::unordered_map<std::string, kept_ticket> kept_;
+    monotonic_time sweep_at_{};
+};
+
+/// The callers of one core that wait, in a queue for each resource, and when each of them tries again. A caller that wants
+/// several resources is in the queue of the first of them.
+///
+/// Threads: not safe.
+/// Limits:  config::waiters_max callers.
+/// Source:  docs/protocol.md, "Waiting".
+class wait_queues {
+  public:
+    /// A caller in a queue. It sleeps, or an attempt of it is in progress.
+    struct waiter {
+        call_id call{};
+        const acquire_request& request;
+        wait_queue::ticket ticket = 0;
+        std::shared_ptr<void> admission{};  ///< From acquire_request::admit_waiter.
+        monotonic_time give_up_at{};
+        monotonic_time until{};  ///< It sleeps until then, or until it is woken.
+        bool woken = false;
+        bool trying = false;        ///< An attempt of it is in progress.
+        bool gets_handoff = false;  ///< A release hands its lease over to it.
+        timer_list::handle timer{};
+        failure last_refusal{};
+    };
+    enum class choice {
+        sleep,  ///< `poll` is called when it is to be decided again.
+        try_now,
+        give_up,  ///< Its wait is over.
+    };
+
+    /// `poll`: is called when decide() is due for the waiter of a call.
+    wait_queues(core_context& ctx, std::function<void(call_id)> poll);
+
+    /// Adds a caller whose attempt was refused. decide() is due.
+    ///
+    /// In:     `request`: lives until leave().
+    /// Errors: errc::too_many_waiters.
+    result<waiter*> join(call_id call, const acquire_request& request);
+    /// When the head leaves without a lease, the next waiter tries at once. When it leaves with a lease (`granted`), the
+    /// lease is usually released here, and until then the next waiter tries only at intervals.
+    void leave(waiter& w, bool granted);
+    /// Decides what a waiter does that is not trying.
+    choice decide(waiter& w);
+    /// An attempt of the waiter begins.
+    void begin_try(waiter& w);
+    /// The attempt of the waiter was refused. decide() is due.
+    void refused(waiter& w, failure refusal);
+    /// Returns the refusal for a waiter whose wait is over. If it repeats its call soon, it gets its place again.
+    failure give_up(waiter& w);
+    void wake_all();
+
+    /// Returns whether a new caller must not try at once: others wait for the resource, here or at other managers.
+    bool must_wait(const acquire_request& request) const;
+    /// Returns whether several callers wait for the resource.
+    bool has_several(const resource_name& resource) const;
+    /// Returns the refusal for a caller that finds others waiting.
+    failure make_locked_failure(const resource_name& resource) const;
+
+    /// A lease was extended here.
+    void lease_extended(const lease_claims& claims, milliseconds ttl);
+    /// A lease was released here without a handoff. `others_wait`: at other managers.
+    void lease_released(const lease_claims& claims, bool others_wait);
+    /// A node published that a lease ended.
+    void lease_ended(const input::lease_ended& what);
+    /// Chooses the waiter to which a lease is handed over that is released here (docs/protocol.md HAND-OVER). decide() is
+    /// due for it. Null if no waiter can take it, or it is the turn of others.
+    waiter* begin_handoff(const lease_claims& claims);
+    void forget_expired();
+
+    std::size_t count() const { return waiting_.size(); }
+    /// Counts the waiting callers of each resource whose name begins with `prefix`.
+    waiting_overview list(std::string_view prefix) const;
+
+  private:
+    struct queue {
+        wait_queue order;
+        monotonic_time held_until{};  ///< The end of the present lease, by the last answer to the head.
+    };
+    /// What keeps this manager and others alternating for one resource, also while it has no waiter here.
+    struct handoff_state {
+        std::uint32_t handed_over = 0;        ///< The handoffs in a row; the last waiter holds the lease.
+        monotonic_time yield_until{};         ///< Until then waiters of other managers may acquire first.
+        monotonic_time handoff_expires_at{};  ///< When the lease of the last handoff expires.
+    };
+
+    static const std::string& queue_key(const acquire_request& r) { return r.resources.front().str(); }
+    waiter& head_of(const queue& q) { return waiting_.at(q.order.head()); }
+    handoff_state find_handoffs(const std::string& resource) const;
+    void sleep(waiter& w);
+    /// Polls the waiter at the end of this step.
+    void wake(waiter& w);
+    /// Returns whether the head of another queue also waits for one of these resources, with a ticket below `ticket`.
+    bool has_earlier_waiter(const lease_claims& claims, wait_queue::ticket ticket) const;
+    /// Lets the head of a queue try after `delay`, or earlier if it already intended to.
+    void schedule_head_retry(const std::string& resource, milliseconds delay);
+    /// Lets the head of a queue try at `time`, and not earlier.
+    void reschedule_head_retry(queue& q, monotonic_time time);
+
+    core_context& ctx_;
+    std::function<void(call_id)> poll_;
+    std::unordered_map<std::string, queue> queues_;  ///< By resource; only resources with waiters have an entry.
+    std::unordered_map<wait_queue::ticket, waiter> waiting_;
+    ticket_counter tickets_;
+    /// Waiters for several resources, which queue for the first one: from each of the other resources to the first.
+    std::unordered_multimap<std::string, std::string> secondary_waits_;
+    std::unordered_map<std::string, handoff_state> handoffs_;  ///< By resource.
+};
+
+}  // namespace lockcore
