@@ -6,7 +6,7 @@
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/http/message.hpp>
-#include <gateway/pg/write/committed_write.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 
 #include <lockcore/lease.hpp>
 
