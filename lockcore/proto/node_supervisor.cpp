@@ -209,6 +209,7 @@ node_supervisor::step node_supervisor::quarantine(monotonic_time now) {
 }
 
 node_supervisor::step node_supervisor::leases_copied(std::string mark, monotonic_time now) {
+    if (!this_life_.record) return {action::identify, milliseconds{0}};  // That life has ended.
     this_life_.copy_mark = std::move(mark);
     return quarantine_or_draw(now);
 }

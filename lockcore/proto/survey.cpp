@@ -58,9 +58,14 @@ const lease_record* survey::lease() const {
 }
 
 std::vector<lease_record> survey::reported_leases() const {
-    std::vector<lease_record> out;
+    std::vector<const reported_lease*> ordered;
     for (const reported_lease& reported : leases_)
-        out.push_back(reported.record);
+        ordered.push_back(&reported);
+    std::ranges::stable_sort(ordered, std::ranges::greater{},
+                             [](const reported_lease* reported) { return reported->remaining.size(); });
+    std::vector<lease_record> out;
+    for (const reported_lease* reported : ordered)
+        out.push_back(reported->record);
     return out;
 }
 

@@ -30,7 +30,7 @@ class survey {
     verdict outcome() const { return verdict_; }
     /// Returns the lease that most nodes reported; null if no node reported one.
     const lease_record* lease() const;
-    /// Returns every lease that a node reported.
+    /// Returns every lease that a node reported, those of the most nodes first.
     std::vector<lease_record> reported_leases() const;
     /// Returns how many nodes reported lease().
     std::size_t nodes_holding() const;

@@ -327,6 +327,25 @@ TEST_F(http_server, connection_with_unread_request_is_not_closed_for_a_new_one) 
     EXPECT_EQ(read_to_end(idle), "");
 }
 
+TEST_F(http_server, connection_whose_request_was_read_but_not_parsed_is_not_closed_for_a_new_one) {
+    start(1, 3);
+    auto oldest = connect(), idle = connect(), blocking = connect();
+    for (auto* s : {&oldest, &idle}) {
+        send(*s, get_change);
+        read_answer(*s);
+    }
+    send(blocking, "GET /soon HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    ASSERT_TRUE(within_seconds(signals_.waiting)) << "the thread reads nothing meanwhile";
+    send(oldest, get_change);
+    auto added = connect();
+    send(added, get_change);
+    signals_.hung_up.set_value();
+    EXPECT_EQ(count(read_answer(oldest), "200 OK"), 1U);
+    EXPECT_EQ(count(read_answer(added), "200 OK"), 1U);
+    EXPECT_EQ(count(read_answer(blocking), "200 OK"), 1U);
+    EXPECT_EQ(read_to_end(idle), "");
+}
+
 TEST_F(http_server, unused_connection_is_answered_when_closed_for_a_new_one) {
     start(1, 1);
     auto unused = connect(), added = connect();

@@ -38,6 +38,14 @@ TEST_F(supervisor_copying, quarantined_node_gets_copies_and_is_admitted_with_the
     EXPECT_EQ(s_.copy_mark(), "run-a 0 0 0 digits");
 }
 
+TEST_F(supervisor_copying, copy_for_a_life_that_has_ended_is_not_used) {
+    s_.record_found(forgot, restart_time);
+    facts_.run_id = "run-b";
+    s_.identified(facts_, restart_time + 1s);
+    EXPECT_EQ(s_.leases_copied("run-a 0 0 0 digits", restart_time + 1s).next, node_action::identify);
+    EXPECT_EQ(s_.copy_mark(), "");
+}
+
 TEST_F(supervisor_copying, node_that_forgot_nothing_gets_no_copies) {
     EXPECT_EQ(s_.record_found({}, restart_time).next, node_action::draw_epoch);
     EXPECT_EQ(s_.copy_mark(), "") << "READMIT requires no mark";

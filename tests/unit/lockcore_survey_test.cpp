@@ -57,6 +57,17 @@ TEST(survey, nonce_and_token_with_another_holder_are_another_lease) {
     EXPECT_EQ(s.lease()->holder.principal, "p");
 }
 
+TEST(survey, leases_are_reported_in_the_order_of_their_nodes_number) {
+    survey s(5);
+    s.answered(node(0), reply_with_lease('a'));
+    s.answered(node(1), reply_with_lease('b'));
+    s.answered(node(2), reply_with_lease('b'));
+    const auto reported = s.reported_leases();
+    ASSERT_EQ(reported.size(), 2U);
+    EXPECT_EQ(reported[0].holder.owner, "b");
+    EXPECT_EQ(reported[1].holder.owner, "a");
+}
+
 TEST(survey, two_attempts_with_one_token_are_two_leases) {
     survey s(3);
     s.answered(node(0), reply_with_lease('a', 7));

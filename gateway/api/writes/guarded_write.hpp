@@ -101,7 +101,7 @@ boost::asio::awaitable<result<write_report>> execute_write(write_ports& ports, w
 using write_renderer = std::function<http::response(const write_report&)>;
 
 /// Executes a guarded write and returns the HTTP answer: opens or acquires the lease, writes, releases the lease, and
-/// calls `render`. A failure becomes a problem document, with the write_id if the write was made.
+/// calls `render`.
 ///
 /// In:     `r` is the request of the write: its principal, its deadline (without the wait for a lease), and the parts
 ///         that the fingerprint of an idempotency key covers.

@@ -133,12 +133,15 @@ asio::awaitable<bool> session::read_request() {
             // An idle connection keeps no buffer.
             co_await stream_.socket().async_wait(tcp_socket::wait_read, asio::redirect_error(asio::use_awaitable, ec));
             if (ec) co_return false;
+            first_bytes_arrived_ = !stream_.uses_tls();
         }
         const auto space = buffer_.prepare(exchange_->is_head_complete() ? read_size_in_body : read_size);
         const std::size_t count = co_await stream_.read_some(space, ec);
-        if (ec) co_return false;
+        // A connection that was closed since the socket gave the bytes: its caller may have been told so.
+        if (ec || !stream_.socket().is_open()) co_return false;
         buffer_.commit(count);
         parsed = exchange_->parse();
+        first_bytes_arrived_ = false;
         // How long the connection was idle does not count. An empty line does not begin a request.
         if (!begun && has_begun()) enter_phase(phase::reading, steady_clock::now());
     }
@@ -211,7 +214,7 @@ bool session::has_begun() const {
 }
 
 group_member::loss session::loss_by_replacement(steady_clock::time_point now) const {
-    if (!stream_.socket().is_open()) return loss::answer;
+    if (!stream_.socket().is_open() || first_bytes_arrived_) return loss::answer;
     const bool slow = now - phase_since_ >= replaceable_after;
     if (phase_ == phase::lingering) return loss::slow_request;
     if (phase_ != phase::reading && phase_ != phase::handshaking) return loss::answer;
@@ -231,7 +234,7 @@ bool session::is_stalled(steady_clock::time_point now) const {
 
 void session::close_with(std::string_view refusal) {
     boost::system::error_code ignored;
-    if (!refusal.empty()) {
+    if (!refusal.empty() && !stream_.uses_tls()) {
         stream_.socket().write_some(asio::buffer(refusal), ignored);
         stream_.finish_sending(ignored);
     }

@@ -23,7 +23,7 @@ class session final : public connection {
 
     void close_if_stale(std::chrono::steady_clock::time_point now) override;
     loss loss_by_replacement(std::chrono::steady_clock::time_point now) const override;
-    bool has_unread_bytes() override { return stream_.has_unread_input(); }
+    bool has_unread_bytes() override { return buffer_.size() > 0 || stream_.has_unread_input(); }
     bool is_unused() const override { return is_idle() && !answered_; }
     void close_with(std::string_view refusal) override;
     bool is_stalled(std::chrono::steady_clock::time_point now) const override;
@@ -56,6 +56,7 @@ class session final : public connection {
 
     std::chrono::steady_clock::time_point linger_since_;
     bool answered_ = false;               ///< A request of the connection was answered.
+    bool first_bytes_arrived_ = false;    ///< Of a request; they may be read already, and are not parsed. Not with TLS.
     std::unique_ptr<exchange> exchange_;  ///< The current request; null between two.
 };
 
