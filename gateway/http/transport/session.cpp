@@ -137,7 +137,7 @@ asio::awaitable<bool> session::read_request() {
         }
         const auto space = buffer_.prepare(exchange_->is_head_complete() ? read_size_in_body : read_size);
         const std::size_t count = co_await stream_.read_some(space, ec);
-        // A connection that was closed since the socket gave the bytes: its caller may have been told so.
+        // It may have been closed meanwhile. Nothing is executed for a caller that got a refusal.
         if (ec || !stream_.socket().is_open()) co_return false;
         buffer_.commit(count);
         parsed = exchange_->parse();
