@@ -58,8 +58,8 @@ class ticket_counter {
     monotonic_time sweep_at_{};
 };
 
-/// The callers of one core that wait, in a queue for each resource, and when each of them tries again. A caller that wants
-/// several resources is in the queue of the first of them.
+/// The callers of one core that wait, in a queue for each resource, and when each of them tries again. A caller that
+/// wants several resources is in the queue of the first of them.
 ///
 /// Threads: not safe.
 /// Limits:  config::waiters_max callers.
@@ -94,8 +94,8 @@ class wait_queues {
     /// In:     `request`: lives until leave().
     /// Errors: errc::too_many_waiters.
     result<waiter*> join(call_id call, const acquire_request& request);
-    /// When the head leaves without a lease, the next waiter tries at once. When it leaves with a lease (`granted`), the
-    /// lease is usually released here, and until then the next waiter tries only at intervals.
+    /// When the head leaves without a lease, the next waiter tries at once. When it leaves with a lease (`granted`),
+    /// the lease is usually released here, and until then the next waiter tries only at intervals.
     void leave(waiter& w, bool granted);
     /// Decides what a waiter does that is not trying.
     choice decide(waiter& w);
@@ -120,8 +120,8 @@ class wait_queues {
     void lease_released(const lease_claims& claims, bool others_wait);
     /// A node published that a lease ended.
     void lease_ended(const input::lease_ended& what);
-    /// Chooses the waiter to which a lease is handed over that is released here (docs/protocol.md HAND-OVER). decide() is
-    /// due for it. Null if no waiter can take it, or it is the turn of others.
+    /// Chooses the waiter to which a lease is handed over that is released here (docs/protocol.md HAND-OVER). decide()
+    /// is due for it. Null if no waiter can take it, or it is the turn of others.
     waiter* begin_handoff(const lease_claims& claims);
     void forget_expired();
 

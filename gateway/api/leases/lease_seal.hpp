@@ -54,11 +54,11 @@ class gateway_seal_ports final : public seal_ports {
     pg::database& database_;
 };
 
-/// The seal of a token at the release of its lease: the fences are raised above it, so that its holder can write no more
-/// and the next one can. A re-entrant lease is sealed with its last hold.
+/// The seal of a token at the release of its lease: the fences are raised above it, so that its holder can write no
+/// more and the next one can. A re-entrant lease is sealed with its last hold.
 ///
-/// Order:    prepare(); the seal, by seal() or in the transaction of a write, or abandon(); the release; where the token
-///           is not sealed by then, seal_released().
+/// Order:    prepare(); the seal, by seal() or in the transaction of a write, or abandon(); the release; where the
+///           token is not sealed by then, seal_released().
 /// Lifetime: `ports` outlive it.
 class lease_seal {
   public:
@@ -77,8 +77,8 @@ class lease_seal {
     ///
     /// Errors: those of seal_ports::raise_above.
     boost::asio::awaitable<result<void>> seal(std::chrono::steady_clock::time_point until);
-    /// Opens the lease again after a seal that failed for `cause`, so that its holder continues. Not where that may have
-    /// sealed the token: it gets no further holds, whose writes would be refused.
+    /// Opens the lease again after a seal that failed for `cause`, so that its holder continues. Not where that may
+    /// have sealed the token: it gets no further holds, whose writes would be refused.
     void abandon(const failure& cause);
     /// Seals the token of a lease that has been released: the holds that were left when it was prepared may have been
     /// released meanwhile, by calls whose seal found this hold. Logs a failure, because the release has succeeded.

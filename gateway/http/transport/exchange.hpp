@@ -58,8 +58,8 @@ class exchange {
     bool refuses_address() const { return plan_.address_refused; }
     bool is_streaming() const { return streaming_; }
 
-    /// Notes whether the credential of the caller was withdrawn: if `connection_withdrawn` or `routes` does not accept it
-    /// any more. Out: whether the request has to be cancelled for it, because it waits or streams.
+    /// Notes whether the credential of the caller was withdrawn: if `connection_withdrawn` or `routes` does not accept
+    /// it any more. Out: whether the request has to be cancelled for it, because it waits or streams.
     bool withdraw_credential(const dispatcher& routes, bool connection_withdrawn);
 
   private:
@@ -80,8 +80,8 @@ class exchange {
     boost::asio::awaitable<void> call_handler(awaitable_response handling);
     /// Logs what a handler has thrown, and returns the failure for the caller.
     failure handler_failure(const std::exception& e) const;
-    /// Replaces the answer of a request whose credential was withdrawn, if it grants something that can be undone, or if
-    /// nothing was done; after undoing it. What has been written stays answered.
+    /// Replaces the answer of a request whose credential was withdrawn, if it grants something that can be undone, or
+    /// if nothing was done; after undoing it. What has been written stays answered.
     boost::asio::awaitable<void> refuse_withdrawn();
     void refuse(const failure& f);
     boost::asio::awaitable<void> undo();
@@ -99,8 +99,8 @@ class exchange {
     /// Counts a large answer that was not counted while it was made. If it does not fit into http.answers_max_bytes and
     /// the request can be repeated, it becomes 503 overloaded.
     void count_answer();
-    /// Compresses a large answer, if the memory for that is there; for a caller that asked for it. Lets other connections
-    /// take turns.
+    /// Compresses a large answer, if the memory for that is there; for a caller that asked for it. Lets other
+    /// connections take turns.
     boost::asio::awaitable<void> compress_answer();
     /// Renders head and text, and sends both within rendered_recently of rendering. `make_head` sets head_.
     boost::asio::awaitable<body_stream::outcome> send_expiring(const expiring_text& text,
