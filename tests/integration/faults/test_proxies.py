@@ -25,7 +25,7 @@ from support.cli import Cli, first_line
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
 from support.events import EventStream, is_free, open_kept_lease
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.proxies import Haproxy, Nginx, Proxy
 from support.stack import Stack
 from support.wire import Wire, lose_power, request
@@ -173,10 +173,13 @@ def test_files_are_valid(tmp_path: Path) -> None:
 
 
 class DyingGateway(ThreadingHTTPServer):
-    """Is ready, and closes the connection of every call without an answer, as a gateway that is killed after it has the request."""
+    """Is ready, and closes the connection of every call without an answer, as a gateway that is killed after it has the request.
+
+    While not `dies`, it answers them.
+    """
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.calls, self.dies = 0, True
         super().__init__(("127.0.0.1", 0), self.Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -187,6 +190,9 @@ class DyingGateway(ThreadingHTTPServer):
                 self.end_headers()
             else:
                 self.server.calls += 1  # type: ignore[attr-defined]
+                if not self.server.dies:  # type: ignore[attr-defined]
+                    self.send_response(200)
+                    self.end_headers()
 
         do_POST = do_DELETE = do_GET
 
@@ -215,6 +221,22 @@ def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path, kind: type[Prox
                 answer = connection.getresponse()
                 assert (answer.status, json.load(answer)["status"]) == (502, 502)
             assert sum(gateway.calls for gateway in gateways) - before in attempts, (method, path, headers)
+    for gateway in gateways:
+        gateway.shutdown()
+        gateway.server_close()
+
+
+def test_gateway_that_is_back_gets_the_calls_of_the_other(tmp_path: Path) -> None:
+    """nginx sends no call for a second to a gateway that has failed, unless the other one fails within that second."""
+    gateways = [DyingGateway(), DyingGateway()]
+    with running(Nginx, tmp_path, [gateway.server_port for gateway in gateways]) as proxy:
+        proxy.await_ready()
+        for turn in range(6):
+            pause(1.1, "nginx forgets failures")
+            for dies in (0, 1):
+                gateways[dies].dies, gateways[1 - dies].dies = True, False
+                for _ in range(2 + turn % 2):
+                    assert proxy.api.get("/v1/tables/inventory").status == 200, (turn, dies)
     for gateway in gateways:
         gateway.shutdown()
         gateway.server_close()
