@@ -13,7 +13,13 @@ from typing import Any
 OURS = "fencegate"
 # The peers' workloads and the modes of `load` that do the same: W1 acquire and release, W2 one hot lock, W3 the whole job, W4 the guarded write alone.
 MODES = {"W1": "pair", "W2": "hot", "W3": "job", "W4": "write"}
-TITLES = {"pair": "acquire + release, own resource", "hot": "one hot resource, hand-overs", "job": "acquire + guarded write + release", "shot": "the same in one call", "write": "guarded write alone"}
+TITLES = {
+    "pair": "acquire + release, own resource",
+    "hot": "one hot resource, hand-overs",
+    "job": "acquire + guarded write + release",
+    "shot": "the same in one call",
+    "write": "guarded write alone",
+}
 
 
 def format_number(value: float | None) -> str:

@@ -90,7 +90,9 @@ def main() -> None:
     files = arguments.connections + arguments.waiters + 100
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, files)), hard))
-    asyncio.run(run(json.loads(arguments.stack.read_text()), arguments.connections, arguments.waiters, arguments.resources))
+    asyncio.run(
+        run(json.loads(arguments.stack.read_text()), arguments.connections, arguments.waiters, arguments.resources)
+    )
 
 
 if __name__ == "__main__":

@@ -27,9 +27,13 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.stack import running as running_stack  # noqa: E402
 
-OPERATIONS = {"pair": ("a lease: acquire and release", "pair", 64), "hot": ("the same on one resource for all callers", "hot", 64),
-              "write": ("a write under a lease that is held", "write", 64), "write-1": ("the same by one caller", "write", 1),
-              "shot": ("a write with a lease of its own", "shot", 64)}
+OPERATIONS = {
+    "pair": ("a lease: acquire and release", "pair", 64),
+    "hot": ("the same on one resource for all callers", "hot", 64),
+    "write": ("a write under a lease that is held", "write", 64),
+    "write-1": ("the same by one caller", "write", 1),
+    "shot": ("a write with a lease of its own", "shot", 64),
+}
 HISTORY = """select (select count(*) from fencing.history), (select sum(pg_total_relation_size(relid)) from pg_partition_tree('fencing.history') where isleaf)"""
 PROCESSES = ("gateway", "server", "redis", "client")
 
@@ -41,25 +45,49 @@ class Sizes(Bench):
 
     def run(self, mode: str, clients: int, seconds: float) -> dict[str, float]:
         gateway, before = self.stack["gateways"][0]["pid"], self.history()
-        command: list[Any] = [self.arguments.load, "--stack", self.arguments.stack, "--mode", mode, "--clients", str(clients), "--seconds", str(seconds), "--warm-seconds", "0",
-                              "--skus", "1000"]
+        command: list[Any] = [
+            self.arguments.load,
+            "--stack",
+            self.arguments.stack,
+            "--mode",
+            mode,
+            "--clients",
+            str(clients),
+            "--seconds",
+            str(seconds),
+            "--warm-seconds",
+            "0",
+            "--skus",
+            "1000",
+        ]
         measured = self.run_and_measure(command, gateway)
         rows, size = self.history()
         rate = next(value for name, value in measured["result"].items() if name.endswith("_per_s"))
-        return {"operations": rate * seconds, "rows": rows - before[0], "bytes": size - before[1], **{name: measured[name] for name in (*PROCESSES, "wal")}}
+        return {
+            "operations": rate * seconds,
+            "rows": rows - before[0],
+            "bytes": size - before[1],
+            **{name: measured[name] for name in (*PROCESSES, "wal")},
+        }
 
     def measure(self, mode: str, clients: int) -> dict[str, float]:
         empty, full = self.run(mode, clients, 0.3), self.run(mode, clients, self.arguments.seconds)
         used = {name: full[name] - empty[name] for name in full}
         costs = {name: used[name] / used["operations"] for name in (*PROCESSES, "wal", "rows")}
-        return {**costs, "rate": full["operations"] / self.arguments.seconds, "row": used["bytes"] / max(used["rows"], 1)}
+        return {
+            **costs,
+            "rate": full["operations"] / self.arguments.seconds,
+            "row": used["bytes"] / max(used["rows"], 1),
+        }
 
 
 def report(name: str, rounds: list[dict[str, float]]) -> str:
     cost = {key: statistics.median(measured[key] for measured in rounds) for key in rounds[0]}
     gateway, server, nodes, load = (cost[process] * 1e6 for process in PROCESSES)
-    return (f"{name:52} {cost['rate']:7.0f}/s  CPU, us: gateway {gateway:4.0f}  PostgreSQL {server:4.0f}  nodes {nodes:4.0f}  load {load:3.0f}  "
-            f"WAL {cost['wal']:5.0f} B  history {cost['rows']:4.1f} rows of {cost['row']:4.0f} B")
+    return (
+        f"{name:52} {cost['rate']:7.0f}/s  CPU, us: gateway {gateway:4.0f}  PostgreSQL {server:4.0f}  nodes {nodes:4.0f}  load {load:3.0f}  "
+        f"WAL {cost['wal']:5.0f} B  history {cost['rows']:4.1f} rows of {cost['row']:4.0f} B"
+    )
 
 
 def main() -> None:

@@ -36,7 +36,13 @@ class Faults:
 
     def __init__(self, stack: pathlib.Path, generator: random.Random) -> None:
         self.stack, self.generator = stack, generator
-        self.injections: list[Callable[[], None]] = [self.kill_node, self.suspend_node, self.terminate_sessions, self.suspend_postgres, self.suspend_gateway]
+        self.injections: list[Callable[[], None]] = [
+            self.kill_node,
+            self.suspend_node,
+            self.terminate_sessions,
+            self.suspend_postgres,
+            self.suspend_gateway,
+        ]
 
     def read_stack(self) -> dict[str, Any]:
         return json.loads(self.stack.read_text())
@@ -70,12 +76,31 @@ class Faults:
 
     def suspend_postgres(self) -> None:
         pid = self.read_stack()["postgres"]["pid"]
-        self.suspend([int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()], self.generator.uniform(0.2, 1))
+        self.suspend(
+            [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()],
+            self.generator.uniform(0.2, 1),
+        )
 
     def terminate_sessions(self) -> None:
         postgres = self.read_stack()["postgres"]
-        subprocess.run(["psql", "-qAt", "-h", postgres["host"], "-p", str(postgres["port"]), "-U", postgres["superuser"], "-d", postgres["database"], "-c", TERMINATE],
-                       check=True, capture_output=True)
+        subprocess.run(
+            [
+                "psql",
+                "-qAt",
+                "-h",
+                postgres["host"],
+                "-p",
+                str(postgres["port"]),
+                "-U",
+                postgres["superuser"],
+                "-d",
+                postgres["database"],
+                "-c",
+                TERMINATE,
+            ],
+            check=True,
+            capture_output=True,
+        )
 
 
 def has_only_503(line: dict[str, Any]) -> bool:
@@ -92,8 +117,27 @@ def main() -> None:
     parser.add_argument("--fencegate", type=pathlib.Path, default=ROOT / "build/release/fencegate")
     arguments = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp())
-    running = {mode: subprocess.Popen([arguments.load, "--stack", arguments.stack, "--mode", mode, "--seconds", str(arguments.seconds), "--prefix", f"soak-{mode}-{arguments.seed}-",
-                                       "--sales", folder / mode, *more], stdout=subprocess.PIPE, text=True) for mode, more in WORKLOADS.items()}
+    running = {
+        mode: subprocess.Popen(
+            [
+                arguments.load,
+                "--stack",
+                arguments.stack,
+                "--mode",
+                mode,
+                "--seconds",
+                str(arguments.seconds),
+                "--prefix",
+                f"soak-{mode}-{arguments.seed}-",
+                "--sales",
+                folder / mode,
+                *more,
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for mode, more in WORKLOADS.items()
+    }
     faults = Faults(arguments.stack, random.Random(arguments.seed))
     end = time.monotonic() + arguments.seconds - 5
     while time.monotonic() < end:
@@ -104,12 +148,19 @@ def main() -> None:
         summary, line = process.communicate(timeout=60)[0].splitlines()[:2]
         print(summary)
         succeeded = has_only_503(json.loads(line)) and succeeded
-        verified = subprocess.run([ROOT / "tests/bench/verify.py", "--stack", arguments.stack, "--sales", folder / mode], text=True, capture_output=True)
+        verified = subprocess.run(
+            [ROOT / "tests/bench/verify.py", "--stack", arguments.stack, "--sales", folder / mode],
+            text=True,
+            capture_output=True,
+        )
         print(verified.stdout, end="")
         succeeded = verified.returncode == 0 and succeeded
     time.sleep(3)  # until the last leases have expired and are in the history
     data = arguments.stack.parent
-    replayed = subprocess.run([arguments.fencegate, "verify", "--config", data / "gateway-1.yaml"], env={**os.environ, "PGPASSFILE": str(data / "pgpass")})
+    replayed = subprocess.run(
+        [arguments.fencegate, "verify", "--config", data / "gateway-1.yaml"],
+        env={**os.environ, "PGPASSFILE": str(data / "pgpass")},
+    )
     raise SystemExit(0 if succeeded and replayed.returncode == 0 else 1)
 
 

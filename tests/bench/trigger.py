@@ -21,7 +21,9 @@ import psycopg2.extensions
 BOUND_US = 25.0
 ROWS, SINGLES = 1_000, 2_000
 UNPROTECT = "select fencing.unprotect(p.relation) from fencing.protected p where p.relation_name like 'bench_trigger.%'"
-SETUP = UNPROTECT + """;
+SETUP = (
+    UNPROTECT
+    + """;
     drop schema if exists bench_trigger cascade;
     create schema bench_trigger;
     set search_path = bench_trigger, public;
@@ -36,6 +38,7 @@ SETUP = UNPROTECT + """;
     select fencing.protect('guarded', $$'bench/' || (id % 1000)::text$$), fencing.protect('observed', $$'bench/observed-' || id::text$$, 'observe'),
         fencing.protect('guarded_parts', $$'bench/' || (id % 1000)::text$$);
 """
+)
 FILL = """
     do $$ begin for i in 0..999 loop perform fencing.enter('bench/' || i, 1); end loop; end $$;
     insert into {0} select i from generate_series(0, 999) as t (i)
@@ -99,9 +102,15 @@ def main() -> int:
                     times[table].append(measure(connection, table, statement, rows))
             unguarded, protected = statistics.median(times[plain]), statistics.median(times[guarded])
             worst = max(worst, protected - unguarded)
-            print(f"{guarded:13} {name:32} {unguarded:7.1f} us per row, guarded {protected:7.1f}: {protected - unguarded:6.1f} more", flush=True)
+            print(
+                f"{guarded:13} {name:32} {unguarded:7.1f} us per row, guarded {protected:7.1f}: {protected - unguarded:6.1f} more",
+                flush=True,
+            )
     for name, (statement, rows) in CALLS.items():
-        print(f"{name:46} {statistics.median(measure(connection, 'plain', statement, rows) for _ in range(rounds)):7.1f} us", flush=True)
+        print(
+            f"{name:46} {statistics.median(measure(connection, 'plain', statement, rows) for _ in range(rounds)):7.1f} us",
+            flush=True,
+        )
     with connection.cursor() as cursor:
         cursor.execute(f"{UNPROTECT}; drop schema bench_trigger cascade")
     connection.commit()

@@ -28,7 +28,9 @@ HISTORY_TIMEOUT = 60.0
 
 def connect(stack: dict[str, Any]) -> Any:
     postgres = stack["postgres"]
-    connection = psycopg2.connect(host=postgres["host"], port=postgres["port"], dbname=postgres["database"], user=postgres["superuser"])
+    connection = psycopg2.connect(
+        host=postgres["host"], port=postgres["port"], dbname=postgres["database"], user=postgres["superuser"]
+    )
     connection.autocommit = True
     return connection
 
@@ -42,7 +44,11 @@ def wait_for_grants(cursor: Cursor, patterns: list[str], expected: int) -> int:
     """Waits until the history has the expected number of grants, because it receives lease events asynchronously; returns the number."""
     deadline = time.monotonic() + HISTORY_TIMEOUT
     while True:
-        ((count,),) = rows(cursor, "select count(*) from fencing.history where event = 'lease_granted' and resource like any (%s)", patterns)
+        ((count,),) = rows(
+            cursor,
+            "select count(*) from fencing.history where event = 'lease_granted' and resource like any (%s)",
+            patterns,
+        )
         if count >= expected or time.monotonic() > deadline:
             return count
         time.sleep(0.1)
@@ -50,10 +56,19 @@ def wait_for_grants(cursor: Cursor, patterns: list[str], expected: int) -> int:
 
 def check_stock(cursor: Cursor, sales: dict[str, Any]) -> list[str]:
     prefix = sales["prefix"]
-    found = {sku: (stock, initial) for sku, stock, initial in
-             rows(cursor, "select sku, stock, initial_stock from inventory where starts_with(sku, %s)", prefix)}
-    applied = dict(rows(cursor, "select resource, count(*) from fencing.history where event = 'write_applied' and starts_with(resource, %s) group by 1",
-                        f"inventory/{prefix}"))
+    found = {
+        sku: (stock, initial)
+        for sku, stock, initial in rows(
+            cursor, "select sku, stock, initial_stock from inventory where starts_with(sku, %s)", prefix
+        )
+    }
+    applied = dict(
+        rows(
+            cursor,
+            "select resource, count(*) from fencing.history where event = 'write_applied' and starts_with(resource, %s) group by 1",
+            f"inventory/{prefix}",
+        )
+    )
     violations = []
     for article in sales["skus"]:
         sku = article["sku"]
@@ -73,13 +88,21 @@ def check_stock(cursor: Cursor, sales: dict[str, Any]) -> list[str]:
 
 
 def check_orders(cursor: Cursor, sales: dict[str, Any]) -> list[str]:
-    ordered = {sku: (count, pieces) for sku, count, pieces in
-               rows(cursor, "select sku, count(*), sum(quantity) from orders where starts_with(sku, %s) and status = 'placed' group by 1", sales["prefix"])}
+    ordered = {
+        sku: (count, pieces)
+        for sku, count, pieces in rows(
+            cursor,
+            "select sku, count(*), sum(quantity) from orders where starts_with(sku, %s) and status = 'placed' group by 1",
+            sales["prefix"],
+        )
+    }
     violations = []
     for article in sales["skus"]:
         count, pieces = ordered.get(article["sku"], (0, 0))
         if not article["ordered"] <= count <= article["ordered"] + article["orders_unknown"]:
-            violations.append(f"{article['sku']}: {count} orders, accepted {article['ordered']}, unknown {article['orders_unknown']}")
+            violations.append(
+                f"{article['sku']}: {count} orders, accepted {article['ordered']}, unknown {article['orders_unknown']}"
+            )
         if not article["unknown"] and not article["orders_unknown"] and pieces != article["accepted"]:
             violations.append(f"{article['sku']}: sold {article['accepted']}, ordered {pieces}")
     return violations
@@ -89,8 +112,12 @@ def check_tokens(cursor: Cursor, patterns: list[str], gateways: int) -> list[str
     violations = []
     granted: dict[str, list[int]] = defaultdict(list)
     written: dict[str, list[int]] = defaultdict(list)
-    for event, resource, token in rows(cursor, "select event, resource, fencing_token from fencing.history "
-                                               "where event in ('lease_granted', 'write_applied') and resource like any (%s) order by id", patterns):
+    for event, resource, token in rows(
+        cursor,
+        "select event, resource, fencing_token from fencing.history "
+        "where event in ('lease_granted', 'write_applied') and resource like any (%s) order by id",
+        patterns,
+    ):
         (granted if event == "lease_granted" else written)[resource].append(token)
     for resource, tokens in granted.items():
         if len(set(tokens)) != len(tokens):
@@ -99,7 +126,9 @@ def check_tokens(cursor: Cursor, patterns: list[str], gateways: int) -> list[str
         if gateways == 1 and tokens != sorted(tokens):
             first = next(at for at in range(1, len(tokens)) if tokens[at] <= tokens[at - 1])
             violations.append(f"{resource}: granted {tokens[first - 1]} and then {tokens[first]}")
-    fences = dict(rows(cursor, "select resource, last_fencing_token from fencing.guard where resource like any (%s)", patterns))
+    fences = dict(
+        rows(cursor, "select resource, last_fencing_token from fencing.guard where resource like any (%s)", patterns)
+    )
     for resource, tokens in written.items():
         if tokens != sorted(tokens):
             first = next(at for at in range(1, len(tokens)) if tokens[at] < tokens[at - 1])
@@ -129,11 +158,27 @@ def main() -> int:
         if sales["mode"] == "order":
             violations += check_orders(cursor, sales)
         violations += check_tokens(cursor, patterns, len(stack["gateways"]))
-        ((rejected,),) = rows(cursor, "select count(*) from fencing.history where event = 'write_rejected' and resource like any (%s)", patterns)
+        ((rejected,),) = rows(
+            cursor,
+            "select count(*) from fencing.history where event = 'write_rejected' and resource like any (%s)",
+            patterns,
+        )
     for line in violations[:50]:
         print(line, file=sys.stderr)
-    print(json.dumps({"mode": sales["mode"], "prefix": sales["prefix"], "holds": not violations, "violations": len(violations), "sold": sales["sold"],
-                      "ordered": sales["ordered"], "granted": grants, "rejected": rejected}))
+    print(
+        json.dumps(
+            {
+                "mode": sales["mode"],
+                "prefix": sales["prefix"],
+                "holds": not violations,
+                "violations": len(violations),
+                "sold": sales["sold"],
+                "ordered": sales["ordered"],
+                "granted": grants,
+                "rejected": rejected,
+            }
+        )
+    )
     return 1 if violations else 0
 
 

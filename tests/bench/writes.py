@@ -52,8 +52,14 @@ class Case:
         return f"{self.mode}, {self.clients} clients (by hand: {rows})"
 
 
-CASES = {"write-64": Case(64, "write", 1000), "write-16": Case(16, "write", 1000), "write-1": Case(1, "write", 1000), "job-64": Case(64, "job", 1000),
-         "shot-64": Case(64, "shot", 1000), "hot-64": Case(64, "shot", 1)}
+CASES = {
+    "write-64": Case(64, "write", 1000),
+    "write-16": Case(16, "write", 1000),
+    "write-1": Case(1, "write", 1000),
+    "job-64": Case(64, "job", 1000),
+    "shot-64": Case(64, "shot", 1000),
+    "hot-64": Case(64, "shot", 1),
+}
 
 
 def cpu_of(pid: int, include_ended_children: bool = False) -> float:
@@ -61,7 +67,7 @@ def cpu_of(pid: int, include_ended_children: bool = False) -> float:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):  # the process has ended, and its CPU time counts for its parent
         return 0.0
-    return sum(int(field) for field in fields[11:15 if include_ended_children else 13]) / os.sysconf("SC_CLK_TCK")
+    return sum(int(field) for field in fields[11 : 15 if include_ended_children else 13]) / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:
@@ -83,7 +89,8 @@ class Bench:
 
     def sql(self, database: str, text: str) -> list[tuple[Any, ...]]:
         connection: psycopg2.extensions.connection = psycopg2.connect(
-            host=self.postgres["host"], port=self.postgres["port"], dbname=database, user=self.postgres["superuser"])
+            host=self.postgres["host"], port=self.postgres["port"], dbname=database, user=self.postgres["superuser"]
+        )
         connection.autocommit = True
         try:
             with connection.cursor() as cursor:
@@ -97,14 +104,39 @@ class Bench:
         return sum(map(cpu_of, children(postmaster))) + cpu_of(postmaster, include_ended_children=True)
 
     def commits(self) -> tuple[int, float]:
-        ((commits, wal),) = self.sql("postgres", "select (select xact_commit from pg_stat_database where datname = 'fencegate'), (select wal_bytes from pg_stat_wal)")
+        ((commits, wal),) = self.sql(
+            "postgres",
+            "select (select xact_commit from pg_stat_database where datname = 'fencegate'), (select wal_bytes from pg_stat_wal)",
+        )
         return int(commits), float(wal)
 
     def measure_by_hand(self, case: Case) -> dict[str, float]:
         script, prefix = pathlib.Path(self.folder.name, "by_hand.sql"), pathlib.Path(self.folder.name, "latency")
         script.write_text(BY_HAND.format(articles=case.articles))
-        command = ["pgbench", "-h", self.postgres["host"], "-p", str(self.postgres["port"]), "-U", self.postgres["superuser"], "-n", "-M", "prepared", "-f", script, "-c",
-                   str(case.clients), "-j", str(min(case.clients, 2)), "-T", str(self.arguments.seconds), "-l", "--log-prefix", prefix, self.database]
+        command = [
+            "pgbench",
+            "-h",
+            self.postgres["host"],
+            "-p",
+            str(self.postgres["port"]),
+            "-U",
+            self.postgres["superuser"],
+            "-n",
+            "-M",
+            "prepared",
+            "-f",
+            script,
+            "-c",
+            str(case.clients),
+            "-j",
+            str(min(case.clients, 2)),
+            "-T",
+            str(self.arguments.seconds),
+            "-l",
+            "--log-prefix",
+            prefix,
+            self.database,
+        ]
         server, client = self.server_cpu(), resource.getrusage(resource.RUSAGE_CHILDREN)
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         server, ended = self.server_cpu() - server, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -112,8 +144,12 @@ class Bench:
         for file in pathlib.Path(self.folder.name).glob("latency.*"):
             times += [int(line.split()[2]) for line in file.read_text().splitlines()]
             file.unlink()
-        return {"rate": float(re.search(r"tps = ([\d.]+)", out)[1]), "p50": statistics.median(times) / 1e3, "server": server / len(times) * 1e6,
-                "client": (ended.ru_utime + ended.ru_stime - client.ru_utime - client.ru_stime) / len(times) * 1e6}
+        return {
+            "rate": float(re.search(r"tps = ([\d.]+)", out)[1]),
+            "p50": statistics.median(times) / 1e3,
+            "server": server / len(times) * 1e6,
+            "client": (ended.ru_utime + ended.ru_stime - client.ru_utime - client.ru_stime) / len(times) * 1e6,
+        }
 
     @staticmethod
     def count_articles(case: Case) -> int:
@@ -124,8 +160,21 @@ class Bench:
 
     def measure_gateway(self, case: Case) -> dict[str, float]:
         gateway = self.stack["gateways"][0]["pid"]
-        command = [self.arguments.load, "--stack", self.arguments.stack, "--mode", case.mode, "--clients", str(case.clients), "--seconds",
-                   str(self.arguments.seconds), "--warm-seconds", "0", "--skus", str(self.count_articles(case))]
+        command = [
+            self.arguments.load,
+            "--stack",
+            self.arguments.stack,
+            "--mode",
+            case.mode,
+            "--clients",
+            str(case.clients),
+            "--seconds",
+            str(self.arguments.seconds),
+            "--warm-seconds",
+            "0",
+            "--skus",
+            str(self.count_articles(case)),
+        ]
         # The CPU before the first write, for creating the articles, is measured by a very short run and subtracted.
         empty = self.run_and_measure([*command, "--seconds", "0.05"], gateway)
         full = self.run_and_measure(command, gateway)
@@ -133,22 +182,40 @@ class Bench:
         operation = next(name for name in result if name.endswith("_per_s"))
         count = result[operation] * self.arguments.seconds
         skipped = empty["result"][operation] * 0.05
-        cpu_us = {key: (full[key] - empty[key]) / (count - skipped) * 1e6 for key in ("gateway", "server", "client", "redis")}
-        return {"rate": result[operation], "p50": result["p50_ms"], **cpu_us, "batch": (count - skipped) / max(full["commits"] - empty["commits"], 1),
-                "wal": (full["wal"] - empty["wal"]) / (count - skipped)}
+        cpu_us = {
+            key: (full[key] - empty[key]) / (count - skipped) * 1e6 for key in ("gateway", "server", "client", "redis")
+        }
+        return {
+            "rate": result[operation],
+            "p50": result["p50_ms"],
+            **cpu_us,
+            "batch": (count - skipped) / max(full["commits"] - empty["commits"], 1),
+            "wal": (full["wal"] - empty["wal"]) / (count - skipped),
+        }
 
     def run_and_measure(self, command: list[Any], gateway: int) -> dict[str, Any]:
         nodes = [node["pid"] for node in self.stack["redis"]]
-        before = self.server_cpu(), cpu_of(gateway), sum(map(cpu_of, nodes)), resource.getrusage(resource.RUSAGE_CHILDREN), self.commits()
+        before = (
+            self.server_cpu(),
+            cpu_of(gateway),
+            sum(map(cpu_of, nodes)),
+            resource.getrusage(resource.RUSAGE_CHILDREN),
+            self.commits(),
+        )
         done = subprocess.run([*command, "--prefix", f"w{uuid.uuid4().hex[:8]}-"], capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\n{done.stderr}")
         client = resource.getrusage(resource.RUSAGE_CHILDREN)
         commits, wal = self.commits()
-        return {"result": json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]), "server": self.server_cpu() - before[0],
-                "gateway": cpu_of(gateway) - before[1], "redis": sum(map(cpu_of, nodes)) - before[2],
-                "client": client.ru_utime + client.ru_stime - before[3].ru_utime - before[3].ru_stime,
-                "commits": commits - before[4][0], "wal": wal - before[4][1]}
+        return {
+            "result": json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]),
+            "server": self.server_cpu() - before[0],
+            "gateway": cpu_of(gateway) - before[1],
+            "redis": sum(map(cpu_of, nodes)) - before[2],
+            "client": client.ru_utime + client.ru_stime - before[3].ru_utime - before[3].ru_stime,
+            "commits": commits - before[4][0],
+            "wal": wal - before[4][1],
+        }
 
 
 def add_and_take_medians(measure: Callable[[], dict[str, float]], results: list[dict[str, float]]) -> dict[str, float]:
@@ -157,9 +224,13 @@ def add_and_take_medians(measure: Callable[[], dict[str, float]], results: list[
 
 
 def report(name: str, values: dict[str, float]) -> str:
-    parts = [f"  {name:8} {values['rate']:8.0f}/s  p50 {values['p50']:7.2f} ms  CPU per write, us: PostgreSQL {values['server']:5.0f}  client {values['client']:4.0f}"]
+    parts = [
+        f"  {name:8} {values['rate']:8.0f}/s  p50 {values['p50']:7.2f} ms  CPU per write, us: PostgreSQL {values['server']:5.0f}  client {values['client']:4.0f}"
+    ]
     if "gateway" in values:
-        parts.append(f"  gateway {values['gateway']:4.0f}  Redis {values['redis']:4.0f}  writes per commit {values['batch']:5.1f}  WAL {values['wal']:6.0f} B")
+        parts.append(
+            f"  gateway {values['gateway']:4.0f}  Redis {values['redis']:4.0f}  writes per commit {values['batch']:5.1f}  WAL {values['wal']:6.0f} B"
+        )
     return "".join(parts)
 
 
@@ -184,7 +255,10 @@ def main() -> None:
             print(case)
             print(report("by hand", by_hand))
             print(report("gateway", gateway))
-            print(f"  rate x{gateway['rate'] / by_hand['rate']:.2f}, p50 x{gateway['p50'] / by_hand['p50']:.2f}", flush=True)
+            print(
+                f"  rate x{gateway['rate'] / by_hand['rate']:.2f}, p50 x{gateway['p50'] / by_hand['p50']:.2f}",
+                flush=True,
+            )
     finally:
         bench.close()
 

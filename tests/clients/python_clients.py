@@ -26,8 +26,22 @@ sys.path.insert(0, str(PACKAGE / "src"))
 import fencegate  # noqa: E402
 from fencegate import errors  # noqa: E402
 
-__all__ = ["PACKAGE", "ROOT", "Reply", "Site", "answering", "await_renewal", "clients", "cut_first_answer", "errors", "fencegate", "is_lost_on_time", "problem",
-           "recorded_answers", "url_of"]
+__all__ = [
+    "PACKAGE",
+    "ROOT",
+    "Reply",
+    "Site",
+    "answering",
+    "await_renewal",
+    "clients",
+    "cut_first_answer",
+    "errors",
+    "fencegate",
+    "is_lost_on_time",
+    "problem",
+    "recorded_answers",
+    "url_of",
+]
 NO_LIMIT = 10**9
 
 
@@ -145,9 +159,17 @@ class Site:
         self.started: list[Gateway] = []
 
     def settings(self, **lease: object) -> dict[str, Any]:
-        return {"http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
-                "redis": {"node_timeout_ms": 1_000, "nodes": [{name: node[name] for name in ("name", "host", "port")} for node in self.stack.facts["redis"]]},
-                "lease": {"signing_key_file": str(self.stack.data / "signing.key"), **lease}, "postgres": {"conninfo": self.stack.conninfo()}}
+        return {
+            "http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
+            "redis": {
+                "node_timeout_ms": 1_000,
+                "nodes": [
+                    {name: node[name] for name in ("name", "host", "port")} for node in self.stack.facts["redis"]
+                ],
+            },
+            "lease": {"signing_key_file": str(self.stack.data / "signing.key"), **lease},
+            "postgres": {"conninfo": self.stack.conninfo()},
+        }
 
     def start(self, settings: dict[str, Any], **options: Any) -> Gateway:
         gateway = Gateway(self.folder, f"gateway-{len(self.started)}", settings, **options)

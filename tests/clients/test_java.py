@@ -31,7 +31,11 @@ TESTS = ROOT / "tests/clients/java"
 JARS = [Path("/usr/share/java") / name for name in ("junit4.jar", "hamcrest.jar", "postgresql.jar")]
 KEYS = {name: f"the key of {name}, which is long" for name in ("worker", "blind", "limited")}
 PASSWORD = "java"
-CASES = sorted(f"{file.stem}.{method}" for file in TESTS.rglob("*Test.java") for method in re.findall(r"@Test\s+public void (\w+)\(", file.read_text()))
+CASES = sorted(
+    f"{file.stem}.{method}"
+    for file in TESTS.rglob("*Test.java")
+    for method in re.findall(r"@Test\s+public void (\w+)\(", file.read_text())
+)
 
 
 def is_watch(request: bytes) -> bool:
@@ -61,9 +65,17 @@ class Site:
 
     def _settings(self) -> dict[str, Any]:
         settings = self.cluster.settings(max_ttl_ms=self.cluster.max_ttl_ms, max_wait_ms=600)
-        scopes = {"worker": ["leases", "writes", "history", "operate"], "blind": ["leases", "writes"], "limited": ["leases"]}
-        settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
-                                         for name, key in KEYS.items()]}
+        scopes = {
+            "worker": ["leases", "writes", "history", "operate"],
+            "blind": ["leases", "writes"],
+            "limited": ["leases"],
+        }
+        settings["auth"] = {
+            "api_keys": [
+                {"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
+                for name, key in KEYS.items()
+            ]
+        }
         settings["limits"] = {"principals": [{"principal": "limited", "requests_per_second": 2, "requests_burst": 1}]}
         settings["postgres"].update(statement_timeout_ms=1_000, lock_timeout_ms=500)
         return settings
@@ -140,9 +152,12 @@ class Site:
     @property
     def properties(self) -> dict[str, str]:
         postgres = self.cluster.stack.facts["postgres"]
-        return {"gateways": " ".join(f"http://127.0.0.1:{gate.port}" for gate in self.gate_set.members), "openapi": str(ROOT / "gateway/api/service/openapi.json"),
-                "jdbc": f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={self.cluster.database}&password={PASSWORD}",
-                **{f"key.{name}": key for name, key in KEYS.items()}}
+        return {
+            "gateways": " ".join(f"http://127.0.0.1:{gate.port}" for gate in self.gate_set.members),
+            "openapi": str(ROOT / "gateway/api/service/openapi.json"),
+            "jdbc": f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={self.cluster.database}&password={PASSWORD}",
+            **{f"key.{name}": key for name, key in KEYS.items()},
+        }
 
 
 class FaultServer(HTTPServer):
@@ -162,7 +177,9 @@ class FaultServer(HTTPServer):
                 except Exception as problem:  # the test that asked for it fails
                     self.send_response(500)
                     print(f"{self.path}: {problem!r}")
-                self.send_header("Connection", "close")  # else Java's client may use the connection again, which ends after each answer
+                self.send_header(
+                    "Connection", "close"
+                )  # else Java's client may use the connection again, which ends after each answer
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -172,13 +189,32 @@ class FaultServer(HTTPServer):
 
 
 def run(*command: object, **options: Any) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=240, preexec_fn=processes.terminate_with_parent, **options)
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        preexec_fn=processes.terminate_with_parent,
+        **options,
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
     return done.stdout
 
 
 def class_path(built: Path) -> str:
-    return ":".join(map(str, [built / "tests", built / "client", built / "shedlock", built / "spring-integration", built / "stubs", *JARS]))
+    return ":".join(
+        map(
+            str,
+            [
+                built / "tests",
+                built / "client",
+                built / "shedlock",
+                built / "spring-integration",
+                built / "stubs",
+                *JARS,
+            ],
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +222,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the jars, the classes, the documentation and the tests."""
     folder = tmp_path_factory.mktemp("java")
     run(CLIENT / "build", folder)
-    run("javac", "-Xlint:all,-processing,-path,-try", "-Werror", "--release", "17", "-encoding", "UTF-8", "-cp", class_path(folder), "-d", folder / "tests", *sorted(TESTS.rglob("*.java")))
+    run(
+        "javac",
+        "-Xlint:all,-processing,-path,-try",
+        "-Werror",
+        "--release",
+        "17",
+        "-encoding",
+        "UTF-8",
+        "-cp",
+        class_path(folder),
+        "-d",
+        folder / "tests",
+        *sorted(TESTS.rglob("*.java")),
+    )
     return folder
 
 
@@ -206,8 +255,23 @@ def outcomes(built: Path, site: Site) -> dict[str, str]:
     classes = sorted({case.split(".")[0] for case in CASES})
     log = built / "junit.log"
     with FaultServer(site) as server:
-        options = [f"-Dfencegate.{name}={value}" for name, value in {**site.properties, "faults": f"http://127.0.0.1:{server.server_port}/"}.items()]
-        process = processes.start(["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", *options, "-cp", class_path(built), "fencegate.client.Main", *classes], log)
+        options = [
+            f"-Dfencegate.{name}={value}"
+            for name, value in {**site.properties, "faults": f"http://127.0.0.1:{server.server_port}/"}.items()
+        ]
+        process = processes.start(
+            [
+                "java",
+                "-Xmx256m",
+                "-XX:TieredStopAtLevel=1",
+                *options,
+                "-cp",
+                class_path(built),
+                "fencegate.client.Main",
+                *classes,
+            ],
+            log,
+        )
         until = time.monotonic() + 1_200
         while process.poll() is None and time.monotonic() < until:
             server.handle_request()
@@ -246,7 +310,10 @@ def test_projects_of_maven_are_consistent() -> None:
     versions = {re.search(r"project\(fencegate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1], parent.findtext("m:version", namespaces=space)}  # type: ignore[index]
     for module in modules:
         pom = ElementTree.parse(CLIENT / str(module) / "pom.xml").getroot()
-        assert pom.findtext("m:artifactId", namespaces=space) == f"fencegate-{module}" and (CLIENT / str(module) / "src/main/java").is_dir()
+        assert (
+            pom.findtext("m:artifactId", namespaces=space) == f"fencegate-{module}"
+            and (CLIENT / str(module) / "src/main/java").is_dir()
+        )
         versions.add(pom.findtext("m:parent/m:version", namespaces=space))
     assert len(versions) == 1
 

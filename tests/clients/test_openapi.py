@@ -16,7 +16,11 @@ from support.stack import Stack
 
 REQUESTS = openapi_examples.requests()
 # The resources of the lease that a request uses, if its example is about others.
-RESOURCES = {"insert_rows": ["orders/7001"], "delete_rows": ["orders/7003"], "call_function": ["inventory/sku-9", "orders/7002"]}
+RESOURCES = {
+    "insert_rows": ["orders/7001"],
+    "delete_rows": ["orders/7003"],
+    "call_function": ["inventory/sku-9", "orders/7002"],
+}
 ROWS = "select id from orders where id between 7001 and 7003"
 
 
@@ -48,7 +52,11 @@ def test_openapi_arrays_have_items_and_open_objects_say_so() -> None:
     schemas = [(path, part) for path, part in PARTS if "type" in part and not path.endswith("/properties")]
     assert len(schemas) > 100
     assert not [path for path, part in schemas if "array" in part["type"] and "items" not in part]
-    assert not [path for path, part in schemas if "object" in part["type"] and not {"properties", "additionalProperties"} & set(part)]
+    assert not [
+        path
+        for path, part in schemas
+        if "object" in part["type"] and not {"properties", "additionalProperties"} & set(part)
+    ]
 
 
 def test_openapi_branches_are_schemas_of_their_own() -> None:
@@ -61,15 +69,29 @@ def test_openapi_branches_are_schemas_of_their_own() -> None:
 def test_openapi_bodies_and_answers_have_one_named_schema() -> None:
     found = []
     for path, method, _, operation in openapi_examples.operations():
-        contents = [("body", operation.get("requestBody", {}))] + [(status, contract.resolve(response)) for status, response in operation["responses"].items()]
+        contents = [("body", operation.get("requestBody", {}))] + [
+            (status, contract.resolve(response)) for status, response in operation["responses"].items()
+        ]
         for where, part in contents:
-            found += [f"{method} {path} {where}" for kind, content in part.get("content", {}).items() if "json" in kind and "ndjson" not in kind and set(content["schema"]) != {"$ref"}]
+            found += [
+                f"{method} {path} {where}"
+                for kind, content in part.get("content", {}).items()
+                if "json" in kind and "ndjson" not in kind and set(content["schema"]) != {"$ref"}
+            ]
     assert not found
     assert "oneOf" not in contract.resolve({"$ref": "#/components/schemas/resource_state"})
 
 
-@pytest.mark.parametrize("body, valid", [({"resource": "a"}, True), ({"resources": ["a", "b"], "ttl_ms": 100}, True), ({"resource": "a", "resources": ["b"]}, False),
-                                         ({"ttl_ms": 100}, False), ({"resource": "a", "unknown": 1}, False)])
+@pytest.mark.parametrize(
+    "body, valid",
+    [
+        ({"resource": "a"}, True),
+        ({"resources": ["a", "b"], "ttl_ms": 100}, True),
+        ({"resource": "a", "resources": ["b"]}, False),
+        ({"ttl_ms": 100}, False),
+        ({"resource": "a", "unknown": 1}, False),
+    ],
+)
 def test_openapi_lease_request_has_one_of_two_members(body: Json, valid: bool) -> None:
     for schema in ("lease_request", "write_lease"):
         assert contract.validator_of(json.dumps({"$ref": f"#/components/schemas/{schema}"})).is_valid(body) is valid
@@ -78,10 +100,21 @@ def test_openapi_lease_request_has_one_of_two_members(body: Json, valid: bool) -
 def test_openapi_operations_have_tags_and_examples() -> None:
     """An answer with a body has an example; `requests` fails if a request lacks one."""
     tags = {tag["name"] for tag in contract.DOCUMENT["tags"]}
-    responses = {operation["operationId"]: operation["responses"] for _, _, _, operation in openapi_examples.operations()}
+    responses = {
+        operation["operationId"]: operation["responses"] for _, _, _, operation in openapi_examples.operations()
+    }
     assert responses.keys() == {request.operation for request in REQUESTS}
-    assert not [operation["operationId"] for _, _, _, operation in openapi_examples.operations() if len(operation["tags"]) != 1 or not set(operation["tags"]) <= tags]
-    assert not [request for request in REQUESTS if not openapi_examples.answers_of(request.operation, request.name) and "204" not in responses[request.operation]]
+    assert not [
+        operation["operationId"]
+        for _, _, _, operation in openapi_examples.operations()
+        if len(operation["tags"]) != 1 or not set(operation["tags"]) <= tags
+    ]
+    assert not [
+        request
+        for request in REQUESTS
+        if not openapi_examples.answers_of(request.operation, request.name)
+        and "204" not in responses[request.operation]
+    ]
     assert contract.DOCUMENT["servers"]
 
 
@@ -91,7 +124,9 @@ def test_openapi_operations_have_tags_and_examples() -> None:
 def remove_orders(stack: Stack) -> None:
     """Removes the orders of earlier examples, and puts their pieces back."""
     entered = "select fencing.enter(r, greatest(fencing.fence(r), 1)) from unnest(array['inventory/sku-9', 'orders/7001', 'orders/7002', 'orders/7003']) r"
-    stack.query(f"begin; {entered}; delete from orders where id between 7001 and 7003; update inventory set stock = initial_stock where sku = 'sku-9'; commit")
+    stack.query(
+        f"begin; {entered}; delete from orders where id between 7001 and 7003; update inventory set stock = initial_stock where sku = 'sku-9'; commit"
+    )
 
 
 @contextmanager
@@ -100,11 +135,21 @@ def prepared(stack: Stack, request: Request) -> Iterator[Request]:
     api = stack.api()
     remove_orders(stack)
     lease_id = ""
-    if openapi_examples.has_lease_id(request) or request.operation in ("revoke_lease", "revoke_lease_by_query", "list_leases", "show_resource", "show_resource_by_query"):
+    if openapi_examples.has_lease_id(request) or request.operation in (
+        "revoke_lease",
+        "revoke_lease_by_query",
+        "list_leases",
+        "show_resource",
+        "show_resource_by_query",
+    ):
         resources = RESOURCES.get(request.operation, ["inventory/sku-9"])
 
         def acquire() -> Json:
-            answer = api.call("POST", "/v1/leases", {"resources": resources, "ttl_ms": 20_000, "wait_ms": 10_000, "owner": "orders-7f3a"})
+            answer = api.call(
+                "POST",
+                "/v1/leases",
+                {"resources": resources, "ttl_ms": 20_000, "wait_ms": 10_000, "owner": "orders-7f3a"},
+            )
             assert answer.status == 201, answer
             return answer.json()
 
@@ -118,7 +163,9 @@ def prepared(stack: Stack, request: Request) -> Iterator[Request]:
         yield request.for_lease(lease_id)
     finally:
         for resource in ("inventory/sku-9", "orders/7001", "orders/7002", "orders/7003"):
-            revoked = api.call("DELETE", f"/v1/resources/{openapi_examples.quote(resource)}/lease", {"reason": "the example is over"})
+            revoked = api.call(
+                "DELETE", f"/v1/resources/{openapi_examples.quote(resource)}/lease", {"reason": "the example is over"}
+            )
             assert revoked.status in (204, 404), revoked
 
 
@@ -137,7 +184,9 @@ def read_event(api: Api, request: Request) -> str:
         return event
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=[f"{request.operation}-{request.name}".strip("-") for request in REQUESTS])
+@pytest.mark.parametrize(
+    "request_", REQUESTS, ids=[f"{request.operation}-{request.name}".strip("-") for request in REQUESTS]
+)
 def test_openapi_example_is_answered_as_it_says(stack: Stack, request_: Request) -> None:
     examples = openapi_examples.answers_of(request_.operation, request_.name)
     with prepared(stack, request_) as request:
@@ -158,4 +207,3 @@ def test_openapi_example_is_answered_as_it_says(stack: Stack, request_: Request)
             assert not list(openapi_examples.differs(example, json.loads(answer.body)))
         if request.operation in ("insert_rows", "delete_rows", "call_function"):
             assert len(stack.query(ROWS)) == (request.operation != "delete_rows"), "the rows of the example"
-

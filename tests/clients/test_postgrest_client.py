@@ -42,7 +42,9 @@ def lines(stack: Stack) -> Iterator[list[Line]]:
     eventually(lambda: api.get("/rest/v1/rpc/order_count").status == 200, 10, goal="the gateway knows the functions")
     lease = api.must_acquire(RESOURCE, ttl_ms=60_000)
     environment = {**os.environ, "FENCEGATE_URL": api.url, "FENCING_LEASE": lease["lease_id"]}
-    done = subprocess.run(["node", "calls.mjs"], cwd=INSTALLED, env=environment, stdout=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run(
+        ["node", "calls.mjs"], cwd=INSTALLED, env=environment, stdout=subprocess.PIPE, text=True, timeout=120
+    )
     api.must_release(lease)
     assert done.returncode == 0, done.stdout[-2000:]
     yield [json.loads(line) for line in done.stdout.splitlines()]
@@ -52,7 +54,9 @@ def lines(stack: Stack) -> Iterator[list[Line]]:
 def failures(lines: list[Line], refused: bool) -> list[str]:
     chosen = [line for line in lines if line["refused"] == refused]
     failed = [f"{line['name']}: {line['failure']}" for line in chosen if "failure" in line]
-    print(f"{len(chosen) - len(failed)} of {len(chosen)} calls are {'refused by name' if refused else 'answered'} as they have to be")
+    print(
+        f"{len(chosen) - len(failed)} of {len(chosen)} calls are {'refused by name' if refused else 'answered'} as they have to be"
+    )
     return failed
 
 

@@ -19,7 +19,14 @@ import pytest
 from python_clients import Reply, answering, clients, errors, problem
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
-LEASE = {"lease_id": "secret-id", "resource": "a", "fencing_token": 7, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000}
+LEASE = {
+    "lease_id": "secret-id",
+    "resource": "a",
+    "fencing_token": 7,
+    "ttl_ms": 60_000,
+    "served_ms": 0,
+    "validity_ms": 60_000,
+}
 WRITTEN = {"applied": True, "write_id": "w", "fences": [], "results": [{"rows_affected": 1}]}
 MAINTENANCE = {"status": "maintenance"}
 
@@ -63,27 +70,46 @@ def lease_state(**members: Any) -> Any:
 # Answers that are not those of a gateway
 
 
-@pytest.mark.parametrize("content", [MAINTENANCE, b"", [], "text", {**LEASE, "validity_ms": None}, {**LEASE, "validity_ms": "60000"}, {**LEASE, "resource": "b"}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        MAINTENANCE,
+        b"",
+        [],
+        "text",
+        {**LEASE, "validity_ms": None},
+        {**LEASE, "validity_ms": "60000"},
+        {**LEASE, "resource": "b"},
+    ],
+)
 def test_grant_that_is_no_lease_is_unexpected(content: Any) -> None:
     with pytest.raises(errors.UnexpectedAnswer, match="not what a gateway answers") as unexpected:
         finish(protocol().acquire(["a"], 0.0, None, None, False), response(200, content))
     assert unexpected.value.maybe_executed
 
 
-@pytest.mark.parametrize("content", [MAINTENANCE, b"", {**LEASE, "fencing_token": 8}, {**LEASE, "resource": "b"}, {**LEASE, "served_ms": None}])
+@pytest.mark.parametrize(
+    "content",
+    [MAINTENANCE, b"", {**LEASE, "fencing_token": 8}, {**LEASE, "resource": "b"}, {**LEASE, "served_ms": None}],
+)
 def test_renewal_of_another_lease_does_not_count(content: Any) -> None:
     state = lease_state()
     before = state.valid_until
     with pytest.raises(errors.UnexpectedAnswer):
         finish(protocol().renew(state), response(200, content))
     assert state.valid_until == before and state.lost_because is None
-    finish(protocol().renew(state), response(200, {**LEASE, "lease_id": "signed with another key", "validity_ms": 90_000}))
+    finish(
+        protocol().renew(state), response(200, {**LEASE, "lease_id": "signed with another key", "validity_ms": 90_000})
+    )
     assert state.valid_until > before
 
 
 @pytest.mark.parametrize("content", [MAINTENANCE, b"", [], {**WRITTEN, "fences": None}])
 def test_write_whose_answer_is_no_result_is_unknown(content: Any) -> None:
-    for call in (protocol().write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), protocol().write_under(lease_state(), [{"call": "f"}], False, False, "key", True)):
+    for call in (
+        protocol().write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
+        protocol().write_under(lease_state(), [{"call": "f"}], False, False, "key", True),
+    ):
         with pytest.raises(errors.OutcomeUnknown) as unknown:
             finish(call, response(200, content))
         assert unknown.value.idempotency_key == "key" and isinstance(unknown.value.__cause__, errors.UnexpectedAnswer)
@@ -117,7 +143,9 @@ def test_body_that_drips_ends_with_the_timeout(kind: str) -> None:
                 except OSError:
                     return
 
-    with socket.create_server(("127.0.0.1", 0)) as listener, clients(kind, f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, retry_for=0) as client:
+    with socket.create_server(("127.0.0.1", 0)) as listener, clients(
+        kind, f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, retry_for=0
+    ) as client:
         threading.Thread(target=drip, args=(listener,), daemon=True).start()
         began = time.monotonic()
         try:
@@ -143,15 +171,28 @@ def body_of(value: Any) -> Any:
     return json.loads(content)["value"]
 
 
-@pytest.mark.parametrize("value, sent", [
-    (Decimal("0.10"), "0.10"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"), (date(2026, 11, 21), "2026-11-21"),
-    (datetime(2026, 11, 21, 10, tzinfo=timezone.utc), "2026-11-21T10:00:00+00:00"), (datetime(2026, 11, 21, 10).time(), "10:00:00"), (timedelta(days=1), "1 day, 0:00:00"),
-    (ip_address("::1"), "::1"), (ip_network("10.0.0.0/8"), "10.0.0.0/8"), ([1, None, True], [1, None, True])])
+@pytest.mark.parametrize(
+    "value, sent",
+    [
+        (Decimal("0.10"), "0.10"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (date(2026, 11, 21), "2026-11-21"),
+        (datetime(2026, 11, 21, 10, tzinfo=timezone.utc), "2026-11-21T10:00:00+00:00"),
+        (datetime(2026, 11, 21, 10).time(), "10:00:00"),
+        (timedelta(days=1), "1 day, 0:00:00"),
+        (ip_address("::1"), "::1"),
+        (ip_network("10.0.0.0/8"), "10.0.0.0/8"),
+        ([1, None, True], [1, None, True]),
+    ],
+)
 def test_value_is_sent_as_text_that_postgresql_reads(value: Any, sent: Any) -> None:
     assert body_of(value) == sent
 
 
-@pytest.mark.parametrize("value, named", [(b"hello", "bytes"), ({1}, "set"), (Colour.RED, "Colour"), (object(), "object"), ([{"a": b"x"}], "bytes")])
+@pytest.mark.parametrize(
+    "value, named",
+    [(b"hello", "bytes"), ({1}, "set"), (Colour.RED, "Colour"), (object(), "object"), ([{"a": b"x"}], "bytes")],
+)
 @both
 def test_value_without_form_in_json_is_refused(kind: str, value: Any, named: str) -> None:
     with answering(lambda *_: Reply(200, WRITTEN)) as (url, requests), clients(kind, url) as client:
@@ -177,7 +218,11 @@ def test_lease_is_lost_if_unknown_write_finds_it_lost() -> None:
 
     state = lease_state()
     with pytest.raises(errors.OutcomeUnknown) as unknown:
-        finish(Protocol(10.0, 5.0).write_under(state, [{"call": "f"}], False, True, None, True), NoAnswer("cut", sent=True), response(410, problem("lease-lost", 410)))
+        finish(
+            Protocol(10.0, 5.0).write_under(state, [{"call": "f"}], False, True, None, True),
+            NoAnswer("cut", sent=True),
+            response(410, problem("lease-lost", 410)),
+        )
     assert isinstance(unknown.value.__cause__, errors.LeaseLost) and state.lost_because and not state.remaining()
 
 
@@ -185,7 +230,13 @@ def test_lease_is_lost_if_unknown_write_finds_it_lost() -> None:
 @both
 def test_lease_is_lost_if_fenced_read_is_refused(kind: str, status: int, slug: str) -> None:
     def on_request(method: str, path: str, _: Any) -> Reply:
-        return Reply(status, problem(slug, status)) if method == "GET" else Reply(201, LEASE) if path == "/v1/leases" else Reply(204)
+        return (
+            Reply(status, problem(slug, status))
+            if method == "GET"
+            else Reply(201, LEASE)
+            if path == "/v1/leases"
+            else Reply(204)
+        )
 
     with answering(on_request) as (url, requests), clients(kind, url) as client:
         lease = client.lease("a")
@@ -193,7 +244,9 @@ def test_lease_is_lost_if_fenced_read_is_refused(kind: str, status: int, slug: s
             client.get("/v1/tables/t", lease=lease)
         with pytest.raises(errors.LeaseLost):
             lease.check()
-        assert [method for method, _ in requests].count("DELETE") == (status == 412), "a hold of a refused token is released"
+        assert [method for method, _ in requests].count("DELETE") == (
+            status == 412
+        ), "a hold of a refused token is released"
 
 
 # Releases
@@ -254,9 +307,12 @@ def test_release_with_seal_is_sent_once(kind: str) -> None:
 @both
 def test_lease_ids_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Later versions of httpcore than that of Debian 12 log each step at DEBUG; the message is one of theirs."""
-    with caplog.at_level(logging.DEBUG), releasing(Reply(204)) as (url, _), clients(kind, url, api_key="secret-key") as client, client.lease("a"):
+    with caplog.at_level(logging.DEBUG), releasing(Reply(204)) as (url, _), clients(
+        kind, url, api_key="secret-key"
+    ) as client, client.lease("a"):
         logging.getLogger("httpcore.http11").debug(
-            "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', b'/v1/leases/secret-id~.x'), (b'Content-Length', b'5')])")
+            "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', b'/v1/leases/secret-id~.x'), (b'Content-Length', b'5')])"
+        )
     assert "secret" not in caplog.text and "b'/v1/leases/…'), (b'Content-Length', b'5')" in caplog.text
 
 
@@ -273,7 +329,11 @@ def test_lease_of_a_repeated_request_is_renewed_in_time() -> None:
 @pytest.mark.parametrize("seal, raised", [(False, None), (True, errors.LeaseLost)])
 def test_release_after_503_has_released_unless_it_seals(seal: bool, raised: Any) -> None:
     def release() -> None:
-        finish(Protocol(10.0, 30.0).release(lease_state(), seal), response(503, problem("no-quorum", 503)), response(410, problem("lease-lost", 410)))
+        finish(
+            Protocol(10.0, 30.0).release(lease_state(), seal),
+            response(503, problem("no-quorum", 503)),
+            response(410, problem("lease-lost", 410)),
+        )
 
     from fencegate._protocol import Protocol
 

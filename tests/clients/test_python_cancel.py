@@ -71,7 +71,9 @@ def test_interrupted_call_leaves_no_lease(api: Api, gate: Gate) -> None:
 
     with clients("sync", url_of(gate)) as client:
         gate.replies.stalled = True
-        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background of a shell does not have
+        handler = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # which a process in the background of a shell does not have
         threading.Thread(target=interrupt, args=(gate.accepted + 1,)).start()
         try:
             with pytest.raises(KeyboardInterrupt):

@@ -14,7 +14,18 @@ import time
 from typing import Any, Iterator
 
 import pytest
-from python_clients import ROOT, Site, await_renewal, clients, cut_first_answer, errors, fencegate, is_lost_on_time, recorded_answers, url_of
+from python_clients import (
+    ROOT,
+    Site,
+    await_renewal,
+    clients,
+    cut_first_answer,
+    errors,
+    fencegate,
+    is_lost_on_time,
+    recorded_answers,
+    url_of,
+)
 from support import processes
 from support.api import Api
 from support.certificates import Certificates, tls_settings, trust
@@ -78,7 +89,9 @@ def test_lease_is_renewed_until_the_block_ends(api: Api, kind: str) -> None:
 
 @both
 def test_lease_waits_longer_than_a_gateway_lets_wait(gateways: list[Gateway], kind: str) -> None:
-    with clients(kind, gateways[0].api.url) as client, client.lease("python/waited", "python/waited-2", ttl=6.0) as lease:
+    with clients(kind, gateways[0].api.url) as client, client.lease(
+        "python/waited", "python/waited-2", ttl=6.0
+    ) as lease:
         with pytest.raises(errors.ResourceLocked):
             client.lease("python/waited", wait=0.7)
         began = time.monotonic()
@@ -113,7 +126,9 @@ def test_lease_that_is_revoked_is_lost_for_the_block(api: Api, kind: str) -> Non
         assert lost.value.status == 410 and reasons == [lost.value]
         late: list[Exception] = []
         lease.on_loss(late.append)
-        eventually(lambda: late == reasons, 5, interval=0.005, goal="the callback, which runs in the event loop, is called")
+        eventually(
+            lambda: late == reasons, 5, interval=0.005, goal="the callback, which runs in the event loop, is called"
+        )
 
 
 @both
@@ -131,6 +146,7 @@ def test_lease_revoked_between_renewals_is_lost_at_release(api: Api, kind: str) 
 @both
 def test_lease_is_lost_on_time_while_the_gateway_hangs(gateways: list[Gateway], stack: Stack, kind: str) -> None:
     with clients(kind, gateways[1].api.url) as client:
+
         def is_on_time(attempt: int) -> bool:
             lease = client.lease(f"python/paused-{kind}-{attempt}", ttl=1.2)
             with stack.frozen([gateways[1].pid]):
@@ -147,6 +163,7 @@ def test_lease_is_lost_on_time_while_the_gateway_hangs(gateways: list[Gateway], 
 @both
 def test_lease_is_lost_on_time_while_an_answer_trickles(api: Api, kind: str) -> None:
     """Each byte arrives within the time-outs of httpx, and the whole answer does not arrive before the end of the lease."""
+
     def trickle(listener: socket.socket, over: threading.Event) -> None:
         with listener, listener.accept()[0] as connection:
             connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
@@ -181,8 +198,11 @@ def test_lease_is_lost_at_its_end_if_the_token_cannot_be_had(api: Api, kind: str
 
 
 @both
-def test_error_of_the_block_is_raised_if_the_release_fails(api: Api, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_the_block_is_raised_if_the_release_fails(
+    api: Api, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """The function that returns the token fails; the lease ends with its ttl."""
+
     def token() -> str:
         if is_expired:
             raise RuntimeError("no token")
@@ -247,7 +267,9 @@ def test_calls_wait_as_long_as_retry_after_says(site: Site, kind: str) -> None:
         for _ in range(3):
             assert client.get("/v1/tables/inventory", sku="eq.sku-1", select="sku") == [{"sku": "sku-1"}]
         assert time.monotonic() - began > 1.5
-    refused = re.search(r'fencegate_limit_refusals_total\{limit="principal_rate"\} (\d+)', gateway.api.get("/metrics").body.decode())
+    refused = re.search(
+        r'fencegate_limit_refusals_total\{limit="principal_rate"\} (\d+)', gateway.api.get("/metrics").body.decode()
+    )
     assert refused and 1 <= int(refused[1]) <= 4, "it did not wait between its calls"
 
 
@@ -261,13 +283,28 @@ def test_write_under_lease_and_job_in_one_call(site: Site, api: Api, kind: str) 
     with clients(kind, api.url) as client:
         with client.lease(resource, seal=True) as lease:
             written = lease.write(sale_operation(sku), rows=True, require_live=True)
-            assert written.results == [{"rows_affected": 1, "rows": [{"sku": sku, "stock": 9, "initial_stock": 10, "note": None, "price": written.results[0]["rows"][0]["price"]}]}]
+            assert written.results == [
+                {
+                    "rows_affected": 1,
+                    "rows": [
+                        {
+                            "sku": sku,
+                            "stock": 9,
+                            "initial_stock": 10,
+                            "note": None,
+                            "price": written.results[0]["rows"][0]["price"],
+                        }
+                    ],
+                }
+            ]
             assert str(written.results[0]["rows"][0]["price"]) == "1.00", "all digits of a number"
             assert client.get("/v1/tables/inventory", lease=lease, sku=f"eq.{sku}", select="stock") == [{"stock": 9}]
         assert api.write({"lease_id": lease.lease_id}, sale_operation(sku)).status == 412, "the token was sealed"
         job = client.write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
         again = client.write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
-        assert (again.write_id, again.replayed, job.replayed) == (job.write_id, True, False) and job.fences[0].resource == resource
+        assert (again.write_id, again.replayed, job.replayed) == (job.write_id, True, False) and job.fences[
+            0
+        ].resource == resource
         with pytest.raises(errors.ExpectationFailed) as failed:
             client.write(sale_operation("none"), resources=[resource])
         assert failed.value.document["rows_affected"] == 0
@@ -303,7 +340,9 @@ def test_write_whose_answer_is_cut_takes_effect_once(site: Site, gate: Gate, kin
         cut_first_answer(gate)
         with pytest.raises(errors.OutcomeUnknown) as unknown:
             client.write(sale_operation(sku), resources=[f"inventory/{sku}"], keep_outcome=False)
-        assert (unknown.value.write_id, unknown.value.idempotency_key) == (None, None) and isinstance(unknown.value.__cause__, errors.ConnectionFailed)
+        assert (unknown.value.write_id, unknown.value.idempotency_key) == (None, None) and isinstance(
+            unknown.value.__cause__, errors.ConnectionFailed
+        )
     eventually(lambda: site.stock(sku) == 8, goal="both writes took effect, each once")
 
 
@@ -322,30 +361,51 @@ def test_write_that_was_never_sent_is_not_unknown(gate: Gate) -> None:
 def test_history_is_read_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     for _ in range(4):
         api.must_release(api.must_acquire(f"python/history-{kind}"))
-    eventually(lambda: len(api.history(resource=f"python/history-{kind}", event="lease_released")) == 4, goal="the events are stored, in their order")
+    eventually(
+        lambda: len(api.history(resource=f"python/history-{kind}", event="lease_released")) == 4,
+        goal="the events are stored, in their order",
+    )
     monkeypatch.setattr("fencegate._protocol.PAGE_SIZE", 3)
     with clients(kind, api.url) as client:
         events = list(client.history(resource=f"python/history-{kind}", newest_first=False))
         expected = api.history(resource=f"python/history-{kind}", order="asc")
         assert [(event.id, event.event, event.fencing_token, event.principal) for event in events] == [
-            (item["id"], item["event"], item["fencing_token"], item["principal"]) for item in expected]
+            (item["id"], item["event"], item["fencing_token"], item["principal"]) for item in expected
+        ]
         assert len(events) >= 8 and events[0].at.utcoffset() is not None
-        assert [event.id for event in client.history(resource=f"python/history-{kind}", since=events[2].at, event="lease_released")] == [
-            event.id for event in reversed(events) if event.at >= events[2].at and event.event == "lease_released"]
+        assert [
+            event.id
+            for event in client.history(resource=f"python/history-{kind}", since=events[2].at, event="lease_released")
+        ] == [event.id for event in reversed(events) if event.at >= events[2].at and event.event == "lease_released"]
         with pytest.raises(ValueError, match="since"):
             list(client.history(since=events[0].at.replace(tzinfo=None)))
 
 
 @both
-def test_credentials_are_key_token_and_certificate(site: Site, tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
+def test_credentials_are_key_token_and_certificate(
+    site: Site, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> None:
     pki = Certificates(tmp_path_factory.mktemp("pki"))
     settings = tls_settings(site.settings(), pki, client_ca_file=str(pki.root.file))
-    settings["auth"] = {"api_keys": [{"principal": "first", "key_sha256": hashlib.sha256(KEY.encode()).hexdigest(), "scopes": ["leases", "history"]}],
-                        "client_certificates": [{"principal": "second", "dns": "orders.shop.test", "scopes": ["leases"]}]}
+    settings["auth"] = {
+        "api_keys": [
+            {
+                "principal": "first",
+                "key_sha256": hashlib.sha256(KEY.encode()).hexdigest(),
+                "scopes": ["leases", "history"],
+            }
+        ],
+        "client_certificates": [{"principal": "second", "dns": "orders.shop.test", "scopes": ["leases"]}],
+    }
     url = site.start(settings, tls=trust(pki.root)).api.with_key(KEY).url
     ca = str(pki.root.file)
     tokens = iter(["wrong", KEY, KEY, KEY, KEY])
-    ways: list[dict[str, Any]] = [{"api_key": KEY}, {"token": KEY}, {"token": lambda: next(tokens)}, {"cert": str(pki.orders.file), "key": str(pki.orders.key)}]
+    ways: list[dict[str, Any]] = [
+        {"api_key": KEY},
+        {"token": KEY},
+        {"token": lambda: next(tokens)},
+        {"cert": str(pki.orders.file), "key": str(pki.orders.key)},
+    ]
     for options in ways:
         with clients(kind, url, ca=ca, retry_for=2, **options) as client:
             if options.get("token") not in (None, KEY):
@@ -361,13 +421,29 @@ def test_credentials_are_key_token_and_certificate(site: Site, tmp_path_factory:
         client.lease("python/secret")
 
 
-@pytest.mark.parametrize("arguments, options, named", [
-    (["ftp://a"], {}, "url"), (["http://"], {}, "url"), ([[]], {}, "url"), (["http://user:secret@a"], {}, "url"), (["http://a"], {"ca": "x.pem"}, "url"),
-    *(([url], {}, "url: has to be") for url in ("http://a:abc", "http://a:65536", "http://user:secret@a:abc", "http://[::1", "http://ü..b")),
-    (["http://a"], {"api_key": lambda: "a"}, "api_key: "), (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"),
-    (["https://a"], {"key": "a"}, "key"), (["http://a"], {"timeout": 0}, "timeout"),
-    *((["http://a"], {"cell": cell}, "cell: has to be an integer from 0 to 65535") for cell in (-1, 65_536, 0.5, "1", True)),
-    (["http://a"], {"retry_for": -1}, "retry_for")])
+@pytest.mark.parametrize(
+    "arguments, options, named",
+    [
+        (["ftp://a"], {}, "url"),
+        (["http://"], {}, "url"),
+        ([[]], {}, "url"),
+        (["http://user:secret@a"], {}, "url"),
+        (["http://a"], {"ca": "x.pem"}, "url"),
+        *(
+            ([url], {}, "url: has to be")
+            for url in ("http://a:abc", "http://a:65536", "http://user:secret@a:abc", "http://[::1", "http://ü..b")
+        ),
+        (["http://a"], {"api_key": lambda: "a"}, "api_key: "),
+        (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"),
+        (["https://a"], {"key": "a"}, "key"),
+        (["http://a"], {"timeout": 0}, "timeout"),
+        *(
+            (["http://a"], {"cell": cell}, "cell: has to be an integer from 0 to 65535")
+            for cell in (-1, 65_536, 0.5, "1", True)
+        ),
+        (["http://a"], {"retry_for": -1}, "retry_for"),
+    ],
+)
 def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options: dict[str, Any], named: str) -> None:
     for kind in (fencegate.Client, fencegate.AsyncClient):
         with pytest.raises(ValueError, match=named) as refused:
@@ -377,9 +453,15 @@ def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options
 
 def test_calls_refuse_arguments_that_cannot_work() -> None:
     with fencegate.Client("http://127.0.0.1:9") as client:
-        for call, named in [(lambda: client.lease(), "resources"), (lambda: client.write(resources=["a"]), "operations"),
-                            (lambda: client.write({"call": "f"}, resources="a"), "resources"),
-                            (lambda: client.write({"call": "f"}, resources=["a"], keep_outcome=False, idempotency_key="k"), "keep_outcome")]:
+        for call, named in [
+            (lambda: client.lease(), "resources"),
+            (lambda: client.write(resources=["a"]), "operations"),
+            (lambda: client.write({"call": "f"}, resources="a"), "resources"),
+            (
+                lambda: client.write({"call": "f"}, resources=["a"], keep_outcome=False, idempotency_key="k"),
+                "keep_outcome",
+            ),
+        ]:
             with pytest.raises(ValueError, match=named):
                 call()
     with pytest.raises(errors.ConnectionFailed, match="closed"):
@@ -388,7 +470,9 @@ def test_calls_refuse_arguments_that_cannot_work() -> None:
 
 def test_errors_have_a_class_for_each_problem_and_sqlstate() -> None:
     document = json.loads((ROOT / "gateway/api/service/openapi.json").read_text())
-    slugs = {name.rpartition("/")[2] for name in document["components"]["schemas"]["problem"]["properties"]["type"]["enum"]}
+    slugs = {
+        name.rpartition("/")[2] for name in document["components"]["schemas"]["problem"]["properties"]["type"]["enum"]
+    }
     assert set(errors.ProblemError.classes) == slugs and len({*errors.ProblemError.classes.values()}) == len(slugs)
     states = set(re.findall(r"^\| `(FG\d+)` \|", (ROOT / "docs/guard.md").read_text(), re.MULTILINE))
     assert set(errors.GuardError.classes) == {*states, "42501"}  # a login without the role of writers
@@ -397,12 +481,33 @@ def test_errors_have_a_class_for_each_problem_and_sqlstate() -> None:
 def test_unknown_problems_and_foreign_answers_are_errors() -> None:
     from fencegate._protocol import Response, read_problem
 
-    unknown = read_problem(Response(418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'))
-    assert type(unknown) is errors.ProblemError and (unknown.status, unknown.retry_after, unknown.request_id, str(unknown)) == (418, 7.0, "r", "New.")
+    unknown = read_problem(
+        Response(
+            418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'
+        )
+    )
+    assert type(unknown) is errors.ProblemError and (
+        unknown.status,
+        unknown.retry_after,
+        unknown.request_id,
+        str(unknown),
+    ) == (418, 7.0, "r", "New.")
     blank = b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "The cell of this request is not available."}'
-    for status, content, temporary in ((502, b"<html>", True), (500, b"<html>", True), (520, b"", True), (404, b"<html>", False), (503, blank, True), (421, blank, False), (429, b"<html>", True)):
+    for status, content, temporary in (
+        (502, b"<html>", True),
+        (500, b"<html>", True),
+        (520, b"", True),
+        (404, b"<html>", False),
+        (503, blank, True),
+        (421, blank, False),
+        (429, b"<html>", True),
+    ):
         foreign = read_problem(Response(status, {"retry-after": "7"}, content))
-        assert isinstance(foreign, errors.UnexpectedAnswer) and (foreign.status, foreign.temporary, foreign.retry_after) == (status, temporary, 7.0)
+        assert isinstance(foreign, errors.UnexpectedAnswer) and (
+            foreign.status,
+            foreign.temporary,
+            foreign.retry_after,
+        ) == (status, temporary, 7.0)
         assert foreign.maybe_executed == (status >= 500)
 
 
@@ -418,7 +523,9 @@ def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:
 
 
 @both
-def test_block_that_ends_in_another_process_releases_nothing(api: Api, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_that_ends_in_another_process_releases_nothing(
+    api: Api, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A forked process that ends by sys.exit leaves the block of its parent."""
     with clients(kind, api.url) as client:
         with client.lease("python/forked-exit", seal=True) as lease:

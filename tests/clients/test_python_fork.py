@@ -43,7 +43,9 @@ def call_async(client: Any, name: str) -> bool:
     return asyncio.run(call())
 
 
-@pytest.mark.parametrize("kind, call", [(fencegate.Client, call_sync), (fencegate.AsyncClient, call_async)], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "kind, call", [(fencegate.Client, call_sync), (fencegate.AsyncClient, call_async)], ids=["sync", "async"]
+)
 def test_forked_processes_have_connections_of_their_own(kind: Any, call: Callable[[Any, str], bool]) -> None:
     """A client that the parent has used, as one of a module that is loaded before workers are forked. Each answer names the path of its request."""
     ports: dict[str, set[int]] = {}
@@ -124,6 +126,7 @@ def test_release_goes_on_after_a_second_cancellation() -> None:
 @pytest.mark.parametrize("status", [204, 403])
 def test_cancel_scope_releases_or_logs_a_warning(status: int, caplog: pytest.LogCaptureFixture) -> None:
     """A cancel scope of anyio, as of Starlette, cancels each await until its end."""
+
     async def run(url: str) -> None:
         client = fencegate.AsyncClient(url)
         with anyio.CancelScope() as scope:
@@ -132,7 +135,11 @@ def test_cancel_scope_releases_or_logs_a_warning(status: int, caplog: pytest.Log
                 await anyio.sleep(10)
         await client.close()
 
-    with answering(lambda method, *_: Reply(201, LEASE) if method == "POST" else Reply(status, problem("forbidden", 403) if status == 403 else None)) as (url, requests):
+    with answering(
+        lambda method, *_: Reply(201, LEASE)
+        if method == "POST"
+        else Reply(status, problem("forbidden", 403) if status == 403 else None)
+    ) as (url, requests):
         asyncio.run(run(url))
         assert [method for method, _ in requests] == ["POST", "DELETE"]
     assert ("was not released" in caplog.text) == (status == 403)
@@ -198,6 +205,7 @@ def test_close_in_a_cancel_scope_ends_after_the_release() -> None:
 
 def test_release_that_ends_with_the_loop_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """asyncio.run cancels all tasks at its end; nothing waits for the client to be closed."""
+
     async def run(url: str) -> None:
         with anyio.CancelScope() as scope:
             async with fencegate.AsyncClient(url).lease("a"):

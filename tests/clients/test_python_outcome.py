@@ -31,8 +31,17 @@ def proxy(hasty: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     """The URL of config/haproxy/cells.cfg before the gateway, which is of cell 0, and before a cell 1 that is not available."""
     folder, port = tmp_path_factory.mktemp("cells"), processes.free_port()
     (folder / "cells.map").write_text("slow/ 0\n")
-    environment = {"FENCEGATE_BIND": f"127.0.0.1:{port}", "CELLS_MAP": str(folder / "cells.map"), "CELL_0": f"127.0.0.1:{hasty.port}", "CELL_1": f"127.0.0.1:{processes.free_port()}"}
-    process = processes.start(["haproxy", "-db", "-f", str(ROOT / "config/haproxy/cells.cfg")], folder / "log", env={**os.environ, **environment})
+    environment = {
+        "FENCEGATE_BIND": f"127.0.0.1:{port}",
+        "CELLS_MAP": str(folder / "cells.map"),
+        "CELL_0": f"127.0.0.1:{hasty.port}",
+        "CELL_1": f"127.0.0.1:{processes.free_port()}",
+    }
+    process = processes.start(
+        ["haproxy", "-db", "-f", str(ROOT / "config/haproxy/cells.cfg")],
+        folder / "log",
+        env={**os.environ, **environment},
+    )
 
     def is_open() -> bool:
         try:
@@ -51,42 +60,58 @@ def proxy(hasty: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 def slow_row(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Returns the id of a row that takes 1.5 s to commit; the gateway waits for it for 0.8 s. It differs from test to test: the lease of a write whose outcome is unknown is not released."""
     monkeypatch.setattr("fencegate._protocol.LATE_COMMIT_SECONDS", 10.0)  # on a busy machine the commit may end late
-    site.stack.query(f"""
+    site.stack.query(
+        f"""
         create table slow (id integer primary key, n integer not null);
         insert into slow select n, 0 from generate_series(1, 1000) n;
         {SLOWLY.format(1.5)};
         create constraint trigger slowly after update on slow deferrable initially deferred for each row execute function slowly();
-        select fencing.protect('slow', $$'slow/' || id$$), fencing.expose_table('slow')""")
+        select fencing.protect('slow', $$'slow/' || id$$), fencing.expose_table('slow')"""
+    )
     yield next(ROWS)
     site.stack.query("select fencing.hide('slow'), fencing.unprotect('slow'); drop table slow; drop function slowly")
 
 
 @both
 @pytest.mark.parametrize("keep_outcome", [True, False], ids=["by_key", "by_write_id"])
-def test_write_with_unknown_outcome_is_resolved(site: Site, hasty: Api, slow_row: int, kind: str, keep_outcome: bool) -> None:
+def test_write_with_unknown_outcome_is_resolved(
+    site: Site, hasty: Api, slow_row: int, kind: str, keep_outcome: bool
+) -> None:
     """COMMIT takes longer than the deadline; the gateway answers outcome_unknown, and the client finds out what happened."""
     with clients(kind, hasty.url) as client:
         answers = recorded_answers(client)
-        written = client.write({"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}}, resources=[f"slow/{slow_row}"], keep_outcome=keep_outcome)
+        written = client.write(
+            {"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}},
+            resources=[f"slow/{slow_row}"],
+            keep_outcome=keep_outcome,
+        )
     assert any('"outcome_unknown":true' in content for _, _, content in answers), answers
     first = next(number for number, (_, _, content) in enumerate(answers) if '"outcome_unknown":true' in content)
     assert (written.results, written.replayed) == (([{"rows_affected": 1}], True) if keep_outcome else (None, False))
-    assert {path for path, _, _ in answers[first + 1:]} == ({"/v1/writes"} if keep_outcome else {"/v1/history"})
+    assert {path for path, _, _ in answers[first + 1 :]} == ({"/v1/writes"} if keep_outcome else {"/v1/history"})
     assert site.stack.query("select n from slow where n > 0") == [(1,)]
 
 
 @both
 def test_write_is_repeated_once_its_own_lease_has_ended(site: Site, hasty: Api, slow_row: int, kind: str) -> None:
     """The transaction is rolled back after outcome_unknown, and the lease of the first attempt locks the second one out until its ttl is over."""
+
     def roll_back() -> None:
         if [content for _, _, content in answers if '"outcome_unknown":true' in content] == [answers[-1][2]]:
-            site.stack.query("select pg_terminate_backend(pid, 5000) from pg_stat_activity where wait_event = 'PgSleep'")
+            site.stack.query(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity where wait_event = 'PgSleep'"
+            )
             site.stack.query(SLOWLY.format(0))
 
     site.stack.query(SLOWLY.format(8))  # so long that it cannot end before it is rolled back
     with clients(kind, hasty.url) as client:
         answers = recorded_answers(client, roll_back)
-        written = client.write({"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}}, resources=[f"slow/{slow_row}"], ttl=5.0, wait=0.5)
+        written = client.write(
+            {"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}},
+            resources=[f"slow/{slow_row}"],
+            ttl=5.0,
+            wait=0.5,
+        )
     first = next(number for number, (_, _, content) in enumerate(answers) if '"outcome_unknown":true' in content)
     assert 423 in [status for _, status, _ in answers[first:]], answers
     assert written.results == [{"rows_affected": 1}] and site.stack.query("select n from slow where n > 0") == [(1,)]
@@ -95,34 +120,69 @@ def test_write_is_repeated_once_its_own_lease_has_ended(site: Site, hasty: Api, 
 @both
 def test_unknown_outcome_behind_proxy_is_found_by_cell(site: Site, proxy: str, slow_row: int, kind: str) -> None:
     """The write names a resource, by which the proxy leads it; the look-up by write_id does not, and without the cell it is answered 421."""
+
     def write(**options: Any) -> Any:
         with clients(kind, proxy, **options) as client:
             answers = recorded_answers(client)
             try:
-                return client.write({"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}}, resources=[f"slow/{slow_row}"], ttl=1.0, keep_outcome=False), answers
+                return (
+                    client.write(
+                        {"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}},
+                        resources=[f"slow/{slow_row}"],
+                        ttl=1.0,
+                        keep_outcome=False,
+                    ),
+                    answers,
+                )
             except errors.OutcomeUnknown as unknown:
                 return unknown, answers
 
     unknown, answers = write(retry_for=5)
-    statuses = [status for _, status, _ in answers]  # where the deadline is over before the commit begins, the write is repeated
-    assert isinstance(unknown, errors.OutcomeUnknown) and unknown.write_id and statuses[-2:] == [503, 421] and set(statuses[:-2]) <= {503}, answers
+    statuses = [
+        status for _, status, _ in answers
+    ]  # where the deadline is over before the commit begins, the write is repeated
+    assert (
+        isinstance(unknown, errors.OutcomeUnknown)
+        and unknown.write_id
+        and statuses[-2:] == [503, 421]
+        and set(statuses[:-2]) <= {503}
+    ), answers
     with clients(kind, proxy, cell=0) as client:
-        eventually(lambda: "write_applied" in [event.event for event in client.history(write_id=unknown.write_id)], goal="it has taken effect")
+        eventually(
+            lambda: "write_applied" in [event.event for event in client.history(write_id=unknown.write_id)],
+            goal="it has taken effect",
+        )
         with client.lease(f"slow/{slow_row}/other"):
             pass
-    with clients(kind, proxy, cell=1, retry_for=0) as client, pytest.raises(errors.UnexpectedAnswer, match="not available"):
+    with clients(kind, proxy, cell=1, retry_for=0) as client, pytest.raises(
+        errors.UnexpectedAnswer, match="not available"
+    ):
         list(client.history(write_id=unknown.write_id))
     leases = {"resource_prefix": f"slow/{slow_row}"}
-    eventually(lambda: (page := Api(proxy).get("/v1/leases", {"Fencing-Cell": "0"}, **leases)).status == 200 and not page.json()["items"], 15, goal="its lease has ended")
+    eventually(
+        lambda: (page := Api(proxy).get("/v1/leases", {"Fencing-Cell": "0"}, **leases)).status == 200
+        and not page.json()["items"],
+        15,
+        goal="its lease has ended",
+    )
     written, answers = write(cell=0)
-    assert (written.results, written.replayed) == (None, False) and answers[0][1] == 503 and answers[-1][:2] == ("/v1/history", 200)
+    assert (
+        (written.results, written.replayed) == (None, False)
+        and answers[0][1] == 503
+        and answers[-1][:2] == ("/v1/history", 200)
+    )
     assert site.stack.query("select n from slow where n > 0") == [(2,)]
 
 
 @both
 def test_cell_of_another_gateway_is_misdirected(hasty: Api, kind: str) -> None:
     with clients(kind, hasty.url, cell=1) as client:
-        for call in (lambda: client.lease("python/cell"), lambda: client.write({"call": "f"}, resources=["python/cell"]), lambda: client.get("/v1/nodes"), lambda: list(client.history())):
+        for call in (
+            lambda: client.lease("python/cell"),
+            lambda: client.write({"call": "f"}, resources=["python/cell"]),
+            lambda: client.get("/v1/nodes"),
+            lambda: list(client.history()),
+        ):
             with pytest.raises(errors.MisdirectedRequest) as refused:
                 call()
             assert refused.value.document["named_cell"] == 1
@@ -210,22 +270,47 @@ def test_own_lease_of_an_unknown_write_is_waited_for(clock: Clock) -> None:
     """The lease of the first attempt is not released, and the call itself does not wait (wait=0)."""
     from fencegate._protocol import Protocol, Response
 
-    answers = iter([Response(503, {}, UNKNOWN), Response(423, {"retry-after": "5"}, problem("resource-locked", status=423)), Response(200, {"idempotency-replayed": "true"}, KEPT)])
-    steps, written = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), lambda _: next(answers))
+    answers = iter(
+        [
+            Response(503, {}, UNKNOWN),
+            Response(423, {"retry-after": "5"}, problem("resource-locked", status=423)),
+            Response(200, {"idempotency-replayed": "true"}, KEPT),
+        ]
+    )
+    steps, written = clock.run(
+        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
+        lambda _: next(answers),
+    )
     assert (written.write_id, written.replayed, written.rows_left_out) == ("w2", True, True) and pauses(steps)[1] >= 5.0
 
 
 def test_lease_of_another_is_not_waited_for(clock: Clock) -> None:
     from fencegate._protocol import Protocol, Response
 
-    answers = iter([Response(503, {}, problem("no-quorum", status=503)), Response(423, {"retry-after": "1"}, problem("resource-locked", status=423))])
-    steps, refused = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), lambda _: next(answers))
+    answers = iter(
+        [
+            Response(503, {}, problem("no-quorum", status=503)),
+            Response(423, {"retry-after": "1"}, problem("resource-locked", status=423)),
+        ]
+    )
+    steps, refused = clock.run(
+        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True),
+        lambda _: next(answers),
+    )
     assert isinstance(refused, errors.ResourceLocked) and len(steps) == 3
 
 
-@pytest.mark.parametrize("later, headers", [(problem("storage-unavailable", status=503, write_id="w2"), {"retry-after": "3"}), (problem("resource-locked", status=423), {"retry-after": "60"})])
+@pytest.mark.parametrize(
+    "later, headers",
+    [
+        (problem("storage-unavailable", status=503, write_id="w2"), {"retry-after": "3"}),
+        (problem("resource-locked", status=423), {"retry-after": "60"}),
+    ],
+)
 @pytest.mark.parametrize("events", [[], [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}]])
-def test_write_id_of_an_unknown_write_is_kept(clock: Clock, later: bytes, headers: dict[str, str], events: list[Any]) -> None:
+def test_write_id_of_an_unknown_write_is_kept(
+    clock: Clock, later: bytes, headers: dict[str, str], events: list[Any]
+) -> None:
     """Later answers name no write, or one that has surely changed nothing; the history is searched for the first one when the time is over."""
     from fencegate._protocol import Protocol, Request, Response
 
@@ -237,7 +322,9 @@ def test_write_id_of_an_unknown_write_is_kept(clock: Clock, later: bytes, header
             return Response(200, {}, json.dumps({"items": events, "next_cursor": None}).encode())
         return Response(503, {}, UNKNOWN) if len(sent) == 1 else Response(json.loads(later)["status"], headers, later)
 
-    _, outcome = clock.run(Protocol(10.0, 10.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), answer)
+    _, outcome = clock.run(
+        Protocol(10.0, 10.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), answer
+    )
     assert "write_id=w1" in sent[-1].path and outcome.write_id == "w1"
     assert outcome.results is None if events else isinstance(outcome, errors.OutcomeUnknown)
 
@@ -259,8 +346,13 @@ def test_failing_token_does_not_hide_an_unknown_outcome(clock: Clock, write_id: 
             return Response(503, {}, UNKNOWN)
         raise NoAnswer("cut", sent=True)
 
-    _, outcome = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, keep_outcome), answer)
-    assert isinstance(outcome, errors.OutcomeUnknown) and (outcome.write_id, outcome.idempotency_key) == (write_id, sent[0].headers.get("Idempotency-Key"))
+    _, outcome = clock.run(
+        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, keep_outcome), answer
+    )
+    assert isinstance(outcome, errors.OutcomeUnknown) and (outcome.write_id, outcome.idempotency_key) == (
+        write_id,
+        sent[0].headers.get("Idempotency-Key"),
+    )
     assert outcome.__cause__ is no_token if keep_outcome else isinstance(outcome.__cause__, errors.FencegateError)
     assert len(sent) == bool(write_id) + 1 + keep_outcome, "the history was searched for the write_id"
 
@@ -272,20 +364,34 @@ def test_write_is_found_after_a_token_function_that_failed(clock: Clock) -> None
 
     def answer(request: Request) -> Response:
         if request.path.startswith("/v1/history"):
-            return Response(200, {}, b'{"items": [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}], "next_cursor": null}')
+            return Response(
+                200,
+                {},
+                b'{"items": [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}], "next_cursor": null}',
+            )
         response = next(answers)
         if response is None:
             raise RuntimeError("no token")
         return response
 
-    _, written = clock.run(Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), answer)
+    _, written = clock.run(
+        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), answer
+    )
     assert (written.write_id, written.results) == ("w1", None)
 
 
 def lease_state(**members: Any) -> Any:
     from fencegate import _lease
 
-    document = {"lease_id": "a", "resource": "a", "fencing_token": 1, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000, **members}
+    document = {
+        "lease_id": "a",
+        "resource": "a",
+        "fencing_token": 1,
+        "ttl_ms": 60_000,
+        "served_ms": 0,
+        "validity_ms": 60_000,
+        **members,
+    }
     return _lease.LeaseState(document, _lease.now())
 
 
@@ -302,7 +408,9 @@ def test_renewal_is_tried_again_before_the_lease_ends(clock: Clock) -> None:
         return Response(503, {"retry-after": "5"}, problem("overloaded", status=503))
 
     _, failure = clock.run(Protocol(10.0, 30.0).renew(state), answer)
-    assert isinstance(failure, errors.Overloaded) and 2 <= len(times) <= 8 and 0.4 < times[1] < 0.6 and times[-1] < 0.15, times
+    assert (
+        isinstance(failure, errors.Overloaded) and 2 <= len(times) <= 8 and 0.4 < times[1] < 0.6 and times[-1] < 0.15
+    ), times
 
 
 def keep(clock: Clock, state: Any, answer: Callable[[int], Any]) -> list[float]:
@@ -328,8 +436,13 @@ def test_renewals_go_on_after_a_failure(clock: Clock, failure: str) -> None:
     """It passes once; later it comes again and again until the lease ends."""
     from fencegate._protocol import NoAnswer, Response
 
-    failures = {"no_token": RuntimeError("is refused"), "unusable_token": NoAnswer("is refused", sent=False, final=True), "untrusted": NoAnswer("is refused", sent=False, untrusted=0),
-                "internal_error": Response(500, {}, problem("internal-error", status=500)), "proxy": Response(404, {}, b"it is refused")}
+    failures = {
+        "no_token": RuntimeError("is refused"),
+        "unusable_token": NoAnswer("is refused", sent=False, final=True),
+        "untrusted": NoAnswer("is refused", sent=False, untrusted=0),
+        "internal_error": Response(500, {}, problem("internal-error", status=500)),
+        "proxy": Response(404, {}, b"it is refused"),
+    }
     state = lease_state()
     left = keep(clock, state, lambda number: Response(200, {}, RENEWED % 60_000) if number == 2 else failures[failure])
     assert left[:4] == pytest.approx([40.0, 20.0, 40.0, 20.0]) and len(left) < 15, left
@@ -346,9 +459,18 @@ def test_failure_before_a_renewal_does_not_explain_a_loss(clock: Clock) -> None:
         state.check()
 
 
-@pytest.mark.parametrize("slug, status, headers, repeated", [
-    ("renewals-exhausted", 409, {}, False), ("forbidden", 403, {}, False), ("lease-lost", 410, {}, False), ("forbidden", 403, {"retry-after": "1"}, True)])
-def test_renewals_end_after_a_refusal(clock: Clock, slug: str, status: int, headers: dict[str, str], repeated: bool) -> None:
+@pytest.mark.parametrize(
+    "slug, status, headers, repeated",
+    [
+        ("renewals-exhausted", 409, {}, False),
+        ("forbidden", 403, {}, False),
+        ("lease-lost", 410, {}, False),
+        ("forbidden", 403, {"retry-after": "1"}, True),
+    ],
+)
+def test_renewals_end_after_a_refusal(
+    clock: Clock, slug: str, status: int, headers: dict[str, str], repeated: bool
+) -> None:
     from fencegate._protocol import Response
 
     state = lease_state()
@@ -357,7 +479,9 @@ def test_renewals_end_after_a_refusal(clock: Clock, slug: str, status: int, head
 
 
 @pytest.mark.parametrize("gateways, untrusted, requests", [(1, [0], 1), (2, [0, 0, 1], 3), (2, [1, None, 0], 3)])
-def test_call_ends_once_each_gateway_is_untrusted(clock: Clock, gateways: int, untrusted: list[Any], requests: int) -> None:
+def test_call_ends_once_each_gateway_is_untrusted(
+    clock: Clock, gateways: int, untrusted: list[Any], requests: int
+) -> None:
     """Other calls change the current gateway, so that one of two may be asked twice; None: a failure that passes."""
     from fencegate._protocol import NoAnswer, Protocol, Response
 
@@ -367,7 +491,11 @@ def test_call_ends_once_each_gateway_is_untrusted(clock: Clock, gateways: int, u
         raise NoAnswer("no answer", sent=False, untrusted=next(numbers))
 
     steps, failure = clock.run(Protocol(10.0, 30.0, gateways).get("/v1/nodes", {}), answer)
-    assert isinstance(failure, errors.ConnectionFailed) and not failure.temporary and len(steps) - len(pauses(steps)) == requests
+    assert (
+        isinstance(failure, errors.ConnectionFailed)
+        and not failure.temporary
+        and len(steps) - len(pauses(steps)) == requests
+    )
 
 
 def test_call_is_repeated_after_the_429_of_a_proxy(clock: Clock) -> None:
@@ -382,7 +510,10 @@ def test_release_that_comes_too_late_is_not_tried(clock: Clock) -> None:
     """A block does not wait for the end of a lease that ends by itself."""
     from fencegate._protocol import Protocol, Response
 
-    steps, failure = clock.run(Protocol(10.0, 30.0).release(lease_state(), seal=False), lambda _: Response(429, {"retry-after": "90"}, problem("too-many-requests", status=429)))
+    steps, failure = clock.run(
+        Protocol(10.0, 30.0).release(lease_state(), seal=False),
+        lambda _: Response(429, {"retry-after": "90"}, problem("too-many-requests", status=429)),
+    )
     assert isinstance(failure, errors.TooManyRequests) and len(steps) == 1
 
 
@@ -391,7 +522,12 @@ def test_renewal_at_another_gateway_ignores_retry_after(clock: Clock) -> None:
 
     for next_gateway in (True, False):
         state = lease_state(ttl_ms=10_000, validity_ms=10_000)
-        answers = iter([Response(503, {"retry-after": "2"}, problem("shutting-down", status=503), next_gateway), Response(200, {}, RENEWED % 9_000)])
+        answers = iter(
+            [
+                Response(503, {"retry-after": "2"}, problem("shutting-down", status=503), next_gateway),
+                Response(200, {}, RENEWED % 9_000),
+            ]
+        )
         steps, _ = clock.run(Protocol(10.0, 30.0).renew(state), lambda _: next(answers))
         assert (pauses(steps)[0] < 1.0) == next_gateway
 
@@ -404,7 +540,11 @@ def test_hold_of_a_refused_token_is_released_once(clock: Clock, answer: Any) -> 
     call = Protocol(10.0, 30.0).write_under(state, [{"call": "f"}], False, False, None, True)
     next(call)
     release = call.send(Response(412, {}, problem("stale-fencing-token", status=412)))
-    assert isinstance(release, Request) and (release.method, release.path) == ("DELETE", "/v1/leases/a") and state.lost_because
+    assert (
+        isinstance(release, Request)
+        and (release.method, release.path) == ("DELETE", "/v1/leases/a")
+        and state.lost_because
+    )
     with pytest.raises(errors.StaleFencingToken):
         call.throw(NoAnswer("cut", sent=True)) if answer is None else call.send(Response(answer, {}, b""))
 
@@ -412,18 +552,31 @@ def test_hold_of_a_refused_token_is_released_once(clock: Clock, answer: Any) -> 
 LOST = problem("lease-lost", status=410)
 
 
-@pytest.mark.parametrize("seal, left_ms, status, content, raised", [
-    (True, 60_000, 410, LOST, None), (True, -1, 410, LOST, errors.LeaseLost), (False, -1, 410, LOST, None),
-    (True, 60_000, 200, b'{"hold_count": 0, "sealed": false}', errors.FencegateError), (True, 60_000, 200, b'{"hold_count": 1, "sealed": false}', None),
-    (False, 60_000, 200, b'{"hold_count": 0}', None)])
-def test_release_after_lost_answer_is_sealed_or_raises(seal: bool, left_ms: int, status: int, content: bytes, raised: Any) -> None:
+@pytest.mark.parametrize(
+    "seal, left_ms, status, content, raised",
+    [
+        (True, 60_000, 410, LOST, None),
+        (True, -1, 410, LOST, errors.LeaseLost),
+        (False, -1, 410, LOST, None),
+        (True, 60_000, 200, b'{"hold_count": 0, "sealed": false}', errors.FencegateError),
+        (True, 60_000, 200, b'{"hold_count": 1, "sealed": false}', None),
+        (False, 60_000, 200, b'{"hold_count": 0}', None),
+    ],
+)
+def test_release_after_lost_answer_is_sealed_or_raises(
+    seal: bool, left_ms: int, status: int, content: bytes, raised: Any
+) -> None:
     """The first attempt is not answered; the second is answered when the lease has been valid for `left_ms` less than its ttl."""
     from fencegate._lease import now
     from fencegate._protocol import NoAnswer, Pause, Protocol, Request, Response
 
     state = lease_state(validity_ms=1_000)
     call = Protocol(10.0, 30.0).release(state, seal)
-    assert isinstance(next(call), Request) and isinstance(call.throw(NoAnswer("cut", sent=True)), Pause) and isinstance(call.send(None), Request)
+    assert (
+        isinstance(next(call), Request)
+        and isinstance(call.throw(NoAnswer("cut", sent=True)), Pause)
+        and isinstance(call.send(None), Request)
+    )
     state.valid_until = now() + left_ms / 1000
     with pytest.raises(raised or StopIteration) as ended:
         call.send(Response(status, {}, content))

@@ -16,7 +16,12 @@ from python_clients import PACKAGE, ROOT
 from support.documents import Shell, blocks_of, commands_of, faults_of
 from support.stack import Stack, make_folder
 
-PAGES = ["clients/python/README.md", "docs/recipes/inventory.md", "docs/recipes/order-workers.md", "docs/recipes/sqlalchemy.md"]
+PAGES = [
+    "clients/python/README.md",
+    "docs/recipes/inventory.md",
+    "docs/recipes/order-workers.md",
+    "docs/recipes/sqlalchemy.md",
+]
 
 
 @pytest.fixture
@@ -51,19 +56,25 @@ def test_python_page_has_the_results_shown(stack: Stack, home: Path, page: str) 
 
 
 def test_python_package_is_typed_strictly() -> None:
-    done = subprocess.run(["mypy", "--cache-dir", str(ROOT / "build/mypy")], cwd=PACKAGE, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["mypy", "--cache-dir", str(ROOT / "build/mypy")], cwd=PACKAGE, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_python_package_contains_all_modules(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "package", ignore=shutil.ignore_patterns("__pycache__"))
     build = "from setuptools import build_meta; print(build_meta.build_wheel('wheel'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path / "package", capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=tmp_path / "package", capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(tmp_path / "package/wheel" / done.stdout.splitlines()[-1]) as wheel:
         names = set(wheel.namelist())
         [metadata] = [wheel.read(name).decode() for name in names if name.endswith("METADATA")]
-    assert {f"fencegate/{path.name}" for path in (PACKAGE / "src/fencegate").iterdir() if path.is_file()} <= names and "fencegate/py.typed" in names
+    assert {
+        f"fencegate/{path.name}" for path in (PACKAGE / "src/fencegate").iterdir() if path.is_file()
+    } <= names and "fencegate/py.typed" in names
     assert "Requires-Dist: httpx" in metadata and "Requires-Python: >=3.9" in metadata
     version = re.search(r"project\(fencegate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
     assert version and f"\nVersion: {version[1]}\n" in metadata

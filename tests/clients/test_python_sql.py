@@ -45,9 +45,14 @@ def engine(stack: Stack) -> Iterator[Any]:
 @pytest.fixture(params=["session", "connection", "psycopg", "psycopg2", "dict_rows", "real_dict_cursor"])
 def open_session(request: pytest.FixtureRequest, stack: Stack, engine: Any) -> Callable[[], Any]:
     """Returns a function that opens a session or connection of one kind."""
-    return {"session": lambda: Session(engine, future=True), "connection": lambda: begun(engine.connect()), "psycopg": lambda: psycopg.connect(stack.conninfo()),
-            "psycopg2": lambda: psycopg2.connect(stack.conninfo()), "dict_rows": lambda: psycopg.connect(stack.conninfo(), row_factory=dict_row),
-            "real_dict_cursor": lambda: psycopg2.connect(stack.conninfo(), cursor_factory=psycopg2.extras.RealDictCursor)}[request.param]
+    return {
+        "session": lambda: Session(engine, future=True),
+        "connection": lambda: begun(engine.connect()),
+        "psycopg": lambda: psycopg.connect(stack.conninfo()),
+        "psycopg2": lambda: psycopg2.connect(stack.conninfo()),
+        "dict_rows": lambda: psycopg.connect(stack.conninfo(), row_factory=dict_row),
+        "real_dict_cursor": lambda: psycopg2.connect(stack.conninfo(), cursor_factory=psycopg2.extras.RealDictCursor),
+    }[request.param]
 
 
 def begun(connection: Any) -> Any:
@@ -78,7 +83,9 @@ def skus(stack: Stack) -> list[str]:
     return [f"{stem}2", f"{stem}1"]
 
 
-def test_transaction_changes_rows_of_the_leases_resources(stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+def test_transaction_changes_rows_of_the_leases_resources(
+    stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
+) -> None:
     with client.lease(*(f"inventory/{sku}" for sku in skus)) as lease:
         session = open_session()
         run(session, "set lock_timeout = '7s'")
@@ -90,16 +97,26 @@ def test_transaction_changes_rows_of_the_leases_resources(stack: Stack, client: 
         run(session, "commit")
         assert [stock_of(stack, sku) for sku in skus] == [9, 9]
         session.close()
-    written = [event for event in client.history(resource=f"inventory/{skus[0]}", event="write_applied") if event.fencing_token == lease.fencing_token]
+    written = [
+        event
+        for event in client.history(resource=f"inventory/{skus[0]}", event="write_applied")
+        if event.fencing_token == lease.fencing_token
+    ]
     assert len(written) == 1 and written[0].detail["direct"] is True
 
 
-def test_refusals_of_the_guard_have_exceptions(stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+def test_refusals_of_the_guard_have_exceptions(
+    stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
+) -> None:
     with client.lease(f"inventory/{skus[0]}") as lease:
         session = open_session()
         with pytest.raises(errors.ChangeNotCovered) as refused, fencegate.fenced(session, lease):
             run(session, take(skus[1]))
-        assert refused.value.sqlstate == "FG403" and refused.value.detail["resource"] == f"inventory/{skus[1]}" and refused.value.__cause__ is not None
+        assert (
+            refused.value.sqlstate == "FG403"
+            and refused.value.detail["resource"] == f"inventory/{skus[1]}"
+            and refused.value.__cause__ is not None
+        )
         session.close()
         session = open_session()
         with pytest.raises(errors.EnterRequired), fencegate.fenced(session, lease):
@@ -110,11 +127,18 @@ def test_refusals_of_the_guard_have_exceptions(stack: Stack, client: fencegate.C
         session = open_session()
         with pytest.raises(errors.TokenRefused) as stale, fencegate.fenced(session, lease):
             raise AssertionError("the block must not begin")
-        assert stale.value.detail == {"resource": f"inventory/{skus[0]}", "fencing_token": lease.fencing_token, "last_fencing_token": lease.fencing_token + 1}
+        assert stale.value.detail == {
+            "resource": f"inventory/{skus[0]}",
+            "fencing_token": lease.fencing_token,
+            "last_fencing_token": lease.fencing_token + 1,
+        }
         assert "new lease" in stale.value.hint
         session.close()
         with pytest.raises(errors.LeaseLost), client.lease(f"inventory/{skus[1]}") as lost:
-            assert stack.api().call("DELETE", f"/v1/resources/inventory%2F{skus[1]}/lease", {"reason": "test"}).status == 204
+            assert (
+                stack.api().call("DELETE", f"/v1/resources/inventory%2F{skus[1]}/lease", {"reason": "test"}).status
+                == 204
+            )
             with pytest.raises(errors.StaleFencingToken):
                 lost.write({"update": "inventory", "where": {"sku": skus[1]}, "add": {"stock": -1}})
             with pytest.raises(errors.LeaseLost), fencegate.fenced(None, lost):
@@ -122,7 +146,9 @@ def test_refusals_of_the_guard_have_exceptions(stack: Stack, client: fencegate.C
     assert [stock_of(stack, sku) for sku in skus] == [10, 10]
 
 
-def test_error_of_the_block_is_not_changed(client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+def test_error_of_the_block_is_not_changed(
+    client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
+) -> None:
     with client.lease(f"inventory/{skus[0]}") as lease:
         session = open_session()
         with pytest.raises(Exception) as refused, fencegate.fenced(session, lease):
@@ -131,7 +157,9 @@ def test_error_of_the_block_is_not_changed(client: fencegate.Client, open_sessio
         session.close()
 
 
-def test_wait_for_the_guard_row_is_limited(stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]) -> None:
+def test_wait_for_the_guard_row_is_limited(
+    stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
+) -> None:
     resource = f"inventory/{skus[0]}"
     with client.lease(resource) as lease:
         holder = psycopg2.connect(stack.conninfo())
@@ -174,8 +202,9 @@ def commit_when_awaited(stack: Stack, holder: Any) -> None:
     holder.close()
 
 
-def test_block_begins_after_the_older_holder_has_committed(stack: Stack, client: fencegate.Client,
-                                                           open_session: Callable[[], Any], skus: list[str]) -> None:
+def test_block_begins_after_the_older_holder_has_committed(
+    stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
+) -> None:
     """An older holder pauses inside its transaction beyond its lease. What the session has read before is not kept."""
     with client.lease(f"inventory/{skus[0]}") as lease, ThreadPoolExecutor(1) as pool:
         session = open_session()
@@ -190,8 +219,9 @@ def test_block_begins_after_the_older_holder_has_committed(stack: Stack, client:
         session.close()
 
 
-def test_change_made_before_the_block_is_refused_by_the_guard(stack: Stack, client: fencegate.Client, engine: Any,
-                                                              skus: list[str]) -> None:
+def test_change_made_before_the_block_is_refused_by_the_guard(
+    stack: Stack, client: fencegate.Client, engine: Any, skus: list[str]
+) -> None:
     """It was computed from what was read before. A new object may be added before."""
     with client.lease(f"inventory/{skus[0]}", f"inventory/{skus[0]}-new") as lease:
         with Session(engine, future=True) as session, session.begin(), pytest.raises(errors.EnterRequired):
@@ -205,7 +235,9 @@ def test_change_made_before_the_block_is_refused_by_the_guard(stack: Stack, clie
     assert [stock_of(stack, sku) for sku in (skus[0], f"{skus[0]}-new")] == [10, 3]
 
 
-def test_session_is_flushed_at_the_end_of_the_block(stack: Stack, client: fencegate.Client, engine: Any, skus: list[str]) -> None:
+def test_session_is_flushed_at_the_end_of_the_block(
+    stack: Stack, client: fencegate.Client, engine: Any, skus: list[str]
+) -> None:
     """The ORM sends changes late; the refusal of one is raised inside the block, and not at the commit."""
     with client.lease(f"inventory/{skus[0]}") as lease:
         with Session(engine, future=True) as session, session.begin(), fencegate.fenced(session, lease):
@@ -219,13 +251,21 @@ def test_session_is_flushed_at_the_end_of_the_block(stack: Stack, client: fenceg
 
 def test_autocommit_and_other_objects_are_refused(stack: Stack, client: fencegate.Client, engine: Any) -> None:
     with client.lease("python/autocommit") as lease:
-        for session in (psycopg.connect(stack.conninfo(), autocommit=True), stack.sql(), engine.connect().execution_options(isolation_level="AUTOCOMMIT")):
+        for session in (
+            psycopg.connect(stack.conninfo(), autocommit=True),
+            stack.sql(),
+            engine.connect().execution_options(isolation_level="AUTOCOMMIT"),
+        ):
             with pytest.raises(ValueError, match="autocommit"), fencegate.fenced(session, lease):
                 pass
             session.close()
-        with engine.connect() as connection, pytest.raises(ValueError, match="begin"), fencegate.fenced(connection, lease):
+        with engine.connect() as connection, pytest.raises(ValueError, match="begin"), fencegate.fenced(
+            connection, lease
+        ):
             pass
-        with psycopg.connect(stack.conninfo(), autocommit=True) as connection, connection.transaction(), fencegate.fenced(connection, lease):
+        with psycopg.connect(
+            stack.conninfo(), autocommit=True
+        ) as connection, connection.transaction(), fencegate.fenced(connection, lease):
             pass
         with pytest.raises(TypeError, match="session"), fencegate.fenced(object(), lease):
             pass
@@ -234,10 +274,14 @@ def test_autocommit_and_other_objects_are_refused(stack: Stack, client: fencegat
 
 def test_proof_is_sent_where_it_is_asked_for(stack: Stack, client: fencegate.Client, engine: Any) -> None:
     with client.lease("python/proof") as lease:
-        with pytest.raises(errors.ProofRefused) as refused, psycopg.connect(stack.conninfo()) as connection, fencegate.fenced(connection, lease, proof=True):
+        with pytest.raises(errors.ProofRefused) as refused, psycopg.connect(
+            stack.conninfo()
+        ) as connection, fencegate.fenced(connection, lease, proof=True):
             raise AssertionError("the database has no key to check it with")
         assert refused.value.detail["fault"] == "not_authentic"
-        with pytest.raises(errors.ProofRefused) as shown, engine.connect() as bound, bound.begin(), fencegate.fenced(bound, lease, proof=True):
+        with pytest.raises(errors.ProofRefused) as shown, engine.connect() as bound, bound.begin(), fencegate.fenced(
+            bound, lease, proof=True
+        ):
             raise AssertionError("as above")
         assert lease.lease_id not in "".join(traceback.format_exception(shown.type, shown.value, shown.tb))
         key = (stack.data / "signing.key").read_text().strip()
@@ -255,10 +299,14 @@ def test_login_without_writers_role_has_hint(stack: Stack, client: fencegate.Cli
     conninfo = stack.conninfo().rsplit("user=", 1)[0] + f"user={role}"
     with client.lease("python/no-writer") as lease:
         for connect in (psycopg.connect, psycopg2.connect):
-            with pytest.raises(errors.WriterRoleMissing) as refused, connect(conninfo) as connection, fencegate.fenced(connection, lease):
+            with pytest.raises(errors.WriterRoleMissing) as refused, connect(conninfo) as connection, fencegate.fenced(
+                connection, lease
+            ):
                 raise AssertionError("the login may not use the schema")
             assert "grant fencing_writer" in refused.value.hint and refused.value.sqlstate == "42501"
-        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(stack.conninfo()) as connection, fencegate.fenced(connection, lease):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(
+            stack.conninfo()
+        ) as connection, fencegate.fenced(connection, lease):
             connection.execute(f"set local role {role}; select * from inventory")
     stack.query(f"drop role {role}")
 

@@ -30,7 +30,11 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(on_request: Callable[[str], None] = lambda path: None, certificate: Certificate | None = None, keys: list[str] | None = None) -> Iterator[str]:
+def serving(
+    on_request: Callable[[str], None] = lambda path: None,
+    certificate: Certificate | None = None,
+    keys: list[str] | None = None,
+) -> Iterator[str]:
     """Answers each GET with `{}` once `on_request` has returned. Closes the connection in place of an answer to a POST, whose Idempotency-Key is added to `keys`."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -113,7 +117,10 @@ def test_credentials_that_cannot_be_sent_are_refused(name: str) -> None:
 def test_token_that_cannot_be_sent_is_never_shown(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     for value in [*UNSENDABLE, None, SECRET.encode()]:
         with serving() as url, clients(kind, url, token=lambda: value) as client:
-            for call in (lambda: client.get("/"), lambda: client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])):
+            for call in (
+                lambda: client.get("/"),
+                lambda: client.write(sale_operation("sku-1"), resources=["inventory/sku-1"]),
+            ):
                 with pytest.raises(errors.ConnectionFailed, match="token") as failed:
                     call()
                 assert not failed.value.maybe_executed
@@ -131,7 +138,9 @@ def test_failing_token_does_not_hide_the_key_of_a_write(kind: str) -> None:
             raise no_token
         return "first"
 
-    with serving(keys=keys) as url, clients(kind, url, token=token) as client, pytest.raises(errors.OutcomeUnknown) as unknown:
+    with serving(keys=keys) as url, clients(kind, url, token=token) as client, pytest.raises(
+        errors.OutcomeUnknown
+    ) as unknown:
         client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
     assert [unknown.value.idempotency_key] == keys and unknown.value.__cause__ is no_token
 
@@ -146,7 +155,9 @@ def test_failing_token_is_raised_if_nothing_was_sent(kind: str) -> None:
             return value
         raise LookupError("no token")
 
-    with clients(kind, f"http://127.0.0.1:{processes.free_port()}", token=token) as client, pytest.raises(LookupError, match="no token"):
+    with clients(kind, f"http://127.0.0.1:{processes.free_port()}", token=token) as client, pytest.raises(
+        LookupError, match="no token"
+    ):
         client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
 
 
@@ -154,8 +165,22 @@ def test_failing_token_is_raised_if_nothing_was_sent(kind: str) -> None:
 def test_header_that_cannot_be_sent_is_never_shown(kind: str) -> None:
     from fencegate._lease import LeaseHandle, LeaseState, now
 
-    lease = LeaseHandle(LeaseState({"lease_id": f"{SECRET}\n", "resource": "a", "fencing_token": 1, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000}, now()))
-    with serving() as url, clients(kind, url) as client, pytest.raises(errors.ConnectionFailed, match="header") as failed:
+    lease = LeaseHandle(
+        LeaseState(
+            {
+                "lease_id": f"{SECRET}\n",
+                "resource": "a",
+                "fencing_token": 1,
+                "ttl_ms": 60_000,
+                "served_ms": 0,
+                "validity_ms": 60_000,
+            },
+            now(),
+        )
+    )
+    with serving() as url, clients(kind, url) as client, pytest.raises(
+        errors.ConnectionFailed, match="header"
+    ) as failed:
         client.get("/", lease=lease)
     assert not failed.value.maybe_executed and SECRET not in "".join(traceback.format_exception(failed.value))
 
@@ -197,14 +222,19 @@ def test_next_gateway_is_used_once_for_each_failure() -> None:
     from fencegate._protocol import NoAnswer, Request
     from fencegate._transport import Transport
 
-    transport = Transport(["http://A.test:80", "https://b.test:443", "http://b.test"], None, None, None, None, None, None)
+    transport = Transport(
+        ["http://A.test:80", "https://b.test:443", "http://b.test"], None, None, None, None, None, None
+    )
     first, second = (transport.begin(Request("GET", "/", 1.0)) for _ in range(2))
     for sent in (first, second):
         with pytest.raises(NoAnswer):
             transport.fail(sent, httpx.ConnectError("refused"))
     third = transport.begin(Request("GET", "/", 1.0))
     assert str(third.url) == "https://b.test/"
-    assert transport.end(third, httpx.Response(503)).next_gateway and not transport.end(third, httpx.Response(429)).next_gateway
+    assert (
+        transport.end(third, httpx.Response(503)).next_gateway
+        and not transport.end(third, httpx.Response(429)).next_gateway
+    )
     assert str(transport.begin(Request("GET", "/", 1.0)).url) == "http://b.test/"
 
 
@@ -218,7 +248,9 @@ def authorities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Authority
 @pytest.mark.parametrize("second", ["trusted", "foreign"])
 def test_untrusted_gateway_leads_to_the_next_one(kind: str, second: str, authorities: dict[str, Authority]) -> None:
     """A call ends early only if each gateway has an untrusted certificate."""
-    certificates = [authorities[name].issue(f"{kind}-{second}-{number}") for number, name in enumerate(("foreign", second))]
+    certificates = [
+        authorities[name].issue(f"{kind}-{second}-{number}") for number, name in enumerate(("foreign", second))
+    ]
     began = time.monotonic()
     with serving(certificate=certificates[0]) as first, serving(certificate=certificates[1]) as other:
         with clients(kind, [first, other], ca=str(authorities["trusted"].file)) as client:
@@ -241,7 +273,9 @@ def test_call_does_not_queue_behind_calls_that_wait(kind: str) -> None:
             waiting.release()
             answered.wait(60)
 
-    with serving(on_request) as url, clients(kind, url, timeout=30, retry_for=0) as client, ThreadPoolExecutor(100) as pool:
+    with serving(on_request) as url, clients(kind, url, timeout=30, retry_for=0) as client, ThreadPoolExecutor(
+        100
+    ) as pool:
         calls = [pool.submit(client.get, "/waiting") for _ in range(100)]
         try:
             assert all(waiting.acquire(timeout=20) for _ in calls)
@@ -258,19 +292,28 @@ def pool_of(client: Any) -> Any:
 @both
 @pytest.mark.parametrize("ended_by", ["httpx", "driver"])
 @pytest.mark.parametrize("layer", ["tcp", "tls"])
-def test_connection_that_is_not_established_sends_nothing(kind: str, ended_by: str, layer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_that_is_not_established_sends_nothing(
+    kind: str, ended_by: str, layer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if ended_by == "driver":
         monkeypatch.setattr("fencegate._transport.CONNECT_PART", 2.0)
     with dropping_packets() if layer == "tcp" else silent() as port:
-        with clients(kind, f"http{'s' if layer == 'tls' else ''}://127.0.0.1:{port}", timeout=1.0, retry_for=0) as client:
+        with clients(
+            kind, f"http{'s' if layer == 'tls' else ''}://127.0.0.1:{port}", timeout=1.0, retry_for=0
+        ) as client:
             for _ in range(3):
                 with pytest.raises(errors.ConnectionFailed, match="Connect(Timeout|Error)") as failed:
                     client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
                 assert not failed.value.maybe_executed
-            eventually(lambda: ended_by == "driver" or not pool_of(client).connections, goal="httpcore keeps no connection of them")
+            eventually(
+                lambda: ended_by == "driver" or not pool_of(client).connections,
+                goal="httpcore keeps no connection of them",
+            )
 
 
 @both
 def test_gateway_that_does_not_answer_may_have_executed(kind: str) -> None:
-    with silent() as port, clients(kind, f"http://127.0.0.1:{port}", timeout=2.0, retry_for=0) as client, pytest.raises(errors.OutcomeUnknown):
+    with silent() as port, clients(kind, f"http://127.0.0.1:{port}", timeout=2.0, retry_for=0) as client, pytest.raises(
+        errors.OutcomeUnknown
+    ):
         client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])

@@ -48,7 +48,14 @@ def test_pauses_grow_until_a_stream_has_an_event() -> None:
     from fencegate._lease import LeaseState, now
     from fencegate._protocol import Watch
 
-    members = {"lease_id": "i", "resource": "a", "fencing_token": 7, "ttl_ms": 60_000, "served_ms": 0, "validity_ms": 60_000}
+    members = {
+        "lease_id": "i",
+        "resource": "a",
+        "fencing_token": 7,
+        "ttl_ms": 60_000,
+        "served_ms": 0,
+        "validity_ms": 60_000,
+    }
     watch = Watch(LeaseState(members, now()))
     for longest in (0.5, 1.0, 2.0, 4.0):
         for piece in (b'{"lease_id": "i"}\n', b"<html>\n\n", b":\n\n"):

@@ -39,7 +39,13 @@ def node_modules() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):
             shutil.copy(PACKAGES / name, folder)
-        done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=folder, capture_output=True, text=True, timeout=400)
+        done = subprocess.run(
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         installed.write_text(lock)
     return folder / "node_modules"
@@ -70,11 +76,26 @@ def test_recipe_adopting_observe_has_the_results_shown(stack: Stack, home: Path)
 
 
 def version_of_node() -> tuple[int, ...]:
-    return tuple(int(part) for part in subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip().lstrip("v").split("."))
+    return tuple(
+        int(part)
+        for part in subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+        .stdout.strip()
+        .lstrip("v")
+        .split(".")
+    )
 
 
-@pytest.mark.skipif(version_of_node() < (20, 19), reason="Prisma 7 needs Node.js 20.19 or later; that of Debian 12 is 18")
+@pytest.mark.skipif(
+    version_of_node() < (20, 19), reason="Prisma 7 needs Node.js 20.19 or later; that of Debian 12 is 18"
+)
 def test_recipe_node_orms_has_the_results_shown(stack: Stack, home: Path, node_modules: Path) -> None:
     (home / "node_modules").symlink_to(node_modules)
     # Prisma looks for a program that makes migrations, which no step here uses, and would load it from its own site.
-    run_page(stack, home, "docs/recipes/node-orms.md", PRISMA_SCHEMA_ENGINE_BINARY="/bin/true", PRISMA_HIDE_UPDATE_MESSAGE="1", CHECKPOINT_DISABLE="1")
+    run_page(
+        stack,
+        home,
+        "docs/recipes/node-orms.md",
+        PRISMA_SCHEMA_ENGINE_BINARY="/bin/true",
+        PRISMA_HIDE_UPDATE_MESSAGE="1",
+        CHECKPOINT_DISABLE="1",
+    )

@@ -26,7 +26,9 @@ def home(stack: Stack) -> Iterator[Path]:
     """A home folder with the scheduled command, which has a line in a log for each run."""
     folder = make_folder()
     (folder / "home").mkdir()
-    (folder / "home" / "report").write_text('#!/bin/sh\ntest -n "$FENCING_TOKEN" && echo report >> runs.log && echo report\n')
+    (folder / "home" / "report").write_text(
+        '#!/bin/sh\ntest -n "$FENCING_TOKEN" && echo report >> runs.log && echo report\n'
+    )
     (folder / "home" / "report").chmod(0o755)
     yield folder / "home"
     shutil.rmtree(folder)
@@ -35,7 +37,14 @@ def home(stack: Stack) -> Iterator[Path]:
 def variables_of(stack: Stack) -> dict[str, str]:
     postgres = stack.facts["postgres"]
     kept = {name: value for name, value in os.environ.items() if not re.match("FENCEGATE|FENCING|PG|FAKETIME", name)}
-    return {**kept, "FENCEGATE_URL": stack.facts["http"], "PGHOST": postgres["host"], "PGPORT": str(postgres["port"]), "PGUSER": postgres["superuser"], "PGDATABASE": postgres["database"]}
+    return {
+        **kept,
+        "FENCEGATE_URL": stack.facts["http"],
+        "PGHOST": postgres["host"],
+        "PGPORT": str(postgres["port"]),
+        "PGUSER": postgres["superuser"],
+        "PGDATABASE": postgres["database"],
+    }
 
 
 def file_of(page: str, name: str) -> Block:
@@ -74,19 +83,33 @@ def words_of_job() -> list[str]:
     return job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"]
 
 
-@pytest.mark.parametrize("words", [words_of_cron(), words_of_unit(), words_of_job()], ids=["cron", "systemd", "kubernetes"])
-def test_scheduled_recipe_runs_tick_once_on_three_machines(stack: Stack, home: Path, words: list[str], request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "words", [words_of_cron(), words_of_unit(), words_of_job()], ids=["cron", "systemd", "kubernetes"]
+)
+def test_scheduled_recipe_runs_tick_once_on_three_machines(
+    stack: Stack, home: Path, words: list[str], request: pytest.FixtureRequest
+) -> None:
     """Two machines start at the same time, one whose clock is late starts after both have ended."""
     assert words[0] == "fencegate" and "jobs/report" in words
     (home / "key").write_text("a-key-that-no-gateway-of-this-stack-checks\n")
-    places = {"fencegate": str(processes.fencegate_binary()),
-              "jobs/report": f"jobs/{request.node.callspec.id}-{os.getpid()}",
-              **{name: str(home / "key") for name in ("/etc/report.key", "/etc/fencegate/report.key")}}
+    places = {
+        "fencegate": str(processes.fencegate_binary()),
+        "jobs/report": f"jobs/{request.node.callspec.id}-{os.getpid()}",
+        **{name: str(home / "key") for name in ("/etc/report.key", "/etc/fencegate/report.key")},
+    }
     command = [places.get(word, word) for word in words]
 
     def start(offset: str) -> subprocess.Popen:
         env = {**variables_of(stack), **processes.faketime_environment(), "FAKETIME": offset}
-        return subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(
+            command,
+            cwd=home,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     first = [start("+0s"), start("-1s")]
     outputs = [process.communicate(timeout=30)[0] for process in first]
@@ -98,10 +121,15 @@ def test_scheduled_recipe_runs_tick_once_on_three_machines(stack: Stack, home: P
 
 
 def test_units_of_recipes_are_valid(home: Path) -> None:
-    units = {name: file_of(page, name).text for page, name in ((PAGES[0], "report.timer"), (PAGES[0], "report.service"), (PAGES[1], "mailer.service"))}
+    units = {
+        name: file_of(page, name).text
+        for page, name in ((PAGES[0], "report.timer"), (PAGES[0], "report.service"), (PAGES[1], "mailer.service"))
+    }
     for name, text in units.items():
         (home / name).write_text(text.replace("ExecStart=fencegate", f"ExecStart={processes.fencegate_binary()}"))
-    done = subprocess.run(["systemd-analyze", "verify", *(str(home / name) for name in units)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *(str(home / name) for name in units)], capture_output=True, text=True
+    )
     assert done.returncode == 0 and not [line for line in done.stderr.splitlines() if str(home) in line], done.stderr
 
 
@@ -109,13 +137,30 @@ def test_leader_recipe_successor_has_higher_term(stack: Stack, home: Path) -> No
     (home / "mailer").write_text(file_of(PAGES[1], "mailer").text)
     (home / "mailer").chmod(0o755)
     (home / "key").write_text("a-key-that-no-gateway-of-this-stack-checks\n")
-    words = shlex.split(next(line.removeprefix("ExecStart=") for line in file_of(PAGES[1], "mailer.service").text.splitlines() if line.startswith("ExecStart=")))
+    words = shlex.split(
+        next(
+            line.removeprefix("ExecStart=")
+            for line in file_of(PAGES[1], "mailer.service").text.splitlines()
+            if line.startswith("ExecStart=")
+        )
+    )
     places = {"fencegate": str(processes.fencegate_binary()), "/etc/fencegate/mailer.key": str(home / "key")}
-    members = [subprocess.Popen([places.get(word, word) for word in words], cwd=home, env=variables_of(stack), stdin=subprocess.DEVNULL, stdout=(home / f"log-{number}").open("w"),
-                                preexec_fn=processes.terminate_with_parent) for number in range(2)]
+    members = [
+        subprocess.Popen(
+            [places.get(word, word) for word in words],
+            cwd=home,
+            env=variables_of(stack),
+            stdin=subprocess.DEVNULL,
+            stdout=(home / f"log-{number}").open("w"),
+            preexec_fn=processes.terminate_with_parent,
+        )
+        for number in range(2)
+    ]
 
     def terms() -> list[int]:
-        return sorted(int(line.split()[-1]) for number in range(2) for line in (home / f"log-{number}").read_text().splitlines())
+        return sorted(
+            int(line.split()[-1]) for number in range(2) for line in (home / f"log-{number}").read_text().splitlines()
+        )
 
     eventually(lambda: len(terms()) == 1, 15, goal="one leads")
     leader = next(number for number in range(2) if (home / f"log-{number}").read_text())

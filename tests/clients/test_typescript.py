@@ -51,10 +51,28 @@ def pair() -> Iterator[Stack]:
 def cors(pair: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
     """A gateway of the same cluster that allows the pages of one origin: its address, a key, and the port of the page's server."""
     key, page_port = "a-long-enough-key-of-a-page", processes.free_port()
-    settings = {"http": {"address": "127.0.0.1", "port": processes.free_port(), "allowed_origins": [f"http://127.0.0.1:{page_port}"]},
-                "redis": {"node_timeout_ms": 1_000, "nodes": [{name: node[name] for name in ("name", "host", "port")} for node in pair.facts["redis"]]},
-                "lease": {"signing_key_file": str(pair.data / "signing.key")}, "postgres": {"conninfo": pair.conninfo()},
-                "auth": {"api_keys": [{"principal": "page", "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}]}}
+    settings = {
+        "http": {
+            "address": "127.0.0.1",
+            "port": processes.free_port(),
+            "allowed_origins": [f"http://127.0.0.1:{page_port}"],
+        },
+        "redis": {
+            "node_timeout_ms": 1_000,
+            "nodes": [{name: node[name] for name in ("name", "host", "port")} for node in pair.facts["redis"]],
+        },
+        "lease": {"signing_key_file": str(pair.data / "signing.key")},
+        "postgres": {"conninfo": pair.conninfo()},
+        "auth": {
+            "api_keys": [
+                {
+                    "principal": "page",
+                    "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
+                    "scopes": ["leases", "writes", "history"],
+                }
+            ]
+        },
+    }
     gateway = Gateway(tmp_path_factory.mktemp("cors"), "gateway", settings)
     gateway.start()
     yield {"gateway": gateway.api.url, "key": key, "page_port": page_port}
@@ -63,8 +81,15 @@ def cors(pair: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
 
 @pytest.mark.parametrize("file", TESTS)
 def test_typescript_client_passes_its_own_tests(package: Path, pair: Stack, cors: dict[str, object], file: str) -> None:
-    npm.run(["node", "--test", "--test-reporter=spec", f"test/{file}"], package, 240, FENCEGATE_STACK=str(pair.data / "stack.json"),
-            FENCEGATE_DATABASE=database_url(pair), FENCEGATE_OPENAPI=str(ROOT / "gateway/api/service/openapi.json"), FENCEGATE_CORS=json.dumps(cors))
+    npm.run(
+        ["node", "--test", "--test-reporter=spec", f"test/{file}"],
+        package,
+        240,
+        FENCEGATE_STACK=str(pair.data / "stack.json"),
+        FENCEGATE_DATABASE=database_url(pair),
+        FENCEGATE_OPENAPI=str(ROOT / "gateway/api/service/openapi.json"),
+        FENCEGATE_CORS=json.dumps(cors),
+    )
 
 
 def test_typescript_types_accept_and_refuse_as_written(package: Path) -> None:
@@ -74,8 +99,16 @@ def test_typescript_types_accept_and_refuse_as_written(package: Path) -> None:
 def test_typescript_package_has_the_build_and_its_licence(package: Path) -> None:
     packed = json.loads(npm.run(["npm", "pack", "--dry-run", "--ignore-scripts", "--json"], package))[0]
     names = {file["path"] for file in packed["files"]}
-    modules = {path.relative_to(SOURCE / "src").with_suffix("") for path in (SOURCE / "src").glob("*.ts")} | {Path("generated/schema"), Path("generated/problems")}
-    assert names == {"package.json", "README.md", "LICENSE", *(f"dist/{module}{suffix}" for module in modules for suffix in (".js", ".d.ts"))}
+    modules = {path.relative_to(SOURCE / "src").with_suffix("") for path in (SOURCE / "src").glob("*.ts")} | {
+        Path("generated/schema"),
+        Path("generated/problems"),
+    }
+    assert names == {
+        "package.json",
+        "README.md",
+        "LICENSE",
+        *(f"dist/{module}{suffix}" for module in modules for suffix in (".js", ".d.ts")),
+    }
     described = json.loads((SOURCE / "package.json").read_text())
     assert list(described["dependencies"]) == ["openapi-fetch"]
     assert f"project(fencegate VERSION {described['version']} " in (ROOT / "CMakeLists.txt").read_text()

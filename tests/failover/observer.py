@@ -30,7 +30,9 @@ class Observer:
 
     def __init__(self, site: PatroniSite) -> None:
         self.site = site
-        self.skus = site.create_skus(*(f"{name}-{uuid.uuid4().hex[:6]}" for name in ("a", "b", "c")))  # those that are sold under load
+        self.skus = site.create_skus(
+            *(f"{name}-{uuid.uuid4().hex[:6]}" for name in ("a", "b", "c"))
+        )  # those that are sold under load
         self.sku = site.create_skus(f"held-{uuid.uuid4().hex[:6]}")[0]  # the one that only the observer sells
         self.floor = max(self.floors(), default=0)
         self.named_before = named_lost_writes(generation_changes(site.query))
@@ -54,7 +56,11 @@ class Observer:
         while not self.stop_requested.wait(3.0):
             try:
                 self.site.api.renew(self.lease, LEASE_TTL_MS)
-            except (AssertionError, OSError, http.client.HTTPException):  # HAProxy's own answer, while no gateway is ready for leases
+            except (
+                AssertionError,
+                OSError,
+                http.client.HTTPException,
+            ):  # HAProxy's own answer, while no gateway is ready for leases
                 pass
 
     def acquire(self) -> Json:
@@ -70,6 +76,7 @@ class Observer:
 
     def wait_for_change(self) -> int:
         """Waits until the floor is above that from before, and returns it."""
+
         def changed() -> int:
             try:
                 floor = max(self.floors(), default=0)
@@ -91,9 +98,12 @@ class Observer:
         print({kind: tally[kind] for kind in sorted(tally)})
         assert bool(gone) == loses_writes
         if names_all:
+
             def all_named() -> bool:
                 named = self.named_lost_writes()
-                assert named == gone, f"{len(named - gone)} are named and not lost, {len(gone - named)} are lost and not named"
+                assert (
+                    named == gone
+                ), f"{len(named - gone)} are named and not lost, {len(gone - named)} are lost and not named"
                 return True
 
             eventually(all_named, 40, goal=f"the history names exactly the {len(gone)} lost writes")
@@ -141,4 +151,7 @@ class Observer:
         done = Cluster.call("verify", "--conninfo", self.site.conninfo(), "--json")
         assert done.returncode in (0, 1), done.stdout + done.stderr
         report: dict[str, Any] = json.loads(done.stdout)
-        print(f"verify: {report['verdict']}, {report['broken']} broken" + ("" if done.returncode == 0 else f"\n{done.stdout[:3000]}"))
+        print(
+            f"verify: {report['verdict']}, {report['broken']} broken"
+            + ("" if done.returncode == 0 else f"\n{done.stdout[:3000]}")
+        )

@@ -52,8 +52,10 @@ def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) ->
     old = site.primary
     new = next(member for member in site.members if member is not old)
     with open_gates([old.port]) as gates:
-        before, after = site.start_gateways(site.conninfo(user=GATEWAY_ROLE, ports=[old.port, new.port]),
-                                            site.conninfo(user=GATEWAY_ROLE, ports=[gates.members[0].port, new.port]))
+        before, after = site.start_gateways(
+            site.conninfo(user=GATEWAY_ROLE, ports=[old.port, new.port]),
+            site.conninfo(user=GATEWAY_ROLE, ports=[gates.members[0].port, new.port]),
+        )
         with Observer(site) as observer:
             with running_sellers([before.api, after.api], observer.skus) as sellers:
                 sellers.wait_for_more(10)
@@ -67,18 +69,26 @@ def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) ->
                 sellers.wait_for_more(5, members=of_before)
                 observer.wait_for_change()
                 changed_at = time.monotonic()
-                problem = eventually(lambda: (a := before.api.get("/readyz/writes")).status == 503 and a, LONG, goal="the other gateway notices").json()
+                problem = eventually(
+                    lambda: (a := before.api.get("/readyz/writes")).status == 503 and a,
+                    LONG,
+                    goal="the other gateway notices",
+                ).json()
                 assert problem["cause"] == CAUSE
                 count = sum(member.acknowledged() for member in of_before)
                 last = max(sale.at for member in of_before for sale in list(member.sales) if sale.acknowledged)
                 sellers.wait_for_more(10, members=of_after)
-                assert sum(member.acknowledged() for member in of_before) <= count + len(of_before), "only writes that had begun"
+                assert sum(member.acknowledged() for member in of_before) <= count + len(
+                    of_before
+                ), "only writes that had begun"
                 assert old.in_recovery() is False, "the old primary still accepts writes"
                 expect_problem(before.api.write(observer.lease, observer.sku.sell()), 503, "storage-unavailable")
                 old.restart_patroni()
                 eventually(lambda: old.in_recovery(), LONG, goal="the old primary is a standby")
                 sellers.wait_for_more(5)
-            print(f"\nthe gateway at the old primary refuses writes {max(0.0, last - changed_at):.1f} s after the change")
+            print(
+                f"\nthe gateway at the old primary refuses writes {max(0.0, last - changed_at):.1f} s after the change"
+            )
             observer.report("Patroni of the primary hangs", sellers, began)
             observer.check_lease_lives_on()
             observer.check(sellers, loses_writes=True)
@@ -102,8 +112,19 @@ def test_gateway_with_connections_to_both_leaves_the_old_one(site: PatroniSite) 
             began = time.monotonic()
             old.suspend()
             site.wait_for_primary(old)
-            [writing, *_] = eventually(lambda: query_old("select pid from pg_stat_activity where usename = %s and query = 'commit'", GATEWAY_ROLE), 20, interval=0.01, goal="a connection writes")
-            query_old("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> %s", GATEWAY_ROLE, *writing)
+            [writing, *_] = eventually(
+                lambda: query_old(
+                    "select pid from pg_stat_activity where usename = %s and query = 'commit'", GATEWAY_ROLE
+                ),
+                20,
+                interval=0.01,
+                goal="a connection writes",
+            )
+            query_old(
+                "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> %s",
+                GATEWAY_ROLE,
+                *writing,
+            )
             observer.wait_for_change()
             changed_at = time.monotonic()
 

@@ -22,8 +22,14 @@ def test_restore_of_older_backup_names_the_lost_writes() -> None:
                 sellers.wait_for_more(5)
                 old = site.primary
                 backup = old.folder / "backup"
-                old.run("pg_basebackup", f"--pgdata={backup}", "--checkpoint=fast", "--no-sync", "--wal-method=stream",
-                        f"--dbname=host=127.0.0.1 port={old.port} user=owner")
+                old.run(
+                    "pg_basebackup",
+                    f"--pgdata={backup}",
+                    "--checkpoint=fast",
+                    "--no-sync",
+                    "--wal-method=stream",
+                    f"--dbname=host=127.0.0.1 port={old.port} user=owner",
+                )
                 backed_up_at = time.monotonic()
                 old.control("switchover", "--force")
                 new = site.wait_for_primary(old)
@@ -61,7 +67,9 @@ def test_restart_of_everything_loses_no_write() -> None:
                 site.kill_everything()
                 site.restart_everything()
                 sellers.wait_for_more(10)
-            assert site.query("select fencing.live_timeline()") != timeline, "Patroni promotes the server that it starts as the primary"
+            assert (
+                site.query("select fencing.live_timeline()") != timeline
+            ), "Patroni promotes the server that it starts as the primary"
             observer.wait_for_change()
             observer.report("restart of everything", sellers, began)
             observer.check(sellers)

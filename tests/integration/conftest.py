@@ -22,10 +22,35 @@ from support.stack import running as running_stack  # noqa: E402
 
 
 # Where several processes share the files, the longest ones begin first, so that none of them runs alone at the end.
-LONGEST = ["test_floods", "test_metrics", "test_snapshot_durability", "test_storage_generation", "test_cli_lock_time", "test_dev", "test_nodes_forgetting",
-           "test_tokens", "test_storage_exactly_once", "test_write_batches", "test_failing_nodes", "test_hostile_nodes", "test_history_delivery",
-           "test_catalog_changes", "test_proxies", "test_commit_flush", "test_lease_expiry", "test_verify", "test_lease_kept_failures", "test_recovery",
-           "test_rolling_restarts", "test_recipes", "test_lease_answers", "test_fast_readmission", "test_cli_cron", "test_http_limits", "test_faults_network"]
+LONGEST = [
+    "test_floods",
+    "test_metrics",
+    "test_snapshot_durability",
+    "test_storage_generation",
+    "test_cli_lock_time",
+    "test_dev",
+    "test_nodes_forgetting",
+    "test_tokens",
+    "test_storage_exactly_once",
+    "test_write_batches",
+    "test_failing_nodes",
+    "test_hostile_nodes",
+    "test_history_delivery",
+    "test_catalog_changes",
+    "test_proxies",
+    "test_commit_flush",
+    "test_lease_expiry",
+    "test_verify",
+    "test_lease_kept_failures",
+    "test_recovery",
+    "test_rolling_restarts",
+    "test_recipes",
+    "test_lease_answers",
+    "test_fast_readmission",
+    "test_cli_cron",
+    "test_http_limits",
+    "test_faults_network",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,7 +99,11 @@ def orders(guarded_pair: Stack) -> Api:
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Nodes that a test kills and starts itself, with a database for the module, which may set the longest ttl by CLUSTER_MAX_TTL_MS."""
-    with running_cluster(stack, f"{request.module.__name__}_{uuid.uuid4().hex[:6]}", max_ttl_ms=getattr(request.module, "CLUSTER_MAX_TTL_MS", MAX_TTL_MS)) as made:
+    with running_cluster(
+        stack,
+        f"{request.module.__name__}_{uuid.uuid4().hex[:6]}",
+        max_ttl_ms=getattr(request.module, "CLUSTER_MAX_TTL_MS", MAX_TTL_MS),
+    ) as made:
         yield made
 
 
@@ -125,8 +154,16 @@ def samples_table(stack: Stack) -> None:
     stack.query(SAMPLES)
     api = stack.api()
     lease = api.must_acquire("samples/none")
-    eventually(lambda: api.write(lease, {"delete": "samples", "where": {"id": "none"}}).status == 200, 10, goal="the gateway knows the new table")
-    eventually(lambda: api.write(lease, {"call": "sample_double", "args": {"id": "none"}}).status == 200, 10, goal="the gateway knows the new functions")
+    eventually(
+        lambda: api.write(lease, {"delete": "samples", "where": {"id": "none"}}).status == 200,
+        10,
+        goal="the gateway knows the new table",
+    )
+    eventually(
+        lambda: api.write(lease, {"call": "sample_double", "args": {"id": "none"}}).status == 200,
+        10,
+        goal="the gateway knows the new functions",
+    )
     api.must_release(lease)
 
 

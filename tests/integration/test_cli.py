@@ -37,12 +37,16 @@ def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: A
     done = cli.run("status")
     assert (done.returncode, done.stderr) == (0, "")
     first, *nodes, guard, last = lines(done.stdout)
-    version = subprocess.run([str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    version = subprocess.run(
+        [str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True
+    ).stdout.split()[1]
     assert first == {"gateway": api_a.url, "ready": True, "version": version}
     reported = api_a.get("/v1/nodes").json()["nodes"]
     assert {table["state"] for table in guard["guard"]["tables"]} == {"enforced"} and guard["guard"]["limits"] == []
     assert [set(node) for node in [*nodes, last]] == [*(set(node) for node in reported), {"signing_keys", "cell"}]
-    assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [(node["name"], node["epoch"], "voting") for node in reported]
+    assert [(node["name"], node["epoch"], node["state"]) for node in nodes] == [
+        (node["name"], node["epoch"], "voting") for node in reported
+    ]
 
 
 def test_status_on_terminal_is_coloured_table_unless_no_color(cli: Cli, api_a: Api) -> None:
@@ -76,7 +80,9 @@ def test_cli_without_gateway_exits_69_within_timeout() -> None:
         done = unreachable.run(command, "--timeout", "500ms", timeout=5)
         assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr
     done = unreachable.run("lock", "a", "--", "true", timeout=5)
-    assert (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr and "FENCEGATE_URL" in done.stderr
+    assert (
+        (done.returncode, done.stdout) == (69, "") and unreachable.url in done.stderr and "FENCEGATE_URL" in done.stderr
+    )
 
 
 def test_cli_with_hanging_gateway_exits_69_at_timeout(stack: Stack, api: Api) -> None:
@@ -86,12 +92,28 @@ def test_cli_with_hanging_gateway_exits_69_at_timeout(stack: Stack, api: Api) ->
     assert done.returncode == 69 and "timed out" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("status", "--url", "https://localhost", "--cacert", "/nowhere"), ("status", "--url", "localhost"), ("leases", "--timeout", "10"), ("status", "--timeout", "0s"),
-                                       ("leases", "--limit", "0"), ("history", "--event", "nonsense"), ("elect",), ("elect", "a", "b", "--", "true"), ("lock", "a", "--"), ("lock", "--", "true"),
-                                       ("lock", "--seal", "--owner", "x", "a", "--", "true"), ("lock", "--wait", "soon", "a", "--", "true"), ("completion", "tcsh"),
-                                       ("leases", "--api-key-file", "/nowhere/key"),
-                                       ("history", "--follow", "--limit", "3"), ("history", "--follow", "--asc")],
-                         ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "--url", "https://localhost", "--cacert", "/nowhere"),
+        ("status", "--url", "localhost"),
+        ("leases", "--timeout", "10"),
+        ("status", "--timeout", "0s"),
+        ("leases", "--limit", "0"),
+        ("history", "--event", "nonsense"),
+        ("elect",),
+        ("elect", "a", "b", "--", "true"),
+        ("lock", "a", "--"),
+        ("lock", "--", "true"),
+        ("lock", "--seal", "--owner", "x", "a", "--", "true"),
+        ("lock", "--wait", "soon", "a", "--", "true"),
+        ("completion", "tcsh"),
+        ("leases", "--api-key-file", "/nowhere/key"),
+        ("history", "--follow", "--limit", "3"),
+        ("history", "--follow", "--asc"),
+    ],
+    ids=" ".join,
+)
 def test_arguments_wrong_exit_64_with_reason(cli: Cli, arguments: tuple[str, ...]) -> None:
     done = cli.run(*arguments)
     assert done.returncode == 64 and done.stderr and not done.stdout
@@ -107,7 +129,11 @@ def test_key_file_takes_precedence_over_environment(guarded_pair: Stack, api_a: 
     file.write_text(f"{guarded_pair.key('admin')}\n")
     wrong = Cli(api_a.url, "wrong-key")
     refused = wrong.run("leases")
-    assert refused.returncode == 1 and "FENCEGATE_API_KEY or --api-key-file" in refused.stderr and "wrong-key" not in refused.stderr
+    assert (
+        refused.returncode == 1
+        and "FENCEGATE_API_KEY or --api-key-file" in refused.stderr
+        and "wrong-key" not in refused.stderr
+    )
     assert wrong.run("leases", "--api-key-file", str(file)).returncode == 0
 
 
@@ -120,7 +146,8 @@ def test_leases_lists_holder_token_and_remaining_time(cli: Cli, api_a: Api, uniq
     done = cli.run("leases", "--prefix", stem)
     assert done.returncode == 0, done.stderr
     assert {(item["resource"], item["owner"], item["fencing_token"]) for item in lines(done.stdout)} == {
-        (lease["resource"], lease["owner"], lease["fencing_token"]) for lease in taken}
+        (lease["resource"], lease["owner"], lease["fencing_token"]) for lease in taken
+    }
     limited = cli.run("leases", "--prefix", stem, "--limit", "2")
     assert len(lines(limited.stdout)) == 2 and "there are more" in limited.stderr
     terminal = cli.run_on_terminal("leases", "--prefix", stem)
@@ -133,10 +160,14 @@ def test_leases_lists_holder_token_and_remaining_time(cli: Cli, api_a: Api, uniq
 # History
 
 
-def test_history_longer_than_page_is_followed_to_limit(cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]) -> None:
+def test_history_longer_than_page_is_followed_to_limit(
+    cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]
+) -> None:
     resource = unique_name("cli/long")
-    guarded_pair.query("insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n) from generate_series(1, 1500) n",
-                       (resource,))
+    guarded_pair.query(
+        "insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n) from generate_series(1, 1500) n",
+        (resource,),
+    )
     everything = lines(cli.run("history", "--resource", resource, "--limit", "5000", "--asc").stdout)
     assert len(everything) == len({item["id"] for item in everything}) == 1500
     assert [item["at"] for item in everything] == sorted(item["at"] for item in everything)
@@ -187,8 +218,11 @@ def test_history_wider_than_terminal_cuts_detail_not_resource(cli: Cli, api_a: A
 
 
 def test_history_times_relative_and_days_select_events(cli: Cli, guarded_pair: Stack, resource: str) -> None:
-    guarded_pair.query("insert into fencing.history (event, resource, at) values ('fence_raised', %(r)s, now() - interval '3 hours'), ('lease_granted', %(r)s, now() - interval '10 minutes'),"
-                       "('lease_released', %(r)s, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC')", {"r": resource})  # type: ignore[arg-type]
+    guarded_pair.query(
+        "insert into fencing.history (event, resource, at) values ('fence_raised', %(r)s, now() - interval '3 hours'), ('lease_granted', %(r)s, now() - interval '10 minutes'),"
+        "('lease_released', %(r)s, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC')",
+        {"r": resource},
+    )  # type: ignore[arg-type]
 
     def events(*filters: str) -> list[str]:
         done = cli.run("history", "--resource", resource, *filters)
@@ -197,8 +231,12 @@ def test_history_times_relative_and_days_select_events(cli: Cli, guarded_pair: S
 
     today = guarded_pair.query("select to_char(now() at time zone 'UTC', 'YYYY-MM-DD')")[0][0]
     assert "lease_granted" in events("--from", "-1h") and "fence_raised" not in events("--from", "-1h")
-    assert "fence_raised" in events("--from", "-4h", "--to", "-2h") and "lease_granted" not in events("--from", "-4h", "--to", "-2h")
-    assert "lease_released" in events("--from", today) == events("--from=today") and "lease_released" not in events("--to", today)
+    assert "fence_raised" in events("--from", "-4h", "--to", "-2h") and "lease_granted" not in events(
+        "--from", "-4h", "--to", "-2h"
+    )
+    assert "lease_released" in events("--from", today) == events("--from=today") and "lease_released" not in events(
+        "--to", today
+    )
     assert "lease_released" not in events("--from", "yesterday", "--to", "today")
     assert len(events("--from", "yesterday", "--to", "now")) == 3
     for wrong in ("1h", "tomorrow", "2026-13-01", "-1w"):
@@ -216,7 +254,9 @@ def test_history_several_events_select_each_of_them(cli: Cli, api_a: Api, resour
     for wrong in ("lease_granted,", ",", "lease_granted,lease_granted", "lease_granted,x"):
         answer = api_a.get("/v1/history", event=wrong)
         assert answer.status == 400 and answer.json()["errors"][0]["pointer"] == "event", wrong
-    following = cli.begin("history", "--prefix", resource, "--follow", "--event", "lease_granted", "--event", "lease_refused")
+    following = cli.begin(
+        "history", "--prefix", resource, "--follow", "--event", "lease_granted", "--event", "lease_refused"
+    )
     assert following.stdout is not None
 
     def is_followed() -> bool:
@@ -229,12 +269,19 @@ def test_history_several_events_select_each_of_them(cli: Cli, api_a: Api, resour
     assert "lease_released" not in following.communicate()[0]
 
 
-def test_history_csv_is_whole_answer_of_gateway(cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]) -> None:
+def test_history_csv_is_whole_answer_of_gateway(
+    cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]
+) -> None:
     resource = unique_name("cli/csv")
-    guarded_pair.query("insert into fencing.history (event, resource, owner, detail) select 'fence_raised', %s, '=1+1', jsonb_build_object('n', n) from generate_series(1, 2500) n", (resource,))
+    guarded_pair.query(
+        "insert into fencing.history (event, resource, owner, detail) select 'fence_raised', %s, '=1+1', jsonb_build_object('n', n) from generate_series(1, 2500) n",
+        (resource,),
+    )
     done = cli.run("history", "--resource", resource, "--csv", "--asc")
     rows = list(csv.DictReader(io.StringIO(done.stdout, newline="")))
-    assert done.returncode == 0 and len(rows) == 2500 and rows[0]["resource"] == resource and rows[0]["owner"] == "'=1+1"
+    assert (
+        done.returncode == 0 and len(rows) == 2500 and rows[0]["resource"] == resource and rows[0]["owner"] == "'=1+1"
+    )
     assert [json.loads(row["detail"])["n"] for row in rows] == list(range(1, 2501))
     assert len(cli.run("history", "--resource", resource, "--csv", "--limit", "2").stdout.splitlines()) == 3
     terminal = cli.run_on_terminal("history", "--resource", resource, "--csv", "--limit", "1")
@@ -244,17 +291,23 @@ def test_history_csv_is_whole_answer_of_gateway(cli: Cli, guarded_pair: Stack, u
     assert refused.returncode == 64 and not refused.stdout and "--write-id" in refused.stderr
 
 
-def test_hostile_history_is_exact_in_pipe_printable_on_terminal(cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]) -> None:
+def test_hostile_history_is_exact_in_pipe_printable_on_terminal(
+    cli: Cli, guarded_pair: Stack, unique_name: Callable[[str], str]
+) -> None:
     resource = unique_name("cli/hostile")
     owner = '\x1b[2J\u009b2J\u202e"\n1,forged'
-    guarded_pair.query("insert into fencing.history (event, resource, owner) values ('fence_raised', %s, %s)", (resource, owner))
+    guarded_pair.query(
+        "insert into fencing.history (event, resource, owner) values ('fence_raised', %s, %s)", (resource, owner)
+    )
     piped = cli.run("history", "--resource", resource, "--csv")
     assert [row["owner"] for row in csv.DictReader(io.StringIO(piped.stdout, newline=""))] == [owner]
     assert [item["owner"] for item in lines(cli.run("history", "--resource", resource).stdout)] == [owner]
     for form in ("--csv", "--json"):
         terminal = cli.run_on_terminal("history", "--resource", resource, form)
         assert terminal.end() == 0 and not set(terminal.shown) & set("\x1b\u009b\u202e"), terminal.shown
-        assert len(terminal.shown.splitlines()) == (2 if form == "--csv" else 1) and "1,forged" in terminal.shown, terminal.shown
+        assert (
+            len(terminal.shown.splitlines()) == (2 if form == "--csv" else 1) and "1,forged" in terminal.shown
+        ), terminal.shown
 
 
 def test_history_csv_cut_off_exits_69(resource: str) -> None:
@@ -264,12 +317,16 @@ def test_history_csv_cut_off_exits_69(resource: str) -> None:
         connection, _ = server.accept()
         with connection:
             connection.recv(65536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nid,at\n1,\r\n")
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nid,at\n1,\r\n"
+            )
         output, errors = running.communicate(timeout=10)
     assert running.returncode == 69 and output.startswith("id,at") and "no answer" in errors
 
 
-def test_history_follow_after_reconnect_shows_each_event_once(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+def test_history_follow_after_reconnect_shows_each_event_once(
+    guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]
+) -> None:
     stem = unique_name("cli/followed")
 
     def happen(number: int) -> None:
@@ -277,7 +334,9 @@ def test_history_follow_after_reconnect_shows_each_event_once(guarded_pair: Stac
 
     with open_gates([int(api_a.url.rsplit(":", 1)[1])]) as gates:
         gate = gates.members[0]
-        following = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("history", "--follow", "--prefix", stem)
+        following = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin(
+            "history", "--follow", "--prefix", stem
+        )
         assert following.stdout is not None
         os.set_blocking(following.stdout.fileno(), False)
         shown = b""
@@ -303,7 +362,8 @@ def test_history_follow_after_reconnect_shows_each_event_once(guarded_pair: Stac
             following.wait(10)
     seen = lines(shown.decode())
     assert [(item["resource"], item["event"]) for item in seen] == [
-        (f"{stem}/{number}", event) for number in (1, 2, 3) for event in ("lease_granted", "lease_released")]
+        (f"{stem}/{number}", event) for number in (1, 2, 3) for event in ("lease_granted", "lease_released")
+    ]
     assert words == "(the connection broke; trying again)\n"
     assert gate.cuts == 1 and len({item["id"] for item in seen}) == 6
 
@@ -323,12 +383,35 @@ def test_history_follow_refused_exits_as_without_follow(cli: Cli, api_a: Api) ->
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate for the name localhost; its key is in the same folder."""
     folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "certificate.pem", "-days", "2", "-subj", "/CN=localhost",
-                    "-addext", "subjectAltName=DNS:localhost"], cwd=folder, check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "certificate.pem",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
     return folder / "certificate.pem"
 
 
-def test_https_with_trusted_certificate_works_as_http(guarded_pair: Stack, api_a: Api, certificate: Path, resource: str) -> None:
+def test_https_with_trusted_certificate_works_as_http(
+    guarded_pair: Stack, api_a: Api, certificate: Path, resource: str
+) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, certificate.with_name("key.pem"))
     with open_gates([int(api_a.url.rsplit(":", 1)[1])], tls) as gates:
@@ -338,7 +421,9 @@ def test_https_with_trusted_certificate_works_as_http(guarded_pair: Stack, api_a
         assert done.returncode == 0 and lines(done.stdout)[0]["gateway"] == f"https://localhost:{port}", done.stderr
         locked = secured.run("lock", "--cacert", str(certificate), resource, "--", "sh", "-c", "echo $FENCING_TOKEN")
         assert locked.returncode == 0 and int(locked.stdout) > 0, locked.stderr
-        eventually(lambda: not api_a.get("/v1/leases", resource_prefix=resource).json()["items"], goal="the lease is released")
+        eventually(
+            lambda: not api_a.get("/v1/leases", resource_prefix=resource).json()["items"], goal="the lease is released"
+        )
 
         unknown = secured.run("status")
         assert (unknown.returncode, unknown.stdout) == (69, "") and "self-signed certificate" in unknown.stderr
@@ -360,7 +445,9 @@ def test_completion_bash_offers_commands_options_and_choices(cli: Cli, tmp_path:
     script.write_text(cli.run("completion", "bash").stdout)
     subprocess.run(["bash", "-n", str(script)], check=True)
     assert completed(script, "fencegate le") == ["leases"]
-    assert {"serve", "dev", "migrate", "check", "status", "leases", "history", "lock", "completion"} <= set(completed(script, "fencegate ''"))
+    assert {"serve", "dev", "migrate", "check", "status", "leases", "history", "lock", "completion"} <= set(
+        completed(script, "fencegate ''")
+    )
     assert completed(script, "fencegate history --tok") == ["--token-min", "--token-max"]
     assert completed(script, "fencegate history --event write_r") == ["write_rejected"]
     assert completed(script, "fencegate dev --appendfsync al") == ["always"]
@@ -373,7 +460,12 @@ def test_completion_fish_offers_options_choices_and_programs(cli: Cli, tmp_path:
     script.write_text(cli.run("completion", "fish").stdout)
 
     def offered(words: str) -> list[str]:
-        done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C '{words}'"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"source {script}; complete -C '{words}'"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
     assert offered("fencegate le") == ["leases"]
@@ -384,12 +476,27 @@ def test_completion_fish_offers_options_choices_and_programs(cli: Cli, tmp_path:
     assert not offered("fencegate lock tru")
 
 
-@pytest.mark.parametrize("words, completed", [("leas", "leases "), ("leases --pre", "leases --prefix "), ("history --event write_r", "history --event write_rejected "),
-                                              ("completion f", "completion fish "), ("lock --kill", "lock --kill-after "), ("lock a -- dirnam", "lock a -- dirname ")])
-def test_completion_zsh_offers_options_choices_and_programs(cli: Cli, tmp_path: Path, words: str, completed: str) -> None:
+@pytest.mark.parametrize(
+    "words, completed",
+    [
+        ("leas", "leases "),
+        ("leases --pre", "leases --prefix "),
+        ("history --event write_r", "history --event write_rejected "),
+        ("completion f", "completion fish "),
+        ("lock --kill", "lock --kill-after "),
+        ("lock a -- dirnam", "lock a -- dirname "),
+    ],
+)
+def test_completion_zsh_offers_options_choices_and_programs(
+    cli: Cli, tmp_path: Path, words: str, completed: str
+) -> None:
     (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
-    (tmp_path / ".zshrc").write_text(f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n")
-    terminal = Terminal(["/bin/zsh", "-d", "-i"], {"PATH": os.environ["PATH"], "ZDOTDIR": str(tmp_path), "TERM": "dumb"})
+    (tmp_path / ".zshrc").write_text(
+        f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n"
+    )
+    terminal = Terminal(
+        ["/bin/zsh", "-d", "-i"], {"PATH": os.environ["PATH"], "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
+    )
     terminal.expect("ready> ")
     terminal.type(f"fencegate {words}\t")
     terminal.expect(f"fencegate {completed.rstrip()}")
@@ -410,12 +517,23 @@ def test_completion_bash_offers_resources(cli: Cli, tmp_path: Path, named_resour
     script = tmp_path / "fencegate.bash"
     script.write_text(cli.run("completion", "bash").stdout)
     (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
-    for begun, rest in ((named_resource[:-4], ""), (named_resource[:named_resource.index(":") + 1], named_resource[named_resource.index(":") + 1:])):
+    for begun, rest in (
+        (named_resource[:-4], ""),
+        (named_resource[: named_resource.index(":") + 1], named_resource[named_resource.index(":") + 1 :]),
+    ):
         for command in ("lock", "elect --ttl 5s", "history --resource"):
             words = [*f"fencegate {command}".split(), *(["jobs/a", ":", "''"] if rest else [begun])]
-            asked = (f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='fencegate {command} {begun}'; COMP_POINT=${{#COMP_LINE}}; "
-                     '_fencegate; printf "%s\\n" "${COMPREPLY[@]}"')
-            done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, env=environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}"))
+            asked = (
+                f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='fencegate {command} {begun}'; COMP_POINT=${{#COMP_LINE}}; "
+                '_fencegate; printf "%s\\n" "${COMPREPLY[@]}"'
+            )
+            done = subprocess.run(
+                ["bash", "-c", asked],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}"),
+            )
             if rest and command.startswith("history"):
                 continue  # the word before the cursor is no option for bash, which splits at the colon
             assert (rest or named_resource) in done.stdout.split(), (words, done)
@@ -427,10 +545,18 @@ def test_completion_fish_and_zsh_offer_resources(cli: Cli, tmp_path: Path, named
     (tmp_path / "fencegate.fish").write_text(cli.run("completion", "fish").stdout)
     begun = named_resource[:-4]
     for words in ("lock", "elect --ttl 5s", "leases --prefix"):
-        done = subprocess.run(["fish", "--no-config", "-c", f"source {tmp_path}/fencegate.fish; complete -C 'fencegate {words} {begun}'"], capture_output=True, text=True, check=True, env=env)
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"source {tmp_path}/fencegate.fish; complete -C 'fencegate {words} {begun}'"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=env,
+        )
         assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [named_resource], (words, done)
     (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
-    (tmp_path / ".zshrc").write_text(f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n")
+    (tmp_path / ".zshrc").write_text(
+        f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n"
+    )
     terminal = Terminal(["/bin/zsh", "-d", "-i"], env)
     terminal.expect("ready> ")
     for words in ("lock", "history --resource"):

@@ -28,14 +28,29 @@ def lease_of(api: Api, resource: str) -> dict | None:
 
 class Machines:
     """Machines with clocks of their own: each runs the program under libfaketime, through one of two gateways. libfaketime
-    moves CLOCK_BOOTTIME too: forward, timers of it expire at once, and by more than the machine has run it would be negative."""
+    moves CLOCK_BOOTTIME too: forward, timers of it expire at once, and by more than the machine has run it would be negative.
+    """
 
     def __init__(self, stack: Stack, offsets: tuple[str, ...]) -> None:
-        self.environments = [{**environment(stack.facts["gateways"][number % 2]["http"], stack.key("admin")), **processes.faketime_environment(), "FAKETIME": offset} for number, offset in enumerate(offsets)]
+        self.environments = [
+            {
+                **environment(stack.facts["gateways"][number % 2]["http"], stack.key("admin")),
+                **processes.faketime_environment(),
+                "FAKETIME": offset,
+            }
+            for number, offset in enumerate(offsets)
+        ]
 
     def start(self, number: int, *arguments: str) -> subprocess.Popen:
-        return subprocess.Popen([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env=self.environments[number], preexec_fn=processes.terminate_with_parent)
+        return subprocess.Popen(
+            [str(processes.fencegate_binary()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environments[number],
+            preexec_fn=processes.terminate_with_parent,
+        )
 
     def run(self, number: int, *arguments: str) -> tuple[int, str]:
         done = self.start(number, *arguments)
@@ -66,7 +81,12 @@ def test_every_concurrent_machines_run_each_tick_once(machines: Machines, resour
     for tick in range(3):
         if tick:
             pause(4.1, "the next tick begins")
-        started = [machines.start(number, "lock", "--every", "8s", "-E", "9", resource, "--", "sh", "-c", "echo $FENCING_TOKEN") for number in (0, 1, 2, 0, 1)]
+        started = [
+            machines.start(
+                number, "lock", "--every", "8s", "-E", "9", resource, "--", "sh", "-c", "echo $FENCING_TOKEN"
+            )
+            for number in (0, 1, 2, 0, 1)
+        ]
         done = [(process.communicate(timeout=30)[0], process.returncode) for process in started]
         assert sorted(code for _, code in done) == [0, 9, 9, 9, 9], done
         runs.append(next(int(output) for output, code in done if code == 0))
@@ -95,7 +115,9 @@ def test_every_refused_machine_leaves_no_lease_behind(cli: Cli, resource: str) -
     command = ("lock", "--every", "1h", "-n", resource, "--", "true")
     assert cli.run(*command).returncode == 0
     refused = [cli.run(*command) for _ in range(8)]
-    assert all(done.returncode == NOT_GRANTED and "this tick was started at" in done.stderr for done in refused), refused
+    assert all(
+        done.returncode == NOT_GRANTED and "this tick was started at" in done.stderr for done in refused
+    ), refused
 
 
 def test_every_record_of_start_is_in_history(cli: Cli, api_a: Api, resource: str) -> None:
@@ -136,11 +158,15 @@ def test_at_least_keeps_lease_after_early_end(cli: Cli, api_a: Api, resource: st
 
 
 def test_at_least_keeps_lease_after_wrapper_is_killed(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
-    running = cli.begin("lock", "--at-least", "7s", "--ttl", "1s", resource, "--", "sh", "-c", f"echo run > {mark}; exec sleep 300")
+    running = cli.begin(
+        "lock", "--at-least", "7s", "--ttl", "1s", resource, "--", "sh", "-c", f"echo run > {mark}; exec sleep 300"
+    )
     first_line(mark)
     running.kill()
     running.communicate()
-    eventually(lambda: (lease_of(api_a, resource) or {"hold_count": 2})["hold_count"] == 1, goal="its own hold is released")
+    eventually(
+        lambda: (lease_of(api_a, resource) or {"hold_count": 2})["hold_count"] == 1, goal="its own hold is released"
+    )
     assert lease_of(api_a, resource), "the lease stays"
     assert cli.run("lock", "--no-wait", resource, "--", "true").returncode == NOT_GRANTED
     assert cli.run("lock", "--wait", "15s", resource, "--", "true").returncode == 0, "it ends by itself"
@@ -169,11 +195,15 @@ def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, m
         return connection
 
     def answer(connection: socket.socket, body: str) -> None:
-        connection.sendall(f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        connection.sendall(
+            f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
-        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--at-least", "30s", resource, "--", "touch", str(mark))
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(
+            "lock", "--at-least", "30s", resource, "--", "touch", str(mark)
+        )
         with accept("POST /v1/leases ") as acquiring:
             answer(acquiring, json.dumps(lease))
         with accept("POST /v1/leases ") as keeping:
@@ -192,8 +222,19 @@ def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, m
     assert running.returncode == 128 + signal.SIGINT and not mark.exists()
 
 
-@pytest.mark.parametrize("arguments", [("--at-least", "1s", "--owner", "a"), ("--at-least", "1s", "--seal"), ("--every", "1m", "--owner", "a"), ("--every", "10ms"), ("--every", "1m", "other"),
-                                       ("--conflict-exit-code", "256"), ("--conflict-exit-code", "x")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--at-least", "1s", "--owner", "a"),
+        ("--at-least", "1s", "--seal"),
+        ("--every", "1m", "--owner", "a"),
+        ("--every", "10ms"),
+        ("--every", "1m", "other"),
+        ("--conflict-exit-code", "256"),
+        ("--conflict-exit-code", "x"),
+    ],
+    ids=" ".join,
+)
 def test_cron_options_wrong_exit_64_by_name(cli: Cli, resource: str, mark: Path, arguments: tuple[str, ...]) -> None:
     done = cli.run("lock", *arguments, resource, "--", "touch", str(mark))
     assert done.returncode == USAGE and arguments[0] in done.stderr and not mark.exists(), done
@@ -232,14 +273,19 @@ def test_lock_without_command_holds_until_signal(cli: Cli, api_a: Api, resource:
 def test_lock_command_without_mark_is_refused(cli: Cli, api_a: Api, resource: str) -> None:
     """`flock FILE COMMAND` has no mark: the words of the command would be locked as resources, for ever."""
     done = cli.run("lock", "-n", resource, "./nightly", timeout=5)
-    assert (done.returncode, done.stdout) == (USAGE, "") and "several resources need a command after --" in done.stderr, done
+    assert (done.returncode, done.stdout) == (
+        USAGE,
+        "",
+    ) and "several resources need a command after --" in done.stderr, done
     assert lease_of(api_a, resource) is None
 
 
 def test_lock_without_command_exits_65_when_lease_is_lost(cli: Cli, api_a: Api, resource: str) -> None:
     holding = cli.begin("lock", resource)
     assert holding.stdout is not None and holding.stdout.readline().startswith("FENCING_TOKEN=")
-    assert api_a.call("DELETE", f"/v1/resources/{resource.replace('/', '%2F')}/lease", {"reason": "a test"}).status == 204
+    assert (
+        api_a.call("DELETE", f"/v1/resources/{resource.replace('/', '%2F')}/lease", {"reason": "a test"}).status == 204
+    )
     _, errors = holding.communicate(timeout=10)
     assert holding.returncode == 65 and "is lost" in errors
 
@@ -253,5 +299,11 @@ def test_resources_lists_live_and_recent_names_once(cli: Cli, api_a: Api, unique
         api_a.must_release(api_a.must_acquire(f"{stem}/{name}"))
     live = api_a.must_acquire(f"{stem}/live")
     expected = [f"{stem}/{name}" for name in ("a", "b", "live")]
-    assert eventually(lambda: (done := cli.run("resources", "--prefix", stem)).stdout.split() == expected and done, goal="the names are listed").returncode == 0
+    assert (
+        eventually(
+            lambda: (done := cli.run("resources", "--prefix", stem)).stdout.split() == expected and done,
+            goal="the names are listed",
+        ).returncode
+        == 0
+    )
     api_a.must_release(live)

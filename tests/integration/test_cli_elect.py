@@ -29,7 +29,9 @@ def revoke(api: Api, name: str) -> None:
     assert answer.status == 204, str(answer)
 
 
-def test_elect_one_leader_and_successor_after_its_death(cli: Cli, guarded_pair: Stack, resource: str, tmp_path: Path) -> None:
+def test_elect_one_leader_and_successor_after_its_death(
+    cli: Cli, guarded_pair: Stack, resource: str, tmp_path: Path
+) -> None:
     file = tmp_path / "terms"
     clis = [cli, Cli(guarded_pair.api(1).url, guarded_pair.key("admin")), cli]
     members = [each.begin("elect", resource, "--", *leader_command(file)) for each in clis]
@@ -95,9 +97,13 @@ def test_elect_competes_again_after_gateway_restart(gateway: Gateway, resource: 
     member.communicate(timeout=10)
 
 
-def test_elect_interrupted_while_command_ends_does_not_compete(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
+def test_elect_interrupted_while_command_ends_does_not_compete(
+    cli: Cli, api_a: Api, resource: str, tmp_path: Path
+) -> None:
     mark = tmp_path / "mark"
-    command = f"trap 'echo ending >> {mark}.end' TERM; echo up > {mark}; while [ ! -e {mark}.stop ]; do sleep 0.05; done"
+    command = (
+        f"trap 'echo ending >> {mark}.end' TERM; echo up > {mark}; while [ ! -e {mark}.stop ]; do sleep 0.05; done"
+    )
     member = cli.begin("elect", "--kill-after", "20s", resource, "--", "sh", "-c", command)
     first_line(mark)
     revoke(api_a, resource)
@@ -109,12 +115,16 @@ def test_elect_interrupted_while_command_ends_does_not_compete(cli: Cli, api_a: 
     assert member.returncode == 65 and "competing again" not in errors
 
 
-def test_elect_interrupted_during_release_does_not_compete(guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path) -> None:
+def test_elect_interrupted_during_release_does_not_compete(
+    guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path
+) -> None:
     """The release takes long, because the gateway does not get its request."""
     file = tmp_path / "terms"
     with open_gates([api_a.port]) as gates:
         [gate] = gates[:]
-        member = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin("elect", "--max-hold", "4s", resource, "--", *leader_command(file))
+        member = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin(
+            "elect", "--max-hold", "4s", resource, "--", *leader_command(file)
+        )
         [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
         gate.requests.stalled = True
         accepted = gate.accepted
@@ -146,7 +156,14 @@ def test_elect_outlives_its_watchdog(cli: Cli, api_a: Api, resource: str, tmp_pa
 def test_elect_leaves_no_zombies_of_later_terms(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
     """From the second term on it is the parent of processes that a command leaves behind."""
     file = tmp_path / "terms"
-    member = cli.begin("elect", resource, "--", "sh", "-c", f"(sleep 0.5 & echo $! > {file}.$FENCING_TOKEN); echo $FENCING_TOKEN $$ >> {file}; exec sleep 300")
+    member = cli.begin(
+        "elect",
+        resource,
+        "--",
+        "sh",
+        "-c",
+        f"(sleep 0.5 & echo $! > {file}.$FENCING_TOKEN); echo $FENCING_TOKEN $$ >> {file}; exec sleep 300",
+    )
     eventually(lambda: terms(file), 10, goal="it leads")
     revoke(api_a, resource)
     [_, [term, pid]] = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")
@@ -181,12 +198,16 @@ signal.pause()
 def test_elect_killed_after_term_kills_no_later_group(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
     """The id of the command's process group is in use again when the process, which waits for its next term, is killed."""
     mark = tmp_path / "mark"
-    member = cli.begin("elect", "--kill-after", "300ms", resource, "--", "/usr/bin/python3", "-c", GROUP_ID_IN_USE, str(mark))
+    member = cli.begin(
+        "elect", "--kill-after", "300ms", resource, "--", "/usr/bin/python3", "-c", GROUP_ID_IN_USE, str(mark)
+    )
     keeper = int(first_line(mark))
     successor = api_a.begin_wait(resource)
     revoke(api_a, resource)
     assert successor.answer().status == 201 and member.stderr is not None
-    eventually(lambda: "competing again" in (member.stderr.readline() if member.stderr else ""), goal="the term is over")
+    eventually(
+        lambda: "competing again" in (member.stderr.readline() if member.stderr else ""), goal="the term is over"
+    )
     Path(f"{mark}.over").touch()
     late = int(first_line(Path(f"{mark}.late")))
     try:

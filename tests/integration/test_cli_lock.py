@@ -57,19 +57,32 @@ def expect_ended(pids: list[int], timeout: float = 5.0) -> None:
 
 
 def test_lock_command_gets_token_lease_and_resource_variables(cli: Cli, api_a: Api, resource: str) -> None:
-    done = cli.run("lock", resource, "--", "sh", "-c", 'echo "$FENCING_TOKEN $FENCING_LEASE $FENCING_RESOURCE"; cat; echo complaint >&2; exit 7')
+    done = cli.run(
+        "lock",
+        resource,
+        "--",
+        "sh",
+        "-c",
+        'echo "$FENCING_TOKEN $FENCING_LEASE $FENCING_RESOURCE"; cat; echo complaint >&2; exit 7',
+    )
     assert (done.returncode, done.stderr) == (7, "complaint\n")
     token, lease, name = done.stdout.split()
     assert name == resource
-    granted = eventually(lambda: api_a.history(resource=resource, event="lease_granted"), goal="the grant is in the history")
+    granted = eventually(
+        lambda: api_a.history(resource=resource, event="lease_granted"), goal="the grant is in the history"
+    )
     assert [item["fencing_token"] for item in granted] == [int(token)]
     assert api_a.call("GET", lease_path(lease)).status == 410, "released before lock ended"
 
 
-def test_lock_several_resources_holds_and_names_all(cli: Cli, api_a: Api, unique_name: Callable[[str], str], mark: Path) -> None:
+def test_lock_several_resources_holds_and_names_all(
+    cli: Cli, api_a: Api, unique_name: Callable[[str], str], mark: Path
+) -> None:
     names = [unique_name("cli/one"), unique_name("cli/two")]
     running = cli.begin("lock", *names, "--", "sh", "-c", f'echo "$FENCING_RESOURCE" > {mark}; exec sleep 300')
-    assert first_line(mark) == names[0] and eventually(lambda: mark.read_text().splitlines() == names, goal="a line for each")
+    assert first_line(mark) == names[0] and eventually(
+        lambda: mark.read_text().splitlines() == names, goal="a line for each"
+    )
     assert all(api_a.acquire(name).status == 423 for name in names)
     running.terminate()
     assert wait_for_exit(running) == (128 + signal.SIGTERM, "")
@@ -88,7 +101,13 @@ def test_lock_command_inherits_only_standard_streams(cli: Cli, resource: str) ->
 
 def test_lock_command_reads_standard_input(cli: Cli, resource: str) -> None:
     env = {**os.environ, "FENCEGATE_URL": cli.url, "FENCEGATE_API_KEY": cli.key or ""}
-    done = subprocess.run([str(processes.fencegate_binary()), "lock", resource, "--", "cat"], input=b"x" * 1_000_000, capture_output=True, timeout=30, env=env)
+    done = subprocess.run(
+        [str(processes.fencegate_binary()), "lock", resource, "--", "cat"],
+        input=b"x" * 1_000_000,
+        capture_output=True,
+        timeout=30,
+        env=env,
+    )
     assert done.returncode == 0 and done.stdout == b"x" * 1_000_000
 
 
@@ -97,8 +116,10 @@ def test_lock_token_is_refused_by_database_after_newer_one(stack: Stack, api: Ap
     tokens = [int(cli.run("lock", sku.resource, "--", "printenv", "FENCING_TOKEN").stdout) for _ in range(2)]
 
     def sell(token: int) -> None:
-        stack.query("begin; select fencing.enter(%s, %s); update inventory set stock = stock - 1 where sku = %s; commit",
-                    (sku.resource, token, sku.name))
+        stack.query(
+            "begin; select fencing.enter(%s, %s); update inventory set stock = stock - 1 where sku = %s; commit",
+            (sku.resource, token, sku.name),
+        )
 
     sell(tokens[1])
     with pytest.raises(psycopg2.Error, match="FG412|stale"):
@@ -134,14 +155,21 @@ def test_lock_command_ended_by_signal_exits_128_plus_number(cli: Cli, resource: 
     assert cli.run("lock", resource, "--", "sh", "-c", "kill -KILL $$").returncode == 128 + 9
 
 
-def test_lock_refused_exits_with_code_of_reason(cli: Cli, api_a: Api, guarded_pair: Stack, resource: str, mark: Path) -> None:
+def test_lock_refused_exits_with_code_of_reason(
+    cli: Cli, api_a: Api, guarded_pair: Stack, resource: str, mark: Path
+) -> None:
     command = ("--", "touch", str(mark))
     assert Cli(api_a.url, guarded_pair.key("auditor")).run("lock", resource, *command).returncode == NOT_ALLOWED
     assert Cli(api_a.url, "wrong").run("lock", resource, *command).returncode == NOT_ALLOWED
     faulty = cli.run("lock", "no//name", *command)
     assert faulty.returncode == USAGE and "RESOURCE" in faulty.stderr
-    for several, named in (((resource, "no//name"), "RESOURCE 2"), ((resource, "--ttl", "100h"), "--ttl, in milliseconds,"), ((resource, "--ttl", "2d"), "--ttl, in milliseconds,"),
-                           ((resource, "--max-hold", "40d"), "--max-hold must be at most 24h00m"), ((resource, "--owner", "x" * 200), "--owner")):
+    for several, named in (
+        ((resource, "no//name"), "RESOURCE 2"),
+        ((resource, "--ttl", "100h"), "--ttl, in milliseconds,"),
+        ((resource, "--ttl", "2d"), "--ttl, in milliseconds,"),
+        ((resource, "--max-hold", "40d"), "--max-hold must be at most 24h00m"),
+        ((resource, "--owner", "x" * 200), "--owner"),
+    ):
         faulty = cli.run("lock", *several, *command)
         assert faulty.returncode == USAGE and named in faulty.stderr and "_ms" not in faulty.stderr, faulty.stderr
     for option in ("--ttl", "--wait", "--max-hold", "--kill-after", "--timeout"):
@@ -221,12 +249,23 @@ def test_lock_killed_gateway_ends_command_at_lease_expiry(gateway: Gateway, reso
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_lock_goes_on_over_gateway_restart(gateway: Gateway, resource: str, mark: Path, end: str) -> None:
-    running = Cli(gateway.api.url).begin("lock", "--ttl", "20s", resource, "--", "sh", "-c", f"echo $FENCING_LEASE > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done")
+    running = Cli(gateway.api.url).begin(
+        "lock",
+        "--ttl",
+        "20s",
+        resource,
+        "--",
+        "sh",
+        "-c",
+        f"echo $FENCING_LEASE > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done",
+    )
     lease_id = first_line(mark)
     getattr(gateway, end)()
     gateway.start()
     left = gateway.api.call("GET", lease_path(lease_id)).json()["validity_ms"]
-    eventually(lambda: gateway.api.call("GET", lease_path(lease_id)).json()["validity_ms"] > left, 25, goal="it is renewed")
+    eventually(
+        lambda: gateway.api.call("GET", lease_path(lease_id)).json()["validity_ms"] > left, 25, goal="it is renewed"
+    )
     Path(f"{mark}.stop").touch()
     assert wait_for_exit(running) == (0, "")
     assert not is_held(gateway.api, resource)
@@ -251,10 +290,14 @@ def test_lock_malformed_events_are_no_loss(resource: str, mark: Path) -> None:
     """A server that answers like a gateway once, and then sends events that are no JSON."""
     granted = json.dumps({"lease_id": "x", "fencing_token": 7, "ttl_ms": 60_000, "validity_ms": 60_000})
     with socket.create_server(("127.0.0.1", 0)) as server:
-        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", resource, "--", *sleeping_command(mark))
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(
+            "lock", resource, "--", *sleeping_command(mark)
+        )
         with server.accept()[0] as connection:
             connection.recv(65536)
-            connection.sendall(f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(granted)}\r\n\r\n{granted}".encode())
+            connection.sendall(
+                f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(granted)}\r\n\r\n{granted}".encode()
+            )
         pids = read_pids(mark)
         with server.accept()[0] as watch:
             assert watch.recv(65536).startswith(b"GET /v1/leases/x ")
@@ -269,17 +312,49 @@ def test_lock_malformed_events_are_no_loss(resource: str, mark: Path) -> None:
 # Signals
 
 
-FORWARDED = ["INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "ABRT", "WINCH", "URG", "IO", "PWR", "STKFLT", "XCPU", "XFSZ", "RTMIN", "RTMIN+3", "RTMAX"]
+FORWARDED = [
+    "INT",
+    "TERM",
+    "HUP",
+    "QUIT",
+    "USR1",
+    "USR2",
+    "ALRM",
+    "VTALRM",
+    "PROF",
+    "ABRT",
+    "WINCH",
+    "URG",
+    "IO",
+    "PWR",
+    "STKFLT",
+    "XCPU",
+    "XFSZ",
+    "RTMIN",
+    "RTMIN+3",
+    "RTMAX",
+]
 
 
 def test_lock_every_signal_is_forwarded_to_command(cli: Cli, resource: str, mark: Path) -> None:
     traps = "; ".join(f"trap 'echo {name} >> {mark}.seen' {name}" for name in FORWARDED)
-    running = cli.begin("lock", resource, "--", "bash", "-c", f"{traps}; echo ready > {mark}; while [ ! -e {mark}.stop ]; do sleep 0.02; done; exit 4")
+    running = cli.begin(
+        "lock",
+        resource,
+        "--",
+        "bash",
+        "-c",
+        f"{traps}; echo ready > {mark}; while [ ! -e {mark}.stop ]; do sleep 0.02; done; exit 4",
+    )
     first_line(mark)
     for name in FORWARDED:
         base, _, offset = name.partition("+")
         running.send_signal(getattr(signal, f"SIG{base}") + int(offset or 0))
-        eventually(lambda: name in (Path(f"{mark}.seen").read_text().split() if Path(f"{mark}.seen").exists() else []), 5, goal=f"{name} arrives")
+        eventually(
+            lambda: name in (Path(f"{mark}.seen").read_text().split() if Path(f"{mark}.seen").exists() else []),
+            5,
+            goal=f"{name} arrives",
+        )
     Path(f"{mark}.stop").touch()
     assert wait_for_exit(running)[0] == 4
     assert Path(f"{mark}.seen").read_text().split() == FORWARDED, "each arrives once"
@@ -352,7 +427,9 @@ def test_lock_in_background_gets_terminal_by_fg(cli: Cli, resource: str) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_lock_signal_is_forwarded_to_process_group(cli: Cli, api_a: Api, resource: str, mark: Path, number: signal.Signals) -> None:
+def test_lock_signal_is_forwarded_to_process_group(
+    cli: Cli, api_a: Api, resource: str, mark: Path, number: signal.Signals
+) -> None:
     name = number.name[3:]
     child = f"trap 'echo child >> {mark}.seen; exit' {name}; echo ready > {mark}; while :; do sleep 0.02; done"
     leader = f'trap "echo leader >> {mark}.seen" {name}; sh -c "$1"; exit 9'
@@ -365,7 +442,14 @@ def test_lock_signal_is_forwarded_to_process_group(cli: Cli, api_a: Api, resourc
 
 
 def test_lock_control_c_on_terminal_reaches_command_once(cli: Cli, resource: str) -> None:
-    terminal = cli.run_on_terminal("lock", resource, "--", "bash", "-c", "trap 'echo caught; n=$((n+1))' INT; echo ready; read word; echo \"<$word> $n\"; sleep 0.2; exit $n")
+    terminal = cli.run_on_terminal(
+        "lock",
+        resource,
+        "--",
+        "bash",
+        "-c",
+        "trap 'echo caught; n=$((n+1))' INT; echo ready; read word; echo \"<$word> $n\"; sleep 0.2; exit $n",
+    )
     terminal.expect("ready")
     terminal.type("\x03")
     terminal.expect("caught")
@@ -400,7 +484,9 @@ def test_lock_killed_leaves_neither_command_nor_lease(cli: Cli, guarded_pair: St
     running.kill()
     running.wait()
     expect_ended(pids, 5)
-    eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), 10, goal="the lease is released, long before its ttl")
+    eventually(
+        lambda: not lease_keys(guarded_pair.nodes(), resource), 10, goal="the lease is released, long before its ttl"
+    )
     running.communicate(timeout=5)  # no process has its output open any more
 
 
@@ -425,7 +511,17 @@ def test_lock_seal_makes_database_refuse_token(stack: Stack, api: Api, sku: Sku)
 def test_lock_seal_without_database_exits_69(stack: Stack, api: Api, resource: str, mark: Path) -> None:
     cli = Cli(api.url)
     assert cli.run("lock", "--seal", resource, "--", "false").returncode == 1
-    running = cli.begin("lock", "--seal", resource, "--timeout", "1s", "--", "sh", "-c", f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done")
+    running = cli.begin(
+        "lock",
+        "--seal",
+        resource,
+        "--timeout",
+        "1s",
+        "--",
+        "sh",
+        "-c",
+        f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done",
+    )
     first_line(mark)
     with stack.frozen(stack.postgres_pids()):
         Path(f"{mark}.stop").touch()

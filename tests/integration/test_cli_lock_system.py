@@ -33,13 +33,24 @@ def read_pids(mark: Path) -> list[int]:
 def make_preload(folder: Path, source: str) -> Path:
     """Builds a library whose functions replace those of the C library in a program that is started with it in LD_PRELOAD."""
     library = folder / "preload.so"
-    subprocess.run(["g++", "-x", "c++", "-std=c++20", "-shared", "-fPIC", "-pthread", "-o", str(library), "-"], input=source, text=True, check=True)
+    subprocess.run(
+        ["g++", "-x", "c++", "-std=c++20", "-shared", "-fPIC", "-pthread", "-o", str(library), "-"],
+        input=source,
+        text=True,
+        check=True,
+    )
     return library
 
 
 def begin_preloaded(cli: Cli, library: Path, *arguments: str, **variables: str) -> subprocess.Popen:
-    return subprocess.Popen([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                            env=environment(cli.url, cli.key, LD_PRELOAD=str(library), **variables), preexec_fn=processes.terminate_with_parent)
+    return subprocess.Popen(
+        [str(processes.fencegate_binary()), *arguments],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(cli.url, cli.key, LD_PRELOAD=str(library), **variables),
+        preexec_fn=processes.terminate_with_parent,
+    )
 
 
 # Output
@@ -47,7 +58,14 @@ def begin_preloaded(cli: Cli, library: Path, *arguments: str, **variables: str) 
 
 def test_lock_reader_of_messages_that_ends_leaves_sigterm(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
     """The message about the end of the command has no reader: the command gets SIGTERM as else, not SIGKILL."""
-    running = cli.begin("lock", resource, "--", "sh", "-c", f"exec 2> /dev/null; trap 'echo terminated > {mark}.end; exit' TERM; echo begun > {mark}; while :; do sleep 0.05; done")
+    running = cli.begin(
+        "lock",
+        resource,
+        "--",
+        "sh",
+        "-c",
+        f"exec 2> /dev/null; trap 'echo terminated > {mark}.end; exit' TERM; echo begun > {mark}; while :; do sleep 0.05; done",
+    )
     first_line(mark)
     assert running.stderr is not None
     running.stderr.close()
@@ -72,7 +90,9 @@ def test_lock_command_inherits_action_of_sigpipe(cli: Cli, resource: str, ignore
 def test_lock_redirected_command_gets_terminal_on_use(cli: Cli, resource: str, redirection: str) -> None:
     """As ssh does when it asks for a password."""
     terminal = cli.shell_on_terminal()
-    terminal.type(f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; printf na''me: >&3; read one <&3; read two <&3; echo \"got <$one $two>\" >&3' {redirection}\n")
+    terminal.type(
+        f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; printf na''me: >&3; read one <&3; read two <&3; echo \"got <$one $two>\" >&3' {redirection}\n"
+    )
     terminal.expect("name:")
     terminal.type("hello\n")
     pause(0.3, "the command has the terminal and reads the first word")
@@ -102,7 +122,9 @@ def test_lock_pager_of_pipeline_uses_lent_terminal(cli: Cli, resource: str, mark
     pager.write_text(PAGER.replace("MARK", str(mark)))
     ask = "printf na''me: >&3; read name <&3; echo \"got <$name>\""
     terminal = cli.shell_on_terminal()
-    terminal.type(f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; {ask}; until [ -e {mark} ]; do sleep 0.02; done; {ask}' | sh {pager}\n")
+    terminal.type(
+        f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; {ask}; until [ -e {mark} ]; do sleep 0.02; done; {ask}' | sh {pager}\n"
+    )
     terminal.expect("name:")
     terminal.type("first\n")
     terminal.expect("key:")
@@ -120,8 +142,14 @@ def test_lock_pager_of_pipeline_uses_lent_terminal(cli: Cli, resource: str, mark
 ASK = "sh -c 'exec 3<> /dev/tty; read word <&3; echo \"got <$word>\" >&3'"
 
 
-@pytest.mark.parametrize("script", ["for part in a b c; do fencegate lock NAME/$part -- ASK > /dev/null & done; wait",
-                                    "fencegate lock NAME/a -- ASK > /dev/null & fencegate lock NAME/b -- ASK; fencegate lock NAME/c -- ASK; wait"], ids=["background", "foreground"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "for part in a b c; do fencegate lock NAME/$part -- ASK > /dev/null & done; wait",
+        "fencegate lock NAME/a -- ASK > /dev/null & fencegate lock NAME/b -- ASK; fencegate lock NAME/c -- ASK; wait",
+    ],
+    ids=["background", "foreground"],
+)
 def test_lock_commands_of_script_take_turns_on_terminal(cli: Cli, resource: str, mark: Path, script: str) -> None:
     """A script has no job control: nobody else continues a command that was stopped because another had the terminal."""
     mark.write_text(script.replace("NAME", resource).replace("ASK", ASK) + "\n")
@@ -137,7 +165,9 @@ def test_lock_commands_of_script_take_turns_on_terminal(cli: Cli, resource: str,
 
 def test_lock_message_under_tostop_does_not_stop_lock(cli: Cli, api_a: Api, resource: str) -> None:
     terminal = cli.shell_on_terminal()
-    terminal.type(f"stty tostop; fencegate lock {resource} -- sh -c 'echo be''gun; exec sleep 60'; echo co''de $?; exit\n")
+    terminal.type(
+        f"stty tostop; fencegate lock {resource} -- sh -c 'echo be''gun; exec sleep 60'; echo co''de $?; exit\n"
+    )
     terminal.expect("begun")
     revoke(api_a, resource)
     terminal.expect(f"code {LOST}")
@@ -151,7 +181,9 @@ def test_lock_message_under_tostop_does_not_stop_lock(cli: Cli, api_a: Api, reso
 @pytest.fixture(scope="module")
 def foreign_group(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Only the leader of a process group may be signalled, as if the other members belonged to root; with FOREIGN_LEADER not even it."""
-    return make_preload(tmp_path_factory.mktemp("foreign"), """
+    return make_preload(
+        tmp_path_factory.mktemp("foreign"),
+        """
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -164,10 +196,13 @@ extern "C" int kill(pid_t process, int number) noexcept {
     errno = EPERM;
     return -1;
 }
-""")
+""",
+    )
 
 
-def test_lock_waits_for_processes_of_other_user(cli: Cli, api_a: Api, foreign_group: Path, resource: str, mark: Path) -> None:
+def test_lock_waits_for_processes_of_other_user(
+    cli: Cli, api_a: Api, foreign_group: Path, resource: str, mark: Path
+) -> None:
     running = begin_preloaded(cli, foreign_group, "lock", "--kill-after", "5s", resource, "--", *sleeping_command(mark))
     leader, other = read_pids(mark)
     try:
@@ -182,9 +217,21 @@ def test_lock_waits_for_processes_of_other_user(cli: Cli, api_a: Api, foreign_gr
     assert "signal 9 to the command was refused (Operation not permitted)" in errors, errors
 
 
-def test_lock_reports_refused_signals_only_if_they_end(cli: Cli, foreign_group: Path, resource: str, mark: Path) -> None:
+def test_lock_reports_refused_signals_only_if_they_end(
+    cli: Cli, foreign_group: Path, resource: str, mark: Path
+) -> None:
     """Each resize of the window sends SIGWINCH."""
-    running = begin_preloaded(cli, foreign_group, "lock", resource, "--", "sh", "-c", f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.02; done", FOREIGN_LEADER="1")
+    running = begin_preloaded(
+        cli,
+        foreign_group,
+        "lock",
+        resource,
+        "--",
+        "sh",
+        "-c",
+        f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.02; done",
+        FOREIGN_LEADER="1",
+    )
     first_line(mark)
     for number in (signal.SIGWINCH, signal.SIGURG, signal.SIGCONT, signal.SIGUSR1):
         running.send_signal(number)
@@ -200,7 +247,9 @@ def test_lock_reports_refused_signals_only_if_they_end(cli: Cli, foreign_group: 
 @pytest.fixture(scope="module")
 def suspension(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The machine seems to have been suspended for a minute when the file SUSPENDED exists: CLOCK_BOOTTIME and its timers go forward, and CLOCK_MONOTONIC does not."""
-    return make_preload(tmp_path_factory.mktemp("suspension"), """
+    return make_preload(
+        tmp_path_factory.mktemp("suspension"),
+        """
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -240,14 +289,29 @@ __attribute__((constructor)) static void start() {
     std::thread(advance_timers).detach();
     pthread_sigmask(SIG_SETMASK, &previous, nullptr);
 }
-""")
+""",
+    )
 
 
 @pytest.mark.parametrize("leader", ["trap '' TERM; wait_for_end", "wait_for_end"], ids=["command", "left_process"])
-def test_lock_sigkill_is_due_during_suspension(cli: Cli, api_a: Api, suspension: Path, resource: str, mark: Path, leader: str) -> None:
+def test_lock_sigkill_is_due_during_suspension(
+    cli: Cli, api_a: Api, suspension: Path, resource: str, mark: Path, leader: str
+) -> None:
     """The command ignores SIGTERM, or ends and leaves a process that does."""
     command = f"wait_for_end() {{ while :; do sleep 0.05; done; }}; (trap '' TERM; wait_for_end) & echo $$ $! > {mark}; {leader}"
-    running = begin_preloaded(cli, suspension, "lock", "--kill-after", "30s", resource, "--", "bash", "-c", command, SUSPENDED=f"{mark}.suspended")
+    running = begin_preloaded(
+        cli,
+        suspension,
+        "lock",
+        "--kill-after",
+        "30s",
+        resource,
+        "--",
+        "bash",
+        "-c",
+        command,
+        SUSPENDED=f"{mark}.suspended",
+    )
     pids = read_pids(mark)
     revoke(api_a, resource)
     remains(lambda: running.poll() is None and processes.is_alive(pids[1]), 1.0, goal="SIGKILL is not due")
@@ -263,13 +327,17 @@ def test_lock_watchdog_is_ended_by_sigkill_only(cli: Cli, resource: str, mark: P
     """As `pkill -HUP fencegate` and the end of a control group signal it."""
     running = cli.begin("lock", resource, "--", *sleeping_command(mark))
     leader, child = read_pids(mark)
-    [watchdog] = [pid for pid in processes.descendants(running.pid) if processes.parent_of(pid) == running.pid and pid != leader]
+    [watchdog] = [
+        pid for pid in processes.descendants(running.pid) if processes.parent_of(pid) == running.pid and pid != leader
+    ]
     try:
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGRTMAX):
             os.kill(watchdog, number)
         remains(lambda: processes.is_alive(watchdog), 0.3)
         running.kill()
         running.wait()
-        eventually(lambda: not processes.is_alive(leader) and not processes.is_alive(child), 5, goal="the command is ended")
+        eventually(
+            lambda: not processes.is_alive(leader) and not processes.is_alive(child), 5, goal="the command is ended"
+        )
     finally:
         processes.signal_all([child], signal.SIGKILL)

@@ -76,7 +76,11 @@ def serve_lease(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection:
             released = connection.recv(65536).startswith(b"DELETE /v1/leases/x ")
-            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n" if released else b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+            connection.sendall(
+                b"HTTP/1.1 204 No Content\r\n\r\n"
+                if released
+                else b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
+            )
         if released:
             return
 
@@ -84,7 +88,9 @@ def serve_lease(server: socket.socket) -> None:
 # Expiry by the clock of the program
 
 
-def test_lock_grant_expired_on_arrival_runs_no_command(gated_cli: Cli, gate: Gate, api_a: Api, resource: str, mark: Path) -> None:
+def test_lock_grant_expired_on_arrival_runs_no_command(
+    gated_cli: Cli, gate: Gate, api_a: Api, resource: str, mark: Path
+) -> None:
     gate.replies.delay = 1.2
     done = gated_cli.run("lock", resource, "--no-wait", "--ttl", "1s", "--", "touch", str(mark))
     assert done.returncode == NOT_GRANTED and "had expired when it arrived" in done.stderr, done
@@ -126,7 +132,16 @@ def test_lock_paused_client_never_runs_under_lost_lease(cli: Cli, api_a: Api, re
 
 
 def test_lock_paused_client_lets_command_continue(cli: Cli, resource: str, mark: Path) -> None:
-    running = cli.begin("lock", resource, "--ttl", "30s", "--", "sh", "-c", f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done; exit 7")
+    running = cli.begin(
+        "lock",
+        resource,
+        "--ttl",
+        "30s",
+        "--",
+        "sh",
+        "-c",
+        f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done; exit 7",
+    )
     first_line(mark)
     processes.signal_all([running.pid], signal.SIGSTOP)
     pause(0.5, "less than its ttl")
@@ -167,7 +182,9 @@ GRANTED = {"lease_id": "x", "fencing_token": 7, "ttl_ms": 60_000, "validity_ms":
 def grant(**members: object) -> bytes:
     """Returns the answer of a gateway that grants a lease."""
     body = json.dumps({**GRANTED, **members})
-    return f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    return (
+        f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
 
 
 @pytest.mark.parametrize("limit", ["0", "20s"])
@@ -175,7 +192,9 @@ def test_lock_grant_reported_as_lost_is_requested_again(resource: str, limit: st
     """The answer of a gateway that was suspended between the grant and its answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
-        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--wait", limit, resource, "--", "true")
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(
+            "lock", "--wait", limit, resource, "--", "true"
+        )
         for answer in [b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"] + [grant()] * (limit != "0"):
             connection, _ = server.accept()
             with connection:
@@ -218,7 +237,9 @@ def test_lock_wait_limit_is_respected(short_wait_gateway: Gateway, resource: str
         short_wait_gateway.api.must_release(lease)
 
 
-def test_lock_wait_over_repeated_requests_keeps_queue_order(patient_cluster: Cluster, resource: str, mark: Path) -> None:
+def test_lock_wait_over_repeated_requests_keeps_queue_order(
+    patient_cluster: Cluster, resource: str, mark: Path
+) -> None:
     gateway = patient_cluster.gateway(patient_cluster.settings(max_wait_ms=2_000, default_ttl_ms=10_000))
     gateway.start()
     try:
@@ -268,7 +289,9 @@ def test_lock_wait_with_max_wait_0_polls(cluster: Cluster, resource: str) -> Non
     assert gateway.stop() == 0
 
 
-def test_lock_wait_continues_after_gateway_restart(patient_cluster: Cluster, short_wait_gateway: Gateway, resource: str) -> None:
+def test_lock_wait_continues_after_gateway_restart(
+    patient_cluster: Cluster, short_wait_gateway: Gateway, resource: str
+) -> None:
     gateway = patient_cluster.gateway(patient_cluster.settings(default_ttl_ms=10_000))
     gateway.start()
     try:
@@ -284,7 +307,9 @@ def test_lock_wait_continues_after_gateway_restart(patient_cluster: Cluster, sho
         gateway.kill()
 
 
-def test_lock_interrupted_between_requests_leaves_nothing(patient_cluster: Cluster, short_wait_gateway: Gateway, resource: str, mark: Path) -> None:
+def test_lock_interrupted_between_requests_leaves_nothing(
+    patient_cluster: Cluster, short_wait_gateway: Gateway, resource: str, mark: Path
+) -> None:
     lease = short_wait_gateway.api.must_acquire(resource, ttl_ms=20_000)
     waiting = Cli(short_wait_gateway.api.url).begin("lock", resource, "--", "touch", str(mark))
     eventually(lambda: count_waiters(short_wait_gateway.api, resource) == 1, goal="it waits")
@@ -301,12 +326,21 @@ def test_lock_refused_names_holder_if_scope_allows(cli: Cli, api_a: Api, guarded
     lease = api_a.must_acquire(resource, ttl_ms=15_000, owner="worker-7")
     reported = cli.run("lock", "--no-wait", resource, "--", "true")
     assert reported.returncode == NOT_GRANTED
-    assert f"held by worker-7 (principal admin), fencing token {lease['fencing_token']}, its lease ends in 1" in reported.stderr, reported.stderr
+    assert (
+        f"held by worker-7 (principal admin), fencing token {lease['fencing_token']}, its lease ends in 1"
+        in reported.stderr
+    ), reported.stderr
     problem = api_a.acquire(resource).json()
-    assert (problem["owner"], problem["principal"], problem["fencing_token"]) == ("worker-7", "admin", lease["fencing_token"])
+    assert (problem["owner"], problem["principal"], problem["fencing_token"]) == (
+        "worker-7",
+        "admin",
+        lease["fencing_token"],
+    )
     assert problem["max_wait_ms"] == 30_000
     untold = Cli(api_a.url, guarded_pair.key("orders")).run("lock", "--wait", "0", resource, "--", "true")
-    assert untold.returncode == NOT_GRANTED and "its lease ends in 1" in untold.stderr and "worker-7" not in untold.stderr
+    assert (
+        untold.returncode == NOT_GRANTED and "its lease ends in 1" in untold.stderr and "worker-7" not in untold.stderr
+    )
     assert not {"owner", "principal", "fencing_token"} & set(guarded_pair.api(0, "orders").acquire(resource).json())
 
 
@@ -349,10 +383,25 @@ def test_lock_max_hold_is_announced_and_exits_124(cli: Cli, api_a: Api, resource
 
 
 def test_lock_max_hold_kills_command_before_lease_ends(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
-    running = cli.begin("lock", "--max-hold", "2s", "--ttl", "2s", resource, "--", "bash", "-c", f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done")
+    running = cli.begin(
+        "lock",
+        "--max-hold",
+        "2s",
+        "--ttl",
+        "2s",
+        resource,
+        "--",
+        "bash",
+        "-c",
+        f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done",
+    )
     pid = int(first_line(mark))
-    eventually(lambda: is_free(api_a, resource) or running.poll() is not None, 6, interval=0.01, goal="the lease is over")
-    eventually(lambda: not processes.is_alive(pid), 2, goal="the command is gone, long before the ten seconds of --kill-after")
+    eventually(
+        lambda: is_free(api_a, resource) or running.poll() is not None, 6, interval=0.01, goal="the lease is over"
+    )
+    eventually(
+        lambda: not processes.is_alive(pid), 2, goal="the command is gone, long before the ten seconds of --kill-after"
+    )
     assert wait_for_exit(running)[0] == HELD_TOO_LONG
 
 
@@ -360,7 +409,9 @@ def test_lock_max_hold_counts_from_grant_not_from_arrival(resource: str, mark: P
     """The grant travels for half of the hold, as through a proxy that buffers it, or to a machine that was suspended."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
-        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", resource, "--", "sh", "-c", f"echo $$ > {mark}; exec sleep 60")
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(
+            "lock", resource, "--", "sh", "-c", f"echo $$ > {mark}; exec sleep 60"
+        )
         connection, _ = server.accept()
         with connection:
             requested_at = time.monotonic()
@@ -377,7 +428,16 @@ def test_lock_resumed_after_hold_kills_command_at_once(resource: str, mark: Path
     """The process was stopped, and its command was not: SIGKILL is due, however long --kill-after is."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
-        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin("lock", "--kill-after", "20s", resource, "--", "bash", "-c", f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done")
+        running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(
+            "lock",
+            "--kill-after",
+            "20s",
+            resource,
+            "--",
+            "bash",
+            "-c",
+            f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done",
+        )
         connection, _ = server.accept()
         with connection:
             connection.recv(65536)

@@ -42,7 +42,9 @@ def is_held(api: Api, resource: str) -> bool:
 # Proxies
 
 
-def test_proxy_from_environment_carries_requests_and_streams(proxied_cli: Cli, proxy: HttpProxy, api_a: Api, resource: str) -> None:
+def test_proxy_from_environment_carries_requests_and_streams(
+    proxied_cli: Cli, proxy: HttpProxy, api_a: Api, resource: str
+) -> None:
     done = proxied_cli.run("status", http_proxy=proxy.url)
     assert done.returncode == 0 and json.loads(done.stdout.splitlines()[0])["gateway"] == proxied_cli.url, done.stderr
     locked = proxied_cli.run("lock", resource, "--", "sh", "-c", "echo $FENCING_TOKEN; exit 3", http_proxy=proxy.url)
@@ -76,7 +78,8 @@ def silent_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library to be preloaded in which getaddrinfo of silent.test never returns, as with a name server that does not answer; it makes the
     file LOOKUP_MARK."""
     folder = tmp_path_factory.mktemp("names")
-    (folder / "names.c").write_text("""
+    (folder / "names.c").write_text(
+        """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -92,16 +95,27 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
     return real(name, service, hints, found);
 }
-""")
+"""
+    )
     library = folder / "names.so"
-    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", "-o", str(library), str(folder / "names.c"), "-ldl"], check=True)
+    subprocess.run(
+        ["g++", "-x", "c", "-shared", "-fPIC", "-o", str(library), str(folder / "names.c"), "-ldl"], check=True
+    )
     return library
 
 
 def test_dns_lookup_timeout_exits_69(silent_names: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     for command in (["status"], ["history", "--follow"], ["lock", "a", "--", "true"]):
-        done = Cli("http://silent.test").run(*command[:1], "--timeout", "500ms", *command[1:], timeout=10, LD_PRELOAD=str(silent_names), LOOKUP_MARK=str(mark))
+        done = Cli("http://silent.test").run(
+            *command[:1],
+            "--timeout",
+            "500ms",
+            *command[1:],
+            timeout=10,
+            LD_PRELOAD=str(silent_names),
+            LOOKUP_MARK=str(mark),
+        )
         assert done.returncode == UNAVAILABLE and "timed out while the host name was looked up" in done.stderr, done
         assert mark.exists()
         mark.unlink()
@@ -109,8 +123,11 @@ def test_dns_lookup_timeout_exits_69(silent_names: Path, tmp_path: Path) -> None
 
 def test_dns_lookup_hanging_is_ended_by_signal(silent_names: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    waiting = subprocess.Popen([str(processes.fencegate_binary()), "lock", "--timeout", "10m", "a", "--", "true"], preexec_fn=processes.terminate_with_parent,
-                               env=environment("http://silent.test", None, LD_PRELOAD=str(silent_names), LOOKUP_MARK=str(mark)))
+    waiting = subprocess.Popen(
+        [str(processes.fencegate_binary()), "lock", "--timeout", "10m", "a", "--", "true"],
+        preexec_fn=processes.terminate_with_parent,
+        env=environment("http://silent.test", None, LD_PRELOAD=str(silent_names), LOOKUP_MARK=str(mark)),
+    )
     try:
         eventually(mark.exists, goal="the name is looked up")
         waiting.send_signal(signal.SIGTERM)
@@ -135,8 +152,28 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def self_signed(folder: Path, names: str, *options: str) -> Path:
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "certificate.pem", "-subj", "/CN=localhost",
-                    "-addext", f"subjectAltName={names}", *(options or ("-days", "2"))], cwd=folder, check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "certificate.pem",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            f"subjectAltName={names}",
+            *(options or ("-days", "2")),
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
     return folder / "certificate.pem"
 
 
@@ -148,55 +185,125 @@ def tls_port(api_a: Api, certificate: Path) -> Iterator[int]:
         yield gates.members[0].port
 
 
-def test_https_through_proxy_uses_tunnel_without_key(guarded_pair: Stack, api_a: Api, tls_port: int, certificate: Path, resource: str) -> None:
+def test_https_through_proxy_uses_tunnel_without_key(
+    guarded_pair: Stack, api_a: Api, tls_port: int, certificate: Path, resource: str
+) -> None:
     key = guarded_pair.key("admin")
     secured = Cli("https://gateway.test", key)
     with http_proxy(tls_port) as proxy:
-        locked = secured.run("lock", "--cacert", str(certificate), resource, "--", "sh", "-c", "echo $FENCING_TOKEN", https_proxy=proxy.url)
+        locked = secured.run(
+            "lock",
+            "--cacert",
+            str(certificate),
+            resource,
+            "--",
+            "sh",
+            "-c",
+            "echo $FENCING_TOKEN",
+            https_proxy=proxy.url,
+        )
         assert locked.returncode == 0 and int(locked.stdout) > 0, locked.stderr
-        assert {head[0] for head in proxy.heads} == {"CONNECT gateway.test:443 HTTP/1.1"} and key not in str(proxy.heads)
+        assert {head[0] for head in proxy.heads} == {"CONNECT gateway.test:443 HTTP/1.1"} and key not in str(
+            proxy.heads
+        )
         eventually(lambda: not is_held(api_a, resource), 5, goal="the lease is released")
         proxy.refuses_tunnels = True
         refused = secured.run("status", "--cacert", str(certificate), https_proxy=proxy.url)
     assert (refused.returncode, refused.stdout) == (UNAVAILABLE, "") and "403" in refused.stderr
 
 
-def test_https_cacert_trusts_only_named_certificates(guarded_pair: Stack, tls_port: int, certificate: Path, tmp_path: Path) -> None:
+def test_https_cacert_trusts_only_named_certificates(
+    guarded_pair: Stack, tls_port: int, certificate: Path, tmp_path: Path
+) -> None:
     secured = Cli(f"https://localhost:{tls_port}", guarded_pair.key("admin"))
     assert secured.run("leases", SSL_CERT_FILE=str(certificate)).returncode == 0
     other = self_signed(tmp_path, "DNS:localhost")
-    for trusted in ({"SSL_CERT_FILE": str(certificate)}, {"SSL_CERT_DIR": str(hashed_folder(certificate, tmp_path / "hashed"))}):
+    for trusted in (
+        {"SSL_CERT_FILE": str(certificate)},
+        {"SSL_CERT_DIR": str(hashed_folder(certificate, tmp_path / "hashed"))},
+    ):
         done = secured.run("leases", "--cacert", str(other), **trusted)
         assert done.returncode == UNAVAILABLE and "is not trusted" in done.stderr, done
-    piped = subprocess.run(["bash", "-c", f'exec "$0" leases --cacert <(cat {certificate})', str(processes.fencegate_binary())], capture_output=True, text=True,
-                           env=environment(secured.url, secured.key), timeout=30)
+    piped = subprocess.run(
+        ["bash", "-c", f'exec "$0" leases --cacert <(cat {certificate})', str(processes.fencegate_binary())],
+        capture_output=True,
+        text=True,
+        env=environment(secured.url, secured.key),
+        timeout=30,
+    )
     assert piped.returncode == 0, piped.stderr
 
 
 def hashed_folder(certificate: Path, folder: Path) -> Path:
     """Makes a folder of certificates as OpenSSL needs it: the files are named after the hash of the subject."""
     folder.mkdir()
-    name = subprocess.run(["openssl", "x509", "-hash", "-noout", "-in", str(certificate)], check=True, capture_output=True, text=True).stdout.strip()
+    name = subprocess.run(
+        ["openssl", "x509", "-hash", "-noout", "-in", str(certificate)], check=True, capture_output=True, text=True
+    ).stdout.strip()
     (folder / f"{name}.0").write_bytes(certificate.read_bytes())
     return folder
 
 
 def test_https_expired_certificate_exits_69_with_reason(guarded_pair: Stack, api_a: Api, tmp_path: Path) -> None:
-    subprocess.run(["openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=localhost"],
-                   cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-new",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "request.pem",
+            "-subj",
+            "/CN=localhost",
+        ],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
     (tmp_path / "names").write_text("subjectAltName=DNS:localhost\n")
-    subprocess.run(["openssl", "x509", "-req", "-in", "request.pem", "-signkey", "key.pem", "-out", "certificate.pem", "-days", "-1", "-extfile", "names"],
-                   cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "x509",
+            "-req",
+            "-in",
+            "request.pem",
+            "-signkey",
+            "key.pem",
+            "-out",
+            "certificate.pem",
+            "-days",
+            "-1",
+            "-extfile",
+            "names",
+        ],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
     with open_gates([api_a.port], tls) as gates:
-        done = Cli(f"https://localhost:{gates.members[0].port}").run("status", "--cacert", str(tmp_path / "certificate.pem"))
-    assert (done.returncode, done.stdout) == (UNAVAILABLE, "") and "is not trusted" in done.stderr and "expired" in done.stderr
+        done = Cli(f"https://localhost:{gates.members[0].port}").run(
+            "status", "--cacert", str(tmp_path / "certificate.pem")
+        )
+    assert (
+        (done.returncode, done.stdout) == (UNAVAILABLE, "")
+        and "is not trusted" in done.stderr
+        and "expired" in done.stderr
+    )
 
 
 def test_https_to_server_without_tls_exits_69_with_reason(api_a: Api) -> None:
     done = Cli(f"https://localhost:{api_a.port}").run("status", timeout=20)
-    assert (done.returncode, done.stdout) == (UNAVAILABLE, "") and f"no TLS connection to https://localhost:{api_a.port}" in done.stderr
+    assert (done.returncode, done.stdout) == (
+        UNAVAILABLE,
+        "",
+    ) and f"no TLS connection to https://localhost:{api_a.port}" in done.stderr
 
 
 def test_https_cert_and_key_identify_caller(guarded_pair: Stack, api_a: Api, tmp_path: Path, resource: str) -> None:
@@ -216,7 +323,10 @@ def test_https_cert_and_key_identify_caller(guarded_pair: Stack, api_a: Api, tmp
             assert secured.run("lock", *trusted, *identity, resource, "--", "true").returncode == 0
         assert secured.run("leases", *trusted, timeout=20).returncode == UNAVAILABLE
         done = secured.run("leases", *trusted, "--cert", str(caller.file), "--key", str(other.key))
-        assert done.returncode == USAGE and f"--key: {other.key} contains another key than that of the first certificate" in done.stderr
+        assert (
+            done.returncode == USAGE
+            and f"--key: {other.key} contains another key than that of the first certificate" in done.stderr
+        )
         done = secured.run("leases", *trusted, "--cert", str(caller.file))
         assert done.returncode == USAGE and f"--cert: {caller.file} contains no readable PEM key" in done.stderr
         done = secured.run("leases", *trusted, "--key", str(caller.key))
@@ -227,15 +337,29 @@ def test_cacert_without_certificates_exits_64_and_names_file(tmp_path: Path) -> 
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing\n")
     done = Cli("https://localhost").run("status", "--cacert", str(empty))
-    assert (done.returncode, done.stdout) == (USAGE, "") and str(empty) in done.stderr and "no readable PEM certificate" in done.stderr
+    assert (
+        (done.returncode, done.stdout) == (USAGE, "")
+        and str(empty) in done.stderr
+        and "no readable PEM certificate" in done.stderr
+    )
 
 
 # Descriptors of the command
 
 
-def test_lock_command_inherits_no_descriptor_of_lock(guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path) -> None:
+def test_lock_command_inherits_no_descriptor_of_lock(
+    guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path
+) -> None:
     kept = os.open(tmp_path / "kept", os.O_CREAT | os.O_RDWR)
-    done = subprocess.run([str(processes.fencegate_binary()), "lock", resource, "--", "sh", "-c", "ls /proc/$$/fd"], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=30, env=environment(api_a.url, guarded_pair.key("admin")), pass_fds=[kept], preexec_fn=processes.terminate_with_parent)
+    done = subprocess.run(
+        [str(processes.fencegate_binary()), "lock", resource, "--", "sh", "-c", "ls /proc/$$/fd"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=environment(api_a.url, guarded_pair.key("admin")),
+        pass_fds=[kept],
+        preexec_fn=processes.terminate_with_parent,
+    )
     os.close(kept)
     assert done.returncode == 0 and sorted(map(int, done.stdout.split())) == sorted([0, 1, 2, kept]), done

@@ -17,7 +17,14 @@ from support.polling import eventually
 from support.stack import Stack
 
 DATABASE = "database_roles"
-ROLES = {"anna": "shop_clerk", "ben": "shop_clerk", "owner": None, "ghost": "no_such_role", "stranger": "other_team", "carl": "shop_boss"}
+ROLES = {
+    "anna": "shop_clerk",
+    "ben": "shop_clerk",
+    "owner": None,
+    "ghost": "no_such_role",
+    "stranger": "other_team",
+    "carl": "shop_boss",
+}
 SETUP = """
 create role shop_clerk in role fencing_writer; create role shop_boss in role fencing_writer; create role other_team; create role roles_gateway login;
 grant fencing_gateway, shop_clerk, shop_boss to roles_gateway;
@@ -49,7 +56,11 @@ def key_of(name: str) -> str:
 
 
 def entry_of(name: str) -> Json:
-    made: Json = {"principal": name, "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}
+    made: Json = {
+        "principal": name,
+        "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(),
+        "scopes": ["leases", "writes", "history"],
+    }
     if ROLES[name]:
         made["database_role"] = ROLES[name]
     return made
@@ -72,7 +83,11 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def gateway(cluster: Cluster) -> Iterator[Api]:
     settings = cluster.settings()
-    without_role = {**entry_of("owner"), "principal": "ben", "key_sha256": hashlib.sha256(key_of("ben without role").encode()).hexdigest()}
+    without_role = {
+        **entry_of("owner"),
+        "principal": "ben",
+        "key_sha256": hashlib.sha256(key_of("ben without role").encode()).hexdigest(),
+    }
     settings["auth"] = {"api_keys": [*(entry_of(name) for name in ROLES), without_role]}
     settings["postgres"]["conninfo"] = re.sub("user=\\S+", "user=roles_gateway", settings["postgres"]["conninfo"])
     made = cluster.gateway(settings)
@@ -89,7 +104,9 @@ def callers(gateway: Api) -> dict[str, Api]:
 
 
 def rows(cluster: Cluster, where: str = "true") -> list[Any]:
-    return cluster.stack.query(f"select shop, id, stock, changed_by from goods where {where} order by 1, 2", dbname=DATABASE)
+    return cluster.stack.query(
+        f"select shop, id, stock, changed_by from goods where {where} order by 1, 2", dbname=DATABASE
+    )
 
 
 def sell(shop: str, number: int) -> Json:
@@ -97,7 +114,11 @@ def sell(shop: str, number: int) -> Json:
 
 
 def one_shot(shop: str, number: int, *operations: Json, **fields: Any) -> Json:
-    return {"lease": {"resource": f"goods/{shop}/{number}", "wait_ms": 10_000}, "operations": list(operations) or [sell(shop, number)], **fields}
+    return {
+        "lease": {"resource": f"goods/{shop}/{number}", "wait_ms": 10_000},
+        "operations": list(operations) or [sell(shop, number)],
+        **fields,
+    }
 
 
 def test_row_security_applies_to_the_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
@@ -106,11 +127,17 @@ def test_row_security_applies_to_the_caller(cluster: Cluster, callers: dict[str,
     other = callers["anna"].call("POST", "/v1/writes", one_shot("ben", 1))
     assert other.status == 200 and other.json()["results"][0]["rows_affected"] == 0, other
     assert rows(cluster, "id = 1") == [("anna", 1, 99, "shop_clerk anna"), ("ben", 1, 100, "")]
-    refused = callers["anna"].call("POST", "/v1/writes", one_shot("ben", 99, {"insert": "goods", "values": {"shop": "ben", "id": 99, "stock": 1}}))
+    refused = callers["anna"].call(
+        "POST", "/v1/writes", one_shot("ben", 99, {"insert": "goods", "values": {"shop": "ben", "id": 99, "stock": 1}})
+    )
     expect_problem(refused, 403, "forbidden")
-    missing = callers["anna"].call("POST", "/v1/writes", one_shot("anna", 2, {"delete": "goods", "where": {"shop": "anna", "id": 2}}))
+    missing = callers["anna"].call(
+        "POST", "/v1/writes", one_shot("anna", 2, {"delete": "goods", "where": {"shop": "anna", "id": 2}})
+    )
     expect_problem(missing, 403, "forbidden")
-    assert "permission denied for table goods" in missing.json()["detail"] and missing.json()["sqlstate"] == "42501", missing
+    assert (
+        "permission denied for table goods" in missing.json()["detail"] and missing.json()["sqlstate"] == "42501"
+    ), missing
 
 
 def test_reads_show_the_rows_of_the_caller(callers: dict[str, Api]) -> None:
@@ -118,7 +145,10 @@ def test_reads_show_the_rows_of_the_caller(callers: dict[str, Api]) -> None:
         found = callers[name].get("/v1/tables/goods", select="shop", limit=100)
         assert found.status == 200 and {row["shop"] for row in found.json()} == {name}, found
         assert callers[name].get("/v1/rpc/whoami").json() == f"shop_clerk {name}"
-    assert {row["shop"] for row in callers["owner"].get("/v1/tables/goods", select="shop", limit=100).json()} == {"anna", "ben"}
+    assert {row["shop"] for row in callers["owner"].get("/v1/tables/goods", select="shop", limit=100).json()} == {
+        "anna",
+        "ben",
+    }
     held = callers["anna"].must_acquire("goods/ben/3")
     fenced = callers["anna"].call("GET", "/v1/tables/goods?shop=eq.ben", headers={"Fencing-Lease": held["lease_id"]})
     assert fenced.status == 200 and fenced.json() == [], fenced
@@ -127,19 +157,29 @@ def test_reads_show_the_rows_of_the_caller(callers: dict[str, Api]) -> None:
 
 def test_what_policy_keeps_of_caller_ends_with_transaction(cluster: Cluster, callers: dict[str, Api]) -> None:
     """A helper of the policy that looks the caller up once and keeps it in a setting of the session."""
-    cluster.stack.query("""create function tenant() returns text language plpgsql as $$ begin
+    cluster.stack.query(
+        """create function tenant() returns text language plpgsql as $$ begin
                        if coalesce(current_setting('app.tenant', true), '') = '' then
                          perform set_config('app.tenant', current_setting('request.jwt.claims', true)::json->>'sub', false);
                        end if;
                        return current_setting('app.tenant'); end $$;
                      create table notes (id integer primary key, shop text, n integer); insert into notes values (1, 'anna', 0), (2, 'ben', 0);
                      alter table notes enable row level security; create policy own on notes to shop_clerk using (shop = tenant());
-                     grant select, update on notes to shop_clerk; select fencing.protect('notes', $$'notes/' || id$$); select fencing.expose_table('notes')""", dbname=DATABASE)
+                     grant select, update on notes to shop_clerk; select fencing.protect('notes', $$'notes/' || id$$); select fencing.expose_table('notes')""",
+        dbname=DATABASE,
+    )
     eventually(lambda: callers["anna"].get("/v1/tables/notes").status == 200, 10, goal="the gateway knows the table")
     for turn in range(24):
         name, number = (("anna", 1), ("ben", 2))[turn % 2]
         assert callers[name].get("/v1/tables/notes", select="shop").json() == [{"shop": name}]
-        done = callers[name].call("POST", "/v1/writes", {"lease": {"resource": f"notes/{number}"}, "operations": [{"update": "notes", "where": {"id": number}, "add": {"n": 1}}]})
+        done = callers[name].call(
+            "POST",
+            "/v1/writes",
+            {
+                "lease": {"resource": f"notes/{number}"},
+                "operations": [{"update": "notes", "where": {"id": number}, "add": {"n": 1}}],
+            },
+        )
         assert done.status == 200 and done.json()["results"][0]["rows_affected"] == 1, done
 
 
@@ -184,7 +224,11 @@ def test_deferred_triggers_run_in_the_role_of_their_caller(cluster: Cluster, cal
         with callers[caller_of(number)].connection() as connection:
             connection.wire.connect()
             start.wait(30)
-            return connection.call("POST", "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [take_part(number), take_part(number)]})
+            return connection.call(
+                "POST",
+                "/v1/writes",
+                {"lease_id": leases[number]["lease_id"], "operations": [take_part(number), take_part(number)]},
+            )
 
     for _ in range(3):
         with ThreadPoolExecutor(60) as pool:
@@ -195,18 +239,32 @@ def test_deferred_triggers_run_in_the_role_of_their_caller(cluster: Cluster, cal
                 assert answer.json()["sqlstate"] == "42501" and "secret_audit" in answer.json()["detail"], answer
             else:
                 assert answer.status == 200, answer
-    audited = cluster.stack.query("select part, role, caller, stock, xid::text from secret_audit order by id", dbname=DATABASE)
-    assert {(caller_of(part), role, caller) for part, role, caller, _, _ in audited} == {(name, *run_as) for name, run_as in expected.items()}
-    assert sorted((part, stock) for part, _, _, stock, _ in audited) == sorted((part, stock) for part in parts if caller_of(part) != "anna" for stock in (98, 98, 96, 96, 94, 94))
+    audited = cluster.stack.query(
+        "select part, role, caller, stock, xid::text from secret_audit order by id", dbname=DATABASE
+    )
+    assert {(caller_of(part), role, caller) for part, role, caller, _, _ in audited} == {
+        (name, *run_as) for name, run_as in expected.items()
+    }
+    assert sorted((part, stock) for part, _, _, stock, _ in audited) == sorted(
+        (part, stock) for part in parts if caller_of(part) != "anna" for stock in (98, 98, 96, 96, 94, 94)
+    )
     assert len({xid for *_, xid in audited}) < len(audited) / 2 - 10, "some transactions have been shared"
 
 
-@pytest.mark.parametrize("part, fields, has_key", [(61, {}, False), (62, {"then": "release"}, False), (63, {}, True)], ids=["plain", "seal", "key"])
-def test_deferred_trigger_of_a_write_alone_runs_in_its_role(cluster: Cluster, callers: dict[str, Api], part: int, fields: Json, has_key: bool) -> None:
+@pytest.mark.parametrize(
+    "part, fields, has_key",
+    [(61, {}, False), (62, {"then": "release"}, False), (63, {}, True)],
+    ids=["plain", "seal", "key"],
+)
+def test_deferred_trigger_of_a_write_alone_runs_in_its_role(
+    cluster: Cluster, callers: dict[str, Api], part: int, fields: Json, has_key: bool
+) -> None:
     def write(name: str) -> Any:
         lease = callers[name].must_acquire(f"parts/{part}")
         key = {"Idempotency-Key": uuid.uuid4().hex} if has_key else {}
-        answer = callers[name].call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [take_part(part)], **fields}, key)
+        answer = callers[name].call(
+            "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [take_part(part)], **fields}, key
+        )
         if not (fields and answer.status == 200):
             callers[name].must_release(lease)
         return answer
@@ -215,7 +273,9 @@ def test_deferred_trigger_of_a_write_alone_runs_in_its_role(cluster: Cluster, ca
     expect_problem(refused, 403, "forbidden")
     assert refused.json()["sqlstate"] == "42501", refused
     assert write("carl").status == 200
-    assert cluster.stack.query("select role, caller from secret_audit where part = %s", (part,), dbname=DATABASE) == [("shop_boss", "carl")]
+    assert cluster.stack.query("select role, caller from secret_audit where part = %s", (part,), dbname=DATABASE) == [
+        ("shop_boss", "carl")
+    ]
 
 
 def test_keys_and_seals_work_in_a_role(cluster: Cluster, callers: dict[str, Api]) -> None:
@@ -225,7 +285,12 @@ def test_keys_and_seals_work_in_a_role(cluster: Cluster, callers: dict[str, Api]
     again = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2), key)
     assert first.status == again.status == 200 and first.json()["results"] == again.json()["results"], (first, again)
     assert rows(cluster, "shop = 'ben' and id = 2") == [("ben", 2, before - 1, "shop_clerk ben")]
-    refused = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2, {"delete": "goods", "where": {"shop": "ben"}}), {"Idempotency-Key": uuid.uuid4().hex})
+    refused = callers["ben"].call(
+        "POST",
+        "/v1/writes",
+        one_shot("ben", 2, {"delete": "goods", "where": {"shop": "ben"}}),
+        {"Idempotency-Key": uuid.uuid4().hex},
+    )
     expect_problem(refused, 403, "forbidden")
     called = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2, {"call": "whoami", "args": {}}))
     assert called.status == 200 and called.json()["results"][0]["value"] == "shop_clerk ben", called
@@ -257,5 +322,8 @@ def test_planned_count_tells_nothing_of_rows_of_others(cluster: Cluster, callers
     for kind in ("planned", "estimated"):
         answer = callers["anna"].get("/rest/v1/goods?shop=eq.ben", {"Prefer": f"count={kind}"})
         assert (answer.status, answer.headers["Content-Range"]) == (200, "*/0")
-        own = [callers["anna"].get("/rest/v1/goods?limit=1", {"Prefer": f"count={each}"}).headers["Content-Range"] for each in ("exact", kind)]
+        own = [
+            callers["anna"].get("/rest/v1/goods?limit=1", {"Prefer": f"count={each}"}).headers["Content-Range"]
+            for each in ("exact", kind)
+        ]
         assert own[0] == own[1] != "0-0/16"

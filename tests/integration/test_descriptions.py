@@ -35,11 +35,22 @@ def test_node_hanging_is_unreachable_until_it_answers(stack: Stack, api: Api) ->
 def test_openapi_describes_every_path_of_this_version(api: Api) -> None:
     document = api.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
-    described = {(path, method) for path, methods in document["paths"].items() for method in methods if method != "parameters"}
+    described = {
+        (path, method) for path, methods in document["paths"].items() for method in methods if method != "parameters"
+    }
     for path, method in described:  # the document has no path that is not served
         # An invalid Last-Event-ID, so that no stream begins: it would not end by itself.
-        answer = api.call(method.upper(), re.sub(r"\{\w+\}", "x", path), {} if method in ("post", "patch", "put") else None, {"Last-Event-ID": "x"})
-        assert answer.status not in (404, 405) or path in ("/problems/{slug}", "/console/{file}") or b"x is exposed" in answer.body, f"{method} {path}: {answer}"
+        answer = api.call(
+            method.upper(),
+            re.sub(r"\{\w+\}", "x", path),
+            {} if method in ("post", "patch", "put") else None,
+            {"Last-Event-ID": "x"},
+        )
+        assert (
+            answer.status not in (404, 405)
+            or path in ("/problems/{slug}", "/console/{file}")
+            or b"x is exposed" in answer.body
+        ), f"{method} {path}: {answer}"
 
 
 def test_problem_page_explains_its_slug(api: Api) -> None:

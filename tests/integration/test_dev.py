@@ -32,9 +32,15 @@ def test_stack_file_facts_are_true(stack: Stack) -> None:
         assert client.info("server")["process_id"] == node["pid"]
     assert set(facts["postgres"]) == {"host", "port", "database", "superuser", "conninfo", "pid"}
     assert parse_dsn(facts["postgres"]["conninfo"]) == {
-        "host": facts["postgres"]["host"], "port": str(facts["postgres"]["port"]), "dbname": facts["postgres"]["database"], "user": facts["postgres"]["superuser"]}
+        "host": facts["postgres"]["host"],
+        "port": str(facts["postgres"]["port"]),
+        "dbname": facts["postgres"]["database"],
+        "user": facts["postgres"]["superuser"],
+    }
     assert stat.S_ISDIR(os.stat(facts["postgres"]["host"]).st_mode)
-    assert stack.query("select current_setting('is_superuser'), current_database()") == [("on", facts["postgres"]["database"])]
+    assert stack.query("select current_setting('is_superuser'), current_database()") == [
+        ("on", facts["postgres"]["database"])
+    ]
     (pid_line, *_) = stack.query("select pg_read_file('postmaster.pid')")[0][0].splitlines()
     assert int(pid_line) == facts["postgres"]["pid"]
     for gateway in facts["gateways"]:
@@ -49,7 +55,9 @@ def test_dev_psql_line_runs_in_shell_with_spaces_in_path() -> None:
         (line,) = [line for line in stack.log.read_text().splitlines() if line.startswith("  postgresql ")]
         command = line.removeprefix("  postgresql ").strip()
         assert str(stack.data) in command
-        done = subprocess.run(["bash", "-c", f"{command} -XAtc 'select current_database()'"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            ["bash", "-c", f"{command} -XAtc 'select current_database()'"], capture_output=True, text=True, timeout=30
+        )
         assert (done.returncode, done.stdout.strip()) == (0, stack.facts["postgres"]["database"]), done
     finally:
         stack.remove()
@@ -79,19 +87,43 @@ def claim(port: int) -> socket.socket:
 
 def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
     """Its servers listen seconds after the choice; a gateway of this one would then not listen, and the other's would answer for it."""
-    for port in [int(stack.facts["http"].rpartition(":")[2]), stack.facts["postgres"]["port"], *(node["port"] for node in stack.facts["redis"])]:
+    for port in [
+        int(stack.facts["http"].rpartition(":")[2]),
+        stack.facts["postgres"]["port"],
+        *(node["port"] for node in stack.facts["redis"]),
+    ]:
         with pytest.raises(OSError, match="in use"):
             claim(port)
-    ports = {"gateway-1": 32_101, "postgres": 32_102, **{f"redis-{n}": 32_102 + n for n in range(1, 6)}}  # no stack chooses these
+    ports = {
+        "gateway-1": 32_101,
+        "postgres": 32_102,
+        **{f"redis-{n}": 32_102 + n for n in range(1, 6)},
+    }  # no stack chooses these
     other = Stack()
     other.data.mkdir()
     (other.data / "ports").write_text("".join(f"{name} {port}\n" for name, port in ports.items()))
     try:
         with claim(ports["gateway-1"]), claim(ports["redis-3"]):
             other.start()
-            found = {"gateway-1": int(other.facts["http"].rpartition(":")[2]), "postgres": other.facts["postgres"]["port"], **{node["name"]: node["port"] for node in other.facts["redis"]}}
+            found = {
+                "gateway-1": int(other.facts["http"].rpartition(":")[2]),
+                "postgres": other.facts["postgres"]["port"],
+                **{node["name"]: node["port"] for node in other.facts["redis"]},
+            }
             assert {name for name, port in found.items() if port != ports[name]} == {"gateway-1", "redis-3"}
-            refused = subprocess.run([processes.fencegate_binary(), "dev", "--data-dir", str(other.folder / "second"), "--http", "127.0.0.1:32101"], capture_output=True, text=True, timeout=30)
+            refused = subprocess.run(
+                [
+                    processes.fencegate_binary(),
+                    "dev",
+                    "--data-dir",
+                    str(other.folder / "second"),
+                    "--http",
+                    "127.0.0.1:32101",
+                ],
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
             assert refused.returncode != 0 and "127.0.0.1:32101 is in use" in refused.stderr, refused
     finally:
         other.remove()
@@ -100,7 +132,11 @@ def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
 def test_dev_killed_node_is_restarted_on_its_port(own_stack: Stack) -> None:
     before = own_stack.read()["redis"][4]
     os.kill(before["pid"], signal.SIGKILL)
-    after = eventually(lambda: (node := own_stack.read()["redis"][4])["pid"] != before["pid"] and node, 10, goal="stack.json names the new one")
+    after = eventually(
+        lambda: (node := own_stack.read()["redis"][4])["pid"] != before["pid"] and node,
+        10,
+        goal="stack.json names the new one",
+    )
     assert (after["name"], after["port"]) == (before["name"], before["port"])
     eventually(lambda: own_stack.nodes()[4].info("server")["process_id"] == after["pid"], 5)
 
@@ -108,7 +144,11 @@ def test_dev_killed_node_is_restarted_on_its_port(own_stack: Stack) -> None:
 def test_dev_killed_postgresql_is_restarted(own_stack: Stack) -> None:
     before = own_stack.read()["postgres"]
     os.kill(before["pid"], signal.SIGQUIT)
-    after = eventually(lambda: (found := own_stack.read()["postgres"])["pid"] != before["pid"] and found, 15, goal="stack.json names the new one")
+    after = eventually(
+        lambda: (found := own_stack.read()["postgres"])["pid"] != before["pid"] and found,
+        15,
+        goal="stack.json names the new one",
+    )
     assert {**after, "pid": 0} == {**before, "pid": 0}
     own_stack.facts = own_stack.read()
     eventually(lambda: own_stack.api().get("/readyz").status == 200, 30)
@@ -138,7 +178,10 @@ def test_dev_stop_ends_hanging_node_too() -> None:
 def test_dev_stop_during_start_leaves_no_process() -> None:
     stack = Stack()
     try:
-        stack.process = processes.start([str(processes.fencegate_binary()), "dev", "--data-dir", str(stack.data), "--http", "127.0.0.1:0"], stack.log)
+        stack.process = processes.start(
+            [str(processes.fencegate_binary()), "dev", "--data-dir", str(stack.data), "--http", "127.0.0.1:0"],
+            stack.log,
+        )
         pid = stack.process.pid
         eventually(lambda: len(processes.descendants(pid)) >= 1, 20, goal="it has started a process")
         stack.stop()
@@ -160,7 +203,9 @@ def test_dev_restart_keeps_data_and_tokens_grow(unique_name: Callable[[str], str
         assert goods.stock() == 6
         assert len(api.history(resource=goods.resource, event="write_applied")) == events == 1
         assert api.history(resource=goods.resource, owner="before", event="lease_granted")
-        new = eventually(lambda: (answer := api.acquire(goods.resource, wait_ms=2_000)).status == 201 and answer, 75, goal="granted").json()
+        new = eventually(
+            lambda: (answer := api.acquire(goods.resource, wait_ms=2_000)).status == 201 and answer, 75, goal="granted"
+        ).json()
         assert new["fencing_token"] > old["fencing_token"]
         api.must_write(new, goods.sell())
         expect_problem(api.write(old, goods.sell()), 412, "stale-fencing-token")
@@ -176,14 +221,24 @@ def test_dev_restart_after_kill_recovers(unique_name: Callable[[str], str]) -> N
         stack.kill()
         stack.start()
         assert goods.stock() == 9
-        new = eventually(lambda: (answer := stack.api().acquire(goods.resource, wait_ms=2_000)).status == 201 and answer, 75, goal="granted").json()
+        new = eventually(
+            lambda: (answer := stack.api().acquire(goods.resource, wait_ms=2_000)).status == 201 and answer,
+            75,
+            goal="granted",
+        ).json()
         assert new["fencing_token"] > lease["fencing_token"]
 
 
 def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
     before = own_stack.read()
-    second = subprocess.run([str(processes.fencegate_binary()), "dev", "--data-dir", str(own_stack.data), "--http", "127.0.0.1:0"],
-                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, preexec_fn=processes.terminate_with_parent)
+    second = subprocess.run(
+        [str(processes.fencegate_binary()), "dev", "--data-dir", str(own_stack.data), "--http", "127.0.0.1:0"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        preexec_fn=processes.terminate_with_parent,
+    )
     assert second.returncode not in (0, -11)
     assert str(own_stack.data) in second.stdout + second.stderr
     assert own_stack.read() == before
@@ -192,8 +247,14 @@ def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
 
 def test_arguments_wrong_exit_64() -> None:
     for arguments in (["dev", "--nope"], ["nope"], ["dev", "--http", "nowhere"], ["serve"]):
-        done = subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20,
-                              preexec_fn=processes.terminate_with_parent)
+        done = subprocess.run(
+            [str(processes.fencegate_binary()), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            preexec_fn=processes.terminate_with_parent,
+        )
         assert done.returncode == 64, (arguments, done.returncode, done.stderr)
         assert done.stderr
 
@@ -214,11 +275,17 @@ def test_dev_auth_writes_three_keys_that_only_owner_can_read(auth_stack: Stack) 
     assert stat.S_IMODE(os.stat(auth_stack.data / "stack.json").st_mode) & 0o077 == 0
 
 
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Bearer ", "Bearer", "Basic YWRtaW46YWRtaW4=", "bearer-ish x"])
+@pytest.mark.parametrize(
+    "header", [None, "Bearer wrong", "Bearer ", "Bearer", "Basic YWRtaW46YWRtaW4=", "bearer-ish x"]
+)
 def test_key_missing_or_wrong_401(auth_stack: Stack, header: str | None) -> None:
     api = auth_stack.api().with_key(None)
     headers = {} if header is None else {"Authorization": header}
-    for method, path, body in (("POST", "/v1/leases", {"resource": "a"}), ("POST", "/v1/writes", {"operations": []}), ("GET", "/v1/history", None)):
+    for method, path, body in (
+        ("POST", "/v1/leases", {"resource": "a"}),
+        ("POST", "/v1/writes", {"operations": []}),
+        ("GET", "/v1/history", None),
+    ):
         answer = api.call(method, path, body, headers)
         expect_problem(answer, 401, "unauthenticated")
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
@@ -230,14 +297,19 @@ def test_health_is_answered_without_key(auth_stack: Stack) -> None:
     assert api.get("/readyz").status == 200
 
 
-def test_dev_orders_key_leases_and_writes_as_its_principal(auth_stack: Stack, unique_name: Callable[[str], str]) -> None:
+def test_dev_orders_key_leases_and_writes_as_its_principal(
+    auth_stack: Stack, unique_name: Callable[[str], str]
+) -> None:
     goods = create_sku(auth_stack, unique_name("auth"), 10)
     orders = auth_stack.api(key="orders")
     lease = orders.must_acquire(goods.resource)
     assert orders.renew(lease).status == 200
     orders.must_write(lease, goods.sell())
     orders.must_release(lease)
-    items = eventually(lambda: len(found := auth_stack.api(key="auditor").history(resource=goods.resource)) == 4 and found, goal="four events")
+    items = eventually(
+        lambda: len(found := auth_stack.api(key="auditor").history(resource=goods.resource)) == 4 and found,
+        goal="four events",
+    )
     assert {item["principal"] for item in items} == {"orders"}
 
 
@@ -339,7 +411,9 @@ def test_stale_write_at_other_gateway_412(pair_stack: Stack, unique_name: Callab
     assert goods.stock() == 7
 
 
-def test_dev_killed_gateway_is_restarted_while_other_serves(pair_stack: Stack, unique_name: Callable[[str], str]) -> None:
+def test_dev_killed_gateway_is_restarted_while_other_serves(
+    pair_stack: Stack, unique_name: Callable[[str], str]
+) -> None:
     first, second = apis_of(pair_stack)
     lease = first.must_acquire(unique_name("test/killed"))
     before = pair_stack.read()["gateways"][0]

@@ -47,14 +47,21 @@ def test_verify_reports_when_a_table_was_unprotected(cluster: Cluster) -> None:
     end = now(cluster)
     found = spans(cluster)
     user = query(cluster, "select session_user::text")[0][0]
-    assert [(span["reason"], span["principal"]) for span in found] == [("unprotected", user), ("observed", user), ("fault", user)]
+    assert [(span["reason"], span["principal"]) for span in found] == [
+        ("unprotected", user),
+        ("observed", user),
+        ("fault", user),
+    ]
     assert all(span["from"] < span["to"] and span["found_at"] is None for span in found)
     assert found[0]["to"] == found[1]["from"] and "is not always on" in found[2]["faults"][0]
     assert not spans(cluster, "--from", end)
     report = json.loads(verify(cluster, "--json"))
     assert [table["table"] for table in report["tables"] if table["protected_since"]] == ["public.item"]
     text = verify(cluster)
-    assert "3 times interrupted" in text and f"public.item from {found[0]['from']} to {found[0]['to']}: not protected, by {user}" in text, text
+    assert (
+        "3 times interrupted" in text
+        and f"public.item from {found[0]['from']} to {found[0]['to']}: not protected, by {user}" in text
+    ), text
     assert "the history says nothing" in text
 
 
@@ -69,19 +76,27 @@ def test_fault_is_recorded_once_by_all_gateways(cluster: Cluster) -> None:
     install_shop(cluster, "sku")
     first_id = query(cluster, "select max(id) from fencing.history")[0][0]
     query(cluster, "select fencing.watch_guard()")
-    query(cluster, "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger all; alter event trigger fencing_refuse_openings enable always")
+    query(
+        cluster,
+        "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger all; alter event trigger fencing_refuse_openings enable always",
+    )
     found = "select principal, detail from fencing.history where event = 'guard_changed' and id > %s and detail ->> 'relation' = 'public.inventory' order by id"
     gateways = [start(cluster), start(cluster)]
     for gateway in gateways:
-        eventually(lambda: (gateway.api.get("/v1/nodes").json()["guard"] or {}).get("faults"), goal="the gateway has seen the fault")
-    (principal, detail), = query(cluster, found, first_id)
-    assert principal is None and detail["action"] == "fault_found" and len(detail["faults"]) > 1 and "not_before" in detail
+        eventually(
+            lambda: (gateway.api.get("/v1/nodes").json()["guard"] or {}).get("faults"),
+            goal="the gateway has seen the fault",
+        )
+    ((principal, detail),) = query(cluster, found, first_id)
+    assert (
+        principal is None and detail["action"] == "fault_found" and len(detail["faults"]) > 1 and "not_before" in detail
+    )
     query(cluster, "select fencing.protect('inventory', $$'inventory/' || sku$$)")
     gateways.append(start(cluster))
     eventually(lambda: gateways[-1].api.get("/v1/nodes").json()["guard"] is not None, goal="the gateway has looked")
     actions = [detail["action"] for _, detail in query(cluster, found, first_id)]
     assert actions == ["fault_found", "fault_gone", "protect"]
-    span, = [span for span in spans(cluster) if span["table"] == "public.inventory"]
+    (span,) = [span for span in spans(cluster) if span["table"] == "public.inventory"]
     assert span["from"] < span["found_at"] < span["to"] and span["principal"] == ""
     items = gateways[0].api.history(event="guard_changed", limit=3)
     assert [item["detail"]["action"] for item in items] == ["protect", "fault_gone", "fault_found"]

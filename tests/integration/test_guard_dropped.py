@@ -11,7 +11,11 @@ from support.polling import eventually
 from support.stack import Stack
 
 EVENT_TRIGGERS = (
-    "fencing_refuse_openings", "fencing_refuse_drops", "fencing_refuse_drop_of_guard", "fencing_hold_schemas")
+    "fencing_refuse_openings",
+    "fencing_refuse_drops",
+    "fencing_refuse_drop_of_guard",
+    "fencing_hold_schemas",
+)
 
 
 @pytest.mark.parametrize("dropped", ["schema fencing", "table fencing.guard"])
@@ -31,8 +35,13 @@ def test_writes_stop_where_the_guard_was_dropped(stack: Stack, dropped: str) -> 
             stack.query(f"drop event trigger {name}", dbname=cluster.database)
         stack.query(f"drop {dropped} cascade", dbname=cluster.database)
         for _ in range(2):
-            assert expect_problem(api.call("POST", "/v1/writes", write), 503, "storage-unavailable")["cause"] == "guard-missing"
-        eventually(lambda: api.get("/readyz/writes").status == 503, goal="the answer that was kept for further callers is old")
+            assert (
+                expect_problem(api.call("POST", "/v1/writes", write), 503, "storage-unavailable")["cause"]
+                == "guard-missing"
+            )
+        eventually(
+            lambda: api.get("/readyz/writes").status == 503, goal="the answer that was kept for further callers is old"
+        )
         for path in ("/readyz", "/readyz/writes"):
             assert expect_problem(api.get(path), 503, "storage-unavailable")["cause"] == "guard-missing"
         eventually(lambda: b"\nfencegate_guard_faults 0\n" not in api.get("/metrics").body, goal="the metric is not 0")

@@ -42,6 +42,7 @@ def await_state(api: Api, state: str, reason: str | None) -> dict[str, Any]:
     def find() -> dict[str, Any] | None:
         found = tables(api).get("public.inventory")
         return found if found and (found["state"], found["reason"]) == (state, reason) else None
+
     return eventually(find, goal=f"the gateway knows that the table is {state}")
 
 
@@ -65,7 +66,10 @@ def test_state_of_an_opened_table_is_shown_everywhere(cluster: Cluster, watched:
     api, user = watched.api, query(cluster, "select session_user::text")[0][0]
     assert await_state(api, "enforced", None)["principal"] == user
     assert counted(api) == {"open": "0", "observed": "0", "enforced": "3"}
-    assert check(cluster, watched) == (0, ["ok    guard: every check is in place, tables: 0 open, 0 observed, 3 enforced"])
+    assert check(cluster, watched) == (
+        0,
+        ["ok    guard: every check is in place, tables: 0 open, 0 observed, 3 enforced"],
+    )
 
     query(cluster, "select fencing.unprotect('inventory')")
     opened = await_state(api, "open", "unprotected")
@@ -74,14 +78,23 @@ def test_state_of_an_opened_table_is_shown_everywhere(cluster: Cluster, watched:
     code, lines = check(cluster, watched)
     assert code == 69 and lines == [f"FAULT guard: {line}"]
     shown = Cli(api.url).run_on_terminal("status", NO_COLOR="1")
-    assert shown.end() == 0 and "guard, tables: 1 open, 0 observed, 2 enforced, faults: 0" in shown.shown and f"  {line}" in shown.shown
+    assert (
+        shown.end() == 0
+        and "guard, tables: 1 open, 0 observed, 2 enforced, faults: 0" in shown.shown
+        and f"  {line}" in shown.shown
+    )
     assert line in verify(cluster)
     assert json.loads(verify(cluster, "--json"))["guard"]["tables"][0] == opened
 
     query(cluster, PROTECT, "observe")
     await_state(api, "observed", None)
     code, lines = check(cluster, watched)
-    assert code == 0 and len(lines) == 1 and lines[0].startswith("ok    guard: WARNING: public.inventory is observed since ") and "not refused" in lines[0]
+    assert (
+        code == 0
+        and len(lines) == 1
+        and lines[0].startswith("ok    guard: WARNING: public.inventory is observed since ")
+        and "not refused" in lines[0]
+    )
 
     query(cluster, PROTECT, "enforce")
     await_state(api, "enforced", None)
@@ -102,17 +115,29 @@ def test_what_the_installation_does_not_notice_is_shown(cluster: Cluster, watche
     for name in triggers:
         query(cluster, f"alter event trigger {name} disable")
     try:
-        enable = "; ".join(f"alter table orders enable always trigger {name}" for name, in query(cluster, "select tgname from pg_trigger where tgrelid = 'orders'::regclass and tgname like 'fencing%%'"))
-        query(cluster, f"begin; alter table orders disable trigger user; insert into orders (id, sku, quantity) values (780, 'sku-1', 1); {enable}; commit")
+        enable = "; ".join(
+            f"alter table orders enable always trigger {name}"
+            for name, in query(
+                cluster, "select tgname from pg_trigger where tgrelid = 'orders'::regclass and tgname like 'fencing%%'"
+            )
+        )
+        query(
+            cluster,
+            f"begin; alter table orders disable trigger user; insert into orders (id, sku, quantity) values (780, 'sku-1', 1); {enable}; commit",
+        )
         limit = eventually(lambda: api_limits(watched), goal="the gateway knows it")[0]
         assert limit.startswith("event triggers are missing: the owner of a table can disable its checks and change")
         altered = "public.orders: its checks were altered since protect()"
-        eventually(lambda: [f for f in watched.api.get("/v1/guard").json()["faults"] if f.startswith(altered)],
-                   goal="the gateway has found the fault")
+        eventually(
+            lambda: [f for f in watched.api.get("/v1/guard").json()["faults"] if f.startswith(altered)],
+            goal="the gateway has found the fault",
+        )
         assert "public.orders is open since " in verify(cluster)
         query(cluster, "select fencing.protect('orders', $$'orders/' || id::text$$)")
-        eventually(lambda: not [f for f in watched.api.get("/v1/guard").json()["faults"] if f.startswith(altered)],
-                   goal="protect() has ended it")
+        eventually(
+            lambda: not [f for f in watched.api.get("/v1/guard").json()["faults"] if f.startswith(altered)],
+            goal="protect() has ended it",
+        )
         assert "public.orders from " in verify(cluster)
         _, lines = check(cluster, watched)
         assert f"ok    guard: WARNING: this installation can't notice everything: {limit}" in lines

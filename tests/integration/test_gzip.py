@@ -14,7 +14,9 @@ from support.stack import Stack
 from support.wire import Wire
 
 
-def ask(gateway: Gateway, path: str, encoding: str | None, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
+def ask(
+    gateway: Gateway, path: str, encoding: str | None, method: str = "GET"
+) -> tuple[http.client.HTTPResponse, bytes]:
     wire = http.client.HTTPConnection(gateway.api.host, gateway.api.port, timeout=20)
     wire.putrequest(method, path, skip_accept_encoding=True)
     if encoding is not None:
@@ -40,10 +42,14 @@ def small_gateway(cluster: Cluster) -> Iterator[Gateway]:
 @pytest.fixture
 def long_history(stack: Stack, cluster: Cluster, unique_name: Callable[[str], str]) -> Callable[..., str]:
     """Records events and returns the path that shows them all."""
+
     def record(count: int, detail_bytes: int = 100) -> str:
         resource = unique_name("gzip/long")
-        stack.query("insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n, 'text', repeat(md5(n::text), %s)) from generate_series(1, %s) n",
-                      (resource, detail_bytes // 32, count), dbname=cluster.database)
+        stack.query(
+            "insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n, 'text', repeat(md5(n::text), %s)) from generate_series(1, %s) n",
+            (resource, detail_bytes // 32, count),
+            dbname=cluster.database,
+        )
         return f"/v1/history?limit=1000&resource={resource.replace('/', '%2F')}"
 
     return record
@@ -52,11 +58,18 @@ def long_history(stack: Stack, cluster: Cluster, unique_name: Callable[[str], st
 def test_gzip_large_answer_is_compressed_where_asked_for(gateway: Gateway, long_history: Callable[..., str]) -> None:
     path = long_history(900)
     plain, plain_body = ask(gateway, path, None)
-    assert plain.headers["Content-Encoding"] is None and plain.headers["Vary"] == "Accept-Encoding" and len(plain_body) > 200_000
+    assert (
+        plain.headers["Content-Encoding"] is None
+        and plain.headers["Vary"] == "Accept-Encoding"
+        and len(plain_body) > 200_000
+    )
     for encoding in ("gzip", "deflate, gzip;q=0.5, br", "*", "x-gzip"):
         answer, body = ask(gateway, path, encoding)
         assert (answer.headers["Content-Encoding"], answer.headers["Vary"]) == ("gzip", "Accept-Encoding"), encoding
-        assert int(answer.headers["Content-Length"]) == len(body) < len(plain_body) / 2 and gzip.decompress(body) == plain_body
+        assert (
+            int(answer.headers["Content-Length"]) == len(body) < len(plain_body) / 2
+            and gzip.decompress(body) == plain_body
+        )
     for encoding in ("", "identity", "br", "gzip;q=0", "*;q=0", "gzip;q=0.5, identity"):
         answer, body = ask(gateway, path, encoding)
         assert answer.headers["Content-Encoding"] is None and body == plain_body, encoding
@@ -82,12 +95,16 @@ def test_gzip_min_bytes_0_compresses_nothing(cluster: Cluster, long_history: Cal
     made.start()
     try:
         answer, body = ask(made, long_history(900), "gzip")
-        assert answer.headers["Content-Encoding"] is None and answer.headers["Vary"] is None and json.loads(body)["items"]
+        assert (
+            answer.headers["Content-Encoding"] is None and answer.headers["Vary"] is None and json.loads(body)["items"]
+        )
     finally:
         made.kill()
 
 
-def test_gzip_without_memory_sends_answer_uncompressed(small_gateway: Gateway, long_history: Callable[..., str]) -> None:
+def test_gzip_without_memory_sends_answer_uncompressed(
+    small_gateway: Gateway, long_history: Callable[..., str]
+) -> None:
     """Three quarters of 1 MiB do not hold an answer of 500 KB, its copy and the state of the compression."""
     answer, body = ask(small_gateway, long_history(900, 320), "gzip")
     assert answer.status == 200 and 400_000 < len(body) < 780_000, len(body)
@@ -99,7 +116,9 @@ def test_gzip_without_memory_sends_answer_uncompressed(small_gateway: Gateway, l
 def test_gzip_answer_is_followed_by_next_on_connection(gateway: Gateway, long_history: Callable[..., str]) -> None:
     path = long_history(900)
     with Wire(gateway.api.host, gateway.api.port) as wire:
-        wire.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        wire.send(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
         assert len(json.loads(gzip.decompress(wire.receive().body))["items"]) == 900
         assert wire.receive().status == 200
 
@@ -110,7 +129,10 @@ def test_gzip_openapi_is_compressed_once(gateway: Gateway) -> None:
     plain, plain_body = ask(gateway, "/openapi.json", None)
     answer, body = ask(gateway, "/openapi.json", "gzip")
     assert answer.headers["Content-Encoding"] == "gzip" and gzip.decompress(body) == plain_body
-    assert plain.headers["Content-Encoding"] is None and plain.headers["Vary"] == answer.headers["Vary"] == "Accept-Encoding"
+    assert (
+        plain.headers["Content-Encoding"] is None
+        and plain.headers["Vary"] == answer.headers["Vary"] == "Accept-Encoding"
+    )
     used = processor_seconds(gateway.pid)
     with Wire(gateway.api.host, gateway.api.port, 30) as wire:
         for _ in range(count):

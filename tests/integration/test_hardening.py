@@ -12,7 +12,13 @@ COMPILED_WITH = ("-fstack-protector-strong", "-fstack-clash-protection", "-fcf-p
 
 
 def readelf(*arguments: str) -> str:
-    done = subprocess.run(["readelf", "--wide", *arguments, str(processes.fencegate_binary())], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        ["readelf", "--wide", *arguments, str(processes.fencegate_binary())],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     return done.stdout
 
 
@@ -44,7 +50,9 @@ def test_program_has_read_only_relocations_bound_at_start(symbols: str) -> None:
 
 
 def test_program_has_no_memory_both_writable_and_executable(symbols: str) -> None:
-    segments = re.findall(r"^\s+(LOAD|GNU_STACK)(?:\s+0x\w+){5}\s+(.*?)\s+0x", readelf("--program-headers"), re.MULTILINE)
+    segments = re.findall(
+        r"^\s+(LOAD|GNU_STACK)(?:\s+0x\w+){5}\s+(.*?)\s+0x", readelf("--program-headers"), re.MULTILINE
+    )
     assert ("GNU_STACK", "RW") in segments and len(segments) > 2
     assert not [segment for segment in segments if "W" in segment[1] and "E" in segment[1]]
 
@@ -63,7 +71,11 @@ def test_every_unit_was_compiled_with_the_flags(symbols: str, machine: str) -> N
     producers = set(re.findall(r"GNU C\+\+\S* .*", readelf("--string-dump=.debug_str")))
     assert producers
     flags = [flag for flag in COMPILED_WITH if "X86" in machine or flag != "-fcf-protection=full"]
-    assert not {producer: [flag for flag in flags if flag not in producer] for producer in producers if not all(flag in producer for flag in flags)}
+    assert not {
+        producer: [flag for flag in flags if flag not in producer]
+        for producer in producers
+        if not all(flag in producer for flag in flags)
+    }
 
 
 def test_functions_begin_with_a_mark_for_indirect_calls(symbols: str, machine: str) -> None:
@@ -73,9 +85,15 @@ def test_functions_begin_with_a_mark_for_indirect_calls(symbols: str, machine: s
     text = re.search(r"\.text\s+PROGBITS\s+(\w+) (\w+) (\w+)", readelf("--sections"))
     assert text
     address, offset, size = (int(number, 16) for number in text.groups())
-    content = processes.fencegate_binary().read_bytes()[offset:offset + size]
-    functions = {name: int(value, 16) - address for value, name in
-                 re.findall(r"^\s*\d+: (\w+)\s+\d+ FUNC\s+GLOBAL DEFAULT\s+\d+ (_ZN?K?(?:9fencegate|8lockcore)\w+)$", symbols, re.MULTILINE)}
+    content = processes.fencegate_binary().read_bytes()[offset : offset + size]
+    functions = {
+        name: int(value, 16) - address
+        for value, name in re.findall(
+            r"^\s*\d+: (\w+)\s+\d+ FUNC\s+GLOBAL DEFAULT\s+\d+ (_ZN?K?(?:9fencegate|8lockcore)\w+)$",
+            symbols,
+            re.MULTILINE,
+        )
+    }
     functions = {name: at for name, at in functions.items() if 0 <= at < size}
     assert len(functions) > 1000
-    assert not [name for name, at in functions.items() if content[at:at + 4] != b"\xf3\x0f\x1e\xfa"]
+    assert not [name for name, at in functions.items() if content[at : at + 4] != b"\xf3\x0f\x1e\xfa"]

@@ -14,7 +14,18 @@ from support.polling import eventually
 from support.shop import Sku
 from support.stack import Stack
 
-MEMBERS = {"id", "at", "event", "resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "detail"}
+MEMBERS = {
+    "id",
+    "at",
+    "event",
+    "resource",
+    "fencing_token",
+    "last_fencing_token",
+    "owner",
+    "principal",
+    "write_id",
+    "detail",
+}
 
 
 def parse_time(text: str) -> dt.datetime:
@@ -56,8 +67,14 @@ def test_history_of_lease_is_complete_and_in_order(api: Api, sku: Sku) -> None:
     items = [item for item in api.history(resource=sku.resource, order="asc") if item["event"] != "lease_expired"]
     x, y = a["fencing_token"], b["fencing_token"]
     assert [(item["event"], item["owner"]) for item in items] == [
-        ("lease_granted", "a"), ("lease_refused", "b"), ("lease_renewed", "a"), ("lease_granted", "b"), ("write_applied", "b"), ("write_rejected", "a"),
-        ("lease_released", "b")]
+        ("lease_granted", "a"),
+        ("lease_refused", "b"),
+        ("lease_renewed", "a"),
+        ("lease_granted", "b"),
+        ("write_applied", "b"),
+        ("write_rejected", "a"),
+        ("lease_released", "b"),
+    ]
     assert [item["fencing_token"] for item in items if item["event"] != "lease_refused"] == [x, x, y, y, x, y]
     (applied,) = (item for item in items if item["event"] == "write_applied")
     assert (applied["write_id"], applied["last_fencing_token"]) == (write["write_id"], y)
@@ -83,7 +100,11 @@ def test_history_has_write_once_it_is_answered(api: Api, sku: Sku) -> None:
     for count in range(1, 6):
         write = api.must_write(lease, sku.sell())
         (item,) = api.history(write_id=write["write_id"])
-        assert (item["event"], item["resource"], item["fencing_token"]) == ("write_applied", sku.resource, lease["fencing_token"])
+        assert (item["event"], item["resource"], item["fencing_token"]) == (
+            "write_applied",
+            sku.resource,
+            lease["fencing_token"],
+        )
         assert len(api.history(resource=sku.resource, event="write_applied")) == count
 
 
@@ -175,8 +196,12 @@ def test_filter_times_with_offset_select_the_same_events(api: Api, busy: str) ->
 
 
 def test_filters_together_must_all_match(api: Api, busy: str) -> None:
-    items = api.history(resource_prefix=busy, resource=f"{busy}/r-1", event="lease_granted", owner="owner-1", principal="dev")
-    assert {(item["resource"], item["event"], item["owner"]) for item in items} == {(f"{busy}/r-1", "lease_granted", "owner-1")}
+    items = api.history(
+        resource_prefix=busy, resource=f"{busy}/r-1", event="lease_granted", owner="owner-1", principal="dev"
+    )
+    assert {(item["resource"], item["event"], item["owner"]) for item in items} == {
+        (f"{busy}/r-1", "lease_granted", "owner-1")
+    }
     assert len(items) == 2
 
 
@@ -232,8 +257,19 @@ def test_limit_default_is_100(api: Api, resource: str) -> None:
 
 
 def test_query_wrong_400_names_each_parameter(api: Api) -> None:
-    query = {"limit": 1001, "order": "up", "from": "yesterday", "cursor": "forged", "write_id": "no-uuid", "token_min": 5, "token_max": 4, "owner": "", "event": "lease_stolen",
-             "colour": "red", "resource": b"\xed\xa0\x80"}
+    query = {
+        "limit": 1001,
+        "order": "up",
+        "from": "yesterday",
+        "cursor": "forged",
+        "write_id": "no-uuid",
+        "token_min": 5,
+        "token_max": 4,
+        "owner": "",
+        "event": "lease_stolen",
+        "colour": "red",
+        "resource": b"\xed\xa0\x80",
+    }
     assert sorted(pointers_of(api.get("/v1/history", **query))) == sorted(query.keys() - {"token_max"})
 
 
@@ -253,14 +289,20 @@ def test_history_records_lease_refused_for_locked_resource(api: Api, resource: s
     api.must_acquire(resource)
     for _ in range(3):
         expect_problem(api.acquire(resource, owner="refused"), 423, "resource-locked")
-    items = eventually(lambda: [item for item in api.history(resource=resource, event="lease_refused") if item["owner"] == "refused"][2:] and
-                       api.history(resource=resource, event="lease_refused"), goal="three refusals")
+    items = eventually(
+        lambda: [item for item in api.history(resource=resource, event="lease_refused") if item["owner"] == "refused"][
+            2:
+        ]
+        and api.history(resource=resource, event="lease_refused"),
+        goal="three refusals",
+    )
     assert len(items) == 3
 
 
-@pytest.mark.parametrize("statement", [
-    "update fencing.history set owner = 'forged'", "delete from fencing.history", "truncate fencing.history",
-])
+@pytest.mark.parametrize(
+    "statement",
+    ["update fencing.history set owner = 'forged'", "delete from fencing.history", "truncate fencing.history"],
+)
 def test_history_change_is_refused_even_for_superuser(stack: Stack, api: Api, busy: str, statement: str) -> None:
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         stack.query(statement)
@@ -274,7 +316,10 @@ def test_history_has_epoch_of_each_admitted_node(api: Api) -> None:
 def test_resource_prefix_finds_names_beyond_ascii(api: Api, stack: Stack, resource: str) -> None:
     """Rows with a name that is no resource's are refused, and recorded under that name."""
     names = [f"{resource}/", f"{resource}/z", f"{resource}/\x7f", f"{resource}/épf", f"{resource}/🔒"]
-    stack.query("insert into fencing.history (event, resource) select 'write_rejected', r from unnest(%s) as r", ([*names, f"{resource}0"],))
+    stack.query(
+        "insert into fencing.history (event, resource) select 'write_rejected', r from unnest(%s) as r",
+        ([*names, f"{resource}0"],),
+    )
     assert [item["resource"] for item in api.history(resource_prefix=f"{resource}/", order="asc")] == names
     assert [item["resource"] for item in api.history(resource_prefix=f"{resource}/é")] == [f"{resource}/épf"]
     assert [item["resource"] for item in api.history(resource_prefix=f"{resource}/\x7f")] == [f"{resource}/\x7f"]

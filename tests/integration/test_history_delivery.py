@@ -24,8 +24,10 @@ def gateway_behind_gate(cluster: Cluster, **audit: object) -> Iterator[tuple[Gat
     postgres = cluster.stack.facts["postgres"]
     with open_gates([f"{postgres['host']}/.s.PGSQL.{postgres['port']}"]) as gates:
         settings: dict[str, Any] = cluster.settings()
-        settings["postgres"]["conninfo"] = (f"host=127.0.0.1 port={gates.members[0].port} dbname={cluster.database} user={postgres['superuser']} "
-                                            "sslmode=disable gssencmode=disable")
+        settings["postgres"]["conninfo"] = (
+            f"host=127.0.0.1 port={gates.members[0].port} dbname={cluster.database} user={postgres['superuser']} "
+            "sslmode=disable gssencmode=disable"
+        )
         settings["audit"] = audit
         gateway = cluster.gateway(settings)
         gateway.start()
@@ -79,7 +81,11 @@ def running_takers(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker
 
 
 def count_in_history(cluster: Cluster, resource: str, event: str) -> Counter[int]:
-    rows = cluster.stack.query("select fencing_token from fencing.history where resource = %s and event = %s", (resource, event), dbname=cluster.database)
+    rows = cluster.stack.query(
+        "select fencing_token from fencing.history where resource = %s and event = %s",
+        (resource, event),
+        dbname=cluster.database,
+    )
     return Counter(token for (token,) in rows)
 
 
@@ -89,7 +95,9 @@ def check_each_once(cluster: Cluster, takers: list[Taker]) -> None:
         for event, promised in (("lease_granted", taker.granted), ("lease_released", taker.released)):
             found = count_in_history(cluster, taker.resource, event)
             assert not [token for token in promised if token not in found], f"{event}s of {taker.resource} are lost"
-            assert not [token for token, count in found.items() if count > 1], f"{event}s of {taker.resource} are there twice"
+            assert not [
+                token for token, count in found.items() if count > 1
+            ], f"{event}s of {taker.resource} are there twice"
 
 
 def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> None:
@@ -97,18 +105,39 @@ def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> No
 
     On a busy machine too few Redis nodes may answer in time: such a call is a 503 and must leave no event of a grant or a release.
     """
-    counted = ("select count(*) filter (where event = 'lease_granted'), count(*) filter (where event = 'lease_released'), "
-               "count(distinct (event, resource, fencing_token)) filter (where event in ('lease_granted', 'lease_released')) "
-               "from fencing.history where starts_with(resource, %s)")
+    counted = (
+        "select count(*) filter (where event = 'lease_granted'), count(*) filter (where event = 'lease_released'), "
+        "count(distinct (event, resource, fencing_token)) filter (where event in ('lease_granted', 'lease_released')) "
+        "from fencing.history where starts_with(resource, %s)"
+    )
     with gateway_behind_gate(cluster, buffer_max=1_000_000) as (gateway, gate):
         gate.replies.cut_after = random_limits(600, 1_000, seed=1)
         gate.requests.cut_after = random_limits(2_000, 2_000_000, seed=2)
         granted = released = runs = 0
         while gate.cuts < 200 and runs < 6:
             runs += 1
-            done = subprocess.run([str(load_binary()), "--http", gateway.api.url, "--mode", "pair", "--clients", "2", "--seconds", "8", "--ttl-ms", "2000",
-                                   "--prefix", f"cut-{runs}-"],
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, preexec_fn=processes.terminate_with_parent)
+            done = subprocess.run(
+                [
+                    str(load_binary()),
+                    "--http",
+                    gateway.api.url,
+                    "--mode",
+                    "pair",
+                    "--clients",
+                    "2",
+                    "--seconds",
+                    "8",
+                    "--ttl-ms",
+                    "2000",
+                    "--prefix",
+                    f"cut-{runs}-",
+                ],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                preexec_fn=processes.terminate_with_parent,
+            )
             assert done.stdout, done.stderr
             reported = json.loads(done.stdout.splitlines()[-1])
             statuses = reported["statuses"]
@@ -140,8 +169,14 @@ def test_events_during_postgresql_outage_all_arrive_later(cluster: Cluster, reso
             assert sum(len(taker.granted) for taker in takers) > before + 100, "leases go on"
             gate.clear_faults()
         assert all(set(taker.others) <= {410, 423, 503} for taker in takers), [taker.others for taker in takers]
-        eventually(lambda: all(len(count_in_history(cluster, taker.resource, "lease_released")) >= len(taker.released) for taker in takers), 30,
-                   goal="the history has all events")
+        eventually(
+            lambda: all(
+                len(count_in_history(cluster, taker.resource, "lease_released")) >= len(taker.released)
+                for taker in takers
+            ),
+            30,
+            goal="the history has all events",
+        )
         check_each_once(cluster, takers)
 
 
@@ -166,7 +201,11 @@ def test_repair_without_answer_is_not_made_twice(cluster: Cluster, resource: str
     path = f"/v1/resources/{resource.replace('/', '%2F')}/fence"
 
     def repairs() -> list[Any]:
-        return cluster.stack.query("select fencing_token from fencing.history where resource = %s and event = 'fence_raised' order by id", (resource,), dbname=cluster.database)
+        return cluster.stack.query(
+            "select fencing_token from fencing.history where resource = %s and event = 'fence_raised' order by id",
+            (resource,),
+            dbname=cluster.database,
+        )
 
     with gateway_behind_gate(cluster) as (gateway, gate):
         # The first repair prepares the statement.
@@ -202,8 +241,14 @@ def test_buffer_full_with_refuse_stops_grants_and_loses_nothing(cluster: Cluster
             expect_problem(gateway.api.get("/readyz/leases"), 503, "storage-unavailable")
             gate.clear_faults()
             counts = [len(taker.granted) for taker in takers]
-            eventually(lambda: all(len(taker.granted) > count for taker, count in zip(takers, counts)), 20, goal="leases are granted again")
-        assert {503} <= {status for taker in takers for status in taker.others} <= {410, 423, 503}, [taker.others for taker in takers]
+            eventually(
+                lambda: all(len(taker.granted) > count for taker, count in zip(takers, counts)),
+                20,
+                goal="leases are granted again",
+            )
+        assert {503} <= {status for taker in takers for status in taker.others} <= {410, 423, 503}, [
+            taker.others for taker in takers
+        ]
         assert gateway.stop() == 0
         assert "events are lost" not in gateway.log.read_text()
         check_each_once(cluster, takers)
@@ -219,15 +264,23 @@ def test_buffer_full_with_drop_continues_and_drops_newest(cluster: Cluster, reso
         assert gateway.api.get("/readyz/leases").status == 200
         assert b"\nfencegate_history_buffer_full 1\n" in gateway.api.get("/metrics").body
         gate.clear_faults()
-        eventually(lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body, 20, goal="the buffer is no longer full")
-        eventually(lambda: sum(count_in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100, 20, goal="it writes again")
+        eventually(
+            lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body,
+            20,
+            goal="the buffer is no longer full",
+        )
+        eventually(
+            lambda: sum(count_in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100,
+            20,
+            goal="it writes again",
+        )
         later = gateway.api.must_acquire(f"{resource}/later", ttl_ms=1_000)
         assert gateway.stop() == 0
         kept = 0
         for taker in takers:
             for event, promised in (("lease_granted", taker.granted), ("lease_released", taker.released)):
                 found = count_in_history(cluster, taker.resource, event)
-                assert list(found.elements()) == promised[:len(found)], "the oldest, each once"
+                assert list(found.elements()) == promised[: len(found)], "the oldest, each once"
                 kept += len(found)
         assert 900 < kept <= 1_000
         assert count_in_history(cluster, f"{resource}/later", "lease_granted") == {later["fencing_token"]: 1}
@@ -258,7 +311,9 @@ def slow_events(cluster: Cluster, gateway: Gateway) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_late_events_are_ordered_grant_before_its_writes(cluster: Cluster, gateway: Gateway, slow_events: Any, resource: str, limit: int) -> None:
+def test_late_events_are_ordered_grant_before_its_writes(
+    cluster: Cluster, gateway: Gateway, slow_events: Any, resource: str, limit: int
+) -> None:
     statement = "select fencing.begin_write(%s, %s, gen_random_uuid(), 'o', 'p', null, null)"
     expected = []
     for _ in range(3):
@@ -266,7 +321,10 @@ def test_late_events_are_ordered_grant_before_its_writes(cluster: Cluster, gatew
         for _ in range(2):
             cluster.stack.query(statement, ([resource], lease["fencing_token"]), dbname=cluster.database)
         gateway.api.must_release(lease)
-        expected += [(event, lease["fencing_token"]) for event in ("lease_granted", "write_applied", "write_applied", "lease_released")]
+        expected += [
+            (event, lease["fencing_token"])
+            for event in ("lease_granted", "write_applied", "write_applied", "lease_released")
+        ]
     assert [item["event"] for item in gateway.api.history(resource=resource)] == ["write_applied"] * 6
     slow_events()
     eventually(lambda: len(gateway.api.history(resource=resource)) == 12, 10, goal="the events have come")

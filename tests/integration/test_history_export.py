@@ -22,10 +22,13 @@ ROWS = 25_000
 def many(stack: Stack) -> str:
     """A prefix with more events than 25 pages hold, eight for each millisecond, some with every character that CSV must quote."""
     prefix = f"whole/{random.randrange(10**9)}"
-    stack.query("""insert into fencing.history (at, event, resource, fencing_token, owner, detail)
+    stack.query(
+        """insert into fencing.history (at, event, resource, fencing_token, owner, detail)
                    select now() - interval '1 hour' + (n / 8) * interval '1 ms', 'lease_granted', %s || '/r-' || n %% 7, n,
                           case when n %% 1000 = 0 then E'a "b", c\\r\\nd' else 'o' end, '{"ttl_ms": 5, "x": "y,z"}'
-                     from generate_series(1, %s) as t (n)""", (prefix, ROWS))
+                     from generate_series(1, %s) as t (n)""",
+        (prefix, ROWS),
+    )
     return prefix
 
 
@@ -62,30 +65,57 @@ def test_csv_of_many_rows_follows_rfc_4180_with_header(api: Api, many: str) -> N
     assert [int(row["fencing_token"]) for row in rows] == list(range(1, ROWS + 1))
     assert rows[999]["owner"] == 'a "b", c\r\nd' and rows[0]["write_id"] == ""
     assert json.loads(rows[0]["detail"]) == {"ttl_ms": 5, "x": "y,z"}
-    assert list(rows[0]) == ["id", "at", "event", "resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "trace_id", "detail"]
+    assert list(rows[0]) == [
+        "id",
+        "at",
+        "event",
+        "resource",
+        "fencing_token",
+        "last_fencing_token",
+        "owner",
+        "principal",
+        "write_id",
+        "trace_id",
+        "detail",
+    ]
 
 
 def test_csv_split_at_any_separator_has_no_formula(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
     """Spreadsheets split at the separator of their language; they evaluate a cell that begins with one of these signs."""
     name = unique_name("formulas")
-    owners = [f"{begin}{sign}1+1{end}" for sign in "=+-@\uff1d" for begin in ("", "x;", "x|", "x\t", "x\n", "x\r\n", 'x;"', "x;\n", "x,") for end in ("", ";", '"', '";')]
-    stack.query("insert into fencing.history (event, resource, owner, detail) select 'lease_granted', %s, o, jsonb_build_object('note', o)"
-                " from unnest(%s::text[]) with ordinality as t (o, n) order by n", (name, owners))
+    owners = [
+        f"{begin}{sign}1+1{end}"
+        for sign in "=+-@\uff1d"
+        for begin in ("", "x;", "x|", "x\t", "x\n", "x\r\n", 'x;"', "x;\n", "x,")
+        for end in ("", ";", '"', '";')
+    ]
+    stack.query(
+        "insert into fencing.history (event, resource, owner, detail) select 'lease_granted', %s, o, jsonb_build_object('note', o)"
+        " from unnest(%s::text[]) with ordinality as t (o, n) order by n",
+        (name, owners),
+    )
     text = api.get("/v1/history", {"Accept": "text/csv"}, resource=name, order="asc").body.decode()
     rows = {separator: list(csv.reader(io.StringIO(text, newline=""), delimiter=separator)) for separator in ",;|\t"}
     for found in rows.values():
         assert len(found) > len(owners)
-        assert not [cell for row in found for cell in row if cell.lstrip("\t\r\n").startswith(("=", "+", "-", "@", "\uff1d"))]
+        assert not [
+            cell for row in found for cell in row if cell.lstrip("\t\r\n").startswith(("=", "+", "-", "@", "\uff1d"))
+        ]
     written = [re.sub(r"(^|(?<=[;|\t\r\n]))'", "", row[6]) for row in rows[","][1:]]
     assert written == owners, "a reader can remove the apostrophes again"
 
 
 def test_export_while_events_are_added_repeats_misses_nothing(stack: Stack, api: Api, many: str) -> None:
     with api.connection() as connection:
-        connection.send("GET", f"/v1/history?resource_prefix={many}/&order=asc", headers={"Accept": "application/x-ndjson"})
+        connection.send(
+            "GET", f"/v1/history?resource_prefix={many}/&order=asc", headers={"Accept": "application/x-ndjson"}
+        )
         answer = connection.wire.getresponse()
         body = answer.read(100_000)
-        stack.query("insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, 0 from generate_series(1, 3000)", (f"{many}/late",))
+        stack.query(
+            "insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, 0 from generate_series(1, 3000)",
+            (f"{many}/late",),
+        )
         body += answer.read()
     tokens = [json.loads(line)["fencing_token"] for line in body.splitlines()]
     assert [token for token in tokens if token] == list(range(1, ROWS + 1))
@@ -104,7 +134,9 @@ def test_export_to_slow_reader_uses_constant_memory(stack: Stack, api: Api, many
     for connection in connections:
         connection.wire.connect()
         connection.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-        connection.send("GET", f"/v1/history?resource_prefix={many}/r&order=asc", headers={"Accept": "application/x-ndjson"})
+        connection.send(
+            "GET", f"/v1/history?resource_prefix={many}/r&order=asc", headers={"Accept": "application/x-ndjson"}
+        )
     pause(1.5, "an answer that nobody reads fills the buffers")
     assert resident() - before < 24 << 20, "8 pages of 0.4 MB and what the allocator makes of them, not 8 answers"
     for connection in connections[1:]:
@@ -113,13 +145,23 @@ def test_export_to_slow_reader_uses_constant_memory(stack: Stack, api: Api, many
     connections[0].close()
 
 
-def test_export_stops_reading_when_caller_disconnects(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_export_stops_reading_when_caller_disconnects(
+    stack: Stack, api: Api, unique_name: Callable[[str], str]
+) -> None:
     name = unique_name("whole")
-    stack.query("insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, n from generate_series(1, 120000) as t (n)", (name,))
+    stack.query(
+        "insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, n from generate_series(1, 120000) as t (n)",
+        (name,),
+    )
 
     def pages_begun_since(moment: object) -> int:
-        return int(stack.query("select count(*) from pg_stat_activity where application_name = 'fencegate' and query_start > %s"
-                               " and query like '%%from fencing.history%%order by%%'", (moment,))[0][0])
+        return int(
+            stack.query(
+                "select count(*) from pg_stat_activity where application_name = 'fencegate' and query_start > %s"
+                " and query like '%%from fencing.history%%order by%%'",
+                (moment,),
+            )[0][0]
+        )
 
     ((began,),) = stack.query("select clock_timestamp()")
     read_whole = api.begin("GET", f"/v1/history?resource={name}&order=asc", headers={"Accept": "text/csv"})
@@ -150,15 +192,33 @@ def test_history_of_another_type_406(api: Api) -> None:
 
 def test_summary_counts_by_event_and_bucket(stack: Stack, api: Api) -> None:
     prefix = f"summary/{random.randrange(10**9)}"
-    stack.query("""insert into fencing.history (at, event, resource) select '2026-06-01T10:00:00Z'::timestamptz + n * interval '100 ms',
-                   case when n %% 4 = 0 then 'write_applied' else 'lease_granted' end, %s from generate_series(0, 599) as t (n)""", (f"{prefix}/a",))
-    stack.query("insert into fencing.history (at, event, resource) values ('2026-06-01T10:00:00Z', 'lease_granted', 'summary/of-others')")
-    asked = {"from": "2026-06-01T10:00:00Z", "to": "2026-06-01T10:00:45Z", "bucket_ms": 10_000, "resource_prefix": prefix}
+    stack.query(
+        """insert into fencing.history (at, event, resource) select '2026-06-01T10:00:00Z'::timestamptz + n * interval '100 ms',
+                   case when n %% 4 = 0 then 'write_applied' else 'lease_granted' end, %s from generate_series(0, 599) as t (n)""",
+        (f"{prefix}/a",),
+    )
+    stack.query(
+        "insert into fencing.history (at, event, resource) values ('2026-06-01T10:00:00Z', 'lease_granted', 'summary/of-others')"
+    )
+    asked = {
+        "from": "2026-06-01T10:00:00Z",
+        "to": "2026-06-01T10:00:45Z",
+        "bucket_ms": 10_000,
+        "resource_prefix": prefix,
+    }
     summary = api.get("/v1/history/summary", **asked).json()
-    assert [bucket["at"] for bucket in summary["buckets"]] == [f"2026-06-01T10:00:{second:02}.000Z" for second in (0, 10, 20, 30, 40)]
-    assert [bucket["counts"] for bucket in summary["buckets"]] == [{"lease_granted": 75, "write_applied": 25}] * 4 + [{"lease_granted": 37, "write_applied": 13}]
+    assert [bucket["at"] for bucket in summary["buckets"]] == [
+        f"2026-06-01T10:00:{second:02}.000Z" for second in (0, 10, 20, 30, 40)
+    ]
+    assert [bucket["counts"] for bucket in summary["buckets"]] == [{"lease_granted": 75, "write_applied": 25}] * 4 + [
+        {"lease_granted": 37, "write_applied": 13}
+    ]
     assert summary["totals"] == {"lease_granted": 337, "write_applied": 113}
-    assert (summary["from"], summary["to"], summary["bucket_ms"]) == ("2026-06-01T10:00:00.000Z", "2026-06-01T10:00:45.000Z", 10_000)
+    assert (summary["from"], summary["to"], summary["bucket_ms"]) == (
+        "2026-06-01T10:00:00.000Z",
+        "2026-06-01T10:00:45.000Z",
+        10_000,
+    )
 
 
 def test_summary_default_is_last_hour_by_minute(api: Api, many: str) -> None:
@@ -168,4 +228,8 @@ def test_summary_default_is_last_hour_by_minute(api: Api, many: str) -> None:
 
 def test_summary_with_wrong_query_400_names_each_parameter(api: Api) -> None:
     assert pointers_of(api.get("/v1/history/summary", bucket_ms=1)) == ["bucket_ms"]
-    assert sorted(pointers_of(api.get("/v1/history/summary", bucket_ms=0, to="soon", limit=5))) == ["bucket_ms", "limit", "to"]
+    assert sorted(pointers_of(api.get("/v1/history/summary", bucket_ms=0, to="soon", limit=5))) == [
+        "bucket_ms",
+        "limit",
+        "to",
+    ]

@@ -52,26 +52,34 @@ def tokens_of(stream: EventStream) -> list[int]:
     return [event.data["fencing_token"] for event in stream.events]
 
 
-def test_stream_sends_events_of_lease_as_they_commit(api: Api, last_row: int, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_sends_events_of_lease_as_they_commit(
+    api: Api, last_row: int, listen: Callable[..., EventStream], resource: str
+) -> None:
     stream = listen(resource=resource)
     lease = api.must_acquire(resource, owner="o")
     api.must_release(lease)
     stream.wait_for("lease_released")
     assert stream.names() == ["lease_granted", "lease_released"]
-    assert [event.data for event in stream.events] == api.history(resource=resource, order="asc"), "the same items as in pages"
+    assert [event.data for event in stream.events] == api.history(
+        resource=resource, order="asc"
+    ), "the same items as in pages"
     assert [event.id for event in stream.events] == [str(event.data["id"]) for event in stream.events]
 
 
 def test_stream_filters_select_events(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
     stream, rest = listen(resource=resource, event="lease_released", token_min=5), listen(resource_prefix=resource)
     for token in range(10):
-        stack.query("insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s), ('lease_released', %s, %s)",
-                    (resource, token, resource, token))
+        stack.query(
+            "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s), ('lease_released', %s, %s)",
+            (resource, token, resource, token),
+        )
     eventually(lambda: len(rest.events) == 20, 5)
     eventually(lambda: tokens_of(stream) == [5, 6, 7, 8, 9], 5)
 
 
-def test_stream_sends_late_commit_without_loss(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_sends_late_commit_without_loss(
+    stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str
+) -> None:
     """Ids are assigned before rows are committed: the row of token 1 has the lowest id and is committed last."""
     stream = listen(resource=resource)
     held = stack.sql()
@@ -101,7 +109,9 @@ def test_stream_sends_rest_after_rollback(stack: Stack, listen: Callable[..., Ev
     eventually(lambda: tokens_of(stream) == [2], 5)
 
 
-def test_stream_resumed_under_load_sends_each_event_once(stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_resumed_under_load_sends_each_event_once(
+    stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str
+) -> None:
     """Six writers with transactions of random length; one stream stays open, the other is closed and resumed repeatedly."""
     whole = listen(resource_prefix=resource)
     total, writers = 40, 6
@@ -131,7 +141,9 @@ def test_stream_resumed_under_load_sends_each_event_once(stack: Stack, api: Api,
         position = part.last_id or position
     for thread in threads:
         thread.join()
-    (expected,) = zip(*stack.query("select id from fencing.history where starts_with(resource, %s) order by id", (resource,)))
+    (expected,) = zip(
+        *stack.query("select id from fencing.history where starts_with(resource, %s) order by id", (resource,))
+    )
     eventually(lambda: len(whole.events) >= len(expected), 10, goal="the stream has sent all events")
     assert [event.data["id"] for event in whole.events] == list(expected)
     rest = listen(position, resource_prefix=resource)
@@ -139,21 +151,38 @@ def test_stream_resumed_under_load_sends_each_event_once(stack: Stack, api: Api,
     assert pieces + [event.data["id"] for event in rest.events] == list(expected)
 
 
-def test_stream_resumed_far_behind_sends_all_since(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
-    ((first,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,))
-    stack.query("insert into fencing.history (event, resource, fencing_token) select 'lease_renewed', %s, n from generate_series(1, 3500) as t (n)", (resource,))
+def test_stream_resumed_far_behind_sends_all_since(
+    stack: Stack, listen: Callable[..., EventStream], resource: str
+) -> None:
+    ((first,),) = stack.query(
+        "insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,)
+    )
+    stack.query(
+        "insert into fencing.history (event, resource, fencing_token) select 'lease_renewed', %s, n from generate_series(1, 3500) as t (n)",
+        (resource,),
+    )
     stream = listen(first, resource=resource)
     eventually(lambda: len(stream.events) == 3500, 10)
     assert tokens_of(stream) == list(range(1, 3501))
 
 
-def test_stream_resumed_over_many_rows_without_match(stack: Stack, listen: Callable[..., EventStream], resource: str) -> None:
+def test_stream_resumed_over_many_rows_without_match(
+    stack: Stack, listen: Callable[..., EventStream], resource: str
+) -> None:
     """It reads blocks of rows, however far apart their ids are, and sends matches in each of them."""
     rare, others = f"{resource}/rare", f"{resource}/others"
-    stack.query("insert into fencing.history (event, resource) select 'write_applied', %s from generate_series(1, 100)", (others,))
-    ((first,),) = stack.query("insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (others,))
+    stack.query(
+        "insert into fencing.history (event, resource) select 'write_applied', %s from generate_series(1, 100)",
+        (others,),
+    )
+    ((first,),) = stack.query(
+        "insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (others,)
+    )
     for token in (1, 2):
-        stack.query("insert into fencing.history (event, resource) select 'write_applied', %s from generate_series(1, 30000)", (others,))
+        stack.query(
+            "insert into fencing.history (event, resource) select 'write_applied', %s from generate_series(1, 30000)",
+            (others,),
+        )
         stack.query(ADD, (rare, token))
         stack.query("select setval('fencing.history_id_seq', nextval('fencing.history_id_seq') + (1::bigint << 32))")
     stream = listen(first, resource_prefix=rare)
@@ -180,7 +209,9 @@ def test_stream_of_another_type_406(api: Api) -> None:
     expect_problem(api.get("/v1/history/stream", {"Accept": "application/json"}), 406, "not-acceptable")
 
 
-def test_streams_above_limit_429_until_one_disconnects(api: Api, quiet: EventStream, listen: Callable[..., EventStream]) -> None:
+def test_streams_above_limit_429_until_one_disconnects(
+    api: Api, quiet: EventStream, listen: Callable[..., EventStream]
+) -> None:
     quiet.disconnect()
     streams = [EventStream(api, None, {}, "GET", "/v1/history/stream?resource=nobody/writes-this") for _ in range(100)]
     try:

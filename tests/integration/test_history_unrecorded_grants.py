@@ -43,11 +43,17 @@ def second(cluster: Cluster) -> Iterator[Gateway]:
 
 
 @pytest.mark.parametrize("identity", ["key", "owner"])
-def test_lease_handed_out_by_another_gateway_is_recorded(cluster: Cluster, gates: Gates, first: Gateway, second: Gateway, resource: str, identity: str) -> None:
+def test_lease_handed_out_by_another_gateway_is_recorded(
+    cluster: Cluster, gates: Gates, first: Gateway, second: Gateway, resource: str, identity: str
+) -> None:
     """The nodes execute the first request, whose answers do not reach its gateway; the same request is answered by the second one."""
     sku = install_shop(cluster, resource.replace("/", "-"))
     resource = f"inventory/{sku}"
-    body: Json = {"resource": resource, "ttl_ms": TTL_MS, "owner": "o"} if identity == "owner" else {"resource": resource, "ttl_ms": TTL_MS}
+    body: Json = (
+        {"resource": resource, "ttl_ms": TTL_MS, "owner": "o"}
+        if identity == "owner"
+        else {"resource": resource, "ttl_ms": TTL_MS}
+    )
     headers = {} if identity == "owner" else {"Idempotency-Key": f'"{resource}"'}
     for gate in gates.members:
         gate.replies.stalled = True
@@ -57,17 +63,25 @@ def test_lease_handed_out_by_another_gateway_is_recorded(cluster: Cluster, gates
     assert answer.status in (200, 201), answer
     lease = answer.json()
     second.api.must_write(lease, sale_operation(sku))
-    (expired,) = eventually(lambda: second.api.history(resource=resource, event="lease_expired"), 10, goal="its expiry is recorded")
+    (expired,) = eventually(
+        lambda: second.api.history(resource=resource, event="lease_expired"), 10, goal="its expiry is recorded"
+    )
     gates.clear_faults()
     assert unanswered.answer().status in (410, 503)
     pause(3, "time for a second event")
-    events = [item["event"] for item in second.api.history(resource=resource, token_min=lease["fencing_token"], order="asc")]
+    events = [
+        item["event"] for item in second.api.history(resource=resource, token_min=lease["fencing_token"], order="asc")
+    ]
     assert events == ["lease_renewed", "write_applied", "lease_expired"]
     assert expired["fencing_token"] == lease["fencing_token"]
-    timeline = second.api.get(f"/v1/resources/{resource.replace('/', '%2F')}", fencing_token=lease["fencing_token"]).json()
+    timeline = second.api.get(
+        f"/v1/resources/{resource.replace('/', '%2F')}", fencing_token=lease["fencing_token"]
+    ).json()
     assert timeline["held_by"]["principal"] == expired["principal"] and timeline["held_by"]["owner"] == expired["owner"]
     assert (timeline["granted_at"], timeline["end"]) == (None, "expired")
-    done = Cluster.call("verify", "--json", "--conninfo", cluster.stack.conninfo(cluster.database), "--resource-prefix", resource)
+    done = Cluster.call(
+        "verify", "--json", "--conninfo", cluster.stack.conninfo(cluster.database), "--resource-prefix", resource
+    )
     assert json.loads(done.stdout)["verdict"] == "proved", done.stdout
 
 
@@ -77,7 +91,9 @@ def test_repeated_request_extends_nothing_in_history(cluster: Cluster, second: G
     assert second.api.call("POST", "/v1/leases", body, headers).status == 201
     pause(TTL_MS / 2_000, "half of the ttl")
     repeat = second.api.call("POST", "/v1/leases", body, headers).json()
-    (repeated,) = eventually(lambda: second.api.history(resource=resource, event="lease_renewed"), 5, goal="the repeated request is recorded")
+    (repeated,) = eventually(
+        lambda: second.api.history(resource=resource, event="lease_renewed"), 5, goal="the repeated request is recorded"
+    )
     assert repeated["detail"]["reason"] == "repeated request"
     assert 0 < repeated["detail"]["ttl_ms"] <= TTL_MS / 2, repeated
     assert repeated["detail"]["ttl_ms"] <= repeat["ttl_ms"]

@@ -49,19 +49,38 @@ def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, q
     gateway = cluster.gateway(settings)
     gateway.start()
     try:
-        eventually(lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')") == [(True,)], 120, goal="old ones are gone")
-        eventually(lambda: query("select to_regclass('fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null")
-                   == [(True,)], 10, goal="the missing one is made")
+        eventually(
+            lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')")
+            == [(True,)],
+            120,
+            goal="old ones are gone",
+        )
+        eventually(
+            lambda: query(
+                "select to_regclass('fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null"
+            )
+            == [(True,)],
+            10,
+            goal="the missing one is made",
+        )
     finally:
         stop.set()
         writer.join()
         gateway.kill()
-    assert query("select count(*) from fencing.history where event = 'lease_granted' and at > now() - interval '29 days'")[0][0] >= 29, "the rest is kept"
+    assert (
+        query("select count(*) from fencing.history where event = 'lease_granted' and at > now() - interval '29 days'")[
+            0
+        ][0]
+        >= 29
+    ), "the rest is kept"
     assert not failures and written[0] > 10, (failures, written)
 
 
 def test_partition_missing_refuses_no_write_and_rows_move_later(query) -> None:  # type: ignore[no-untyped-def]
-    query("drop table fencing.history_" + query("select to_char(date_trunc('week', now(), 'UTC') at time zone 'UTC', 'YYYYMMDD')")[0][0])
+    query(
+        "drop table fencing.history_"
+        + query("select to_char(date_trunc('week', now(), 'UTC') at time zone 'UTC', 'YYYYMMDD')")[0][0]
+    )
     query(WRITE, ("upkeep/2",))
     assert query("select resource from fencing.history_default where resource = 'upkeep/2'") == [("upkeep/2",)]
     assert query("select made from fencing.keep_history(0)")[0][0] >= 1

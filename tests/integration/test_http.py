@@ -24,12 +24,21 @@ def wire(api: Api) -> Wire:
 @pytest.mark.parametrize("path", ["/nope", "/v1/leases/", "/v1//leases"])
 def test_path_unknown_404(api: Api, path: str) -> None:
     for method in ("GET", "POST"):
-        assert "/openapi.json" in expect_problem(api.call(method, path, {} if method == "POST" else None), 404, "not-found")["detail"]
+        assert (
+            "/openapi.json"
+            in expect_problem(api.call(method, path, {} if method == "POST" else None), 404, "not-found")["detail"]
+        )
 
 
-@pytest.mark.parametrize("method, path, allowed", [
-    ("GET", "/v1/writes", {"POST"}), ("POST", "/v1/leases/x", {"GET", "DELETE"}), ("DELETE", "/readyz", {"GET"}), ("BREW", "/v1/leases", {"POST"}),
-])
+@pytest.mark.parametrize(
+    "method, path, allowed",
+    [
+        ("GET", "/v1/writes", {"POST"}),
+        ("POST", "/v1/leases/x", {"GET", "DELETE"}),
+        ("DELETE", "/readyz", {"GET"}),
+        ("BREW", "/v1/leases", {"POST"}),
+    ],
+)
 def test_method_not_of_this_path_405_with_allow(api: Api, method: str, path: str, allowed: set[str]) -> None:
     answer = api.call(method, path)
     expect_problem(answer, 405, "method-not-allowed")
@@ -43,11 +52,21 @@ def test_accept_of_no_available_type_406(api: Api) -> None:
 
 
 def test_content_type_other_than_json_in_utf_8_415(api: Api) -> None:
-    refused = expect_problem(api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "application/x-www-form-urlencoded"}), 415, "unsupported-media-type")
+    refused = expect_problem(
+        api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "application/x-www-form-urlencoded"}),
+        415,
+        "unsupported-media-type",
+    )
     assert "'content-type: application/json'" in refused["detail"]
-    refused = expect_problem(api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "application/json; charset=latin1"}), 415, "unsupported-media-type")
+    refused = expect_problem(
+        api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "application/json; charset=latin1"}),
+        415,
+        "unsupported-media-type",
+    )
     assert "latin1" in refused["detail"]
-    assert api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "APPLICATION/JSON; charset=UTF-8"}).status == 201
+    assert (
+        api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "APPLICATION/JSON; charset=UTF-8"}).status == 201
+    )
 
 
 def test_body_too_large_413_and_gateway_survives(api: Api) -> None:
@@ -65,7 +84,11 @@ def test_request_of_chunks_sent_byte_by_byte_is_answered(wire: Wire) -> None:
     body = json.dumps(lease_body()).encode()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (body[:10], body[10:]))
     with wire:
-        for byte in b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n":
+        for byte in (
+            b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + chunks
+            + b"0\r\n\r\n"
+        ):
             wire.send(bytes([byte]))
         assert wire.receive().status == 201
 
@@ -85,7 +108,10 @@ def test_empty_line_before_request_is_ignored(wire: Wire) -> None:
 def test_expect_100_continue_is_answered_before_body(wire: Wire) -> None:
     body = json.dumps(lease_body()).encode()
     with wire:
-        wire.send(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+        wire.send(
+            b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+        )
         assert wire.receive(has_body=False).status == 100
         wire.send(body)
         assert wire.receive().status == 201
@@ -99,8 +125,15 @@ def test_request_head_too_large_431_and_closed(wire: Wire, api: Api) -> None:
     assert api.get("/healthz").status == 200
 
 
-@pytest.mark.parametrize("bytes_", [b"\r\n\r\n\r\n\r\nnonsense\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
-                                    b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"], ids=["words", "tls", "two-lengths"])
+@pytest.mark.parametrize(
+    "bytes_",
+    [
+        b"\r\n\r\n\r\n\r\nnonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 64,
+        b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+    ],
+    ids=["words", "tls", "two-lengths"],
+)
 def test_bytes_that_are_no_request_400_or_closed(wire: Wire, api: Api, bytes_: bytes) -> None:
     with wire:
         wire.send(bytes_)
@@ -135,7 +168,9 @@ def test_connection_kept_alive_serves_many_requests(api: Api) -> None:
             assert connection.call("GET", "/healthz").status == 200
             assert connection.call("GET", "/nope").status == 404
             assert connection.call("POST", "/v1/leases", {"resource": 5}).status == 400
-            assert connection.wire.sock and connection.wire.sock.getsockname()[1] == port, f"closed after round {number}"
+            assert (
+                connection.wire.sock and connection.wire.sock.getsockname()[1] == port
+            ), f"closed after round {number}"
 
 
 def test_connection_close_requested_closes_after_answer(wire: Wire) -> None:
@@ -155,7 +190,12 @@ def test_connection_of_http_1_0_closes_after_answer(wire: Wire) -> None:
 def test_requests_pipelined_are_answered_in_order(wire: Wire) -> None:
     ids = [f"pipelined-{number}" for number in range(30)]
     with wire:
-        wire.send(b"".join(request("GET", ["/healthz", "/nope", "/readyz"][number % 3], b"", f"X-Request-Id: {name}") for number, name in enumerate(ids)))
+        wire.send(
+            b"".join(
+                request("GET", ["/healthz", "/nope", "/readyz"][number % 3], b"", f"X-Request-Id: {name}")
+                for number, name in enumerate(ids)
+            )
+        )
         answers = [wire.receive() for _ in ids]
     assert [answer.headers["x-request-id"] for answer in answers] == ids
     assert [answer.status for answer in answers] == [200, 404, 200] * 10
@@ -189,7 +229,9 @@ def test_head_answers_as_get_without_body(wire: Wire, path: str) -> None:
 def test_head_of_leases_answers_as_list_and_takes_nothing(api: Api, resource: str) -> None:
     answer = api.call("HEAD", "/v1/leases", {"resource": resource})
     assert answer.status == 200 and answer.body == b"" and answer.headers.get_content_type() == "application/json"
-    assert api.call("HEAD", "/v1/leases", {"resource": resource}, {"Accept": "text/event-stream"}).status == 406, "the list has no event stream"
+    assert (
+        api.call("HEAD", "/v1/leases", {"resource": resource}, {"Accept": "text/event-stream"}).status == 406
+    ), "the list has no event stream"
     assert api.acquire(resource).status == 201
 
 

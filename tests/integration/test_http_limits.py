@@ -65,13 +65,22 @@ def send_without_end(wire: Wire, piece: bytes, most: int = 64 * MIB) -> None:
 def test_refusal_of_request_head_precedes_reading_of_body(cluster: Cluster) -> None:
     """A caller without a key must not make the gateway buffer a body."""
     settings = cluster.settings()
-    settings["auth"] = {"api_keys": [{"principal": "x", "key_sha256": hashlib.sha256(b"the-key").hexdigest(), "scopes": ["leases"]}]}
+    settings["auth"] = {
+        "api_keys": [{"principal": "x", "key_sha256": hashlib.sha256(b"the-key").hexdigest(), "scopes": ["leases"]}]
+    }
     gateway = cluster.gateway(settings)
     try:
         gateway.start()
-        for path, key, status in (("/v1/leases", "nobodys", 401), ("/v1/history/summary", "the-key", 405), ("/v1/nothing", "the-key", 404)):
+        for path, key, status in (
+            ("/v1/leases", "nobodys", 401),
+            ("/v1/history/summary", "the-key", 405),
+            ("/v1/nothing", "the-key", 404),
+        ):
             with Wire("127.0.0.1", gateway.api.port) as wire:
-                wire.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode() + b" " * 1000)
+                wire.send(
+                    f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode()
+                    + b" " * 1000
+                )
                 assert wire.receive().status == status
     finally:
         gateway.kill()
@@ -79,8 +88,14 @@ def test_refusal_of_request_head_precedes_reading_of_body(cluster: Cluster) -> N
 
 def test_chunks_without_end_are_refused_in_little_memory(make: Callable[..., Gateway]) -> None:
     gateway = make()
-    for begin, piece in [(b"5;", b"x" * 65_536), (b"5;a=\"", b"\t" * 65_536), (b"0\r\nX-Long: ", b"x" * 65_536), (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
-                         (b"", b"1;" + b"x" * 8_000 + b"\r\n \r\n"), (b"0" * 60_000, b"0" * 65_536)]:
+    for begin, piece in [
+        (b"5;", b"x" * 65_536),
+        (b'5;a="', b"\t" * 65_536),
+        (b"0\r\nX-Long: ", b"x" * 65_536),
+        (b"0\r\n", b"X-Trailer: y\r\n" * 5_000),
+        (b"", b"1;" + b"x" * 8_000 + b"\r\n \r\n"),
+        (b"0" * 60_000, b"0" * 65_536),
+    ]:
         before = processes.resident_bytes(gateway.pid)
         with Wire("127.0.0.1", gateway.api.port) as wire:
             wire.send(HEAD + begin)
@@ -112,65 +127,108 @@ def test_header_of_many_fields_431_at_little_cost(make: Callable[..., Gateway]) 
 def large_rows(cluster: Cluster) -> str:
     """A table with ten groups of rows of 8 MiB each."""
     name = "edge_large"
-    cluster.stack.query(f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database)
-    cluster.stack.query(f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, generate_series(1, 128) part",
-                        dbname=cluster.database)
+    cluster.stack.query(
+        f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database
+    )
+    cluster.stack.query(
+        f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, generate_series(1, 128) part",
+        dbname=cluster.database,
+    )
     cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
     return name
 
 
 def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=20 * MIB)
-    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
+        10,
+        goal="the gateway knows the table",
+    )
     before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = []
         for number in range(10):
             wires.append(stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)))
-            wires[-1].send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            wires[-1].send(
+                f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             first = wires[-1].socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL)
             assert first in (b"HTTP/1.1 200", b"HTTP/1.1 503")
         assert processes.resident_bytes(gateway.pid) - before < 48 * MIB, "80 MiB of answers"
         for refused in [wire for wire in wires if wire.socket.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 503"]:
             assert b"/problems/overloaded" in refused.receive().body
-    fits = eventually(lambda: (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.1")).status == 200 and answer, goal="the closed connections are released")
+    fits = eventually(
+        lambda: (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.1")).status == 200 and answer,
+        goal="the closed connections are released",
+    )
     assert len(fits.body) > 8 * MIB
 
 
-def test_fenced_read_over_budget_leaves_fence(make: Callable[..., Gateway], cluster: Cluster, large_rows: str, resource: str) -> None:
+def test_fenced_read_over_budget_leaves_fence(
+    make: Callable[..., Gateway], cluster: Cluster, large_rows: str, resource: str
+) -> None:
     api = make(answers_max_bytes=4 * MIB).api
-    eventually(lambda: api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(
+        lambda: api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table"
+    )
 
     def read() -> Answer:
-        return api.get(f"/v1/tables/{large_rows}?id=eq.1", {"Fencing-Lease": api.must_acquire(resource, ttl_ms=2_000)["lease_id"]})
+        return api.get(
+            f"/v1/tables/{large_rows}?id=eq.1", {"Fencing-Lease": api.must_acquire(resource, ttl_ms=2_000)["lease_id"]}
+        )
 
-    expect_problem(eventually(lambda: answer if (answer := read()).status != 410 else None, goal="the lease lasts until the read"), 503, "overloaded")
-    assert cluster.stack.query("select id from fencing.history where resource = %s and event = 'fence_raised'", (resource,), dbname=cluster.database) == []
+    expect_problem(
+        eventually(lambda: answer if (answer := read()).status != 410 else None, goal="the lease lasts until the read"),
+        503,
+        "overloaded",
+    )
+    assert (
+        cluster.stack.query(
+            "select id from fencing.history where resource = %s and event = 'fence_raised'",
+            (resource,),
+            dbname=cluster.database,
+        )
+        == []
+    )
 
 
 def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=24 * MIB)
-    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
+        10,
+        goal="the gateway knows the table",
+    )
     with contextlib.ExitStack() as stack:
         for number in range(2):
             stalled = stack.enter_context(Wire("127.0.0.1", gateway.api.port))
             stalled.send(f"GET /v1/tables/{large_rows}?id=eq.{number + 1} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert stalled.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
-        taken = eventually(lambda: [answer] if (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.3")).status == 200 else [], 10,
-                           goal="the stalled connections are closed for it")
+        taken = eventually(
+            lambda: [answer] if (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.3")).status == 200 else [],
+            10,
+            goal="the stalled connections are closed for it",
+        )
         assert len(taken[0].body) > 8 * MIB
 
 
 def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway], large_rows: str) -> None:
     """A caller that goes on sending after `Connection: close` keeps its connection for up to 30 s, but not its answer."""
     gateway = make(answers_max_bytes=24 * MIB)
-    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
+        10,
+        goal="the gateway knows the table",
+    )
     before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires: list[Wire] = []
         for _ in range(10):
             wires.append(stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)))
-            wires[-1].send(f"GET /v1/tables/{large_rows}?id=eq.1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nx".encode())
+            wires[-1].send(
+                f"GET /v1/tables/{large_rows}?id=eq.1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nx".encode()
+            )
             assert len(wires[-1].receive().body) > 8 * MIB
             for wire in wires:
                 wire.send(b"x")  # the connection lingers on
@@ -180,22 +238,33 @@ def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway]
 
 def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make(answers_max_bytes=16 * MIB)
-    cluster.stack.query("""insert into fencing.history (event, resource, fencing_token, owner, detail)
+    cluster.stack.query(
+        """insert into fencing.history (event, resource, fencing_token, owner, detail)
                            select 'lease_granted', 'edge/export', n, repeat('o', 100), json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
-                        dbname=cluster.database)
+        dbname=cluster.database,
+    )
     before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 120)) for _ in range(100)]
         for wire in wires:
-            wire.send(b"GET /v1/history?resource=edge/export HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n")
+            wire.send(
+                b"GET /v1/history?resource=edge/export HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n"
+            )
         statuses = [int(wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL).split()[1]) for wire in wires]
         # Exports beyond the budget are refused.
         assert set(statuses) <= {200, 429, 503} and statuses.count(200) > 10, statuses
         grown = processes.resident_bytes(gateway.pid) - before
         assert grown < 64 * MIB, f"{grown / MIB:.0f} MiB"
         assert gateway.api.get("/healthz").status == 200
-    whole = eventually(lambda: (answer := gateway.api.get("/v1/history?resource=edge/export", {"Accept": "application/x-ndjson"})).status == 200 and answer, 30,
-                       goal="the closed exports are released")
+    whole = eventually(
+        lambda: (
+            answer := gateway.api.get("/v1/history?resource=edge/export", {"Accept": "application/x-ndjson"})
+        ).status
+        == 200
+        and answer,
+        30,
+        goal="the closed exports are released",
+    )
     assert len(whole.body.splitlines()) == 20_000
 
 
@@ -239,24 +308,36 @@ def test_files_low_soft_limit_is_raised(make: Callable[..., Gateway], cluster: C
     soft, hard = next(line.split()[3:5] for line in text.splitlines() if line.startswith("Max open files"))
     assert soft == hard
     with open_connections(gateway.api.port, 1_100):
-        cluster.stack.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
+        cluster.stack.query(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
+            (cluster.database,),
+        )
         eventually(lambda: gateway.api.get("/readyz").status == 200, 10, goal="connected anew")
 
 
 def test_files_low_hard_limit_reserves_some_for_postgresql(cluster: Cluster, resource: str) -> None:
     settings = cluster.settings()
     gateway = cluster.gateway(settings)
-    command = ["sh", "-c", f"ulimit -n 400; exec {processes.fencegate_binary()} \"$@\"", "fencegate"]
-    checked = subprocess.run([*command, "check", "--config", str(gateway.config)], capture_output=True, text=True, timeout=60)
-    found = re.search(r"ok    connections: http.connections_max is 10000, of which (\d+) fit.*400 open files allowed", checked.stdout)
+    command = ["sh", "-c", f'ulimit -n 400; exec {processes.fencegate_binary()} "$@"', "fencegate"]
+    checked = subprocess.run(
+        [*command, "check", "--config", str(gateway.config)], capture_output=True, text=True, timeout=60
+    )
+    found = re.search(
+        r"ok    connections: http.connections_max is 10000, of which (\d+) fit.*400 open files allowed", checked.stdout
+    )
     assert found and 200 < int(found[1]) < 380, checked.stdout
     with open(gateway.log, "ab") as log:
-        gateway.process = subprocess.Popen([*command, "serve", "--config", str(gateway.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        gateway.process = subprocess.Popen(
+            [*command, "serve", "--config", str(gateway.config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
     try:
         gateway.wait_until_ready()
         assert f"of which {found[1]} fit" in gateway.log.read_text()
         with open_connections(gateway.api.port, 450):
-            cluster.stack.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
+            cluster.stack.query(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
+                (cluster.database,),
+            )
             eventually(lambda: gateway.api.get("/readyz").status == 200, 10, goal="connected anew")
             used = processor_seconds(gateway.pid)
             pause(1, "the time over which processor time is measured")
@@ -269,27 +350,42 @@ def test_files_low_hard_limit_reserves_some_for_postgresql(cluster: Cluster, res
 def test_files_too_few_refuse_start(cluster: Cluster) -> None:
     gateway = cluster.gateway()
     binary = processes.fencegate_binary()
-    done = subprocess.run(["sh", "-c", f"ulimit -n 70; exec {binary} serve --config {gateway.config}"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -n 70; exec {binary} serve --config {gateway.config}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 69 and "too few are left for HTTP" in done.stdout + done.stderr, done
 
 
 def test_connections_of_one_address_do_not_block_others(make: Callable[..., Gateway]) -> None:
     gateway = make(connections_max=60, connections_per_address_max=50)
-    with open_connections(gateway.api.port, 60, "127.0.0.2") as flood, open_connections(gateway.api.port, 1, "127.0.0.3") as other_connections:
+    with open_connections(gateway.api.port, 60, "127.0.0.2") as flood, open_connections(
+        gateway.api.port, 1, "127.0.0.3"
+    ) as other_connections:
         assert status_of(send_get(other_connections[0])) == 200
         assert status_of(send_get(flood[-1])) == 200, "an idle connection of the same address was closed for it"
-        assert status_of(flood[0].recv(4_096)) == 429 and flood[0].recv(1) == b"", "the oldest idle connection is closed"
+        assert (
+            status_of(flood[0].recv(4_096)) == 429 and flood[0].recv(1) == b""
+        ), "the oldest idle connection is closed"
 
 
 def test_connections_of_address_all_busy_429(make: Callable[..., Gateway], resource: str) -> None:
     """Three connections wait, which is as many as may, and one does not read its answers."""
     gateway = make(connections_per_address_max=4)
     body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
-    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4, "127.0.0.2") as busy:
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(
+        gateway.api.port, 4, "127.0.0.2"
+    ) as busy:
         kept.wait_for_grant()
         ask_without_reading(busy[3])
         for connection in busy[:3]:
-            connection.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            connection.sendall(
+                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+                + body
+            )
         eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 3, 10, goal="all of them wait")
         with open_connections(gateway.api.port, 1, "127.0.0.2") as one_more:
             answer = one_more[0].recv(4_096)
@@ -307,11 +403,17 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
         assert idle[1].recv(1) == b"", "idle for longest"
         assert status_of(send_get(idle[0])) == 200
     body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
-    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(gateway.api.port, 4) as busy:
+    with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(
+        gateway.api.port, 4
+    ) as busy:
         kept.wait_for_grant()
         ask_without_reading(busy[3])
         for connection in busy[:3]:
-            connection.sendall(b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            connection.sendall(
+                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                % len(body)
+                + body
+            )
         answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None, 10)
         expect_problem(answer, 503, "overloaded")
 
@@ -321,7 +423,11 @@ def test_connections_with_endless_requests_are_closed(make: Callable[..., Gatewa
     with open_connections(gateway.api.port, 5) as slow:
         for connection in slow:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHo")
-        eventually(lambda: gateway.api.get("/healthz").status == 200, 5, goal="a connection that has sent nothing for a second is closed")
+        eventually(
+            lambda: gateway.api.get("/healthz").status == 200,
+            5,
+            goal="a connection that has sent nothing for a second is closed",
+        )
 
 
 def test_idle_time_before_request_does_not_count(make: Callable[..., Gateway]) -> None:
@@ -371,7 +477,12 @@ def test_body_too_large_python_reads_413(api: Api, size: int) -> None:
 def test_body_too_large_wget_reads_413(api: Api, tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_bytes(b"x" * 40 * MIB)
-    done = subprocess.run(["wget", "-S", "-O", "-", "--tries=1", "--timeout=30", f"--post-file={body}", f"{api.url}/v1/leases"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["wget", "-S", "-O", "-", "--tries=1", "--timeout=30", f"--post-file={body}", f"{api.url}/v1/leases"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert "413 Content Too Large" in done.stderr, done.stderr
 
 
@@ -396,9 +507,14 @@ def test_close_with_unread_input_sends_whole_answer(api: Api) -> None:
     with Wire(api.host, api.port) as wire:
         wire.socket.close()
         wire.socket = socket.socket()
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # most of the answer is still at the gateway when it closes
+        wire.socket.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096
+        )  # most of the answer is still at the gateway when it closes
         wire.socket.connect((api.host, api.port))
-        wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
+        wire.send(
+            b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000
+        )
         answer = wire.receive()
         assert answer.status == 200 and json.loads(answer.body)["openapi"]
 
@@ -406,7 +522,11 @@ def test_close_with_unread_input_sends_whole_answer(api: Api) -> None:
 def test_stop_while_answer_is_sent_takes_no_longer(make: Callable[..., Gateway], large_rows: str) -> None:
     """A connection whose answer was being sent when the gateway began to stop closes after it."""
     gateway = make(shutdown_grace_ms=0)
-    eventually(lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
+        10,
+        goal="the gateway knows the table",
+    )
     with Wire("127.0.0.1", gateway.api.port, 30) as wire:
         wire.send(f"GET /v1/tables/{large_rows}?id=in.(1,2,3,4) HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         received = bytearray(wire.socket.recv(1))
@@ -424,16 +544,33 @@ def test_stop_while_answer_is_sent_takes_no_longer(make: Callable[..., Gateway],
 
 
 def test_answers_of_api_forbid_caching_and_sniffing(api: Api, sku: Sku) -> None:
-    for method, path, accept in [("GET", "/healthz", "*/*"), ("GET", "/nope", "*/*"), ("GET", "/v1/history", "text/csv"), ("GET", "/v1/history", "application/json"),
-                                 ("GET", f"/v1/tables/inventory?sku=eq.{sku.name}", "*/*"), ("POST", "/v1/leases", "*/*"), ("GET", "/problems/forbidden", "*/*")]:
+    for method, path, accept in [
+        ("GET", "/healthz", "*/*"),
+        ("GET", "/nope", "*/*"),
+        ("GET", "/v1/history", "text/csv"),
+        ("GET", "/v1/history", "application/json"),
+        ("GET", f"/v1/tables/inventory?sku=eq.{sku.name}", "*/*"),
+        ("POST", "/v1/leases", "*/*"),
+        ("GET", "/problems/forbidden", "*/*"),
+    ]:
         answer = api.call(method, path, {} if method == "POST" else None, {"Accept": accept})
-        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == ("no-store", "nosniff"), f"{method} {path}"
+        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == (
+            "no-store",
+            "nosniff",
+        ), f"{method} {path}"
     assert api.get("/console").headers["Cache-Control"] == "no-cache"
 
 
-@pytest.mark.parametrize("owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", "=\"a\",b", "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20sum(a1)"])
+@pytest.mark.parametrize(
+    "owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", '="a",b', "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20sum(a1)"]
+)
 def test_csv_formula_cell_is_prefixed_with_apostrophe(api: Api, resource: str, owner: str) -> None:
     api.must_release(api.must_acquire(resource, owner=owner))
-    rows = eventually(lambda: list(csv.DictReader(io.StringIO(api.get("/v1/history", {"Accept": "text/csv"}, resource=resource).body.decode()))), 10)
+    rows = eventually(
+        lambda: list(
+            csv.DictReader(io.StringIO(api.get("/v1/history", {"Accept": "text/csv"}, resource=resource).body.decode()))
+        ),
+        10,
+    )
     assert {row["owner"] for row in rows} == {"'" + owner}
     assert {item["owner"] for item in api.history(resource=resource)} == {owner}

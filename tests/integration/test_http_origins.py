@@ -25,7 +25,15 @@ def named_gateway(cluster: Cluster) -> Iterator[Gateway]:
     gateway.kill()
 
 
-def ask(api: Api, host: str | None, *headers: str, method: str = "GET", target: str = "/healthz", body: bytes = b"", version: str = "1.1") -> RawAnswer:
+def ask(
+    api: Api,
+    host: str | None,
+    *headers: str,
+    method: str = "GET",
+    target: str = "/healthz",
+    body: bytes = b"",
+    version: str = "1.1",
+) -> RawAnswer:
     lines = [f"{method} {target} HTTP/{version}", *([] if host is None else [f"Host: {host}"]), *headers]
     if body:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -38,21 +46,60 @@ def slug_of(answer: RawAnswer) -> str:
     return json.loads(answer.body)["type"].removeprefix("/problems/")
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "LocalHost.", "app.localhost:1", "127.0.0.1", "127.8.9.1:80", "[::1]", "[::1]:8080",
-                                  "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]:9"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "localhost:8080",
+        "LocalHost.",
+        "app.localhost:1",
+        "127.0.0.1",
+        "127.8.9.1:80",
+        "[::1]",
+        "[::1]:8080",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]:9",
+    ],
+)
 def test_host_loopback_is_served(api: Api, host: str) -> None:
     assert ask(api, host).status == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost", "192.0.2.1", "[2001:db8::1]:80",
-                                  "0.0.0.0", "2130706433"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8080",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "notlocalhost",
+        "192.0.2.1",
+        "[2001:db8::1]:80",
+        "0.0.0.0",
+        "2130706433",
+    ],
+)
 def test_host_of_another_site_421_on_every_path(api: Api, host: str) -> None:
     for target in ("/healthz", "/v1/leases", "/nope", "/console", "/metrics"):
         answer = ask(api, host, target=target)
         assert answer.status == 421 and slug_of(answer) == "misdirected-request", answer
 
 
-@pytest.mark.parametrize("host", ["", "a b", "localhost:x", "localhost:99999", "user@localhost", "[::1", "[localhost]", "localhost/", "ex%61mple", "a,b"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "a b",
+        "localhost:x",
+        "localhost:99999",
+        "user@localhost",
+        "[::1",
+        "[localhost]",
+        "localhost/",
+        "ex%61mple",
+        "a,b",
+    ],
+)
 def test_host_invalid_400(api: Api, host: str) -> None:
     answer = ask(api, host)
     assert answer.status == 400 and slug_of(answer) == "invalid-request", answer
@@ -74,9 +121,19 @@ def test_target_absolute_overrides_host(api: Api) -> None:
         assert ask(api, "localhost", target=target).status == 400, target
 
 
-@pytest.mark.parametrize("headers", [["Origin: http://evil.example"], ["Origin: null"], ["Origin: http://localhost:1"],
-                                     ["Sec-Fetch-Site: cross-site"], ["Sec-Fetch-Site: same-site"], ["Origin: http://localhost:8080.evil.example"],
-                                     ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ["Origin: http://evil.example"],
+        ["Origin: null"],
+        ["Origin: http://localhost:1"],
+        ["Sec-Fetch-Site: cross-site"],
+        ["Sec-Fetch-Site: same-site"],
+        ["Origin: http://localhost:8080.evil.example"],
+        ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe"],
+    ],
+    ids=" ".join,
+)
 def test_origin_foreign_403_and_fence_unchanged(api: Api, resource: str, headers: list[str]) -> None:
     lease = api.must_acquire(resource, fence_on_grant=True)
     path = f"/v1/resources/{resource.replace('/', '%2F')}"
@@ -86,10 +143,18 @@ def test_origin_foreign_403_and_fence_unchanged(api: Api, resource: str, headers
     assert api.get(path).json()["last_fencing_token"] == lease["fencing_token"]
 
 
-@pytest.mark.parametrize("host, headers", [
-    ("localhost:8080", ["Origin: http://localhost:8080"]), ("LOCALHOST", ["Origin: http://localhost"]), ("localhost", ["Origin: http://localhost:80"]),
-    ("[::1]:8080", ["Origin: http://[::1]:8080", "Sec-Fetch-Site: same-origin"]), ("localhost", ["Sec-Fetch-Site: none"]), ("localhost", ["Sec-Fetch-Site: same-origin"]),
-], ids=str)
+@pytest.mark.parametrize(
+    "host, headers",
+    [
+        ("localhost:8080", ["Origin: http://localhost:8080"]),
+        ("LOCALHOST", ["Origin: http://localhost"]),
+        ("localhost", ["Origin: http://localhost:80"]),
+        ("[::1]:8080", ["Origin: http://[::1]:8080", "Sec-Fetch-Site: same-origin"]),
+        ("localhost", ["Sec-Fetch-Site: none"]),
+        ("localhost", ["Sec-Fetch-Site: same-origin"]),
+    ],
+    ids=str,
+)
 def test_origin_of_own_site_is_served(api: Api, resource: str, host: str, headers: list[str]) -> None:
     body = json.dumps({"resource": resource, "ttl_ms": 10_000}).encode()
     assert ask(api, host, *headers, method="POST", target="/v1/leases", body=body).status == 201
@@ -104,12 +169,38 @@ def test_link_from_another_site_shows_page(api: Api) -> None:
 
 def test_allowed_hosts_and_their_pages_are_served(named_gateway: Gateway) -> None:
     api = named_gateway.api
-    assert ask(api, "shop.example").status == ask(api, "SHOP.example.:80").status == ask(api, "console.example:8443").status == 200
-    assert ask(api, "console.example").status == ask(api, "console.example:80").status == ask(api, "evil.example").status == 421
+    assert (
+        ask(api, "shop.example").status
+        == ask(api, "SHOP.example.:80").status
+        == ask(api, "console.example:8443").status
+        == 200
+    )
+    assert (
+        ask(api, "console.example").status
+        == ask(api, "console.example:80").status
+        == ask(api, "evil.example").status
+        == 421
+    )
     for number, origin in enumerate(("https://shop.example", "https://console.example:8443")):
         body = json.dumps({"resource": f"test/named-{number}", "ttl_ms": 2_000}).encode()
-        assert ask(api, "127.0.0.1", f"Origin: {origin}", "Sec-Fetch-Site: cross-site", method="POST", target="/v1/leases", body=body).status == 201
-    assert ask(api, "shop.example", "Origin: https://console.example", method="POST", target="/v1/leases", body=body).status == 403
+        assert (
+            ask(
+                api,
+                "127.0.0.1",
+                f"Origin: {origin}",
+                "Sec-Fetch-Site: cross-site",
+                method="POST",
+                target="/v1/leases",
+                body=body,
+            ).status
+            == 201
+        )
+    assert (
+        ask(
+            api, "shop.example", "Origin: https://console.example", method="POST", target="/v1/leases", body=body
+        ).status
+        == 403
+    )
 
 
 def test_keys_allow_any_host_but_no_write_from_foreign_page(guarded_pair: Stack, resource: str) -> None:
@@ -118,6 +209,19 @@ def test_keys_allow_any_host_but_no_write_from_foreign_page(guarded_pair: Stack,
     foreign = "Origin: https://evil.example"
     assert ask(api, "gateway.example", key, target="/v1/leases").status == 200
     assert ask(api, "gateway.example", target="/v1/leases").status == 401
-    assert ask(api, "gateway.example", key, foreign, target="/v1/leases").status == 200, "a page can not read an answer without CORS headers"
+    assert (
+        ask(api, "gateway.example", key, foreign, target="/v1/leases").status == 200
+    ), "a page can not read an answer without CORS headers"
     assert ask(api, "gateway.example", key, foreign, method="POST", target="/v1/leases", body=body).status == 403
-    assert ask(api, "gateway.example", key, "Origin: https://gateway.example", method="POST", target="/v1/leases", body=body).status == 201
+    assert (
+        ask(
+            api,
+            "gateway.example",
+            key,
+            "Origin: https://gateway.example",
+            method="POST",
+            target="/v1/leases",
+            body=body,
+        ).status
+        == 201
+    )

@@ -64,12 +64,17 @@ class Callers:
         connection = psycopg2.connect(self.cluster.stack.conninfo(self.cluster.database))
         connection.autocommit = True
         while not self.stopping.is_set():
-            lease = self.call("POST", "/v1/leases", {"resource": f"rotation/{uuid.uuid4().hex}", "ttl_ms": 2_000}, {201})
+            lease = self.call(
+                "POST", "/v1/leases", {"resource": f"rotation/{uuid.uuid4().hex}", "ttl_ms": 2_000}, {201}
+            )
             if lease is None:
                 continue
             try:
                 with connection.cursor() as cursor:
-                    cursor.execute("select fencing.enter(%s, %s, %s)", (lease["resource"], lease["fencing_token"], lease["lease_id"]))
+                    cursor.execute(
+                        "select fencing.enter(%s, %s, %s)",
+                        (lease["resource"], lease["fencing_token"], lease["lease_id"]),
+                    )
             except psycopg2.Error as error:
                 self.refused.append(str(error))
             renewed = self.call("POST", f"{lease_path(lease)}/renew", {"ttl_ms": 2_000}, {200})
@@ -82,7 +87,11 @@ class Callers:
     def await_more(self, count: int = 4) -> None:
         """Waits until each caller has used that many further leases, so that it has none from before, and fails if one was refused."""
         goals = [done + count for done in self.done]
-        eventually(lambda: all(done >= goal for done, goal in zip(self.done, goals)) or bool(self.refused), 60, goal=f"{count} more leases were used")
+        eventually(
+            lambda: all(done >= goal for done, goal in zip(self.done, goals)) or bool(self.refused),
+            60,
+            goal=f"{count} more leases were used",
+        )
         assert not self.refused, self.refused[:3]
 
 
@@ -124,7 +133,11 @@ def database_keys(cluster: Cluster) -> list[str]:
 def enter_error(cluster: Cluster, lease: Json) -> str | None:
     """Returns the SQLSTATE with which fencing.enter refuses the lease's proof; None where it accepts it."""
     try:
-        cluster.stack.query("select fencing.enter(%s, %s, %s)", (lease["resource"], lease["fencing_token"], lease["lease_id"]), dbname=cluster.database)
+        cluster.stack.query(
+            "select fencing.enter(%s, %s, %s)",
+            (lease["resource"], lease["fencing_token"], lease["lease_id"]),
+            dbname=cluster.database,
+        )
     except psycopg2.Error as error:
         return error.pgcode
     return None
@@ -167,9 +180,15 @@ def test_signing_key_removed_stops_its_lease_ids_at_once(cluster: Cluster, pair:
     assert enter_error(cluster, lease) is None
     for gateway in pair:
         restart_with(gateway, new_key, [])
-        for answer in (gateway.api.read_lease(lease), gateway.api.renew(lease, ttl_ms=1_000), gateway.api.release(lease)):
+        for answer in (
+            gateway.api.read_lease(lease),
+            gateway.api.renew(lease, ttl_ms=1_000),
+            gateway.api.release(lease),
+        ):
             expect_problem(answer, 403, "lease-not-authentic")
-        expect_problem(gateway.api.write(lease, {"delete": "inventory", "where": {"sku": "none"}}), 403, "lease-not-authentic")
+        expect_problem(
+            gateway.api.write(lease, {"delete": "inventory", "where": {"sku": "none"}}), 403, "lease-not-authentic"
+        )
     assert enter_error(cluster, lease) is None, "the database has keys of its own"
     cluster.stack.query("select fencing.retire_proof_key(%s)", (database_keys(cluster)[0],), dbname=cluster.database)
     assert enter_error(cluster, lease) == "FG401"
@@ -186,7 +205,11 @@ def test_check_names_keys_and_one_that_the_database_lacks(cluster: Cluster, pair
     restart_with(pair[0], new_key, [cluster.key_file])
     new_id = ids_of(pair[0])[0]
     done = cluster.run("check", pair[0].config)
-    assert done.returncode == 69 and f"FAULT proof keys: PostgreSQL has {old_id}; it refuses proofs that this gateway signs with {new_id}" in done.stdout, done.stdout
+    assert (
+        done.returncode == 69
+        and f"FAULT proof keys: PostgreSQL has {old_id}; it refuses proofs that this gateway signs with {new_id}"
+        in done.stdout
+    ), done.stdout
     assert f"ok    signing key: {new_id}" in done.stdout and f"ok    verification key: {old_id}" in done.stdout
     for key in (SIGNING_KEY, NEW_KEY):
         assert key not in done.stdout + done.stderr

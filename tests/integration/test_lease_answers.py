@@ -48,7 +48,9 @@ def readable(sockets: list[socket.socket], timeout: float) -> list[socket.socket
     return select.select(sockets, [], [], timeout)[0]
 
 
-def stop_during_burst(gateway: Gateway, callers: list[Caller], requests: list[bytes], delay: float) -> tuple[list[tuple[Caller, int, dict]], float]:
+def stop_during_burst(
+    gateway: Gateway, callers: list[Caller], requests: list[bytes], delay: float
+) -> tuple[list[tuple[Caller, int, dict]], float]:
     """Suspends the gateway while it answers. Returns the answers that came after it was resumed, and the time of that."""
     for caller, text in zip(callers, requests):
         caller.sent_at = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -92,13 +94,24 @@ def test_answer_after_gateway_pause_410_not_expired_lease(threaded_gateway: Gate
     for number in range(ROUNDS):
         names = [f"test/{kind}-{number}-{caller}" for caller in range(CALLERS)]
         if kind == "acquire":
-            requests = [request("POST", "/v1/leases", json.dumps({"resource": name, "ttl_ms": TTL_MS}).encode()) for name in names]
+            requests = [
+                request("POST", "/v1/leases", json.dumps({"resource": name, "ttl_ms": TTL_MS}).encode())
+                for name in names
+            ]
         else:
-            asked = [request("POST", "/v1/leases", json.dumps({"resource": name, "ttl_ms": 100 + TTL_MS}).encode()) for name in names]
+            asked = [
+                request("POST", "/v1/leases", json.dumps({"resource": name, "ttl_ms": 100 + TTL_MS}).encode())
+                for name in names
+            ]
             for caller, text in zip(callers, asked):
                 caller.wire.send(text)
             paths = [f"/v1/leases/{receive_grant(caller, text)['lease_id']}" for caller, text in zip(callers, asked)]
-            requests = [request("POST", f"{path}/renew", json.dumps({"ttl_ms": TTL_MS}).encode()) if kind == "renew" else request("GET", path) for path in paths]
+            requests = [
+                request("POST", f"{path}/renew", json.dumps({"ttl_ms": TTL_MS}).encode())
+                if kind == "renew"
+                else request("GET", path)
+                for path in paths
+            ]
         late, resumed = stop_during_burst(threaded_gateway, callers, requests, random.uniform(0.001, 0.012))
         for caller, status, body in late:
             assert status in (200, 201, 410, 503), body
@@ -106,7 +119,9 @@ def test_answer_after_gateway_pause_410_not_expired_lease(threaded_gateway: Gate
                 too_late += ends_at(body) < resumed
                 lease_end = ends_at(body) - time.time() + time.clock_gettime(time.CLOCK_BOOTTIME)
                 counted = caller.sent_at + (body["served_ms"] + body["validity_ms"]) / 1000
-                assert counted <= lease_end + 0.02, "a caller that counts from its own sending never relies on the lease for too long"
+                assert (
+                    counted <= lease_end + 0.02
+                ), "a caller that counts from its own sending never relies on the lease for too long"
             lost += status == 410 or (kind == "show" and status == 200 and body["validity_ms"] == 0)
         if lost and number + 1 >= ROUNDS_MIN:
             break
@@ -121,7 +136,9 @@ def test_grant_after_gateway_pause_is_released(cluster: Cluster, threaded_gatewa
     callers = [Caller(Wire(threaded_gateway.api.host, threaded_gateway.api.port, 30)) for _ in range(CALLERS)]
     for number in range(ROUNDS):
         names = [f"test/released-{number}-{caller}" for caller in range(CALLERS)]
-        requests = [request("POST", "/v1/leases", json.dumps({"resource": name, "ttl_ms": TTL_MS}).encode()) for name in names]
+        requests = [
+            request("POST", "/v1/leases", json.dumps({"resource": name, "ttl_ms": TTL_MS}).encode()) for name in names
+        ]
         late, _ = stop_during_burst(threaded_gateway, callers, requests, random.uniform(0.001, 0.012))
         for caller, status, body in late:
             if status == 410:

@@ -65,7 +65,11 @@ def test_cancel_before_request_releases_at_other_gateway(api_a: Api, api_b: Api,
     cancel(api_a, key, body)
     late = api_b.call("POST", "/v1/leases", body, key)
     assert late.status == 201, late
-    eventually(lambda: api_b.read_lease(late.json()).status == 410, WAIT_MAX, goal="the gateway of the cancellation releases it")
+    eventually(
+        lambda: api_b.read_lease(late.json()).status == 410,
+        WAIT_MAX,
+        goal="the gateway of the cancellation releases it",
+    )
     assert api_b.acquire(resource).status == 201
 
 
@@ -99,7 +103,9 @@ def test_cancelled_while_handed_over_leaves_no_lease(guarded_pair: Stack, api_a:
         eventually(lambda: not lease_keys(guarded_pair.nodes(), resource), WAIT_MAX, goal="no node has a lease")
 
 
-def test_cancel_of_another_request_has_no_effect(api_a: Api, orders: Api, resource: str, unique_name: NameMaker) -> None:
+def test_cancel_of_another_request_has_no_effect(
+    api_a: Api, orders: Api, resource: str, unique_name: NameMaker
+) -> None:
     key, body = new_key(), {"resource": resource, "ttl_ms": TTL_MS, "owner": "worker"}
     lease = api_a.call("POST", "/v1/leases", body, key).json()
     cancel(orders, key, body)
@@ -151,5 +157,10 @@ def test_cancel_is_recorded_as_release(api_a: Api, resource: str) -> None:
 
 def test_cancel_names_missing_key_and_faulty_fields(api_a: Api, resource: str) -> None:
     assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": resource})) == ["Idempotency-Key"]
-    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": resource}, {"Idempotency-Key": "a b"})) == ["Idempotency-Key"]
-    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": "", "more": 1}, new_key())) == ["/more", "/resource"]
+    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": resource}, {"Idempotency-Key": "a b"})) == [
+        "Idempotency-Key"
+    ]
+    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": "", "more": 1}, new_key())) == [
+        "/more",
+        "/resource",
+    ]

@@ -15,12 +15,17 @@ def event_names(api: Api, resource: str) -> list[str]:
 
 
 def wait_for_expired(api: Api, resource: str, timeout: float = 10) -> Json:
-    (item,) = eventually(lambda: api.history(resource=resource, event="lease_expired"), timeout, goal="lease_expired is there")
+    (item,) = eventually(
+        lambda: api.history(resource=resource, event="lease_expired"), timeout, goal="lease_expired is there"
+    )
     return item
 
 
 def seconds_between(earlier: Json, later: Json) -> float:
-    return (dt.datetime.fromisoformat(later["at"].replace("Z", "+00:00")) - dt.datetime.fromisoformat(earlier["at"].replace("Z", "+00:00"))).total_seconds()
+    return (
+        dt.datetime.fromisoformat(later["at"].replace("Z", "+00:00"))
+        - dt.datetime.fromisoformat(earlier["at"].replace("Z", "+00:00"))
+    ).total_seconds()
 
 
 def test_expiry_is_recorded_once_unless_released_or_renewed(api_a: Api, api_b: Api, resource: str) -> None:
@@ -34,7 +39,11 @@ def test_expiry_is_recorded_once_unless_released_or_renewed(api_a: Api, api_b: A
 
     item = wait_for_expired(api_a, resource)
     granted = api_a.history(resource=resource, event="lease_granted")[0]
-    assert (item["fencing_token"], item["owner"], item["principal"]) == (lease["fencing_token"], "o", granted["principal"])
+    assert (item["fencing_token"], item["owner"], item["principal"]) == (
+        lease["fencing_token"],
+        "o",
+        granted["principal"],
+    )
     assert item["trace_id"] == granted["trace_id"] and item["at"] > granted["at"]
     expect_problem(api_a.release(lease), 410, "lease-lost")
     for name in several:
@@ -51,8 +60,10 @@ def test_expiry_after_hundreds_of_writes_is_recorded(guarded_pair: Stack, api_a:
     """The event of the grant is hundreds of events before the expiry."""
     lease = api_a.must_acquire(resource, ttl_ms=2_000)
     eventually(lambda: event_names(api_a, resource) == ["lease_granted"], goal="the grant is there")
-    guarded_pair.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, %s, %s from generate_series(1, 350)",
-                       (resource, lease["fencing_token"], lease["fencing_token"]))
+    guarded_pair.query(
+        "insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, %s, %s from generate_series(1, 350)",
+        (resource, lease["fencing_token"], lease["fencing_token"]),
+    )
     assert wait_for_expired(api_a, resource, 15)["fencing_token"] == lease["fencing_token"]
 
 
@@ -62,10 +73,17 @@ def test_expiry_of_many_leases_is_recorded_together(guarded_pair: Stack, api_a: 
 
     def committed() -> int:
         pause(1.5, "sessions report their transactions once a second")
-        return int(guarded_pair.query("select xact_commit from pg_stat_database where datname = current_database()")[0][0])
+        return int(
+            guarded_pair.query("select xact_commit from pg_stat_database where datname = current_database()")[0][0]
+        )
 
     def recorded() -> int:
-        return int(guarded_pair.query("select count(*) from fencing.history where starts_with(resource, %s) and event = 'lease_expired'", (f"{resource}/",))[0][0])
+        return int(
+            guarded_pair.query(
+                "select count(*) from fencing.history where starts_with(resource, %s) and event = 'lease_expired'",
+                (f"{resource}/",),
+            )[0][0]
+        )
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda number: api_a.must_acquire(f"{resource}/{number}", ttl_ms=6_000), range(count)))

@@ -12,7 +12,20 @@ from support.api import Api, expect_problem, pointers_of
 from support.polling import eventually, pause
 from support.stack import Stack, keys_of, lease_keys
 
-MEMBERS = {"lease_id", "resource", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum", "max_hold_ms"}
+MEMBERS = {
+    "lease_id",
+    "resource",
+    "fencing_token",
+    "owner",
+    "hold_count",
+    "ttl_ms",
+    "validity_ms",
+    "served_ms",
+    "expires_at",
+    "renewals_left",
+    "quorum",
+    "max_hold_ms",
+}
 
 
 def parse_time(text: str) -> float:
@@ -31,7 +44,12 @@ def test_grant_201_has_every_member_of_contract(api: Api, resource: str) -> None
     lease = answer.json()
     assert set(lease) == MEMBERS
     assert answer.headers["Location"] == f"/v1/leases/{lease['lease_id']}"
-    assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (resource, "orders-7f3a", 1, 10_000)
+    assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (
+        resource,
+        "orders-7f3a",
+        1,
+        10_000,
+    )
     assert isinstance(lease["fencing_token"], int) and 0 < lease["fencing_token"] < 2**53
     assert lease["renewals_left"] == 1_000_000
     assert lease["quorum"]["nodes"] == 5 and 3 <= lease["quorum"]["granted"] <= 5
@@ -153,5 +171,10 @@ def test_node_keys_of_leases_have_ttl_and_counters_have_none(stack: Stack, api: 
     # -2: the key expired between SCAN and PTTL.
     assert not [(index, key) for index, key in leases if nodes[index].pttl(key) == -1]
     assert not [(index, key) for index, key in counters if nodes[index].pttl(key) != -1]
-    unknown = [key for node in nodes for key in node.scan_iter(count=1000) if not key.startswith(("fg:lease:", "fg:token:", "fg:node"))]
+    unknown = [
+        key
+        for node in nodes
+        for key in node.scan_iter(count=1000)
+        if not key.startswith(("fg:lease:", "fg:token:", "fg:node"))
+    ]
     assert not unknown

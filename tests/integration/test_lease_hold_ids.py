@@ -45,7 +45,11 @@ def unreachable(gates: Gates, gateway: Gateway, numbers: range) -> Iterator[None
     for number in numbers:
         gates.members[number].refuse()
         gates.members[number].cut()
-    eventually(lambda: all(gateway.nodes()[number]["state"] == "unreachable" for number in numbers), 10, goal="the nodes are unreachable")
+    eventually(
+        lambda: all(gateway.nodes()[number]["state"] == "unreachable" for number in numbers),
+        10,
+        goal="the nodes are unreachable",
+    )
     yield
     for number in numbers:
         gates.members[number].accept()
@@ -67,7 +71,9 @@ def release_with_seal(api: Api, lease: Any) -> Any:
     return api.call("DELETE", lease_path(lease) + "?seal=true")
 
 
-def test_holds_on_other_majorities_survive_two_releases(cluster: Cluster, gates: Gates, behind_gates: Gateway, resource: str) -> None:
+def test_holds_on_other_majorities_survive_two_releases(
+    cluster: Cluster, gates: Gates, behind_gates: Gateway, resource: str
+) -> None:
     api = behind_gates.api
     first = acquire_hold(api, resource)
     with unreachable(gates, behind_gates, range(3, 5)):
@@ -87,14 +93,20 @@ def test_holds_on_other_majorities_survive_two_releases(cluster: Cluster, gates:
     assert api.acquire(resource, owner="rival", ttl_ms=TTL_MS).json()["fencing_token"] > third["fencing_token"]
 
 
-def test_release_is_repeated_until_absent_nodes_answer(cluster: Cluster, gates: Gates, behind_gates: Gateway, resource: str) -> None:
+def test_release_is_repeated_until_absent_nodes_answer(
+    cluster: Cluster, gates: Gates, behind_gates: Gateway, resource: str
+) -> None:
     api = behind_gates.api
     lease = acquire_hold(api, resource)
     eventually(lambda: len(lease_keys(cluster.clients(), resource)) == 5, goal="the grant is on every node")
     with unreachable(gates, behind_gates, range(3, 5)):
         assert api.release(lease).status == 204
         assert len(lease_keys(cluster.clients(), resource)) == 2
-    eventually(lambda: not lease_keys(cluster.clients(), resource), 2, goal="the release reaches the nodes that were unreachable")
+    eventually(
+        lambda: not lease_keys(cluster.clients(), resource),
+        2,
+        goal="the release reaches the nodes that were unreachable",
+    )
 
 
 def test_release_repeated_removes_only_its_own_hold(api_a: Api, api_b: Api, resource: str) -> None:
@@ -111,6 +123,7 @@ def test_release_repeated_removes_only_its_own_hold(api_a: Api, api_b: Api, reso
 
 def test_holds_at_limit_409_until_one_is_released(api_a: Api, resource: str) -> None:
     with api_a.connection() as connection:
+
         def ask() -> Any:
             return connection.call("POST", "/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000})
 
@@ -127,7 +140,9 @@ def test_holds_taken_and_released_keep_lease_small(guarded_pair: Stack, api_a: A
     lease = api_a.must_acquire(resource, owner="same", ttl_ms=30_000)
     with api_a.connection() as connection:
         for _ in range(150):
-            inner = connection.call("POST", "/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000}).json()
+            inner = connection.call(
+                "POST", "/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000}
+            ).json()
             assert connection.call("DELETE", lease_path(inner)).json()["hold_count"] == 1
     assert all(node.strlen(f"fg:lease:{resource}") < 2_000 for node in guarded_pair.nodes())
     assert api_a.read_lease(lease).json()["hold_count"] == 1
@@ -166,7 +181,10 @@ def test_seals_of_two_last_holds_at_once_raise_fence(stack: Stack, api: Api, sku
         with ThreadPoolExecutor(2) as callers:
             answers = list(callers.map(lambda lease: release_with_seal(stack.api(), lease), leases))
         assert all(answer.status in (200, 204) for answer in answers), answers
-        assert stack.query(f"select fencing.fence('{sku.resource}')")[0][0] == leases[0]["fencing_token"] + 1, (turn, answers)
+        assert stack.query(f"select fencing.fence('{sku.resource}')")[0][0] == leases[0]["fencing_token"] + 1, (
+            turn,
+            answers,
+        )
 
 
 def test_writes_releasing_two_last_holds_at_once_raise_fence(stack: Stack, api: Api, sku: Any) -> None:
@@ -177,7 +195,10 @@ def test_writes_releasing_two_last_holds_at_once_raise_fence(stack: Stack, api: 
         with ThreadPoolExecutor(2) as callers:
             answers = list(callers.map(lambda lease: stack.api().write(lease, note, then="release"), leases))
         assert [answer.status for answer in answers] == [200, 200], answers
-        assert stack.query(f"select fencing.fence('{sku.resource}')")[0][0] == leases[0]["fencing_token"] + 1, (turn, answers)
+        assert stack.query(f"select fencing.fence('{sku.resource}')")[0][0] == leases[0]["fencing_token"] + 1, (
+            turn,
+            answers,
+        )
         assert any(answer.json()["released"] and "sealed" not in answer.json() for answer in answers), (turn, answers)
 
 
@@ -211,7 +232,9 @@ def test_hold_of_closed_lease_waits_like_another_owner(stack: Stack, api: Api, s
     sql = stack.sql()
     sql.autocommit = False
     sql.cursor().execute("select stock from inventory where sku = %s for update", [sku.name])
-    writing = api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell(1)], "then": "release"})
+    writing = api.begin(
+        "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell(1)], "then": "release"}
+    )
     eventually(lambda: all(close_marks(stack, sku.resource)), 5, goal="every node has the mark")
     expect_problem(api.acquire(sku.resource, owner="same", ttl_ms=TTL_MS), 423, "resource-locked")
     waiting = api.begin_acquire(sku.resource, owner="same", ttl_ms=TTL_MS, wait_ms=10_000)

@@ -38,7 +38,12 @@ def test_holds_released_200_with_rest_and_204_for_last(guarded_pair: Stack, api_
         given = holds.pop(0)
         answer = api_a.release(given)
         assert answer.status == 200, answer
-        assert answer.json() == {"lease_id": given["lease_id"], "resource": resource, "fencing_token": lease["fencing_token"], "hold_count": left}
+        assert answer.json() == {
+            "lease_id": given["lease_id"],
+            "resource": resource,
+            "fencing_token": lease["fencing_token"],
+            "hold_count": left,
+        }
         expect_problem(api_a.acquire(resource), 423, "resource-locked")
         assert api_a.read_lease(lease).json()["hold_count"] == left
     api_a.must_release(lease)
@@ -53,7 +58,10 @@ def test_same_owner_of_another_principal_423(api_a: Api, orders: Api, resource: 
     assert api_a.read_lease(held).json()["hold_count"] == 1
 
 
-@pytest.mark.parametrize("owner", ["x" * 128, "J\u00fcrgen \U0001f511", "a b", '"\\', "%0a", "\u200b", "[%w]+ $1 ^.*", "@0123456789abcdef", "- 1 2"])
+@pytest.mark.parametrize(
+    "owner",
+    ["x" * 128, "J\u00fcrgen \U0001f511", "a b", '"\\', "%0a", "\u200b", "[%w]+ $1 ^.*", "@0123456789abcdef", "- 1 2"],
+)
 def test_owner_with_unusual_characters_is_recognized(api_a: Api, api_b: Api, resource: str, owner: str) -> None:
     lease = api_a.must_acquire(resource, owner=owner)
     second = acquire_again(api_b, resource, owner)
@@ -75,7 +83,11 @@ def test_renewal_keeps_number_of_holds(api_a: Api, api_b: Api, resource: str) ->
     other = acquire_again(api_b, resource)
     for api, hold in ((api_a, lease), (api_b, other), (api_a, other)):
         renewed = api.renew(hold).json()
-        assert (renewed["hold_count"], renewed["fencing_token"], renewed["lease_id"]) == (2, lease["fencing_token"], hold["lease_id"])
+        assert (renewed["hold_count"], renewed["fencing_token"], renewed["lease_id"]) == (
+            2,
+            lease["fencing_token"],
+            hold["lease_id"],
+        )
     assert api_b.release(lease).json()["hold_count"] == 1
     assert api_a.renew(other).json()["hold_count"] == 1
     api_a.must_release(other)
@@ -95,7 +107,10 @@ def test_holds_requested_at_once_all_count(api_a: Api, api_b: Api, resource: str
 
 def test_owner_gets_hold_at_once_while_others_wait(api_a: Api, api_b: Api, resource: str) -> None:
     lease = api_a.must_acquire(resource, owner="same")
-    waiters = [api.begin_acquire(resource, owner=f"waiter-{number}", ttl_ms=20_000, wait_ms=15_000) for number, api in enumerate((api_a, api_a, api_b))]
+    waiters = [
+        api.begin_acquire(resource, owner=f"waiter-{number}", ttl_ms=20_000, wait_ms=15_000)
+        for number, api in enumerate((api_a, api_a, api_b))
+    ]
     api_a.await_waiters(resource, 2)
     api_b.await_waiters(resource, 1)
     holds = [lease]
@@ -106,7 +121,9 @@ def test_owner_gets_hold_at_once_while_others_wait(api_a: Api, api_b: Api, resou
     assert [api_a.release(hold).status for hold in holds] == [200, 200, 204]
     pending = list(waiters)
     while pending:
-        served = eventually(lambda: next((call for call in pending if not call.is_alive()), None), 10, goal="the next waiter is served")
+        served = eventually(
+            lambda: next((call for call in pending if not call.is_alive()), None), 10, goal="the next waiter is served"
+        )
         answer = served.answer()
         assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
         api_a.must_release(answer.json())

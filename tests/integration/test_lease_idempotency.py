@@ -42,7 +42,9 @@ def test_key_with_another_wait_is_same_request(api_a: Api, resource: str) -> Non
 
 
 @pytest.mark.parametrize("owners", [("pod-1", "pod-2"), ("pod-1", None), (None, "pod-2")])
-def test_key_from_another_owner_same_lease(api_a: Api, api_b: Api, resource: str, owners: tuple[str | None, str | None]) -> None:
+def test_key_from_another_owner_same_lease(
+    api_a: Api, api_b: Api, resource: str, owners: tuple[str | None, str | None]
+) -> None:
     """The process that got the lease was replaced by another one, which repeats its request."""
     key = uuid.uuid4().hex
     bodies = [{"resource": resource, "ttl_ms": 20_000, **({"owner": owner} if owner else {})} for owner in owners]
@@ -51,7 +53,9 @@ def test_key_from_another_owner_same_lease(api_a: Api, api_b: Api, resource: str
     for api in (api_a, api_b):
         answer = acquire_with_key(api, key, bodies[1])
         assert answer.headers["Idempotency-Replayed"] == "true", answer
-        assert [answer.json()[member] for member in ("lease_id", "owner", "hold_count")] == [lease[member] for member in ("lease_id", "owner", "hold_count")]
+        assert [answer.json()[member] for member in ("lease_id", "owner", "hold_count")] == [
+            lease[member] for member in ("lease_id", "owner", "hold_count")
+        ]
     expect_problem(acquire_with_key(api_a, uuid.uuid4().hex, bodies[1]), 423, "resource-locked")
     assert api_b.renew(answer.json()).status == 200
     waiter.disconnect()
@@ -61,9 +65,16 @@ def test_key_from_another_owner_same_lease(api_a: Api, api_b: Api, resource: str
 def test_key_of_caller_that_waits_keeps_place_for_another_owner(api_a: Api, resource: str) -> None:
     held = api_a.must_acquire(resource)
     key = uuid.uuid4().hex
-    expect_problem(acquire_with_key(api_a, key, {"resource": resource, "owner": "pod-1", "wait_ms": 100}), 423, "resource-locked")
+    expect_problem(
+        acquire_with_key(api_a, key, {"resource": resource, "owner": "pod-1", "wait_ms": 100}), 423, "resource-locked"
+    )
     later = api_a.begin_wait(resource)
-    again = api_a.begin("POST", "/v1/leases", {"resource": resource, "owner": "pod-2", "wait_ms": 20_000, "ttl_ms": 20_000}, {"Idempotency-Key": key})
+    again = api_a.begin(
+        "POST",
+        "/v1/leases",
+        {"resource": resource, "owner": "pod-2", "wait_ms": 20_000, "ttl_ms": 20_000},
+        {"Idempotency-Key": key},
+    )
     api_a.await_waiters(resource, 2)
     api_a.must_release(held)
     assert again.answer().status == 201 and later.is_alive()
@@ -76,7 +87,11 @@ def test_key_with_another_ttl_422(api_a: Api, api_b: Api, resource: str) -> None
         key = uuid.uuid4().hex
         lease = acquire_with_key(api_a, key, {"resource": resource, "ttl_ms": 20_000, **owner}).json()
         for api in (api_a, api_b):
-            expect_problem(acquire_with_key(api, key, {"resource": resource, "ttl_ms": 19_000, **owner}), 422, "idempotency-mismatch")
+            expect_problem(
+                acquire_with_key(api, key, {"resource": resource, "ttl_ms": 19_000, **owner}),
+                422,
+                "idempotency-mismatch",
+            )
         assert api_a.read_lease(lease).json()["hold_count"] == 1
         api_a.must_release(lease)
 
@@ -99,7 +114,9 @@ def test_key_of_released_hold_422(api_a: Api, resource: str) -> None:
     first, other = acquire_with_key(api_a, key, body).json(), api_a.acquire(**body).json()
     assert api_a.release(first).json()["hold_count"] == 1
     problem = expect_problem(acquire_with_key(api_a, key, body), 422, "idempotency-mismatch")
-    assert "was released" in problem["detail"] and "another request" not in problem["title"] + problem["detail"], problem
+    assert (
+        "was released" in problem["detail"] and "another request" not in problem["title"] + problem["detail"]
+    ), problem
     api_a.must_release(other)
     assert acquire_with_key(api_a, key, body).status == 201, "the key is forgotten with the lease"
 
@@ -129,7 +146,9 @@ def test_key_repeated_while_others_wait_same_lease_at_once(api_a: Api, api_b: Ap
         api.await_waiters(resource, 1)
     for api in (api_a, api_b):
         answer = acquire_with_key(api, key, body)
-        assert answer.headers["Idempotency-Replayed"] == "true" and answer.json()["lease_id"] == lease["lease_id"], answer
+        assert (
+            answer.headers["Idempotency-Replayed"] == "true" and answer.json()["lease_id"] == lease["lease_id"]
+        ), answer
         assert answer.seconds < 3
     for waiter in waiters:
         waiter.disconnect()
@@ -165,7 +184,9 @@ def test_key_repeated_for_several_resources_same_lease(api_a: Api, api_b: Api, u
 
 @pytest.mark.parametrize("key", ["", "x" * 65, "a b", "\u00e4", "a\tb"])
 def test_key_wrong_400_names_header(api_a: Api, resource: str, key: str) -> None:
-    answer = api_a.call("POST", "/v1/leases", {"resource": resource}, {"Idempotency-Key": key.encode().decode("latin-1")})
+    answer = api_a.call(
+        "POST", "/v1/leases", {"resource": resource}, {"Idempotency-Key": key.encode().decode("latin-1")}
+    )
     assert pointers_of(answer) == ["Idempotency-Key"]
     assert api_a.acquire(resource).status == 201
 

@@ -26,7 +26,7 @@ def expect_refused_everywhere(api: Api, lease_id: str) -> None:
 def flip(lease_id: str, bit: int) -> str:
     """Returns the text with one bit changed: a character below 256, which UTF-8 may give two bytes."""
     position = bit // 8
-    return lease_id[:position] + chr(ord(lease_id[position]) ^ 1 << bit % 8) + lease_id[position + 1:]
+    return lease_id[:position] + chr(ord(lease_id[position]) ^ 1 << bit % 8) + lease_id[position + 1 :]
 
 
 UPDATE = {"update": "inventory", "where": {"sku": "none"}, "add": {"stock": 1}}
@@ -38,8 +38,12 @@ USES: dict[str, Callable[[Connection, str], Answer]] = {
     "write": lambda to, lease_id: to.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [UPDATE]}),
     "write-by-header": lambda to, lease_id: to.call("POST", "/v1/writes", {"operations": [UPDATE]}, header(lease_id)),
     "table-read": lambda to, lease_id: to.call("GET", "/v1/tables/inventory?sku=eq.none", None, header(lease_id)),
-    "table-write": lambda to, lease_id: to.call("PATCH", "/v1/tables/inventory?sku=eq.none", {"note": "x"}, header(lease_id)),
-    "function": lambda to, lease_id: to.call("POST", "/v1/rpc/place_order", {"order_id": 1, "sku": "none", "quantity": 1}, header(lease_id)),
+    "table-write": lambda to, lease_id: to.call(
+        "PATCH", "/v1/tables/inventory?sku=eq.none", {"note": "x"}, header(lease_id)
+    ),
+    "function": lambda to, lease_id: to.call(
+        "POST", "/v1/rpc/place_order", {"order_id": 1, "sku": "none", "quantity": 1}, header(lease_id)
+    ),
 }
 
 
@@ -65,32 +69,59 @@ def test_lease_id_with_any_bit_flipped_is_refused(api: Api, resource: str, use: 
     assert api.read_lease(lease).status == 200, "the lease stays as it was"
 
 
-@pytest.mark.parametrize("forge", [
-    lambda lease_id: lease_id[:-1],
-    lambda lease_id: lease_id[1:],
-    lambda lease_id: lease_id + "A",
-    lambda lease_id: lease_id + "=",
-    lambda lease_id: lease_id[:len(lease_id) // 2],
-    lambda lease_id: lease_id.swapcase(),
-    lambda lease_id: lease_id[::-1],
-    lambda lease_id: lease_id + lease_id,
-    lambda lease_id: lease_id.replace(".", "=."),
-    lambda lease_id: lease_id.replace(".", ".."),
-    lambda lease_id: lease_id.replace(".", ""),
-    lambda lease_id: "." + lease_id,
-    lambda lease_id: lease_id + "." + lease_id.split(".")[1],
-    lambda lease_id: lease_id + "\n",
-    lambda lease_id: " " + lease_id,
-    lambda lease_id: "".join(f"%{ord(character):02x}" for character in lease_id),
-    lambda lease_id: "x",
-    lambda lease_id: "A" * len(lease_id),
-    lambda lease_id: "../../etc/passwd",
-    lambda lease_id: "a\u00e9\u2603",
-    lambda lease_id: "A" * 4000,
-    lambda lease_id: base64.urlsafe_b64encode(b'{"resource":"inventory/sku-1","fencing_token":9007199254740991}').decode().rstrip("="),
-], ids=["cut-at-the-end", "cut-at-the-start", "longer", "padded", "half", "other-case", "reversed", "twice", "claims-padded",
-        "two-dots", "no-dot", "dot-in-front", "signature-twice", "line-end", "blank-in-front", "encoded-twice", "short", "all-a", "path", "unicode",
-        "very-long", "made-up"])
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda lease_id: lease_id[:-1],
+        lambda lease_id: lease_id[1:],
+        lambda lease_id: lease_id + "A",
+        lambda lease_id: lease_id + "=",
+        lambda lease_id: lease_id[: len(lease_id) // 2],
+        lambda lease_id: lease_id.swapcase(),
+        lambda lease_id: lease_id[::-1],
+        lambda lease_id: lease_id + lease_id,
+        lambda lease_id: lease_id.replace(".", "=."),
+        lambda lease_id: lease_id.replace(".", ".."),
+        lambda lease_id: lease_id.replace(".", ""),
+        lambda lease_id: "." + lease_id,
+        lambda lease_id: lease_id + "." + lease_id.split(".")[1],
+        lambda lease_id: lease_id + "\n",
+        lambda lease_id: " " + lease_id,
+        lambda lease_id: "".join(f"%{ord(character):02x}" for character in lease_id),
+        lambda lease_id: "x",
+        lambda lease_id: "A" * len(lease_id),
+        lambda lease_id: "../../etc/passwd",
+        lambda lease_id: "a\u00e9\u2603",
+        lambda lease_id: "A" * 4000,
+        lambda lease_id: base64.urlsafe_b64encode(b'{"resource":"inventory/sku-1","fencing_token":9007199254740991}')
+        .decode()
+        .rstrip("="),
+    ],
+    ids=[
+        "cut-at-the-end",
+        "cut-at-the-start",
+        "longer",
+        "padded",
+        "half",
+        "other-case",
+        "reversed",
+        "twice",
+        "claims-padded",
+        "two-dots",
+        "no-dot",
+        "dot-in-front",
+        "signature-twice",
+        "line-end",
+        "blank-in-front",
+        "encoded-twice",
+        "short",
+        "all-a",
+        "path",
+        "unicode",
+        "very-long",
+        "made-up",
+    ],
+)
 def test_lease_id_forged_403_on_every_call(api: Api, resource: str, forge: Callable[[str], str]) -> None:
     lease = api.must_acquire(resource)
     expect_refused_everywhere(api, forge(lease["lease_id"]))
@@ -108,7 +139,9 @@ def test_lease_id_joined_from_two_403(api: Api, unique_name: Callable[[str], str
                 assert connection.call("GET", lease_path(joined)).status == 403, border
 
 
-def test_lease_id_signed_with_key_of_another_cluster_403(api: Api, cluster: Cluster, unique_name: Callable[[str], str], sku: Sku) -> None:
+def test_lease_id_signed_with_key_of_another_cluster_403(
+    api: Api, cluster: Cluster, unique_name: Callable[[str], str], sku: Sku
+) -> None:
     """The lease of the other cluster has the same resource and a valid token: only the signing key differs."""
     gateway = cluster.gateway()
     gateway.start()
@@ -155,7 +188,9 @@ def test_lease_id_of_another_principal_needs_operate(api_a: Api, orders: Api, re
 
 
 def test_lease_id_of_killed_gateway_is_served_by_successor(stack: Stack, resource: str) -> None:
-    with running_cluster(stack, f"successor_{uuid.uuid4().hex[:6]}", max_ttl_ms=20_000) as cluster:  # longer than a start takes
+    with running_cluster(
+        stack, f"successor_{uuid.uuid4().hex[:6]}", max_ttl_ms=20_000
+    ) as cluster:  # longer than a start takes
         second, lease = cluster.successor_of_killed(resource, ttl_ms=20_000)
         renewed = second.api.renew(lease, ttl_ms=20_000)
         assert renewed.status == 200, renewed

@@ -15,7 +15,18 @@ from support.shop import create_sku
 from support.stack import Stack, lease_keys
 from support.wire import Wire, request
 
-LEASE_MEMBERS = {"lease_id", "fencing_token", "owner", "hold_count", "ttl_ms", "validity_ms", "served_ms", "expires_at", "renewals_left", "quorum"}
+LEASE_MEMBERS = {
+    "lease_id",
+    "fencing_token",
+    "owner",
+    "hold_count",
+    "ttl_ms",
+    "validity_ms",
+    "served_ms",
+    "expires_at",
+    "renewals_left",
+    "quorum",
+}
 RELEASED_WITHIN = 1.0  # seconds from a disconnect to the release; the gateway checks every 50 ms
 
 
@@ -27,7 +38,12 @@ def test_kept_lease_first_event_has_lease(api_a: Api, resource: str) -> None:
         lease = kept.wait_for_grant()
         assert set(lease) == LEASE_MEMBERS | {"resource", "max_hold_ms", "hold_left_ms"}
         assert lease["max_hold_ms"] == 86_400_000 and 0 <= 86_400_000 - lease["hold_left_ms"] < 5_000
-        assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (resource, "keeper", 1, 10_000)
+        assert (lease["resource"], lease["owner"], lease["hold_count"], lease["ttl_ms"]) == (
+            resource,
+            "keeper",
+            1,
+            10_000,
+        )
         assert 8_000 < lease["validity_ms"] <= 9_898
         assert kept.head is not None and kept.head.status == 200
         assert (kept.head.headers["Cache-Control"], kept.head.headers["X-Accel-Buffering"]) == ("no-store", "no")
@@ -62,7 +78,9 @@ def test_kept_lease_on_several_resources_keeps_all(api_a: Api, api_b: Api, uniqu
         eventually(lambda: is_free(api_b, name), RELEASED_WITHIN + 4, goal="free again")
 
 
-def test_kept_lease_writes_like_any_lease(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
+def test_kept_lease_writes_like_any_lease(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]
+) -> None:
     goods = create_sku(guarded_pair, unique_name("sku-kept"), 10)
     with open_kept_lease(api_a, goods.resource, ttl_ms=2_000, fence_on_grant=True) as kept:
         lease = kept.wait_for_grant()
@@ -75,7 +93,9 @@ def test_kept_lease_writes_like_any_lease(guarded_pair: Stack, api_a: Api, api_b
 # End of a kept lease
 
 
-def test_kept_lease_of_disconnected_caller_is_released(guarded_pair: Stack, api_a: Api, api_b: Api, resource: str) -> None:
+def test_kept_lease_of_disconnected_caller_is_released(
+    guarded_pair: Stack, api_a: Api, api_b: Api, resource: str
+) -> None:
     kept = open_kept_lease(api_a, resource, ttl_ms=30_000)
     lease = kept.wait_for_grant()
     kept.disconnect()
@@ -94,7 +114,9 @@ def test_kept_lease_of_half_closed_connection_is_released(api_a: Api, resource: 
     kept.disconnect()
 
 
-def test_kept_lease_of_caller_disconnected_at_grant_is_released(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+def test_kept_lease_of_caller_disconnected_at_grant_is_released(
+    guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]
+) -> None:
     names = [unique_name("test/kept-gone") for _ in range(20)]
     for number, name in enumerate(names):
         kept = open_kept_lease(api_a, name, ttl_ms=30_000)
@@ -105,13 +127,20 @@ def test_kept_lease_of_caller_disconnected_at_grant_is_released(guarded_pair: St
 
 
 @pytest.mark.parametrize("at", ["same", "other"])
-def test_kept_lease_revoked_sends_lost_at_once(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str], at: str) -> None:
+def test_kept_lease_revoked_sends_lost_at_once(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str], at: str
+) -> None:
     goods = create_sku(guarded_pair, unique_name("sku-kept"), 10)
     with open_kept_lease(api_a, goods.resource, ttl_ms=30_000) as kept:
         lease = kept.wait_for_grant()
         operator = api_a if at == "same" else api_b
         revoked = time.monotonic()
-        assert operator.call("DELETE", f"/v1/resources/{goods.resource.replace('/', '%2F')}/lease", {"reason": "stuck"}).status == 204
+        assert (
+            operator.call(
+                "DELETE", f"/v1/resources/{goods.resource.replace('/', '%2F')}/lease", {"reason": "stuck"}
+            ).status
+            == 204
+        )
         lost = kept.wait_for("lost", 5)
         assert lost.received_at - revoked < 5, "it was not notified but found out at its next renewal"
         assert lost.data["lease_id"] == lease["lease_id"] and lost.data["validity_ms"] == 0
@@ -146,11 +175,21 @@ def test_kept_lease_pipelined_request_is_answered_after_end(guarded_pair: Stack,
     body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
     authorization = f"Authorization: Bearer {guarded_pair.key('admin')}"
     with Wire(api_a.host, api_a.port) as wire:
-        wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization) + request("GET", "/healthz"))
-        eventually(lambda: wire.read_more() and b"event: renewed" in wire.buffer, 5, goal="it is kept although another request is pipelined")
+        wire.send(
+            request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization) + request("GET", "/healthz")
+        )
+        eventually(
+            lambda: wire.read_more() and b"event: renewed" in wire.buffer,
+            5,
+            goal="it is kept although another request is pipelined",
+        )
         lease = json.loads(wire.buffer.split(b"data: ")[1].split(b"\n")[0])
         api_a.must_release(lease)
-        eventually(lambda: b'"status":"ok"' in wire.buffer.replace(b" ", b"") or not wire.read_more(), 5, goal="the next answer")
+        eventually(
+            lambda: b'"status":"ok"' in wire.buffer.replace(b" ", b"") or not wire.read_more(),
+            5,
+            goal="the next answer",
+        )
         end, _, rest = wire.buffer.partition(b"0\r\n\r\n")
         assert b"event: lost" in end and rest.startswith(b"HTTP/1.1 200"), wire.buffer
 
@@ -159,7 +198,11 @@ def test_kept_lease_over_http_1_0_sends_events_until_close(guarded_pair: Stack, 
     body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
     authorization = f"Authorization: Bearer {guarded_pair.key('admin')}"
     with Wire(api_a.host, api_a.port) as wire:
-        wire.send(request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        wire.send(
+            request("POST", "/v1/leases", body, "Accept: text/event-stream", authorization).replace(
+                b"HTTP/1.1", b"HTTP/1.0"
+            )
+        )
         eventually(lambda: wire.read_more() and b"event: renewed" in wire.buffer, 5, goal="a renewal")
         head, _, events = wire.buffer.partition(b"\r\n\r\n")
         assert b"chunked" not in head.lower() and b"content-length" not in head.lower()
@@ -199,16 +242,28 @@ def test_kept_lease_of_disconnected_waiter_is_not_granted(guarded_pair: Stack, a
     kept.disconnect()
     api_a.await_waiters(resource, 0)
     api_a.must_release(held)
-    remains(lambda: not lease_keys(guarded_pair.nodes(), resource), 0.5, goal="it is not granted to the disconnected waiter")
+    remains(
+        lambda: not lease_keys(guarded_pair.nodes(), resource), 0.5, goal="it is not granted to the disconnected waiter"
+    )
 
 
 # Requests
 
 
-@pytest.mark.parametrize(("accept", "kind"), [
-    ("text/event-stream", "text/event-stream"), ("TEXT/Event-Stream", "text/event-stream"), ("text/event-stream;q=0.5, */*;q=0.1", "text/event-stream"),
-    ("text/*", "text/event-stream"), ("application/json, text/event-stream", "application/json"), ("*/*", "application/json"),
-    ("application/json;q=0.1, text/event-stream;q=0.2", "text/event-stream"), ("text/event-stream;q=0, */*", "application/json"), ("", "application/json")])
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("text/event-stream", "text/event-stream"),
+        ("TEXT/Event-Stream", "text/event-stream"),
+        ("text/event-stream;q=0.5, */*;q=0.1", "text/event-stream"),
+        ("text/*", "text/event-stream"),
+        ("application/json, text/event-stream", "application/json"),
+        ("*/*", "application/json"),
+        ("application/json;q=0.1, text/event-stream;q=0.2", "text/event-stream"),
+        ("text/event-stream;q=0, */*", "application/json"),
+        ("", "application/json"),
+    ],
+)
 def test_accept_of_both_types_chooses_preferred(api_a: Api, resource: str, accept: str, kind: str) -> None:
     with api_a.connection() as connection:
         connection.send("POST", "/v1/leases", {"resource": resource}, {"Accept": accept})
@@ -223,7 +278,9 @@ def test_accept_of_neither_type_406_and_no_lease(api_a: Api, resource: str, acce
 
 
 def test_kept_lease_with_wrong_body_400_as_json(api_a: Api) -> None:
-    assert pointers_of(api_a.call("POST", "/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})) == ["/resource", "/ttl_ms"]
+    assert pointers_of(
+        api_a.call("POST", "/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})
+    ) == ["/resource", "/ttl_ms"]
 
 
 def test_kept_lease_of_holder_adds_hold_until_stream_ends(api_a: Api, api_b: Api, resource: str) -> None:
@@ -265,7 +322,9 @@ def test_kept_lease_with_repeated_key_has_hold_of_its_own(api_a: Api, api_b: Api
     second = open_kept_lease(api_b, resource, key, ttl_ms=3_000)
     held = second.wait_for_grant(5)
     first.disconnect()
-    eventually(lambda: api_b.read_lease(held).json()["hold_count"] == 1, 5, goal="the hold of the first stream is released")
+    eventually(
+        lambda: api_b.read_lease(held).json()["hold_count"] == 1, 5, goal="the hold of the first stream is released"
+    )
     count = second.names().count("renewed")
     eventually(lambda: second.names().count("renewed") > count, 10, goal="renewals of the second stream continue")
     second.disconnect()
@@ -277,5 +336,7 @@ def test_key_used_for_stream_and_plain_lease_422(api_a: Api, api_b: Api, resourc
     body = {"resource": resource, "ttl_ms": 20_000}
     lease = api_a.call("POST", "/v1/leases", body, key).json()
     for api in (api_a, api_b):
-        expect_problem(api.call("POST", "/v1/leases", body, {**key, "Accept": "text/event-stream"}), 422, "idempotency-mismatch")
+        expect_problem(
+            api.call("POST", "/v1/leases", body, {**key, "Accept": "text/event-stream"}), 422, "idempotency-mismatch"
+        )
     api_a.must_release(lease)

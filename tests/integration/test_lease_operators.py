@@ -60,7 +60,9 @@ def fence_of(stack: Stack, resource: str) -> int:
 # The list of leases
 
 
-def test_list_has_holder_token_and_time_but_no_lease_id(api_a: Api, orders: Api, auditor: Api, unique_name: NameMaker) -> None:
+def test_list_has_holder_token_and_time_but_no_lease_id(
+    api_a: Api, orders: Api, auditor: Api, unique_name: NameMaker
+) -> None:
     stem = unique_name("test/listed")
     lease = orders.must_acquire(f"{stem}/b", owner="orders-1", ttl_ms=20_000)
     api_a.must_acquire(f"{stem}/a", ttl_ms=30_000)
@@ -68,14 +70,40 @@ def test_list_has_holder_token_and_time_but_no_lease_id(api_a: Api, orders: Api,
     assert again.status == 200
     assert orders.renew(lease).status == 200
     answer = auditor.get("/v1/leases", resource_prefix=stem)
-    assert answer.status == 200 and "lease_id" not in answer.body.decode() and lease["lease_id"].split(".")[0] not in answer.body.decode()
+    assert (
+        answer.status == 200
+        and "lease_id" not in answer.body.decode()
+        and lease["lease_id"].split(".")[0] not in answer.body.decode()
+    )
     first, second = answer.json()["items"]
-    assert (first["resource"], first["owner"], first["principal"], first["hold_count"], first["renewals"]) == (f"{stem}/a", None, "admin", 1, 0)
-    assert (second["resource"], second["owner"], second["principal"], second["hold_count"], second["renewals"]) == (f"{stem}/b", "orders-1", "orders", 2, 1)
+    assert (first["resource"], first["owner"], first["principal"], first["hold_count"], first["renewals"]) == (
+        f"{stem}/a",
+        None,
+        "admin",
+        1,
+        0,
+    )
+    assert (second["resource"], second["owner"], second["principal"], second["hold_count"], second["renewals"]) == (
+        f"{stem}/b",
+        "orders-1",
+        "orders",
+        2,
+        1,
+    )
     assert second["fencing_token"] == lease["fencing_token"]
     assert 0 < second["remaining_ms"] <= 20_000 < first["remaining_ms"] <= 30_000
     for item in (first, second):
-        assert set(item) == {"resource", "fencing_token", "owner", "principal", "hold_count", "renewals", "granted_at", "remaining_ms", "quorum"}
+        assert set(item) == {
+            "resource",
+            "fencing_token",
+            "owner",
+            "principal",
+            "hold_count",
+            "renewals",
+            "granted_at",
+            "remaining_ms",
+            "quorum",
+        }
         assert item["quorum"]["nodes"] == 5 and item["quorum"]["granted"] >= 3
         assert item["granted_at"].endswith("Z")
     orders.release(lease)
@@ -121,16 +149,26 @@ def test_list_counts_waiters_of_this_gateway_by_resource(api_a: Api, api_b: Api,
         return page["waiters"], [(entry["resource"], entry["waiters"]) for entry in page["waiting"]]
 
     # Ordered by the number of waiters, then by name.
-    eventually(lambda: waiting(api_a) == (3, [(first, 3), (second, 1), (free, 1)]), 5, goal="three wait here, one of them for all")
+    eventually(
+        lambda: waiting(api_a) == (3, [(first, 3), (second, 1), (free, 1)]),
+        5,
+        goal="three wait here, one of them for all",
+    )
     eventually(lambda: waiting(api_b) == (1, [(second, 1)]), 5, goal="one waits there")
     assert waiting(api_a, free) == (1, [(free, 1)])
     assert waiting(api_a, f"{stem}/none") == (0, [])
     for call in calls:
         call.disconnect()
-    eventually(lambda: waiting(api_a) == (0, []) and waiting(api_b) == (0, []), 5, goal="disconnected callers have left the queue")
+    eventually(
+        lambda: waiting(api_a) == (0, []) and waiting(api_b) == (0, []),
+        5,
+        goal="disconnected callers have left the queue",
+    )
 
 
-def test_list_of_250_leases_pages_each_once_in_order(api_a: Api, api_b: Api, auditor: Api, unique_name: NameMaker) -> None:
+def test_list_of_250_leases_pages_each_once_in_order(
+    api_a: Api, api_b: Api, auditor: Api, unique_name: NameMaker
+) -> None:
     stem = unique_name("test/page")
     names = [f"{stem}/{number:03}" for number in range(250)]
 
@@ -188,9 +226,20 @@ def test_list_requested_by_many_is_served_or_429(api_a: Api, auditor: Api, uniqu
             assert int(answer.headers["Retry-After"]) >= 1
 
 
-@pytest.mark.parametrize(("query", "pointer"), [
-    ({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"limit": "ten"}, "limit"), ({"resource_prefix": "a//"}, "resource_prefix"), ({"resource_prefix": "x" * 201}, "resource_prefix"),
-    ({"resource_prefix": "a\n"}, "resource_prefix"), ({"cursor": "a b"}, "cursor"), ({"cursor": "a?"}, "cursor"), ({"order": "desc"}, "order")])
+@pytest.mark.parametrize(
+    ("query", "pointer"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": 1001}, "limit"),
+        ({"limit": "ten"}, "limit"),
+        ({"resource_prefix": "a//"}, "resource_prefix"),
+        ({"resource_prefix": "x" * 201}, "resource_prefix"),
+        ({"resource_prefix": "a\n"}, "resource_prefix"),
+        ({"cursor": "a b"}, "cursor"),
+        ({"cursor": "a?"}, "cursor"),
+        ({"order": "desc"}, "order"),
+    ],
+)
 def test_list_with_wrong_query_400_names_parameter(auditor: Api, query: dict[str, object], pointer: str) -> None:
     assert pointers_of(auditor.get("/v1/leases", **query)) == [pointer]
 
@@ -222,11 +271,16 @@ def test_revocation_204_and_holder_can_no_longer_write(guarded_pair: Stack, api_
 def test_revocation_is_in_history_with_principal_and_reason(api_a: Api, goods: Sku, orders: Api) -> None:
     lease = orders.must_acquire(goods.resource, owner="orders-1")
     assert revoke(api_a, goods.resource, "the holder h\u00e4ngt \U0001f511").status == 204
-    revoked = eventually(lambda: (found := api_a.history(resource=goods.resource, event="lease_revoked")) and found, goal="it is in the history")
+    revoked = eventually(
+        lambda: (found := api_a.history(resource=goods.resource, event="lease_revoked")) and found,
+        goal="it is in the history",
+    )
     assert [(item["principal"], item["fencing_token"]) for item in revoked] == [("admin", lease["fencing_token"])]
     assert "the holder h\u00e4ngt \U0001f511" in str(revoked[0]["detail"])
     raised = api_a.history(resource=goods.resource, event="fence_raised")
-    assert [(item["principal"], item["last_fencing_token"]) for item in raised] == [("admin", lease["fencing_token"] + 1)]
+    assert [(item["principal"], item["last_fencing_token"]) for item in raised] == [
+        ("admin", lease["fencing_token"] + 1)
+    ]
     assert not api_a.history(resource=goods.resource, event="lease_released")
 
 
@@ -238,7 +292,9 @@ def test_revocation_ends_every_hold(api_a: Api, resource: str) -> None:
     assert api_a.must_acquire(resource)["fencing_token"] > lease["fencing_token"]
 
 
-def test_revocation_by_one_resource_seals_all_of_lease(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
+def test_revocation_by_one_resource_seals_all_of_lease(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker
+) -> None:
     names = sorted(unique_name("test/revoked") for _ in range(3))
     for number, api in enumerate((api_a, api_b, api_a)):
         lease = api_a.call("POST", "/v1/leases", {"resources": names, "ttl_ms": 20_000}).json()
@@ -279,11 +335,24 @@ def test_revocation_with_another_expected_token_409(guarded_pair: Stack, api_a: 
     assert revoke(api_a, resource, expected_token=lease["fencing_token"]).status == 204
 
 
-@pytest.mark.parametrize(("body", "pointers"), [
-    ({}, ["/reason"]), ({"reason": ""}, ["/reason"]), ({"reason": 5}, ["/reason"]), ({"reason": None}, ["/reason"]), ({"reason": "x" * 501}, ["/reason"]), ({"reason": "   "}, ["/reason"]),
-    ({"reason": "a", "expected_token": 0}, ["/expected_token"]), ({"reason": "a", "expected_token": "5"}, ["/expected_token"]), ({"reason": "a", "expected_token": 2**53 + 1}, ["/expected_token"]),
-    ({"reason": "a", "token": 1}, ["/token"])])
-def test_revocation_with_wrong_body_400_and_lease_stays(api_a: Api, resource: str, body: dict[str, object], pointers: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({}, ["/reason"]),
+        ({"reason": ""}, ["/reason"]),
+        ({"reason": 5}, ["/reason"]),
+        ({"reason": None}, ["/reason"]),
+        ({"reason": "x" * 501}, ["/reason"]),
+        ({"reason": "   "}, ["/reason"]),
+        ({"reason": "a", "expected_token": 0}, ["/expected_token"]),
+        ({"reason": "a", "expected_token": "5"}, ["/expected_token"]),
+        ({"reason": "a", "expected_token": 2**53 + 1}, ["/expected_token"]),
+        ({"reason": "a", "token": 1}, ["/token"]),
+    ],
+)
+def test_revocation_with_wrong_body_400_and_lease_stays(
+    api_a: Api, resource: str, body: dict[str, object], pointers: list[str]
+) -> None:
     lease = api_a.must_acquire(resource)
     assert pointers_of(api_a.call("DELETE", resource_path(resource, "lease"), body)) == pointers
     assert api_a.read_lease(lease).status == 200
@@ -302,7 +371,9 @@ def test_operator_with_invalid_resource_400(api_a: Api, name: str) -> None:
     assert pointers_of(repair(api_a, name, 1)) == ["resource"]
 
 
-def test_operator_without_scope_403_and_nothing_changed(guarded_pair: Stack, api_a: Api, orders: Api, auditor: Api, resource: str) -> None:
+def test_operator_without_scope_403_and_nothing_changed(
+    guarded_pair: Stack, api_a: Api, orders: Api, auditor: Api, resource: str
+) -> None:
     lease = orders.must_acquire(resource)
     for api in (orders, auditor):
         expect_problem(revoke(api, resource), 403, "forbidden")
@@ -320,7 +391,10 @@ def test_fence_raised_by_wrong_token_is_repaired(guarded_pair: Stack, api_a: Api
     assert repair(api_a, goods.resource, 2**53 - 1, "somebody entered a wrong token").status == 200
     expect_problem(api_a.write(lease, goods.sell()), 412, "stale-fencing-token")
     answer = repair(api_a, goods.resource, lease["fencing_token"], "down again")
-    assert answer.status == 200 and answer.json() == {"resource": goods.resource, "last_fencing_token": lease["fencing_token"]}, answer
+    assert answer.status == 200 and answer.json() == {
+        "resource": goods.resource,
+        "last_fencing_token": lease["fencing_token"],
+    }, answer
     api_a.must_write(lease, goods.sell())
     assert goods.stock() == 9
 
@@ -335,16 +409,29 @@ def test_fence_repair_is_in_history_with_reason(guarded_pair: Stack, api_a: Api,
         assert item["detail"] == {"repair": True, "found_token": found, "reason": f"to {to}"}
 
 
-@pytest.mark.parametrize(("body", "pointers"), [
-    ({"last_fencing_token": 1}, ["/reason"]), ({"reason": "a"}, ["/last_fencing_token"]), ({"reason": "a", "last_fencing_token": -1}, ["/last_fencing_token"]),
-    ({"reason": "a", "last_fencing_token": 2**53 + 1}, ["/last_fencing_token"]), ({"reason": "a", "last_fencing_token": "1"}, ["/last_fencing_token"]),
-    ({"reason": "a", "last_fencing_token": 1.5}, ["/last_fencing_token"]), ({"reason": " \t", "last_fencing_token": 1}, ["/reason"]), ({}, ["/reason", "/last_fencing_token"])])
-def test_fence_repair_with_wrong_body_400_and_fence_stays(guarded_pair: Stack, api_a: Api, resource: str, body: dict[str, object], pointers: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({"last_fencing_token": 1}, ["/reason"]),
+        ({"reason": "a"}, ["/last_fencing_token"]),
+        ({"reason": "a", "last_fencing_token": -1}, ["/last_fencing_token"]),
+        ({"reason": "a", "last_fencing_token": 2**53 + 1}, ["/last_fencing_token"]),
+        ({"reason": "a", "last_fencing_token": "1"}, ["/last_fencing_token"]),
+        ({"reason": "a", "last_fencing_token": 1.5}, ["/last_fencing_token"]),
+        ({"reason": " \t", "last_fencing_token": 1}, ["/reason"]),
+        ({}, ["/reason", "/last_fencing_token"]),
+    ],
+)
+def test_fence_repair_with_wrong_body_400_and_fence_stays(
+    guarded_pair: Stack, api_a: Api, resource: str, body: dict[str, object], pointers: list[str]
+) -> None:
     assert pointers_of(api_a.call("POST", resource_path(resource, "fence"), body)) == pointers
     assert fence_of(guarded_pair, resource) == 0
 
 
-@pytest.mark.parametrize(("method", "part"), [("GET", "lease"), ("POST", "lease"), ("GET", "fence"), ("DELETE", "fence"), ("PUT", "fence")])
+@pytest.mark.parametrize(
+    ("method", "part"), [("GET", "lease"), ("POST", "lease"), ("GET", "fence"), ("DELETE", "fence"), ("PUT", "fence")]
+)
 def test_operator_path_with_other_method_405(api_a: Api, resource: str, method: str, part: str) -> None:
     answer = api_a.call(method, resource_path(resource, part), {"reason": "a"})
     expect_problem(answer, 405, "method-not-allowed")

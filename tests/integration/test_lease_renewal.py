@@ -19,7 +19,10 @@ def test_renewal_keeps_token_and_extends_lease(stack: Stack, api: Api, resource:
     assert renewed["ttl_ms"] == 15_000
     assert 12_000 < renewed["validity_ms"] <= 14_848
     assert renewed["renewals_left"] == lease["renewals_left"] - 1
-    eventually(lambda: sum(node.pttl(f"fg:lease:{resource}") > 12_000 for node in stack.nodes()) >= 3, goal="a majority has the new time")
+    eventually(
+        lambda: sum(node.pttl(f"fg:lease:{resource}") > 12_000 for node in stack.nodes()) >= 3,
+        goal="a majority has the new time",
+    )
 
 
 def test_renewal_with_shorter_ttl_does_not_shorten_lease(stack: Stack, api: Api, resource: str) -> None:
@@ -45,7 +48,12 @@ def acquire_on_all_nodes(stack: Stack, api: Api, resource: str) -> dict:
     def lease_or_release() -> dict | None:
         lease = api.must_acquire(resource)
         try:
-            eventually(lambda: all(str(lease["fencing_token"]) in (node.get(f"fg:lease:{resource}") or "") for node in stack.nodes()), 0.3)
+            eventually(
+                lambda: all(
+                    str(lease["fencing_token"]) in (node.get(f"fg:lease:{resource}") or "") for node in stack.nodes()
+                ),
+                0.3,
+            )
             return lease
         except NotInTime:
             api.must_release(lease)

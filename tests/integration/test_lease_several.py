@@ -34,7 +34,9 @@ def acquire_all(api: Api, resources: list[str], **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("count", [2, 3, 64])
-def test_resources_several_have_one_lease_with_one_token(guarded_pair: Stack, api_a: Api, unique_name: NameMaker, count: int) -> None:
+def test_resources_several_have_one_lease_with_one_token(
+    guarded_pair: Stack, api_a: Api, unique_name: NameMaker, count: int
+) -> None:
     resources = unique_names(unique_name, count)
     lease = acquire_all(api_a, resources)
     assert sorted(lease["resources"]) == resources and "resource" not in lease
@@ -44,10 +46,14 @@ def test_resources_several_have_one_lease_with_one_token(guarded_pair: Stack, ap
         expect_problem(api_a.acquire(resource), 423, "resource-locked")
         eventually(lambda: len(lease_keys(nodes, resource)) >= 3, goal="held by a majority")
         reported = api_a.get(f"/v1/resources/{resource.replace('/', '%2F')}").json()["lease"]
-        assert reported["resource"] == resource and sorted(reported["resources"]) == resources, "the lease names all its resources"
+        assert (
+            reported["resource"] == resource and sorted(reported["resources"]) == resources
+        ), "the lease names all its resources"
     assert api_a.renew(lease).json()["fencing_token"] == lease["fencing_token"]
     api_a.must_release(lease)
-    eventually(lambda: not [key for resource in resources for key in lease_keys(nodes, resource)], goal="release frees all")
+    eventually(
+        lambda: not [key for resource in resources for key in lease_keys(nodes, resource)], goal="release frees all"
+    )
     for resource in resources:
         assert api_a.must_acquire(resource)["fencing_token"] > lease["fencing_token"]
 
@@ -74,7 +80,9 @@ def test_token_of_several_resources_is_newer_than_each_before(api_a: Api, api_b:
     assert all(api_a.must_acquire(resource)["fencing_token"] > highest for resource in resources)
 
 
-def test_resources_with_one_held_423_and_rest_stays_free(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
+def test_resources_with_one_held_423_and_rest_stays_free(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker
+) -> None:
     resources = unique_names(unique_name, 5)
     nodes = guarded_pair.nodes()
     for position in (0, 2, 4):
@@ -83,7 +91,11 @@ def test_resources_with_one_held_423_and_rest_stays_free(guarded_pair: Stack, ap
         for api, wait_ms in ((api_a, 0), (api_b, 0), (api_a, 300)):
             problem = expect_problem(request_all(api, resources, wait_ms=wait_ms), 423, "resource-locked")
             assert 0 < problem["remaining_ms"] <= 30_000
-            eventually(lambda: not [key for resource in rest for key in lease_keys(nodes, resource)], 2, goal="nothing is left on any node")
+            eventually(
+                lambda: not [key for resource in rest for key in lease_keys(nodes, resource)],
+                2,
+                goal="nothing is left on any node",
+            )
         for resource in rest:
             api_a.must_release(api_a.must_acquire(resource))
         api_a.must_release(held)
@@ -153,26 +165,43 @@ def test_write_to_two_resources_needs_lease_on_both(guarded_pair: Stack, api_a: 
     lease = acquire_all(api_a, [goods.resource, f"orders/{order_id}"])
     written = api_a.must_write(lease, order)
     assert written["results"] == [{"value": order_id}]
-    assert {fence["resource"]: fence["last_fencing_token"] for fence in written["fences"]} == \
-        {goods.resource: lease["fencing_token"], f"orders/{order_id}": lease["fencing_token"]}
+    assert {fence["resource"]: fence["last_fencing_token"] for fence in written["fences"]} == {
+        goods.resource: lease["fencing_token"],
+        f"orders/{order_id}": lease["fencing_token"],
+    }
     assert goods.stock() == 7
     api_a.must_release(lease)
 
     newer = api_a.must_acquire(goods.resource)
     api_a.must_write(newer, goods.sell())
-    problem = expect_problem(api_a.write(lease, {**order, "args": {**order["args"], "order_id": order_id}}), 412, "stale-fencing-token")
+    problem = expect_problem(
+        api_a.write(lease, {**order, "args": {**order["args"], "order_id": order_id}}), 412, "stale-fencing-token"
+    )
     assert problem["resource"] == goods.resource
     assert goods.stock() == 6
 
 
-@pytest.mark.parametrize(("resources", "pointers"), [
-    ([], ["/resources"]), ([f"test/n{n}" for n in range(65)], ["/resources"]), ([f"{n:064}" for n in range(63)] + ["x" * 65], ["/resources"]), (["test/a", "test/a"], ["/resources/1"]), (["test/a", "b//c", 7], ["/resources/1", "/resources/2"]),
-    ("test/a", ["/resources"]), (None, ["/resources"]), ({"a": 1}, ["/resources"]), ([["test/a"], "test/b"], ["/resources/0"])])
+@pytest.mark.parametrize(
+    ("resources", "pointers"),
+    [
+        ([], ["/resources"]),
+        ([f"test/n{n}" for n in range(65)], ["/resources"]),
+        ([f"{n:064}" for n in range(63)] + ["x" * 65], ["/resources"]),
+        (["test/a", "test/a"], ["/resources/1"]),
+        (["test/a", "b//c", 7], ["/resources/1", "/resources/2"]),
+        ("test/a", ["/resources"]),
+        (None, ["/resources"]),
+        ({"a": 1}, ["/resources"]),
+        ([["test/a"], "test/b"], ["/resources/0"]),
+    ],
+)
 def test_resources_wrong_400_pointing_at_each(api_a: Api, resources: object, pointers: list[str]) -> None:
     assert pointers_of(api_a.call("POST", "/v1/leases", {"resources": resources})) == pointers
 
 
-def test_resources_of_most_bytes_lease_id_fits_every_call(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
+def test_resources_of_most_bytes_lease_id_fits_every_call(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker
+) -> None:
     resources = [f"{name}/{'x' * (63 - len(name))}" for name in unique_names(unique_name, 64)]
     assert {len(name) for name in resources} == {64}
     lease = acquire_all(api_a, resources, owner="\u00e4" * 64)
@@ -186,7 +215,10 @@ def test_resources_of_most_bytes_lease_id_fits_every_call(guarded_pair: Stack, a
     assert again["hold_count"] == 2
     assert api_a.release(lease).status == 200
     api_a.must_release(again)
-    eventually(lambda: not [key for resource in resources for key in lease_keys(guarded_pair.nodes(), resource)], goal="all are free")
+    eventually(
+        lambda: not [key for resource in resources for key in lease_keys(guarded_pair.nodes(), resource)],
+        goal="all are free",
+    )
 
 
 def test_waiter_for_several_is_served_when_last_is_released(api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
@@ -216,7 +248,9 @@ def test_waiter_for_several_is_served_and_blocks_nobody(api_a: Api, unique_name:
             api_a.must_release(lease)
 
     with concurrent.futures.ThreadPoolExecutor(7) as pool:
-        callers = [pool.submit(contend, "second", [second]) for _ in range(3)] + [pool.submit(contend, "first", [first]) for _ in range(3)]
+        callers = [pool.submit(contend, "second", [second]) for _ in range(3)] + [
+            pool.submit(contend, "first", [first]) for _ in range(3)
+        ]
         callers.append(pool.submit(contend, "both", [first, second]))
         try:
             eventually(lambda: turns["both"] >= 5, 60, goal=f"five turns with both; so far {turns}")

@@ -12,7 +12,9 @@ def test_tokens_of_200_grants_each_are_higher(api: Api, resource: str) -> None:
     with api.connection() as connection:
         for count in range(200):
             expires = count % 25 == 24
-            answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 100 if expires else 10_000, "wait_ms": 2_000})
+            answer = connection.call(
+                "POST", "/v1/leases", {"resource": resource, "ttl_ms": 100 if expires else 10_000, "wait_ms": 2_000}
+            )
             if expires and answer.status == 410:  # its validity was over before it could be answered
                 continue
             assert answer.status == 201, answer
@@ -49,5 +51,9 @@ def test_token_in_history_equals_token_in_answer(api: Api, resource: str) -> Non
         lease = api.must_acquire(resource)
         reported.append(lease["fencing_token"])
         api.must_release(lease)
-    eventually(lambda: len(api.history(resource=resource, event="lease_granted")) == 10, goal="ten grants in the history")
-    assert [item["fencing_token"] for item in api.history(resource=resource, event="lease_granted", order="asc")] == reported
+    eventually(
+        lambda: len(api.history(resource=resource, event="lease_granted")) == 10, goal="ten grants in the history"
+    )
+    assert [
+        item["fencing_token"] for item in api.history(resource=resource, event="lease_granted", order="asc")
+    ] == reported

@@ -37,7 +37,11 @@ class Turns:
     def _work(self, api: Api, name: str) -> None:
         with api.connection() as connection:
             while not self.ended:
-                answer = connection.call("POST", "/v1/leases", {"resource": self.resource, "ttl_ms": 20_000, "wait_ms": 20_000, "owner": name})
+                answer = connection.call(
+                    "POST",
+                    "/v1/leases",
+                    {"resource": self.resource, "ttl_ms": 20_000, "wait_ms": 20_000, "owner": name},
+                )
                 if answer.status != 201:
                     self.failed.append(f"{name}: {answer}")
                     return
@@ -54,7 +58,11 @@ class Turns:
         for thread in self.threads:
             thread.start()
         try:
-            eventually(lambda: self.failed or min(self.counts.values()) >= each, 120, goal=f"{each} turns each; so far {self.counts}")
+            eventually(
+                lambda: self.failed or min(self.counts.values()) >= each,
+                120,
+                goal=f"{each} turns each; so far {self.counts}",
+            )
         finally:
             self.ended = True
             for thread in self.threads:
@@ -91,9 +99,18 @@ def test_hand_over_records_release_before_next_grant(api_a: Api, resource: str) 
     waiter = api_a.begin_wait(resource, owner="second")
     api_a.must_release(held)
     api_a.must_release(waiter.answer().json())
-    items = eventually(lambda: len(found := api_a.history(resource=resource, order="asc")) >= 4 and found, goal="four events")
-    assert [(item["event"], item["owner"]) for item in sorted(items, key=lambda item: (item["fencing_token"], item["event"] == "lease_released"))] == \
-        [("lease_granted", "first"), ("lease_released", "first"), ("lease_granted", "second"), ("lease_released", "second")]
+    items = eventually(
+        lambda: len(found := api_a.history(resource=resource, order="asc")) >= 4 and found, goal="four events"
+    )
+    assert [
+        (item["event"], item["owner"])
+        for item in sorted(items, key=lambda item: (item["fencing_token"], item["event"] == "lease_released"))
+    ] == [
+        ("lease_granted", "first"),
+        ("lease_released", "first"),
+        ("lease_granted", "second"),
+        ("lease_released", "second"),
+    ]
 
 
 def test_release_repeated_during_hand_over_keeps_waiter_lease(api_a: Api, resource: str) -> None:
@@ -108,7 +125,9 @@ def test_release_repeated_during_hand_over_keeps_waiter_lease(api_a: Api, resour
         api_a.must_release(lease)
 
 
-def test_waiter_disconnected_during_hand_over_leaves_no_key(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+def test_waiter_disconnected_during_hand_over_leaves_no_key(
+    guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]
+) -> None:
     """While a majority of the nodes is suspended the hand-over takes so long that the waiter disconnects during it."""
     guarded_pair.wait_until_all_vote()
     nodes = guarded_pair.nodes()
@@ -127,7 +146,9 @@ def test_waiter_disconnected_during_hand_over_leaves_no_key(guarded_pair: Stack,
         api_a.must_release(api_a.must_acquire(name, wait_ms=2_000))
 
 
-def test_waiter_disconnected_around_hand_over_leaves_no_key(guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]) -> None:
+def test_waiter_disconnected_around_hand_over_leaves_no_key(
+    guarded_pair: Stack, api_a: Api, unique_name: Callable[[str], str]
+) -> None:
     """The race at many moments; the ttl is a minute, so that a leftover lease would be seen."""
     waiters: dict[str, Call] = {}
     for number in range(20):
@@ -141,7 +162,11 @@ def test_waiter_disconnected_around_hand_over_leaves_no_key(guarded_pair: Stack,
     not_received = [name for name, waiter in waiters.items() if waiter.received is None]
     nodes = guarded_pair.nodes()
     # One answer may have been sent at that very moment.
-    eventually(lambda: sum(bool(lease_keys(nodes, name)) for name in not_received) <= 1, 5, goal="leases that no caller received are released")
+    eventually(
+        lambda: sum(bool(lease_keys(nodes, name)) for name in not_received) <= 1,
+        5,
+        goal="leases that no caller received are released",
+    )
 
 
 # Two gateways
@@ -178,12 +203,18 @@ def is_notified_quickly(holder: Api, waiter: Api, unique_name: Callable[[str], s
     return True
 
 
-def test_waiter_is_notified_of_release_at_another_gateway(api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
+def test_waiter_is_notified_of_release_at_another_gateway(
+    api_a: Api, api_b: Api, unique_name: Callable[[str], str]
+) -> None:
     for holder, waiter in ((api_a, api_b), (api_b, api_a)):
-        eventually(lambda: is_notified_quickly(holder, waiter, unique_name), 60, goal="three releases are notified at once")
+        eventually(
+            lambda: is_notified_quickly(holder, waiter, unique_name), 60, goal="three releases are notified at once"
+        )
 
 
-def test_waiter_without_messages_finds_release_by_polling(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
+def test_waiter_without_messages_finds_release_by_polling(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]
+) -> None:
     resource = unique_name("test/cut")
     held = api_a.must_acquire(resource)
     call = api_b.begin_wait(resource)
@@ -193,7 +224,9 @@ def test_waiter_without_messages_finds_release_by_polling(guarded_pair: Stack, a
     api_a.must_release(held)
     answer = call.answer()
     assert answer.status == 201, answer
-    assert call.ended - released < 5, "it polls four times a second; without polling it would wait until wait_ms is over"
+    assert (
+        call.ended - released < 5
+    ), "it polls four times a second; without polling it would wait until wait_ms is over"
     api_b.must_release(answer.json())
     eventually(lambda: is_notified_quickly(api_a, api_b, unique_name), 60, goal="messages arrive again")
 
@@ -217,15 +250,19 @@ def threaded_apis(stack: Stack) -> Iterator[list[Api]]:
 
 
 @pytest.mark.parametrize("end", ["released", "revoked", "hung up"])
-def test_end_of_lease_on_several_serves_waiters_of_each(threaded_apis: list[Api], unique_name: Callable[[str], str], end: str) -> None:
+def test_end_of_lease_on_several_serves_waiters_of_each(
+    threaded_apis: list[Api], unique_name: Callable[[str], str], end: str
+) -> None:
     for number in range(8):
         api_a, api_b = threaded_apis[number % 2], threaded_apis[(number // 2) % 2]
         stem = unique_name("test/threads")
         names = [f"{stem}-{index}" for index in range(3)]
         kept = EventStream(api_a, {"resources": names, "ttl_ms": LONG_TTL_MS, "owner": "holder"})
         lease = kept.wait_for_grant()
-        waiters = [api_b.begin("POST", "/v1/leases", {"resources": wanted, "wait_ms": 20_000, "ttl_ms": LONG_TTL_MS})
-                   for wanted in (names[:1], names[1:2], names[2:], names[1:])]
+        waiters = [
+            api_b.begin("POST", "/v1/leases", {"resources": wanted, "wait_ms": 20_000, "ttl_ms": LONG_TTL_MS})
+            for wanted in (names[:1], names[1:2], names[2:], names[1:])
+        ]
         api_b.await_waiters(stem, len(waiters))
         if end == "released":
             api_b.must_release(lease)
@@ -235,7 +272,11 @@ def test_end_of_lease_on_several_serves_waiters_of_each(threaded_apis: list[Api]
         else:
             kept.disconnect()
         while waiters:  # in any order: two of them wait for the same resource
-            served = eventually(lambda: next((waiter for waiter in waiters if not waiter.is_alive()), None), 20, goal="the next is served")
+            served = eventually(
+                lambda: next((waiter for waiter in waiters if not waiter.is_alive()), None),
+                20,
+                goal="the next is served",
+            )
             answer = served.answer()
             assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
             api_a.must_release(answer.json())

@@ -45,7 +45,7 @@ def test_waiters_are_served_in_order_of_arrival(api: Api, resource: str) -> None
         assert answer.status == 201, answer
         lease = answer.json()
         assert lease["owner"] == f"waiter-{number}"
-        assert not [later for later in waiters[number + 1:] if not later.is_alive()], "two were served at once"
+        assert not [later for later in waiters[number + 1 :] if not later.is_alive()], "two were served at once"
         tokens.append(lease["fencing_token"])
         api.must_release(lease)
     assert tokens == sorted(set(tokens))
@@ -71,7 +71,9 @@ def test_waiter_disconnected_leaves_no_trace(stack: Stack, api: Api, resource: s
     api.must_release(held)
     remains(lambda: not lease_keys(stack.nodes(), resource), 1, goal="no key of the disconnected caller")
     api.must_release(api.must_acquire(resource, owner="next"))
-    eventually(lambda: len(api.history(resource=resource, event="lease_granted")) == 2, goal="the grants are in the history")
+    eventually(
+        lambda: len(api.history(resource=resource, event="lease_granted")) == 2, goal="the grants are in the history"
+    )
     assert {item["owner"] for item in api.history(resource=resource, event="lease_granted")} == {"holder", "next"}
 
 

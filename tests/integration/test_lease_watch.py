@@ -20,7 +20,11 @@ def watch(api: Api, lease: Json) -> EventStream:
     """Returns a stream that has delivered its first event."""
     watching = EventStream(api, None, method="GET", path=lease_path(lease))
     held = watching.wait_for("held").data
-    assert (held["lease_id"], held["fencing_token"], held["ttl_ms"]) == (lease["lease_id"], lease["fencing_token"], lease["ttl_ms"])
+    assert (held["lease_id"], held["fencing_token"], held["ttl_ms"]) == (
+        lease["lease_id"],
+        lease["fencing_token"],
+        lease["ttl_ms"],
+    )
     assert 0 < held["validity_ms"] <= lease["ttl_ms"] and "reason" not in held
     return watching
 
@@ -31,7 +35,10 @@ def test_watch_tells_of_revocation_at_either_gateway(api_a: Api, api_b: Api, res
     with watch(api_b, lease) as watching:
         began = time.monotonic()
         operator = api_b if at == "same" else api_a
-        assert operator.call("DELETE", f"/v1/resources/{quote(resource, safe='')}/lease", {"reason": "stuck"}).status == 204
+        assert (
+            operator.call("DELETE", f"/v1/resources/{quote(resource, safe='')}/lease", {"reason": "stuck"}).status
+            == 204
+        )
         lost = watching.wait_for("lost")
         assert lost.received_at - began < AT_ONCE
         assert lost.data["lease_id"] == lease["lease_id"] and lost.data["validity_ms"] == 0 and lost.data["reason"]
@@ -107,4 +114,6 @@ def test_watch_of_lease_that_is_over_410(api_a: Api, resource: str) -> None:
     lease = api_a.must_acquire(resource)
     api_a.must_release(lease)
     expect_problem(api_a.call("GET", lease_path(lease), headers={"Accept": "text/event-stream"}), 410, "lease-lost")
-    expect_problem(api_a.call("GET", "/v1/leases/forged", headers={"Accept": "text/event-stream"}), 403, "lease-not-authentic")
+    expect_problem(
+        api_a.call("GET", "/v1/leases/forged", headers={"Accept": "text/event-stream"}), 403, "lease-not-authentic"
+    )

@@ -44,8 +44,16 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
         settings = cluster.settings(max_ttl_ms=cluster.max_ttl_ms)
         for section, keys in sections.items():
             settings.setdefault(section, {}).update(keys)
-        settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}
-                                         for name, key in KEYS.items()]}
+        settings["auth"] = {
+            "api_keys": [
+                {
+                    "principal": name,
+                    "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
+                    "scopes": ["leases", "writes", "history"],
+                }
+                for name, key in KEYS.items()
+            ]
+        }
         if limits is not None:
             settings["limits"] = limits
         made.append(cluster.gateway(settings))
@@ -62,7 +70,11 @@ def apis(gateway: Gateway) -> tuple[Api, Api]:
 
 
 def refusals(gateway: Gateway, limit: str) -> int:
-    found = re.search(rf'^fencegate_limit_refusals_total{{limit="{limit}"}} (\S+)$', gateway.api.get("/metrics").body.decode(), re.MULTILINE)
+    found = re.search(
+        rf'^fencegate_limit_refusals_total{{limit="{limit}"}} (\S+)$',
+        gateway.api.get("/metrics").body.decode(),
+        re.MULTILINE,
+    )
     assert found
     return int(float(found[1]))
 
@@ -81,7 +93,11 @@ def within_a_second(calls: Callable[[], Value]) -> Value:
 def expect_all_granted(waiting: list[tuple[Api, Call]]) -> None:
     """Checks that each of these waiters for one resource is granted a lease, in any order; releases each lease for the next one."""
     while waiting:
-        served = eventually(lambda: next((waiter for waiter in waiting if not waiter[1].is_alive()), None), 15, goal="the next is served")
+        served = eventually(
+            lambda: next((waiter for waiter in waiting if not waiter[1].is_alive()), None),
+            15,
+            goal="the next is served",
+        )
         waiting.remove(served)
         api, answer = served[0], served[1].answer()
         assert answer.status == 201, answer
@@ -107,11 +123,18 @@ def test_principal_above_rate_429_and_others_unaffected(make: Callable[..., Gate
     assert answers[3].headers["Retry-After"] == "1"
     assert second.get("/v1/history", limit=1).status == 200
     assert refusals(gateway, "principal_rate") >= 1
-    eventually(lambda: first.get("/v1/history", limit=1).status == 200, 5, interval=0.2, goal="a request after a second")
+    eventually(
+        lambda: first.get("/v1/history", limit=1).status == 200, 5, interval=0.2, goal="a request after a second"
+    )
 
 
 def test_principal_with_own_entry_has_its_own_rate(make: Callable[..., Gateway]) -> None:
-    gateway = make({"principal": {"requests_per_second": 1, "requests_burst": 2}, "principals": [{"principal": "second", "requests_per_second": 100_000}]})
+    gateway = make(
+        {
+            "principal": {"requests_per_second": 1, "requests_burst": 2},
+            "principals": [{"principal": "second", "requests_per_second": 100_000}],
+        }
+    )
     first, second = apis(gateway)
     assert within_a_second(lambda: [first.get("/v1/history", limit=1).status for _ in range(3)]) == [200, 200, 429]
     answers = [second.get("/v1/history", limit=1) for _ in range(10)]
@@ -128,18 +151,24 @@ def test_address_above_rate_429_before_authentication(make: Callable[..., Gatewa
     gateway = make({"address": {"requests_per_second": 1, "requests_burst": 2}})
     stranger = SourceApi(gateway.api, "127.0.0.2", "a key of nobody")
     caller = SourceApi(gateway.api, "127.0.0.2", KEYS["first"])
-    *strange, refused = within_a_second(lambda: [*(stranger.get("/v1/history") for _ in range(3)), caller.get("/metrics")])
+    *strange, refused = within_a_second(
+        lambda: [*(stranger.get("/v1/history") for _ in range(3)), caller.get("/metrics")]
+    )
     assert [answer.status for answer in strange] == [401, 401, 429]
     expect_problem(refused, 429, "too-many-requests")
     assert fields(refused)[0] == '"address";q=2;w=2' and refused.headers["Retry-After"] == "1"
     assert SourceApi(gateway.api, "127.0.0.2").get("/healthz").status == 200, "a probe"
-    assert SourceApi(gateway.api, "127.0.0.3", KEYS["first"]).get("/v1/history", limit=1).status == 200, "another address"
+    assert (
+        SourceApi(gateway.api, "127.0.0.3", KEYS["first"]).get("/v1/history", limit=1).status == 200
+    ), "another address"
     assert SourceApi(gateway.api, "127.0.0.4").get("/metrics").status == 200
     eventually(lambda: refusals(gateway, "address_rate") >= 2, 5, interval=0.5, goal="the refusals are counted")
 
 
 def test_address_and_principal_limits_are_one_field(make: Callable[..., Gateway]) -> None:
-    gateway = make({"address": {"requests_per_second": 50, "requests_burst": 200}, "principal": {"requests_per_second": 100}})
+    gateway = make(
+        {"address": {"requests_per_second": 50, "requests_burst": 200}, "principal": {"requests_per_second": 100}}
+    )
     answer = SourceApi(gateway.api, "127.0.0.2", KEYS["first"]).get("/v1/history", limit=1)
     assert fields(answer) == ('"address";q=200;w=4, "principal";q=100;w=1', '"address";r=199;t=1, "principal";r=99;t=1')
 
@@ -180,12 +209,16 @@ def test_connection_of_refused_address_ends_at_stop(make: Callable[..., Gateway]
         assert gateway.stop() == 0 and time.monotonic() - began < 4, "callers have 5 s"
 
 
-@pytest.mark.parametrize("sent, status", [
-    (b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", 413),
-    (b"G@T / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
-    (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100_000, 431),
-    (b"GET /v1/history HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
-], ids=["body", "method", "head", "chunk"])
+@pytest.mark.parametrize(
+    "sent, status",
+    [
+        (b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n", 413),
+        (b"G@T / HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 100_000, 431),
+        (b"GET /v1/history HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+    ],
+    ids=["body", "method", "head", "chunk"],
+)
 def test_input_that_is_refused_counts_for_address(make: Callable[..., Gateway], sent: bytes, status: int) -> None:
     gateway = make({"address": {"requests_per_second": 1, "requests_burst": 3}})
 
@@ -199,7 +232,11 @@ def test_input_that_is_refused_counts_for_address(make: Callable[..., Gateway], 
         return answers
 
     answers = within_a_second(send_five)
-    assert answers[0].status == status and answers[-1].status == 429 and {answer.status for answer in answers} == {status, 429}
+    assert (
+        answers[0].status == status
+        and answers[-1].status == 429
+        and {answer.status for answer in answers} == {status, 429}
+    )
     assert [answer.headers["ratelimit-policy"] for answer in answers] == 5 * ['"address";q=3;w=3']
     assert answers[-1].headers["retry-after"] == "1"
     assert gateway.api.get("/healthz").status == 200
@@ -211,7 +248,7 @@ def test_request_that_arrives_in_pieces_counts_once(make: Callable[..., Gateway]
     whole = request("POST", "/v1/leases", body, f"X-Api-Key: {KEYS['first']}")
     with Wire("127.0.0.1", gateway.api.port) as wire:
         for end in (len(whole) - 20, len(whole) - 10, len(whole)):
-            wire.send(whole[max(0, end - 10) if end > len(whole) - 20 else 0:end])
+            wire.send(whole[max(0, end - 10) if end > len(whole) - 20 else 0 : end])
             pause(0.05, "the pieces arrive one by one")
         answer = wire.receive()
     assert answer.status == 201 and answer.headers["ratelimit"] == '"principal";r=2;t=1'
@@ -228,9 +265,13 @@ def test_guessing_keys_is_bounded_for_its_address(make: Callable[..., Gateway]) 
     assert [answer.status for answer in guesses] == [401, 401, 401, 429, 429]
     expect_problem(guesses[4], 429, "too-many-requests")
     assert 10 <= int(guesses[4].headers["Retry-After"]) <= 20
-    assert SourceApi(gateway.api, "127.0.0.2", KEYS["second"]).get("/v1/history", limit=1).status == 429, "a right key is not checked"
+    assert (
+        SourceApi(gateway.api, "127.0.0.2", KEYS["second"]).get("/v1/history", limit=1).status == 429
+    ), "a right key is not checked"
     assert known.get("/v1/history", limit=1).status == 200, "it was valid here before"
-    assert SourceApi(gateway.api, "127.0.0.3", KEYS["second"]).get("/v1/history", limit=1).status == 200, "another address"
+    assert (
+        SourceApi(gateway.api, "127.0.0.3", KEYS["second"]).get("/v1/history", limit=1).status == 200
+    ), "another address"
     assert refusals(gateway, "failed_authentications") == 3
 
 
@@ -241,10 +282,19 @@ def test_spellings_of_a_key_leave_the_keys_of_others_known(make: Callable[..., G
     other = SourceApi(gateway.api, "127.0.0.4")
     with other.connection() as connection:
         for spaces in range(1, 300):
-            assert connection.call("GET", "/v1/leases/x", headers={"Authorization": "Bearer" + " " * spaces + KEYS["second"]}).status != 401
-    assert [SourceApi(gateway.api, "127.0.0.4", f"guess {number}").get("/v1/history").status for number in range(4)] == [401, 401, 401, 429]
+            assert (
+                connection.call(
+                    "GET", "/v1/leases/x", headers={"Authorization": "Bearer" + " " * spaces + KEYS["second"]}
+                ).status
+                != 401
+            )
+    assert [
+        SourceApi(gateway.api, "127.0.0.4", f"guess {number}").get("/v1/history").status for number in range(4)
+    ] == [401, 401, 401, 429]
     assert known.get("/v1/history", limit=1).status == 200, "it was valid here before"
-    assert other.get("/v1/history", limit=1, headers={"X-Api-Key": KEYS["second"]}).status == 200, "in another header it is the same"
+    assert (
+        other.get("/v1/history", limit=1, headers={"X-Api-Key": KEYS["second"]}).status == 200
+    ), "in another header it is the same"
 
 
 # What a principal has several of
@@ -253,7 +303,9 @@ def test_spellings_of_a_key_leave_the_keys_of_others_known(make: Callable[..., G
 def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], resource: str) -> None:
     gateway = make({"principal": {"leases_max": 2}})
     first, second = apis(gateway)
-    lease, other = first.must_acquire(f"{resource}/1", ttl_ms=20_000, owner="x"), first.must_acquire(f"{resource}/2", ttl_ms=20_000)
+    lease, other = first.must_acquire(f"{resource}/1", ttl_ms=20_000, owner="x"), first.must_acquire(
+        f"{resource}/2", ttl_ms=20_000
+    )
     refused = first.acquire(f"{resource}/3", ttl_ms=20_000)
     expect_problem(refused, 429, "too-many-requests")
     further = first.acquire(f"{resource}/1", ttl_ms=20_000, owner="x")
@@ -261,10 +313,19 @@ def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], res
     assert first.acquire(f"{resource}/2", ttl_ms=20_000).status == 423
     second.must_release(second.must_acquire(f"{resource}/3", ttl_ms=20_000))
     operation = {"update": "nothing", "where": {"id": 1}, "set": {"n": 1}}
-    expect_problem(first.call("POST", "/v1/writes", {"lease": {"resource": f"{resource}/4"}, "operations": [operation]}), 429, "too-many-requests")
+    expect_problem(
+        first.call("POST", "/v1/writes", {"lease": {"resource": f"{resource}/4"}, "operations": [operation]}),
+        429,
+        "too-many-requests",
+    )
     first.must_release(other)
     first.must_acquire(f"{resource}/2", ttl_ms=1_000)
-    eventually(lambda: first.acquire(f"{resource}/3", ttl_ms=1_000).status == 201, 10, interval=0.1, goal="the short lease has expired")
+    eventually(
+        lambda: first.acquire(f"{resource}/3", ttl_ms=1_000).status == 201,
+        10,
+        interval=0.1,
+        goal="the short lease has expired",
+    )
     for hold in (lease, further.json()):
         first.release(hold)
     assert first.acquire(f"{resource}/5", ttl_ms=1_000).status == 201
@@ -342,7 +403,11 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
         followed = stack.enter_context(EventStream(first, None, method="GET", path="/v1/history/stream"))
         eventually(lambda: followed.head, 10, goal="the stream has begun")
         expect_problem(first.get("/v1/history/stream", {"Accept": "text/event-stream"}), 429, "too-many-requests")
-        expect_problem(first.call("POST", "/v1/leases", {"resource": f"{resource}/2"}, {"Accept": "text/event-stream"}), 429, "too-many-requests")
+        expect_problem(
+            first.call("POST", "/v1/leases", {"resource": f"{resource}/2"}, {"Accept": "text/event-stream"}),
+            429,
+            "too-many-requests",
+        )
         with EventStream(second, {"resource": f"{resource}/3", "ttl_ms": 10_000}) as other:
             other.wait_for_grant()
         assert refusals(gateway, "streams") == 2
@@ -356,7 +421,9 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
         eventually(begin_another, 10, goal="the place of the closed stream is free")
 
 
-def test_requests_without_answer_leave_connections_to_others(make: Callable[..., Gateway], cluster: Cluster, resource: str) -> None:
+def test_requests_without_answer_leave_connections_to_others(
+    make: Callable[..., Gateway], cluster: Cluster, resource: str
+) -> None:
     """Eight connections, of which one principal may use six for requests without an answer, five of them to wait; the seventh request is refused, and its connection can be used."""
     gateway = make(http={"connections_max": 8}, postgres={"lock_timeout_ms": 20_000, "statement_timeout_ms": 30_000})
     first, second = apis(gateway)
@@ -368,7 +435,13 @@ def test_requests_without_answer_leave_connections_to_others(make: Callable[...,
     with contextlib.closing(locking):
         locking.cursor().execute("lock table fencing.guard in access exclusive mode")
         reading = first.begin("GET", "/v1/resources/locked")
-        eventually(lambda: cluster.stack.query("select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted", dbname=cluster.database), 10)
+        eventually(
+            lambda: cluster.stack.query(
+                "select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted",
+                dbname=cluster.database,
+            ),
+            10,
+        )
         expect_problem(first.get("/v1/leases", limit=1), 429, "too-many-requests")
         assert second.get("/v1/leases", limit=1).status == 200
         assert refusals(gateway, "requests") == 1
@@ -379,9 +452,14 @@ def test_requests_without_answer_leave_connections_to_others(make: Callable[...,
     assert first.get("/v1/leases", limit=1).status == 200
 
 
-@pytest.mark.parametrize("http, waiters_max", [({"connections_per_address_max": 20}, 15), ({"connections_max": 20, "connections_per_address_max": 0}, 12)],
-                         ids=["address", "principal"])
-def test_waiters_leave_connections_to_renewals_and_releases(make: Callable[..., Gateway], resource: str, http: dict[str, int], waiters_max: int) -> None:
+@pytest.mark.parametrize(
+    "http, waiters_max",
+    [({"connections_per_address_max": 20}, 15), ({"connections_max": 20, "connections_per_address_max": 0}, 12)],
+    ids=["address", "principal"],
+)
+def test_waiters_leave_connections_to_renewals_and_releases(
+    make: Callable[..., Gateway], resource: str, http: dict[str, int], waiters_max: int
+) -> None:
     """More callers than the address may have connections, or the principal requests, wait; the holder of another lease is the same principal at the same address."""
     gateway = make(http=http)
     first, second = apis(gateway)
@@ -392,10 +470,18 @@ def test_waiters_leave_connections_to_renewals_and_releases(make: Callable[..., 
         calls.append((first, first.begin_acquire(resource, ttl_ms=20_000, wait_ms=20_000)))
         if number < waiters_max:
             first.await_waiters(resource, number + 1)
-    eventually(lambda: sum(call.received is not None for _, call in calls) == 25 - waiters_max, 10, goal="the others are refused")
+    eventually(
+        lambda: sum(call.received is not None for _, call in calls) == 25 - waiters_max,
+        10,
+        goal="the others are refused",
+    )
     for _, call in calls[waiters_max:]:
         expect_problem(call.answer(), 429, "too-many-waiters")
-    expect_problem(first.call("POST", "/v1/leases", {"resource": f"{resource}/kept"}, {"Accept": "text/event-stream"}), 429, "too-many-requests")
+    expect_problem(
+        first.call("POST", "/v1/leases", {"resource": f"{resource}/kept"}, {"Accept": "text/event-stream"}),
+        429,
+        "too-many-requests",
+    )
     expect_problem(first.get("/v1/history/stream", {"Accept": "text/event-stream"}), 429, "too-many-requests")
     renewed = first.renew(lease)
     assert renewed.status == 200, renewed

@@ -25,24 +25,60 @@ def load_binary() -> Path:
 
 
 def run_load(stack: Stack, mode: str, *options: str) -> dict[str, Any]:
-    done = subprocess.run([str(load_binary()), "--stack", str(stack.data / "stack.json"), "--mode", mode, "--clients", "8", "--seconds", "2",
-                           "--warm-seconds", "0.2", "--sales", str(stack.folder / f"{mode}.json"), *options],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, preexec_fn=processes.terminate_with_parent)
+    done = subprocess.run(
+        [
+            str(load_binary()),
+            "--stack",
+            str(stack.data / "stack.json"),
+            "--mode",
+            mode,
+            "--clients",
+            "8",
+            "--seconds",
+            "2",
+            "--warm-seconds",
+            "0.2",
+            "--sales",
+            str(stack.folder / f"{mode}.json"),
+            *options,
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=processes.terminate_with_parent,
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def run_verify(stack: Stack, sales: Path) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run([sys.executable, str(BENCH / "verify.py"), "--stack", str(stack.data / "stack.json"), "--sales", str(sales)],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, preexec_fn=processes.terminate_with_parent)
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "verify.py"), "--stack", str(stack.data / "stack.json"), "--sales", str(sales)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=processes.terminate_with_parent,
+    )
     return done.returncode, json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}, done.stderr
 
 
-@pytest.mark.parametrize("mode, options, operation", [
-    ("pair", (), "pairs"), ("hot", (), "pairs"), ("write", (), "writes"), ("job", ("--skus", "50"), "jobs"), ("shot", ("--skus", "50"), "jobs"),
-    ("shot", ("--skus", "50", "--keyed", "1"), "jobs"), ("order", ("--skus", "20"), "orders"),
-])
-def test_load_of_each_mode_has_no_errors_and_verifies(own_stack: Stack, mode: str, options: tuple[str, ...], operation: str) -> None:
+@pytest.mark.parametrize(
+    "mode, options, operation",
+    [
+        ("pair", (), "pairs"),
+        ("hot", (), "pairs"),
+        ("write", (), "writes"),
+        ("job", ("--skus", "50"), "jobs"),
+        ("shot", ("--skus", "50"), "jobs"),
+        ("shot", ("--skus", "50", "--keyed", "1"), "jobs"),
+        ("order", ("--skus", "20"), "orders"),
+    ],
+)
+def test_load_of_each_mode_has_no_errors_and_verifies(
+    own_stack: Stack, mode: str, options: tuple[str, ...], operation: str
+) -> None:
     report = run_load(own_stack, mode, *options)
     assert report["ops"] > 0 and report["errors"] == report["overlaps"] == report["tokens_fallen"] == 0
     assert report[f"{operation}_per_s"] > 0 and 0 < report["p50_ms"] <= report["p99_ms"] <= report["max_ms"]
@@ -73,11 +109,24 @@ def tampered_stack() -> Iterator[Stack]:
         yield made
 
 
-@pytest.mark.parametrize("statement, complaint", [
-    ("select fencing.enter('inventory/' || sku, 9007199254740991); update inventory set stock = stock - 1 where sku = '{sku}'", "sold"),
-    ("insert into fencing.history (event, resource, fencing_token) values ('lease_granted', 'inventory/{sku}', 1)", "and then 1"),
-    ("insert into fencing.history (event, resource, fencing_token) values ('write_applied', 'inventory/{sku}', 1)", "and then with 1"),
-], ids=["stock", "granted", "written"])
+@pytest.mark.parametrize(
+    "statement, complaint",
+    [
+        (
+            "select fencing.enter('inventory/' || sku, 9007199254740991); update inventory set stock = stock - 1 where sku = '{sku}'",
+            "sold",
+        ),
+        (
+            "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', 'inventory/{sku}', 1)",
+            "and then 1",
+        ),
+        (
+            "insert into fencing.history (event, resource, fencing_token) values ('write_applied', 'inventory/{sku}', 1)",
+            "and then with 1",
+        ),
+    ],
+    ids=["stock", "granted", "written"],
+)
 def test_verify_reports_each_falsification(tampered_stack: Stack, statement: str, complaint: str) -> None:
     sales = tampered_stack.folder / "job.json"
     sku = json.loads(sales.read_text())["skus"][0]["sku"]

@@ -29,7 +29,11 @@ def start(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
         settings["log"] = log
         if keyed:
             (cluster.folder / "log.key").write_text(KEY)
-            settings["auth"] = {"api_keys": [{"principal": "admin", "key_file": str(cluster.folder / "log.key"), "scopes": ["leases", "operate"]}]}
+            settings["auth"] = {
+                "api_keys": [
+                    {"principal": "admin", "key_file": str(cluster.folder / "log.key"), "scopes": ["leases", "operate"]}
+                ]
+            }
         gateway = cluster.gateway(settings)
         started.append(gateway)
         if keyed:
@@ -56,7 +60,10 @@ def lines_of(gateway: Gateway, message: str = "") -> list[dict[str, Any]]:
 
 def access_line(gateway: Gateway, request_id: str) -> dict[str, Any]:
     """Waits for the line of this request, and returns its members."""
-    return eventually(lambda: [line for line in lines_of(gateway, "request") if line["request_id"] == request_id], goal=f"the log has {request_id}")[0]
+    return eventually(
+        lambda: [line for line in lines_of(gateway, "request") if line["request_id"] == request_id],
+        goal=f"the log has {request_id}",
+    )[0]
 
 
 # Requests
@@ -67,8 +74,16 @@ def test_request_line_has_typed_members(logging_gateway: Gateway) -> None:
     line = access_line(logging_gateway, "typed")
     assert line.pop("duration_us") >= 0 and isinstance(line.pop("thread"), int) and line.pop("time").endswith("Z")
     problem = line.pop("problem")
-    assert line == {"level": "debug", "message": "request", "client": "127.0.0.1", "method": "GET", "route": "/v1/leases/{lease_id}", "status": line["status"], "request_id": "typed",
-                    "principal": "dev"}
+    assert line == {
+        "level": "debug",
+        "message": "request",
+        "client": "127.0.0.1",
+        "method": "GET",
+        "route": "/v1/leases/{lease_id}",
+        "status": line["status"],
+        "request_id": "typed",
+        "principal": "dev",
+    }
     assert line["status"] == 403 and problem == "lease-not-authentic", (line, problem)
 
 
@@ -76,7 +91,9 @@ def test_access_log_has_trace_id_of_its_own_request(logging_gateway: Gateway) ->
     """Also one that is refused while its head or body is read; never that of the connection's previous request."""
     api, trace = logging_gateway.api, f"{0xabc:032x}"
     traceparent = f"traceparent: 00-{trace}-{1:016x}-01"
-    send = lambda wire, name, *headers: wire.send(request("GET", "/v1/nodes", b"", f"X-Request-Id: {name}", *headers))  # noqa: E731
+    send = lambda wire, name, *headers: wire.send(
+        request("GET", "/v1/nodes", b"", f"X-Request-Id: {name}", *headers)
+    )  # noqa: E731
     with Wire(api.host, api.port) as wire:
         send(wire, "traced", traceparent)
         assert wire.receive().status == 200
@@ -91,14 +108,30 @@ def test_access_log_has_trace_id_of_its_own_request(logging_gateway: Gateway) ->
         send(wire, "head-refused", traceparent, "Content-Length: none")
         assert wire.receive().status == 400
     with Wire(api.host, api.port) as wire:
-        wire.send(request("POST", "/v1/leases", b"", "X-Request-Id: body-refused", traceparent, "Transfer-Encoding: chunked", "Expect: 100-continue"))
+        wire.send(
+            request(
+                "POST",
+                "/v1/leases",
+                b"",
+                "X-Request-Id: body-refused",
+                traceparent,
+                "Transfer-Encoding: chunked",
+                "Expect: 100-continue",
+            )
+        )
         assert wire.receive().status == 100, "its head was admitted"
         wire.send(b"no size\r\n")
         assert wire.receive().status == 400
     names = ("traced", "untraced", "traced-again", refused.headers["x-request-id"], "head-refused", "body-refused")
     lines = {name: access_line(logging_gateway, name) for name in names}
     assert [(line["status"], line.get("trace_id")) for line in lines.values()] == [
-        (200, trace), (200, None), (200, trace), (400, None), (400, trace), (400, trace)], lines
+        (200, trace),
+        (200, None),
+        (200, trace),
+        (400, None),
+        (400, trace),
+        (400, trace),
+    ], lines
 
 
 def test_failed_readiness_is_logged_at_debug_only(cluster: Cluster, start: Callable[..., Gateway]) -> None:
@@ -111,7 +144,11 @@ def test_failed_readiness_is_logged_at_debug_only(cluster: Cluster, start: Calla
             assert gateway.api.get("/readyz/leases").status == 503 and gateway.api.acquire("log/none").status == 503
         refused = eventually(lambda: lines_of(informing, "request"), goal="the failed acquisition is logged")
         assert {line["route"] for line in refused} == {"/v1/leases"} and refused[0]["client"] == "127.0.0.1", refused
-        probes = [line for line in lines_of(debugging, "request") if line["route"].startswith("/readyz") and line["status"] == 503]
+        probes = [
+            line
+            for line in lines_of(debugging, "request")
+            if line["route"].startswith("/readyz") and line["status"] == 503
+        ]
         assert probes and {line["level"] for line in probes} == {"debug"}
     finally:
         for node in cluster.nodes[:3]:
@@ -126,7 +163,9 @@ def test_refused_credentials_are_logged_and_limited(start: Callable[..., Gateway
     gateway.stop()
     refused = lines_of(gateway, "authentication refused")
     assert len(refused) == 5, refused
-    assert {(line["level"], line["client"], line["route"], line["reason"]) for line in refused} == {("warning", "127.0.0.1", "/v1/nodes", "The API key is not known.")}
+    assert {(line["level"], line["client"], line["route"], line["reason"]) for line in refused} == {
+        ("warning", "127.0.0.1", "/v1/nodes", "The API key is not known.")
+    }
     (rest,) = lines_of(gateway, "authentication refused more often")
     assert (rest["client"], rest["left_out"]) == ("127.0.0.1", 35), rest
     assert "a-key-that-nobody-has" not in gateway.log.read_text()
@@ -141,15 +180,29 @@ def test_text_format_has_readable_fields(start: Callable[..., Gateway]) -> None:
     pattern = r'^\d{4}-\d\d-\d\d [\d:.]+ debug request client=127.0.0.1 method=GET route=/v1/leases/{lease_id} status=\d+ problem=[\w-]+ duration_us=\d+ request_id="in=text" principal=dev$'
     eventually(lambda: re.search(pattern, gateway.log.read_text(), re.MULTILINE), goal="the line is there")
     # As before any field: the states of nodes.
-    eventually(lambda: re.search(r" node changed its state node=node-1 old_state=identifying new_state=\w+", gateway.log.read_text()), goal="the node's line is there")
+    eventually(
+        lambda: re.search(
+            r" node changed its state node=node-1 old_state=identifying new_state=\w+", gateway.log.read_text()
+        ),
+        goal="the node's line is there",
+    )
 
 
 def test_node_line_has_states_as_members(cluster: Cluster, start: Callable[..., Gateway]) -> None:
     gateway = start()
     gateway.wait_until_all_vote()
     cluster.nodes[2].restart_empty()
-    changed = eventually(lambda: [line for line in lines_of(gateway, "node changed its state") if line["node"] == "node-3" and line["old_state"] == "voting"], goal="the change is logged")
-    assert (changed[0]["new_state"], changed[0]["level"]) == ("unreachable", "warning") and changed[0]["detail"], changed
+    changed = eventually(
+        lambda: [
+            line
+            for line in lines_of(gateway, "node changed its state")
+            if line["node"] == "node-3" and line["old_state"] == "voting"
+        ],
+        goal="the change is logged",
+    )
+    assert (changed[0]["new_state"], changed[0]["level"]) == ("unreachable", "warning") and changed[0][
+        "detail"
+    ], changed
     gateway.wait_until_all_vote()
 
 
@@ -163,9 +216,16 @@ def test_files_used_up_are_logged_once_in_a_minute(start: Callable[..., Gateway]
     limits.prlimit(gateway.pid, limits.RLIMIT_NOFILE, (len(os.listdir(process)) + 3, hard))
     try:
         connections = [socket.create_connection(("127.0.0.1", gateway.api.port)) for _ in range(20)]
-        found = eventually(lambda: [line for line in lines_of(gateway) if "the limit of open files is reached" in line["message"]], goal="the log has a warning")
+        found = eventually(
+            lambda: [line for line in lines_of(gateway) if "the limit of open files is reached" in line["message"]],
+            goal="the log has a warning",
+        )
         assert (found[0]["level"], found[0]["error"]) == ("warning", "Too many open files")
-        remains(lambda: len([line for line in lines_of(gateway) if "open files is reached" in line["message"]]) == 1, 0.5, goal="one warning, while it tries every 100 ms")
+        remains(
+            lambda: len([line for line in lines_of(gateway) if "open files is reached" in line["message"]]) == 1,
+            0.5,
+            goal="one warning, while it tries every 100 ms",
+        )
     finally:
         limits.prlimit(gateway.pid, limits.RLIMIT_NOFILE, (soft, hard))
         eventually(lambda: gateway.api.get("/healthz").status == 200, goal="it accepts again")

@@ -41,9 +41,16 @@ def test_answer_bound_not_given_is_taken_from_the_cluster(cluster: Cluster) -> N
     other_gateway.stop()
     differing = cluster.gateway(cluster.settings(answer_bound_ms=500))
     checked = cluster.run("check", differing.config)
-    assert checked.returncode == 69 and "lease.answer_bound_ms differs: the cluster has 1000, this configuration 500" in checked.stdout
+    assert (
+        checked.returncode == 69
+        and "lease.answer_bound_ms differs: the cluster has 1000, this configuration 500" in checked.stdout
+    )
     refused = cluster.run("serve", differing.config)
-    assert refused.returncode == 69 and "lease.answer_bound_ms: answer_bound_ms differs: the cluster has 1000, this gateway 500" in refused.stdout + refused.stderr
+    assert (
+        refused.returncode == 69
+        and "lease.answer_bound_ms: answer_bound_ms differs: the cluster has 1000, this gateway 500"
+        in refused.stdout + refused.stderr
+    )
 
 
 def test_node_timeout_above_answer_bound_is_warned_of(cluster: Cluster) -> None:

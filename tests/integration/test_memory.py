@@ -26,7 +26,9 @@ KEYS = {"first": "the key of the first", "second": "the key of the second"}
 
 def used_bytes(api: Api, kind: str) -> int:
     """Returns the used bytes of the budget "bodies" or "answers"."""
-    found = re.search(rf'^fencegate_http_memory_bytes{{kind="{kind}"}} (\S+)$', api.get("/metrics").body.decode(), re.MULTILINE)
+    found = re.search(
+        rf'^fencegate_http_memory_bytes{{kind="{kind}"}} (\S+)$', api.get("/metrics").body.decode(), re.MULTILINE
+    )
     assert found
     return int(float(found[1]))
 
@@ -41,8 +43,16 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
         for section, keys in sections.items():
             settings.setdefault(section, {}).update(keys)
         if auth:
-            settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes"]}
-                                             for name, key in KEYS.items()]}
+            settings["auth"] = {
+                "api_keys": [
+                    {
+                        "principal": name,
+                        "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
+                        "scopes": ["leases", "writes"],
+                    }
+                    for name, key in KEYS.items()
+                ]
+            }
         made.append(cluster.gateway(settings))
         made[-1].start()
         return made[-1]
@@ -56,17 +66,29 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
 def parts(cluster: Cluster) -> str:
     """A table in which the rows of an `id` make an answer of `id` MB."""
     name = "memory_parts"
-    cluster.stack.query(f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database)
-    cluster.stack.query(f"insert into {name} select id, part, repeat('x', 1000000) from (values (8), (60)) as size (id), generate_series(1, id) part", dbname=cluster.database)
-    cluster.stack.query(f"insert into {name} select 2, part, '' from generate_series(1, 8) part", dbname=cluster.database)
+    cluster.stack.query(
+        f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database
+    )
+    cluster.stack.query(
+        f"insert into {name} select id, part, repeat('x', 1000000) from (values (8), (60)) as size (id), generate_series(1, id) part",
+        dbname=cluster.database,
+    )
+    cluster.stack.query(
+        f"insert into {name} select 2, part, '' from generate_series(1, 8) part", dbname=cluster.database
+    )
     # Characters of one to four bytes in turn, so that chunks of an answer end within characters.
-    cluster.stack.query(f"insert into {name} select 1, part, repeat('aß€😀', 10000 + part) from generate_series(1, 80) part", dbname=cluster.database)
+    cluster.stack.query(
+        f"insert into {name} select 1, part, repeat('aß€😀', 10000 + part) from generate_series(1, 80) part",
+        dbname=cluster.database,
+    )
     cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
     return name
 
 
 def wait_for_table(gateway: Gateway, table: str) -> None:
-    eventually(lambda: gateway.api.get(f"/v1/tables/{table}?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(
+        lambda: gateway.api.get(f"/v1/tables/{table}?id=eq.0").status == 200, 10, goal="the gateway knows the table"
+    )
 
 
 def ask(wire: Wire, target: str) -> None:
@@ -88,7 +110,9 @@ def test_answers_large_and_unread_stay_within_budget(make: Callable[..., Gateway
         grown = resident_bytes(gateway.pid) - before
         assert b"HTTP/1.1 200" in statuses and b"HTTP/1.1 503" in statuses, statuses
         assert grown < (96 + 32) * MIB, f"{grown / MIB:.0f} MiB"
-        assert used_bytes(gateway.api, "answers") <= 96 * MIB, "three quarters for one principal; nothing once the stalled connection was closed"
+        assert (
+            used_bytes(gateway.api, "answers") <= 96 * MIB
+        ), "three quarters for one principal; nothing once the stalled connection was closed"
         refused = wires[statuses.index(b"HTTP/1.1 503")].receive()
         assert b"/problems/overloaded" in refused.body and "retry-after" in refused.headers
     eventually(lambda: used_bytes(gateway.api, "answers") == 0, 10, goal="the connections are closed")
@@ -101,7 +125,9 @@ def test_answers_large_and_unread_stay_within_budget(make: Callable[..., Gateway
 def test_answer_to_slow_reader_is_complete(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
     gateway = make()
     wait_for_table(gateway, parts)
-    expected = cluster.stack.query(f"select part, body from {parts} where id = 1 order by part", dbname=cluster.database)
+    expected = cluster.stack.query(
+        f"select part, body from {parts} where id = 1 order by part", dbname=cluster.database
+    )
     with Wire("127.0.0.1", gateway.api.port, 30) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         ask(wire, f"/v1/tables/{parts}?id=eq.1&select=part,body&order=part")
@@ -111,12 +137,19 @@ def test_answer_to_slow_reader_is_complete(make: Callable[..., Gateway], cluster
     assert [(row["part"], row["body"]) for row in rows] == [tuple(row) for row in expected]
 
 
-def test_answer_refused_midway_leaves_session_usable(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
+def test_answer_refused_midway_leaves_session_usable(
+    make: Callable[..., Gateway], cluster: Cluster, parts: str
+) -> None:
     gateway = make(http={"answers_max_bytes": MIB}, postgres={"connections": 1})
     wait_for_table(gateway, parts)
-    cluster.stack.query("create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'", dbname=cluster.database)
+    cluster.stack.query(
+        "create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'",
+        dbname=cluster.database,
+    )
     cluster.stack.query("select fencing.expose_function('public.memory_session()')", dbname=cluster.database)
-    eventually(lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, 10, goal="the gateway knows the function")
+    eventually(
+        lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, 10, goal="the gateway knows the function"
+    )
     session = gateway.api.get("/v1/rpc/memory_session").json()
     for _ in range(3):
         expect_problem(gateway.api.get(f"/v1/tables/{parts}?id=eq.8"), 503, "overloaded")
@@ -127,27 +160,46 @@ def test_answer_refused_midway_leaves_session_usable(make: Callable[..., Gateway
 
 
 @pytest.mark.parametrize("written_by", ["operation", "function"])
-def test_write_with_rows_over_budget_503_and_nothing_changed(make: Callable[..., Gateway], cluster: Cluster, parts: str, resource: str, written_by: str) -> None:
+def test_write_with_rows_over_budget_503_and_nothing_changed(
+    make: Callable[..., Gateway], cluster: Cluster, parts: str, resource: str, written_by: str
+) -> None:
     gateway = make(http={"answers_max_bytes": MIB})
     wait_for_table(gateway, parts)
-    cluster.stack.query(f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile security definer set search_path = public
-                            as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'""", dbname=cluster.database)
+    cluster.stack.query(
+        f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile security definer set search_path = public
+                            as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'""",
+        dbname=cluster.database,
+    )
     cluster.stack.query("select fencing.expose_function('public.memory_fill(int)')", dbname=cluster.database)
     was = cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database)
 
     def fill(length: int) -> Answer:
-        operation = {"call": "memory_fill", "args": {"length": length}} if written_by == "function" else {"update": parts, "where": {"id": 2}, "set": {"body": "x" * length}}
+        operation = (
+            {"call": "memory_fill", "args": {"length": length}}
+            if written_by == "function"
+            else {"update": parts, "where": {"id": 2}, "set": {"body": "x" * length}}
+        )
         lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
-        answer = gateway.api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [operation], "return": "rows"}, {"Idempotency-Key": f"{resource[-20:]}-{length}"})
+        answer = gateway.api.call(
+            "POST",
+            "/v1/writes",
+            {"lease_id": lease["lease_id"], "operations": [operation], "return": "rows"},
+            {"Idempotency-Key": f"{resource[-20:]}-{length}"},
+        )
         gateway.api.release(lease)
         return answer
 
     for _ in range(2):
         expect_problem(fill(300_000), 503, "overloaded")
-        assert cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database) == was
+        assert (
+            cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database)
+            == was
+        )
     done = fill(10)
     assert done.status == 200 and len(done.json()["results"]) == 1, done
-    assert cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database) == [(10,)]
+    assert cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database) == [
+        (10,)
+    ]
     failed = [item for item in gateway.api.history(resource=resource) if item["event"] == "write_failed"]
     assert [item["detail"]["error"] for item in failed] == ["overloaded"] * 2
     assert used_bytes(gateway.api, "answers") == 0
@@ -155,14 +207,18 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(make: Callable[...,
 
 def test_history_with_large_details_ends_pages_early(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make()
-    cluster.stack.query("""insert into fencing.history (event, resource, fencing_token, detail)
+    cluster.stack.query(
+        """insert into fencing.history (event, resource, fencing_token, detail)
                            select 'lease_granted', 'memory/large', n, json_build_object('text', repeat('x', 60000)) from generate_series(1, 500) n""",
-                        dbname=cluster.database)
+        dbname=cluster.database,
+    )
     before = resident_bytes(gateway.pid)
     page = gateway.api.get("/v1/history", resource="memory/large", order="asc", limit=1000).json()
     tokens = [item["fencing_token"] for item in page["items"]]
     assert 60 < len(tokens) < 100 and page["next_cursor"]
-    rest = gateway.api.get("/v1/history", resource="memory/large", order="asc", limit=10, cursor=page["next_cursor"]).json()
+    rest = gateway.api.get(
+        "/v1/history", resource="memory/large", order="asc", limit=10, cursor=page["next_cursor"]
+    ).json()
     assert rest["items"][0]["fencing_token"] == len(tokens) + 1
     whole = gateway.api.get("/v1/history?resource=memory/large&order=asc", {"Accept": "application/x-ndjson"})
     assert [json.loads(line)["fencing_token"] for line in whole.body.splitlines()] == list(range(1, 501))
@@ -173,7 +229,9 @@ def test_history_with_large_details_ends_pages_early(make: Callable[..., Gateway
 
 
 def send_body_without_last_byte(wire: Wire, key: str, body: bytes) -> None:
-    wire.send(f"POST /v1/writes HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n".encode())
+    wire.send(
+        f"POST /v1/writes HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n".encode()
+    )
     with contextlib.suppress(OSError):  # refused meanwhile
         wire.send(body)
 
@@ -260,5 +318,7 @@ def test_bytes_behind_streaming_request_are_counted(make: Callable[..., Gateway]
             pause(0.2, "the head arrives first, so that what follows is read into the larger buffer")
             wire.send(body + behind)
             assert wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
-            eventually(lambda: least <= used_bytes(api, "bodies") <= most, 5, goal=f"{least} to {most} bytes are counted")
+            eventually(
+                lambda: least <= used_bytes(api, "bodies") <= most, 5, goal=f"{least} to {most} bytes are counted"
+            )
         eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the stream has ended")

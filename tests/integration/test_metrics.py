@@ -60,8 +60,13 @@ def test_lease_granted_waited_for_and_released_is_counted(api: Api, unique_name:
     assert grown("distributed_lock_grants_total", **prefix) == 2
     assert grown("distributed_lock_wait_seconds_count", outcome="granted", **prefix) == 2
     assert grown("distributed_lock_wait_seconds_count", outcome="refused", **prefix) == 1
-    assert grown("distributed_lock_wait_seconds_bucket", outcome="granted", le="1", **prefix) == 1, "one had to wait longer"
-    assert grown("distributed_lock_hold_seconds_count", **prefix) == 2 and grown("distributed_lock_hold_seconds_sum", **prefix) > 0.15
+    assert (
+        grown("distributed_lock_wait_seconds_bucket", outcome="granted", le="1", **prefix) == 1
+    ), "one had to wait longer"
+    assert (
+        grown("distributed_lock_hold_seconds_count", **prefix) == 2
+        and grown("distributed_lock_hold_seconds_sum", **prefix) > 0.15
+    )
     assert grown("distributed_lock_failures_total", cause="resource-locked") == 1
     assert sum_samples(after, "distributed_lock_waiters") == 0
     assert grown("fencegate_http_requests_total", route="/v1/leases", method="POST", status="201") == 2
@@ -77,14 +82,22 @@ def test_write_stale_is_counted(api: Api, sku: Sku) -> None:
     new = api.must_acquire(resource)
     before = scrape(api)
     for lease, status in ((new, 200), (old, 412)):
-        body = {"lease_id": lease["lease_id"], "operations": [{"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1}}]}
+        body = {
+            "lease_id": lease["lease_id"],
+            "operations": [{"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1}}],
+        }
         assert api.call("POST", "/v1/writes", body).status == status
     after = scrape(api)
-    for metric, labels in (("fencegate_http_problems_total", {"slug": "stale-fencing-token"}),
-                           ("fencegate_http_requests_total", {"route": "/v1/writes", "status": "200"}),
-                           ("fencegate_http_requests_total", {"route": "/v1/writes", "status": "412"})):
+    for metric, labels in (
+        ("fencegate_http_problems_total", {"slug": "stale-fencing-token"}),
+        ("fencegate_http_requests_total", {"route": "/v1/writes", "status": "200"}),
+        ("fencegate_http_requests_total", {"route": "/v1/writes", "status": "412"}),
+    ):
         assert sum_samples(after, metric, **labels) - sum_samples(before, metric, **labels) == 1, metric
-    assert sum_samples(after, "fencegate_write_batch_size_sum") - sum_samples(before, "fencegate_write_batch_size_sum") == 2
+    assert (
+        sum_samples(after, "fencegate_write_batch_size_sum") - sum_samples(before, "fencegate_write_batch_size_sum")
+        == 2
+    )
 
 
 def test_write_with_refused_own_lease_counts_as_lock_failure(api: Api, sku: Sku) -> None:
@@ -94,10 +107,17 @@ def test_write_with_refused_own_lease_counts_as_lock_failure(api: Api, sku: Sku)
     assert refused.status == 423
     forged = held["lease_id"][:-4] + "AAAA"
     assert api.call("POST", "/v1/writes", {"lease_id": forged, "operations": [sku.sell()]}).status == 403
-    assert api.call("PATCH", f"/rest/v1/inventory?sku=eq.{sku.name}", {"note": "x"}, {"Fencing-Lease": forged}).status == 403
+    assert (
+        api.call("PATCH", f"/rest/v1/inventory?sku=eq.{sku.name}", {"note": "x"}, {"Fencing-Lease": forged}).status
+        == 403
+    )
     after = scrape(api)
     for cause, count in (("resource-locked", 1), ("lease-not-authentic", 2)):
-        assert sum_samples(after, "distributed_lock_failures_total", cause=cause) - sum_samples(before, "distributed_lock_failures_total", cause=cause) == count, cause
+        assert (
+            sum_samples(after, "distributed_lock_failures_total", cause=cause)
+            - sum_samples(before, "distributed_lock_failures_total", cause=cause)
+            == count
+        ), cause
 
 
 def test_faulty_requests_count_as_no_lock_failure(api: Api) -> None:
@@ -105,7 +125,9 @@ def test_faulty_requests_count_as_no_lock_failure(api: Api) -> None:
     assert api.call("POST", "/v1/leases", {"resource": ""}).status == 400
     assert api.get("/v1/leases", limit=0).status == 400
     assert api.call("POST", "/v1/leases", "{}", {"Content-Type": "text/plain"}).status == 415
-    assert sum_samples(scrape(api), "distributed_lock_failures_total") == sum_samples(before, "distributed_lock_failures_total")
+    assert sum_samples(scrape(api), "distributed_lock_failures_total") == sum_samples(
+        before, "distributed_lock_failures_total"
+    )
 
 
 def test_problems_not_seen_yet_are_exported_as_0(cluster: Cluster) -> None:
@@ -141,7 +163,9 @@ def scanning_gateway(cluster: Cluster) -> Iterator[Gateway]:
     assert made.stop() == 0
 
 
-def test_leaks_are_counted_and_named(scanning_gateway: Gateway, cluster: Cluster, unique_name: Callable[[str], str]) -> None:
+def test_leaks_are_counted_and_named(
+    scanning_gateway: Gateway, cluster: Cluster, unique_name: Callable[[str], str]
+) -> None:
     api = scanning_gateway.api
     kept, lonely, fine = unique_name("leak/kept"), unique_name("leak/lonely"), unique_name("leak/fine")
     nodes = cluster.clients()
@@ -159,7 +183,11 @@ def test_leaks_are_counted_and_named(scanning_gateway: Gateway, cluster: Cluster
 
     def found() -> bool:
         leaks = api.call("GET", "/v1/nodes").json()
-        return leaks["leaks"] is not None and leaks["leaks"]["held_by_minority"] == 1 and sum(node["keys_without_ttl"] or 0 for node in leaks["nodes"]) == 1
+        return (
+            leaks["leaks"] is not None
+            and leaks["leaks"]["held_by_minority"] == 1
+            and sum(node["keys_without_ttl"] or 0 for node in leaks["nodes"]) == 1
+        )
 
     eventually(found, 60, goal="both leaks are found")
     reported = api.call("GET", "/v1/nodes").json()
@@ -172,27 +200,52 @@ def test_leaks_are_counted_and_named(scanning_gateway: Gateway, cluster: Cluster
 
     for node in nodes:
         node.delete(f"fg:lease:{kept}", f"fg:lease:{lonely}")
-    eventually(lambda: sum_samples(scrape(api), "fencegate_leaked_keys") == 0 and sum_samples(scrape(api), "fencegate_minority_leases") == 0, 60, goal="they are no longer counted")
+    eventually(
+        lambda: sum_samples(scrape(api), "fencegate_leaked_keys") == 0
+        and sum_samples(scrape(api), "fencegate_minority_leases") == 0,
+        60,
+        goal="they are no longer counted",
+    )
 
 
-def test_leaked_key_of_absent_node_is_still_reported(scanning_gateway: Gateway, cluster: Cluster, unique_name: Callable[[str], str]) -> None:
+def test_leaked_key_of_absent_node_is_still_reported(
+    scanning_gateway: Gateway, cluster: Cluster, unique_name: Callable[[str], str]
+) -> None:
     api, node = scanning_gateway.api, cluster.nodes[4]
     scanning_gateway.wait_until_all_vote()
     node.client().set(f"fg:lease:{unique_name('leak/away')}", "x")
     eventually(lambda: sum_samples(scrape(api), "fencegate_leaked_keys", node=node.name) == 1, 60, goal="it is found")
     node.kill()
     gone = time.time()
-    eventually(lambda: sum_samples(scrape(api), "fencegate_leak_scan_time_seconds") > gone + 5, 60, goal="a scan that began without the node")
-    assert sum_samples(scrape(api), "fencegate_leaked_keys", node=node.name) == 1 and scanning_gateway.nodes()[4]["keys_without_ttl"] == 1
+    eventually(
+        lambda: sum_samples(scrape(api), "fencegate_leak_scan_time_seconds") > gone + 5,
+        60,
+        goal="a scan that began without the node",
+    )
+    assert (
+        sum_samples(scrape(api), "fencegate_leaked_keys", node=node.name) == 1
+        and scanning_gateway.nodes()[4]["keys_without_ttl"] == 1
+    )
     node.start()  # empty
-    eventually(lambda: sum_samples(scrape(api), "fencegate_leaked_keys", node=node.name) == 0, 60, goal="it is no longer counted")
+    eventually(
+        lambda: sum_samples(scrape(api), "fencegate_leaked_keys", node=node.name) == 0,
+        60,
+        goal="it is no longer counted",
+    )
 
 
-def test_guard_fault_is_counted_and_logged_until_repaired(scanning_gateway: Gateway, cluster: Cluster, stack: Stack) -> None:
-    api, fault = scanning_gateway.api, "public.opened: the trigger fencing_check_insert is not always on; protect() puts it back"
+def test_guard_fault_is_counted_and_logged_until_repaired(
+    scanning_gateway: Gateway, cluster: Cluster, stack: Stack
+) -> None:
+    api, fault = (
+        scanning_gateway.api,
+        "public.opened: the trigger fencing_check_insert is not always on; protect() puts it back",
+    )
     connection = stack.sql(dbname=cluster.database)
     with connection.cursor() as cursor:
-        cursor.execute("create table opened (id text); select fencing.protect('opened', 'id'); alter table opened disable trigger fencing_check_insert")
+        cursor.execute(
+            "create table opened (id text); select fencing.protect('opened', 'id'); alter table opened disable trigger fencing_check_insert"
+        )
         try:
             eventually(lambda: sum_samples(scrape(api), "fencegate_guard_faults") == 1, 60, goal="it is found")
             guard = api.call("GET", "/v1/nodes").json()["guard"]
@@ -202,7 +255,10 @@ def test_guard_fault_is_counted_and_logged_until_repaired(scanning_gateway: Gate
             cursor.execute("select fencing.unprotect('opened'); drop table opened")
     connection.close()
     eventually(lambda: sum_samples(scrape(api), "fencegate_guard_faults") == 0, 60, goal="it is repaired")
-    assert api.call("GET", "/v1/nodes").json()["guard"]["faults"] == [] and "the guard has no fault any more" in scanning_gateway.log.read_text()
+    assert (
+        api.call("GET", "/v1/nodes").json()["guard"]["faults"] == []
+        and "the guard has no fault any more" in scanning_gateway.log.read_text()
+    )
 
 
 def test_gateway_stopped_during_leak_scan_ends_at_once(cluster: Cluster) -> None:
@@ -221,18 +277,33 @@ def test_node_states_and_quorum_are_exported(cluster: Cluster, scanning_gateway:
     eventually(lambda: sum_samples(scrape(api), "fencegate_node_state", state="voting") == 5, 20, goal="all vote")
     assert sum_samples(scrape(api), "fencegate_quorum") == 1
     samples = scrape(api)
-    assert sum_samples(samples, "process_resident_memory_bytes") > 1e6 and sum_samples(samples, "process_start_time_seconds") > time.time() - 3_600
+    assert (
+        sum_samples(samples, "process_resident_memory_bytes") > 1e6
+        and sum_samples(samples, "process_start_time_seconds") > time.time() - 3_600
+    )
     assert sum_samples(samples, "fencegate_postgres_workers", state="away") == 0
 
 
 def test_board_panels_query_chosen_data_source(scanning_gateway: Gateway) -> None:
     board = json.loads((ROOT / "config/grafana/fencegate.json").read_text())
-    assert board["uid"] == "fencegate" and [item["name"] for item in board["templating"]["list"]] == ["datasource", "instance", "prefix"]
+    assert board["uid"] == "fencegate" and [item["name"] for item in board["templating"]["list"]] == [
+        "datasource",
+        "instance",
+        "prefix",
+    ]
     places = set()
     for panel in board["panels"]:
-        assert panel["title"] and panel["targets"] and all(item["expr"] and item["datasource"]["uid"] == "${datasource}" for item in panel["targets"])
+        assert (
+            panel["title"]
+            and panel["targets"]
+            and all(item["expr"] and item["datasource"]["uid"] == "${datasource}" for item in panel["targets"])
+        )
         position = panel["gridPos"]
-        cells = {(x, y) for x in range(position["x"], position["x"] + position["w"]) for y in range(position["y"], position["y"] + position["h"])}
+        cells = {
+            (x, y)
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
+        }
         assert not cells & places and position["x"] + position["w"] <= 24, f"{panel['title']} overlaps another"
         places |= cells
 
@@ -247,18 +318,30 @@ def test_rules_all_have_case_in_which_they_fire() -> None:
 
 
 def test_rules_pass_tests_of_promtool() -> None:
-    subprocess.run(["promtool", "test", "rules", str(ROOT / "config/prometheus/fencegate.test.yml")], check=True, timeout=60)
-    subprocess.run(["promtool", "check", "config", str(ROOT / "config/prometheus/prometheus.yml")], check=True, timeout=60)
+    subprocess.run(
+        ["promtool", "test", "rules", str(ROOT / "config/prometheus/fencegate.test.yml")], check=True, timeout=60
+    )
+    subprocess.run(
+        ["promtool", "check", "config", str(ROOT / "config/prometheus/prometheus.yml")], check=True, timeout=60
+    )
 
 
 def test_rules_and_board_name_only_exported_metrics(scanning_gateway: Gateway) -> None:
     scanning_gateway.api.must_release(scanning_gateway.api.must_acquire("rules/one", ttl_ms=1_000))
     assert scanning_gateway.api.call("GET", "/v1/leases/none").status == 403
-    eventually(lambda: sum_samples(scrape(scanning_gateway.api), "fencegate_leak_scan_time_seconds") > 0, 25, goal="the first scan for leaks")
+    eventually(
+        lambda: sum_samples(scrape(scanning_gateway.api), "fencegate_leak_scan_time_seconds") > 0,
+        25,
+        goal="the first scan for leaks",
+    )
     families = set(re.findall(r"^# TYPE (\w+)", scanning_gateway.api.call("GET", "/metrics").body.decode(), re.M))
-    text = (ROOT / "config/prometheus/fencegate.rules.yml").read_text() + (ROOT / "config/grafana/fencegate.json").read_text()
+    text = (ROOT / "config/prometheus/fencegate.rules.yml").read_text() + (
+        ROOT / "config/grafana/fencegate.json"
+    ).read_text()
     named = set(re.findall(r"\b((?:fencegate|distributed_lock|process)_[a-z_]+)", text))
-    missing = {name for name in named if re.sub(r"_(bucket|sum|count)$", "", name) not in families and name not in families}
+    missing = {
+        name for name in named if re.sub(r"_(bucket|sum|count)$", "", name) not in families and name not in families
+    }
     assert not missing and len(named) > 10, missing
 
 
@@ -272,23 +355,43 @@ def test_metrics_pass_check_of_promtool(scanning_gateway: Gateway) -> None:
 def test_prometheus_scrapes_gateway(stack: Stack, api: Api, resource: str, tmp_path: pathlib.Path) -> None:
     target = urllib.parse.urlsplit(stack.facts["gateways"][0]["http"]).netloc
     config = (ROOT / "config/prometheus/prometheus.yml").read_text()
-    config = re.sub(r"targets: .*", f'targets: ["{target}"]', config).replace("15s", "1s").replace("fencegate.rules.yml", str(ROOT / "config/prometheus/fencegate.rules.yml"))
+    config = (
+        re.sub(r"targets: .*", f'targets: ["{target}"]', config)
+        .replace("15s", "1s")
+        .replace("fencegate.rules.yml", str(ROOT / "config/prometheus/fencegate.rules.yml"))
+    )
     (tmp_path / "prometheus.yml").write_text(config)
     port = free_port()
-    process = subprocess.Popen(["prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={tmp_path}/prometheus.yml",
+            f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     api.must_release(api.must_acquire(resource))
 
     def ask(expression: str) -> list[dict]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(expression)}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(expression)}", timeout=5
+            ) as answer:
                 return json.load(answer)["data"]["result"]
         except OSError:
             return []
 
     try:
-        eventually(lambda: any(float(r["value"][1]) == 1 for r in ask('up{job="fencegate"}')), 30, goal="the gateway is scraped")
-        eventually(lambda: ask('distributed_lock_wait_seconds_count{outcome="granted"} > 0'), 15, goal="it has the wait times")
+        eventually(
+            lambda: any(float(r["value"][1]) == 1 for r in ask('up{job="fencegate"}')),
+            30,
+            goal="the gateway is scraped",
+        )
+        eventually(
+            lambda: ask('distributed_lock_wait_seconds_count{outcome="granted"} > 0'), 15, goal="it has the wait times"
+        )
         assert len(ask('fencegate_node_state{state="voting"} == 1')) == 5
     finally:
         process.terminate()
@@ -298,7 +401,9 @@ def test_prometheus_scrapes_gateway(stack: Stack, api: Api, resource: str, tmp_p
 def count_grants(api: Api) -> tuple[float, float]:
     """Returns the number of grants and of thin grants, of all prefixes: other tests may have used up the labels."""
     samples = scrape(api)
-    return sum_samples(samples, "distributed_lock_grants_total"), sum_samples(samples, "distributed_lock_thin_grants_total")
+    return sum_samples(samples, "distributed_lock_grants_total"), sum_samples(
+        samples, "distributed_lock_thin_grants_total"
+    )
 
 
 def grown(api: Api, before: tuple[float, float]) -> tuple[float, float]:
@@ -317,7 +422,9 @@ def test_thin_grants_with_all_nodes_are_not_counted(stack: Stack, api: Api, uniq
     assert all_of_them == 60 and thin < 6, "counted when the caller was answered, not when all nodes had answered"
 
 
-def test_thin_grants_with_two_hanging_nodes_are_counted(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_thin_grants_with_two_hanging_nodes_are_counted(
+    stack: Stack, api: Api, unique_name: Callable[[str], str]
+) -> None:
     stack.wait_until_all_vote()
     before = count_grants(api)
     with stack.frozen(stack.node_pids()[:2]):

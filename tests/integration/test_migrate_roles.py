@@ -30,7 +30,11 @@ def test_migrate_names_missing_admin_option_on_gateways_role(stack: Stack, insta
     gateway = f"{installer}_gateway"
     stack.query(f"create role {gateway} login")
     done = Cluster.call("migrate", "--conninfo", conninfo(stack, installer), "--gateway-role", gateway)
-    assert done.returncode == 1 and "ADMIN OPTION on fencing_gateway" in done.stderr and "may not install" not in done.stderr, done
+    assert (
+        done.returncode == 1
+        and "ADMIN OPTION on fencing_gateway" in done.stderr
+        and "may not install" not in done.stderr
+    ), done
     stack.query(f"grant fencing_gateway to {installer} with admin option")
     done = Cluster.call("migrate", "--conninfo", conninfo(stack, installer), "--gateway-role", gateway)
     assert done.returncode == 0 and f"The role {gateway} is a member of fencing_gateway." in done.stdout, done
@@ -46,7 +50,10 @@ def test_protect_of_another_roles_table_has_hint(stack: Stack, installer: str) -
         for call in calls:
             with connection.cursor() as cursor, pytest.raises(psycopg2.errors.InsufficientPrivilege) as refused:
                 cursor.execute(f"select {call}")
-            assert f"Call as {installer}" in refused.value.diag.message_hint and "grant postgres to" in refused.value.diag.message_hint, refused.value
+            assert (
+                f"Call as {installer}" in refused.value.diag.message_hint
+                and "grant postgres to" in refused.value.diag.message_hint
+            ), refused.value
         stack.query(f"alter table theirs owner to {installer}", dbname=installer)
         with connection.cursor() as cursor:
             for call in calls[::2]:
@@ -54,10 +61,15 @@ def test_protect_of_another_roles_table_has_hint(stack: Stack, installer: str) -
 
 
 def test_migrate_says_what_the_recorder_lacks(stack: Stack, installer: str) -> None:
-    stack.query(f"create schema fencing_recorder; create extension dblink schema fencing_recorder; grant usage on schema fencing_recorder to {installer};"
-                f"grant usage on foreign data wrapper dblink_fdw to {installer}", dbname=installer)
+    stack.query(
+        f"create schema fencing_recorder; create extension dblink schema fencing_recorder; grant usage on schema fencing_recorder to {installer};"
+        f"grant usage on foreign data wrapper dblink_fdw to {installer}",
+        dbname=installer,
+    )
     done = Cluster.call("migrate", "--conninfo", conninfo(stack, installer))
-    assert done.returncode == 0 and "permission denied to create role" in done.stderr and "is missing" not in done.stderr, done
+    assert (
+        done.returncode == 0 and "permission denied to create role" in done.stderr and "is missing" not in done.stderr
+    ), done
     stack.query(f"alter role {installer} createrole")
     done = Cluster.call("migrate", "--conninfo", conninfo(stack, installer))
     assert done.returncode == 0 and done.stderr == "", done

@@ -17,7 +17,9 @@ RIGHTS = ["~fg:*", "&fg:*", "+@all"]
 
 
 def client(node: RedisServer) -> redis.Redis:
-    return redis.Redis("127.0.0.1", node.port, username="admin", password="admin", decode_responses=True, socket_timeout=5)
+    return redis.Redis(
+        "127.0.0.1", node.port, username="admin", password="admin", decode_responses=True, socket_timeout=5
+    )
 
 
 @pytest.fixture
@@ -26,7 +28,11 @@ def closed(stack: Stack) -> Iterator[Cluster]:
     with running(stack, "node_passwords", max_ttl_ms=60_000) as cluster:
         for node in cluster.nodes:
             default = node.client()
-            for user, *rules in (("admin", ">admin", "~*", "&*", "+@all"), ("gateway", ">hunter-1", *RIGHTS), ("default", "off")):
+            for user, *rules in (
+                ("admin", ">admin", "~*", "&*", "+@all"),
+                ("gateway", ">hunter-1", *RIGHTS),
+                ("default", "off"),
+            ):
                 default.execute_command("ACL", "SETUSER", user, *([] if user == "default" else ["on"]), *rules)
         yield cluster
 
@@ -101,7 +107,9 @@ def test_subscriptions_are_made_again_with_changed_password(closed: Cluster) -> 
     """Waiters are notified over connections of their own."""
     gateway = closed.gateway(settings(closed, "hunter-1"))
     gateway.start()
-    subscribed = lambda: min(len(client(node).execute_command("PUBSUB", "CHANNELS", "fg:wake:*")) for node in closed.nodes)  # noqa: E731
+    subscribed = lambda: min(
+        len(client(node).execute_command("PUBSUB", "CHANNELS", "fg:wake:*")) for node in closed.nodes
+    )  # noqa: E731
     shards = eventually(subscribed, 20, goal="it has subscribed at every node")
     write_password(closed, "hunter-2")
     for node in closed.nodes:
@@ -125,7 +133,11 @@ def test_password_is_replaced_without_refused_call(closed: Cluster) -> None:
             eventually(lambda node=node, before=before: marks(node) != before, 20, goal="its settings were inspected")
             if cut:
                 client(node).execute_command("CLIENT", "KILL", "USER", "gateway")
-                eventually(lambda node=node: any(each["user"] == "gateway" for each in client(node).client_list()), 20, goal="it is connected again")
+                eventually(
+                    lambda node=node: any(each["user"] == "gateway" for each in client(node).client_list()),
+                    20,
+                    goal="it is connected again",
+                )
             gateway.wait_until_all_vote()
 
     with Load(gateway.api) as load:

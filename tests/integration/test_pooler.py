@@ -28,7 +28,8 @@ def bouncer(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     assert program, "pgbouncer is missing: config/install-packages --tests"
     folder, port = make_folder(), processes.free_port()
     postgres = cluster.stack.facts["postgres"]
-    (folder / "ini").write_text(f"""
+    (folder / "ini").write_text(
+        f"""
 [databases]
 * = host={postgres['host']} port={postgres['port']} user={postgres['superuser']}
 [pgbouncer]
@@ -37,7 +38,8 @@ listen_port = {port}
 unix_socket_dir =
 pool_mode = {request.param}
 auth_type = any
-""")
+"""
+    )
     as_user = ["setpriv", f"--reuid={pwd.getpwnam(SERVER_USER).pw_uid}", "--clear-groups"] if os.geteuid() == 0 else []
     process = processes.start([*as_user, program, str(folder / "ini")], Path(folder / "log"))
     conninfo = f"host=127.0.0.1 port={port} dbname={cluster.database} user={postgres['superuser']}"

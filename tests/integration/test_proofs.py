@@ -24,14 +24,22 @@ def gateway(cluster: Cluster) -> Iterator[Gateway]:
 def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any:
     """Calls fencing.enter and returns the fence that it found, or the SQLSTATE of its error."""
     try:
-        return cluster.stack.query("select fencing.enter(%s, %s, %s)", (resource, token, proof), dbname=cluster.database)[0][0]
+        return cluster.stack.query(
+            "select fencing.enter(%s, %s, %s)", (resource, token, proof), dbname=cluster.database
+        )[0][0]
     except psycopg2.Error as error:
         assert SIGNING_KEY not in str(error)
         return error.pgcode
 
 
-def test_enter_accepts_lease_id_for_its_token_and_resources_only(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    lease = gateway.api.call("POST", "/v1/leases", {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"}).json()
+def test_enter_accepts_lease_id_for_its_token_and_resources_only(
+    cluster: Cluster, gateway: Gateway, resource: str
+) -> None:
+    lease = gateway.api.call(
+        "POST",
+        "/v1/leases",
+        {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"},
+    ).json()
     token, proof = lease["fencing_token"], lease["lease_id"]
     for name in lease["resources"]:
         assert enter(cluster, name, token, proof) in (0, token)

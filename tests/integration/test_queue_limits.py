@@ -24,8 +24,16 @@ def narrow(cluster: Cluster) -> Iterator[Gateway]:
     settings = cluster.settings(waiters_max=WAITERS_MAX, max_ttl_ms=cluster.max_ttl_ms)
     settings["http"]["threads"] = 1
     settings["postgres"].update(connections=1, queue_max=QUEUE_MAX, lock_timeout_ms=20_000, statement_timeout_ms=30_000)
-    settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}
-                                     for name in PRINCIPALS]}
+    settings["auth"] = {
+        "api_keys": [
+            {
+                "principal": name,
+                "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(),
+                "scopes": ["leases", "writes", "history"],
+            }
+            for name in PRINCIPALS
+        ]
+    }
     gateway = cluster.gateway(settings)
     gateway.start()
     yield gateway
@@ -43,7 +51,12 @@ def locked_table(cluster: Cluster) -> Iterator[Callable[[], set[int]]]:
     connection.autocommit = False
     try:
         connection.cursor().execute("lock table stored in access exclusive mode")
-        yield lambda: {pid for (pid,) in cluster.stack.query("select pid from pg_locks where relation = 'stored'::regclass and not granted", dbname=cluster.database)}
+        yield lambda: {
+            pid
+            for (pid,) in cluster.stack.query(
+                "select pid from pg_locks where relation = 'stored'::regclass and not granted", dbname=cluster.database
+            )
+        }
     finally:
         connection.rollback()
         connection.close()
@@ -91,7 +104,11 @@ def test_reads_above_half_of_queue_429_above_queue_503(cluster: Cluster, narrow:
         assert len(waiting()) == 1 and len(refused(calls + more)) == 2
     statuses = [call.answer().status for call in calls + more]
     assert statuses[0] == 200 and statuses.count(429) == 1
-    assert set(statuses) <= {200, 429, 503}, statuses  # as many as may wait for rows can exceed the half that may wait for the disk
+    assert set(statuses) <= {
+        200,
+        429,
+        503,
+    }, statuses  # as many as may wait for rows can exceed the half that may wait for the disk
 
 
 def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narrow: Gateway) -> None:
@@ -106,7 +123,9 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
     body = body_of(orders, "stored/a")
     eventually(lambda: orders.call("POST", "/v1/writes", body).status == 200, 10, goal="the gateway knows the table")
     before = cluster.stack.query("select n from stored", dbname=cluster.database)[0][0]
-    foreign = body_of(reports, "stored/b"), [(api, body_of(api, f"stored/{number}")) for number, api in enumerate(others)]
+    foreign = body_of(reports, "stored/b"), [
+        (api, body_of(api, f"stored/{number}")) for number, api in enumerate(others)
+    ]
     with locked_table(cluster) as waiting:
         calls = [orders.begin("POST", "/v1/writes", body)]
         first = eventually(waiting, goal="the first write runs")
@@ -120,9 +139,16 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
         pause(0.2, "they wait")
         assert not refused(more), "another principal's writes have places"
         last = [api.begin("POST", "/v1/writes", own) for api, own in foreign[1] for _ in range(QUEUE_MAX)]
-        eventually(lambda: any(answer.status == 503 for answer in refused(last)), 5, goal="the whole queue is full before each principal has its share")
+        eventually(
+            lambda: any(answer.status == 503 for answer in refused(last)),
+            5,
+            goal="the whole queue is full before each principal has its share",
+        )
     answers = [call.answer() for call in calls]
     executed = [answer for answer in answers if answer.status == 200]
     assert executed and {answer.status for answer in answers} <= {200, 429, 503}
-    assert {call.answer().status for call in more} <= {403, 503}, "they have no lease of the row, or were refused when they had waited for a lock"
+    assert {call.answer().status for call in more} <= {
+        403,
+        503,
+    }, "they have no lease of the row, or were refused when they had waited for a lock"
     assert cluster.stack.query("select n from stored", dbname=cluster.database)[0][0] == before + len(executed)

@@ -29,7 +29,13 @@ def write_stub(folder: Path, name: str, script: str) -> None:
 def test_demo_with_missing_locale_succeeds(stack: Stack) -> None:
     warned = subprocess.run(["psql", "--version"], env=FOREIGN, capture_output=True, text=True)
     assert "locale" in warned.stderr, "psql must warn, else this test checks nothing"
-    done = subprocess.run([str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=FOREIGN, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")],
+        env=FOREIGN,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     refusals = [line for line in done.stdout.splitlines() if line.startswith("psql<")]
     assert [line.split()[2] for line in refusals] == ["FG428:", "FG412:"]
@@ -40,8 +46,16 @@ def test_demo_with_proxy_and_libpq_variables_succeeds(stack: Stack) -> None:
     """The stack is on this machine: neither a proxy nor another server of PostgreSQL is asked."""
     closed = f"http://127.0.0.1:{processes.free_port()}"
     environment = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
-    environment.update(http_proxy=closed, all_proxy=closed, PGSERVICE="nowhere", PGHOSTADDR="127.0.0.2", PGSSLMODE="require")
-    done = subprocess.run([str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=environment, capture_output=True, text=True, timeout=60)
+    environment.update(
+        http_proxy=closed, all_proxy=closed, PGSERVICE="nowhere", PGHOSTADDR="127.0.0.2", PGSSLMODE="require"
+    )
+    done = subprocess.run(
+        [str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -49,11 +63,17 @@ def run_quickstart(programs: Path, *arguments: str) -> subprocess.CompletedProce
     """Runs it with the stubs in `programs` and every package installed."""
     write_stub(programs, "dpkg-query", 'case "$*" in *Provides*) exit 0;; esac; printf installed')
     env = {**FOREIGN, "PATH": f"{programs}:{os.environ['PATH']}"}
-    return subprocess.run([str(ROOT / "gateway" / "quickstart"), "--once", *arguments], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [str(ROOT / "gateway" / "quickstart"), "--once", *arguments],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_quickstart_failing_build_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; echo no such header; exit 1')
+    write_stub(tmp_path, "cmake", "case $1 in --preset) exit 0;; esac; echo no such header; exit 1")
     done = run_quickstart(tmp_path)
     assert done.returncode == 1 and "no such header" in done.stderr and "The build failed" in done.stderr
     lines = done.stdout.splitlines()
@@ -62,10 +82,15 @@ def test_quickstart_failing_build_shows_the_end_of_its_log(tmp_path: Path) -> No
 
 def test_quickstart_progress_has_count_rate_and_time_left(tmp_path: Path) -> None:
     """Feeds the function lines of ninja, one every half second, and lets it report each second and not each 15."""
-    script = (f'. "{ROOT}/gateway/devstack/quickstart_functions.sh"; progress_interval=1; log={tmp_path}/log; '
-              'for n in 0 0 0 0 $(seq 8); do echo "[$n/40] Building CXX object $n"; sleep 0.5; done | show_progress')
+    script = (
+        f'. "{ROOT}/gateway/devstack/quickstart_functions.sh"; progress_interval=1; log={tmp_path}/log; '
+        'for n in 0 0 0 0 $(seq 8); do echo "[$n/40] Building CXX object $n"; sleep 0.5; done | show_progress'
+    )
     done = subprocess.run(["/bin/bash", "-c", script], env=FOREIGN, capture_output=True, text=True, timeout=60)
-    reports = [re.fullmatch(r"  (\d+) of 40 files, (\d+) a minute, about (\d+) (s|min) left", line) for line in done.stdout.splitlines()]
+    reports = [
+        re.fullmatch(r"  (\d+) of 40 files, (\d+) a minute, about (\d+) (s|min) left", line)
+        for line in done.stdout.splitlines()
+    ]
     assert len(reports) >= 2 and all(reports), done.stdout + done.stderr
     for report in reports:
         assert report
@@ -84,9 +109,13 @@ def test_quickstart_with_installed_version_builds_nothing(tmp_path: Path) -> Non
     assert "412" in done.stdout, "the example has run"
 
 
-@pytest.mark.parametrize(("version", "arguments"), [("0.0.1", []), (None, ["--build"])], ids=["another version", "--build"])
-def test_quickstart_builds_beside_an_installed_program(tmp_path: Path, version: str | None, arguments: list[str]) -> None:
-    write_stub(tmp_path, "cmake", 'case $1 in --preset) exit 0;; esac; echo cmake was called; exit 1')
+@pytest.mark.parametrize(
+    ("version", "arguments"), [("0.0.1", []), (None, ["--build"])], ids=["another version", "--build"]
+)
+def test_quickstart_builds_beside_an_installed_program(
+    tmp_path: Path, version: str | None, arguments: list[str]
+) -> None:
+    write_stub(tmp_path, "cmake", "case $1 in --preset) exit 0;; esac; echo cmake was called; exit 1")
     if version:
         write_stub(tmp_path, "fencegate", f"echo fencegate {version}")
     else:
@@ -102,20 +131,41 @@ def test_packages_that_need_root_are_named_before_sudo() -> None:
             shutil.copy(ROOT / "config" / name, folder / name)
         write_stub(folder, "dpkg-query", "exit 0")
         write_stub(folder, "sudo", "echo 'sudo asks'; exit 1")
-        done = subprocess.run([str(folder / "install-packages")], env={"PATH": f"{folder}:/usr/bin:/bin", "LANG": "xx_XX.UTF-8"}, cwd=folder,
-                              capture_output=True, text=True, timeout=30, **unprivileged())
+        done = subprocess.run(
+            [str(folder / "install-packages")],
+            env={"PATH": f"{folder}:/usr/bin:/bin", "LANG": "xx_XX.UTF-8"},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            **unprivileged(),
+        )
     finally:
         shutil.rmtree(folder)
     output = done.stdout + done.stderr
     assert done.returncode == 1, output
-    assert done.stdout.splitlines()[0].startswith("Missing Debian packages: ") and "redis-server" in done.stdout.splitlines()[0]
-    assert output.index("needs root") < output.index("sudo asks") if "sudo asks" in output else "could not install" in output
+    assert (
+        done.stdout.splitlines()[0].startswith("Missing Debian packages: ")
+        and "redis-server" in done.stdout.splitlines()[0]
+    )
+    assert (
+        output.index("needs root") < output.index("sudo asks")
+        if "sudo asks" in output
+        else "could not install" in output
+    )
 
 
 def test_comparison_names_all_missing_packages(tmp_path: Path) -> None:
     (tmp_path / "psycopg2.py").write_text("raise ImportError")
     write_stub(tmp_path, "npm", "exit 0")
-    done = subprocess.run(["/bin/bash", str(ROOT / "tests" / "bench" / "compare.sh"), str(tmp_path)], capture_output=True, text=True, timeout=30,
-                          env={"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)})
+    done = subprocess.run(
+        ["/bin/bash", str(ROOT / "tests" / "bench" / "compare.sh"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+    )
     assert done.returncode == 69
-    assert done.stderr.rstrip().endswith("apt-get install nodejs make g++ redis-server postgresql python3-psycopg2"), done.stderr
+    assert done.stderr.rstrip().endswith(
+        "apt-get install nodejs make g++ redis-server postgresql python3-psycopg2"
+    ), done.stderr

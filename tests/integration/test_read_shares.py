@@ -20,16 +20,27 @@ ROWS = 150_000
 def busy_stack() -> Iterator[Stack]:
     """A stack with several principals, a long history, and a slow function."""
     with running("--auth") as made:
-        made.query("create function slow_read(seconds double precision) returns integer language plpgsql stable as "
-                   "$$ begin perform pg_catalog.pg_sleep(seconds); return 1; end $$; select fencing.expose_function('slow_read(double precision)'); "
-                   "create table long_texts (id text primary key, words text); insert into long_texts values ('a', repeat('a', 100000)); "
-                   "select fencing.expose_table('long_texts')")
-        made.query("insert into fencing.history (at, event, resource, fencing_token, owner) "
-                   "select now() - n * interval '10 milliseconds', 'lease_granted', 'bulk/' || mod(n, 1000), n, 'o' from generate_series(1, %s) as n", (ROWS,))
+        made.query(
+            "create function slow_read(seconds double precision) returns integer language plpgsql stable as "
+            "$$ begin perform pg_catalog.pg_sleep(seconds); return 1; end $$; select fencing.expose_function('slow_read(double precision)'); "
+            "create table long_texts (id text primary key, words text); insert into long_texts values ('a', repeat('a', 100000)); "
+            "select fencing.expose_table('long_texts')"
+        )
+        made.query(
+            "insert into fencing.history (at, event, resource, fencing_token, owner) "
+            "select now() - n * interval '10 milliseconds', 'lease_granted', 'bulk/' || mod(n, 1000), n, 'o' from generate_series(1, %s) as n",
+            (ROWS,),
+        )
         made.query("analyze fencing.history")
         api = made.api()
-        eventually(lambda: api.get("/v1/rpc/slow_read", seconds=0).status == 200, 10, goal="the gateway knows the function")
-        eventually(lambda: api.get("/v1/tables/long_texts", id="eq.a", select="id").status == 200, 10, goal="the gateway knows the table")
+        eventually(
+            lambda: api.get("/v1/rpc/slow_read", seconds=0).status == 200, 10, goal="the gateway knows the function"
+        )
+        eventually(
+            lambda: api.get("/v1/tables/long_texts", id="eq.a", select="id").status == 200,
+            10,
+            goal="the gateway knows the table",
+        )
         yield made
 
 
@@ -68,9 +79,17 @@ def p90(api: Api, path: str, times: int = 60, **query: object) -> float:
 # Patterns
 
 
-@pytest.mark.parametrize("name, value", [("words", "like.%" + "a" * 512), ("words", "ilike.*" + "a" * 512), ("words", "not.like.%" + "a" * 512),
-                                         ("or", "(id.eq.a,words.like.%" + "a" * 512 + ")"), ("words", "like." + "*a" * 6_000)],
-                         ids=["like", "ilike", "not", "group", "wildcards"])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("words", "like.%" + "a" * 512),
+        ("words", "ilike.*" + "a" * 512),
+        ("words", "not.like.%" + "a" * 512),
+        ("or", "(id.eq.a,words.like.%" + "a" * 512 + ")"),
+        ("words", "like." + "*a" * 6_000),
+    ],
+    ids=["like", "ilike", "not", "group", "wildcards"],
+)
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
 def test_pattern_too_long_400_names_parameter(busy_stack: Stack, name: str, value: str, method: str) -> None:
     body = {"words": "x"} if method == "PATCH" else None
@@ -99,7 +118,10 @@ def test_page_beside_slow_patterns_is_prompt(busy_stack: Stack) -> None:
     with running_calls(8, lambda: others.get("/v1/tables/long_texts", words=worst)) as statuses:
         assert p90(api, "/v1/history", limit=1) < 1.0
         assert p90(api, "/v1/tables/long_texts", id="eq.a", select="id") < 1.5
-    assert 200 in statuses and set(statuses) <= {200, 503}, statuses  # 503: longer than statement_timeout on a busy machine
+    assert 200 in statuses and set(statuses) <= {
+        200,
+        503,
+    }, statuses  # 503: longer than statement_timeout on a busy machine
 
 
 # Shares
@@ -131,12 +153,18 @@ def test_expensive_reads_above_queue_limit_429(busy_stack: Stack) -> None:
         calls = [api.begin("GET", "/v1/history/summary?bucket_ms=60000") for _ in range(20)]
         eventually(lambda: sum(call.received is not None for call in calls) == 3, 5, goal="three are refused")
         refused = [call.received for call in calls if call.received]
-        assert {answer.status for answer in refused} == {429} and all(answer.headers["Retry-After"] for answer in refused)
+        assert {answer.status for answer in refused} == {429} and all(
+            answer.headers["Retry-After"] for answer in refused
+        )
     finally:
         connection.rollback()
         connection.close()
     statuses = [call.answer().status for call in calls]
-    assert statuses.count(429) == 3 and set(statuses) <= {200, 429, 503}, statuses  # 503: over the deadline while the table was locked
+    assert statuses.count(429) == 3 and set(statuses) <= {
+        200,
+        429,
+        503,
+    }, statuses  # 503: over the deadline while the table was locked
 
 
 def test_reads_over_share_do_not_delay_other_principals(busy_stack: Stack) -> None:

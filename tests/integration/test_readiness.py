@@ -22,7 +22,9 @@ def readiness(api: Api) -> dict[str, int]:
 
 def test_readiness_postgresql_hanging_leases_stay_ready(stack: Stack, api: Api, resource: str) -> None:
     with stack.frozen(stack.postgres_pids()):
-        eventually(lambda: readiness(api) == {"": 503, "/leases": 200, "/writes": 503}, 15, goal="only leases are ready")
+        eventually(
+            lambda: readiness(api) == {"": 503, "/leases": 200, "/writes": 503}, 15, goal="only leases are ready"
+        )
         expect_problem(api.get("/readyz/writes"), 503, "storage-unavailable")
         api.must_release(api.must_acquire(resource))
     eventually(lambda: set(readiness(api).values()) == {200}, 30, goal="everything is ready again")
@@ -31,16 +33,22 @@ def test_readiness_postgresql_hanging_leases_stay_ready(stack: Stack, api: Api, 
 def test_readiness_nodes_hanging_writes_stay_ready(stack: Stack, api: Api) -> None:
     pids = [node["pid"] for node in stack.facts["redis"]]
     with stack.frozen(pids[:3]):
-        eventually(lambda: readiness(api) == {"": 503, "/leases": 503, "/writes": 200}, 15, goal="only writes are ready")
+        eventually(
+            lambda: readiness(api) == {"": 503, "/leases": 503, "/writes": 200}, 15, goal="only writes are ready"
+        )
         assert len(expect_problem(api.get("/readyz/leases"), 503, "no-quorum")["nodes"]) == len(pids)
     eventually(lambda: set(readiness(api).values()) == {200}, 60, goal="everything is ready again")
 
 
 def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
     """Anyone may ask whether a gateway is ready, so that callers share one check, and its result for 0.2 s."""
+
     def count_checks() -> int:
         pause(1.5, "PostgreSQL counts calls a second late")
-        return cluster.stack.query("select coalesce(sum(calls), 0)::int from pg_stat_user_functions where funcname = 'storage_generation_state'", dbname=cluster.database)[0][0]
+        return cluster.stack.query(
+            "select coalesce(sum(calls), 0)::int from pg_stat_user_functions where funcname = 'storage_generation_state'",
+            dbname=cluster.database,
+        )[0][0]
 
     cluster.stack.query(f"alter database {cluster.database} set track_functions = 'all'", dbname=cluster.database)
     gateway = cluster.gateway()
@@ -54,7 +62,9 @@ def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
                     wire.send(request("GET", "/readyz/writes"))
                 assert {wire.receive().status for wire in wires} == {200}
         made, seconds = count_checks() - before, time.monotonic() - began
-        assert 0 < made < 10 + 7 * seconds, f"{made} checks in {seconds:.1f} s; the gateway makes another one each second"
+        assert (
+            0 < made < 10 + 7 * seconds
+        ), f"{made} checks in {seconds:.1f} s; the gateway makes another one each second"
     finally:
         gateway.kill()
         cluster.stack.query(f"alter database {cluster.database} reset track_functions", dbname=cluster.database)
@@ -78,12 +88,16 @@ def with_grace(cluster: Cluster, milliseconds: int) -> Gateway:
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_grace_serves_while_not_ready_until_second_signal(cluster: Cluster, resource: str, second: signal.Signals) -> None:
+def test_grace_serves_while_not_ready_until_second_signal(
+    cluster: Cluster, resource: str, second: signal.Signals
+) -> None:
     gateway = with_grace(cluster, 60_000)
     with gateway.api.connection() as connection:
         assert connection.call("GET", "/healthz").headers["Connection"] is None
         os.kill(gateway.pid, signal.SIGTERM)
-        eventually(lambda: readiness(gateway.api) == {"": 503, "/leases": 503, "/writes": 503}, 5, goal="nothing is ready")
+        eventually(
+            lambda: readiness(gateway.api) == {"": 503, "/leases": 503, "/writes": 503}, 5, goal="nothing is ready"
+        )
         expect_problem(gateway.api.get("/readyz/writes"), 503, "shutting-down")
         lease = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
         assert (lease.status, lease.headers["Connection"]) == (201, "close")
@@ -105,7 +119,17 @@ def test_grace_ends_by_itself_and_interrupt_has_none(cluster: Cluster) -> None:
 
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL}
 STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
-FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS, signal.SIGXCPU, signal.SIGXFSZ}
+FAULTS = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGABRT,
+    signal.SIGSYS,
+    signal.SIGXCPU,
+    signal.SIGXFSZ,
+}
 
 
 def test_gateway_ignores_meaningless_signals(gateway: Gateway, resource: str) -> None:
@@ -121,8 +145,18 @@ def test_dev_under_nohup_survives_hangup(own_stack: Stack) -> None:
     own_stack.prefix = ["nohup"]
     own_stack.start()
     assert own_stack.process is not None
-    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO):
+    for number in (
+        signal.SIGHUP,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGVTALRM,
+        signal.SIGPROF,
+        signal.SIGIO,
+    ):
         own_stack.process.send_signal(number)
     remains(lambda: own_stack.process.poll() is None and own_stack.api().get("/readyz").status == 200, 1.0)
     own_stack.stop()
-    assert "shutdown_grace_ms" not in (own_stack.data / "logs" / "gateway-1.log").read_text(), "an interactive stack stops at once"
+    assert (
+        "shutdown_grace_ms" not in (own_stack.data / "logs" / "gateway-1.log").read_text()
+    ), "an interactive stack stops at once"

@@ -23,7 +23,16 @@ from support.stack import make_folder
 ROOT = processes.repository()
 PAGES = sorted((ROOT / "docs/operations").glob("*.md"))
 BLOCKS = [block for page in PAGES for block in blocks_of(page, ROOT) if block.directive == "recipe"]
-RECIPES = {"deploy", "restart nodes", "upgrade", "back up", "restore", "replace a node", "add a password", "remove a password"}
+RECIPES = {
+    "deploy",
+    "restart nodes",
+    "upgrade",
+    "back up",
+    "restore",
+    "replace a node",
+    "add a password",
+    "remove a password",
+}
 # A supervisor of one gateway.
 SYSTEMCTL = """#!/bin/sh
 stop() { if read -r pid < gateway.pid; then kill "$pid"; tail --pid="$pid" -f /dev/null; fi 2> /dev/null; rm -f gateway.pid; }
@@ -37,7 +46,11 @@ case $1 in stop) stop ;; start) start ;; restart) stop; start ;; *) exit 64 ;; e
 
 def free_ports(count: int) -> int:
     """Returns the first of several consecutive free ports."""
-    return next(first for first in iter(processes.free_port, 0) if not any(processes.accepts(first + number) for number in range(count)))
+    return next(
+        first
+        for first in iter(processes.free_port, 0)
+        if not any(processes.accepts(first + number) for number in range(count))
+    )
 
 
 class Trial:
@@ -52,8 +65,15 @@ class Trial:
         self.http, self.redis = processes.free_port(), free_ports(6)
         old, new = (f"host=127.0.0.1 port={server.port}" for server in self.servers)
         # What differs from the pages on this machine. The ports of the nodes are 6379 to 6384.
-        self.places = {"host=/run/postgresql": old, "host=db-2": new, "user=postgres": "user=owner", "ROLE postgres": "ROLE owner", "localhost:8080": f"127.0.0.1:{self.http}",
-                       "6378": str(self.redis - 1), **{str(6379 + number): str(self.redis + number) for number in range(6)}}
+        self.places = {
+            "host=/run/postgresql": old,
+            "host=db-2": new,
+            "user=postgres": "user=owner",
+            "ROLE postgres": "ROLE owner",
+            "localhost:8080": f"127.0.0.1:{self.http}",
+            "6378": str(self.redis - 1),
+            **{str(6379 + number): str(self.redis + number) for number in range(6)},
+        }
         self.api = Api(f"http://127.0.0.1:{self.http}")
         self.shell: Shell | None = None
 
@@ -73,7 +93,9 @@ class Trial:
         for name in ("redis-node.conf", "fencegate.yaml"):
             text = self.localize((ROOT / "config" / name).read_text())
             (self.home / "config" / name).write_text(re.sub("(?m)^  port: 8080 ", f"  port: {self.http} ", text))
-        clean = {name: value for name, value in os.environ.items() if not re.match("(FENCEGATE|FENCING|PG|REDIS)", name)}
+        clean = {
+            name: value for name, value in os.environ.items() if not re.match("(FENCEGATE|FENCING|PG|REDIS)", name)
+        }
         self.shell = Shell(self.folder, {**clean, "FENCEGATE_URL": self.api.url})
         (self.folder / "programs" / "systemctl").write_text(self.localize(SYSTEMCTL))
         (self.folder / "programs" / "systemctl").chmod(0o755)
@@ -102,7 +124,12 @@ class Trial:
     def sell(self) -> dict[str, Any]:
         """Sells one piece of sku-1 under a lease of its own and returns the lease."""
         lease = self.api.must_acquire("inventory/sku-1")
-        assert self.api.write(lease, {"update": "inventory", "where": {"sku": "sku-1"}, "add": {"stock": -1}, "expect_rows": 1}).status == 200
+        assert (
+            self.api.write(
+                lease, {"update": "inventory", "where": {"sku": "sku-1"}, "add": {"stock": -1}, "expect_rows": 1}
+            ).status
+            == 200
+        )
         self.api.must_release(lease)
         return lease
 
@@ -127,7 +154,9 @@ def trial() -> Iterator[Trial]:
     try:
         made.start()
         made.follow("deploy")
-        made.run("fencegate migrate --with-example --conninfo 'host=/run/postgresql dbname=shop user=postgres'\nsystemctl start fencegate\n")
+        made.run(
+            "fencegate migrate --with-example --conninfo 'host=/run/postgresql dbname=shop user=postgres'\nsystemctl start fencegate\n"
+        )
         eventually(lambda: made.states() == {"voting"}, 30, goal="every node votes")
         yield made
     finally:
@@ -142,12 +171,19 @@ def test_recipe_deploy_serves_leases_and_writes(trial: Trial) -> None:
     assert trial.sell()["fencing_token"] >= 2**32
     assert all((trial.home / f"node-{number}" / "appendonlydir").is_dir() for number in range(1, 6))
     assert trial.old.query("select rolsuper, rolcanlogin from pg_roles where rolname = 'fencegate'") == [(False, True)]
-    assert trial.old.query("select member::regrole::text from pg_auth_members where roleid = 'fencing_gateway'::regrole") == [("fencegate",)]
+    assert trial.old.query(
+        "select member::regrole::text from pg_auth_members where roleid = 'fencing_gateway'::regrole"
+    ) == [("fencegate",)]
 
 
 def test_role_of_configuration_may_not_migrate_and_is_told_how(trial: Trial) -> None:
     before = trial.old.query("select max(id) from fencing.history where event = 'guard_changed'", dbname="shop")
-    done = subprocess.run([str(processes.fencegate_binary()), "migrate", "--config", str(trial.home / "fencegate.yaml")], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [str(processes.fencegate_binary()), "migrate", "--config", str(trial.home / "fencegate.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 1 and "The role fencegate may not install the schema" in done.stderr, done
     assert "--conninfo" in done.stderr and "--gateway-role" in done.stderr, done
     assert trial.old.query("select max(id) from fencing.history where event = 'guard_changed'", dbname="shop") == before
@@ -180,7 +216,13 @@ def test_recipe_without_key_stops_before_a_node(trial: Trial, recipe: str) -> No
     config, pid = trial.home / "fencegate.yaml", int((trial.home / "gateway.pid").read_text())
     keyless = config.read_text()
     try:
-        config.write_text(re.sub("(?m)^  api_keys: .*", f"  api_keys: [{{principal: p, scopes: [operate], key_sha256: {'0' * 64}}}]", keyless))
+        config.write_text(
+            re.sub(
+                "(?m)^  api_keys: .*",
+                f"  api_keys: [{{principal: p, scopes: [operate], key_sha256: {'0' * 64}}}]",
+                keyless,
+            )
+        )
         os.kill(pid, signal.SIGHUP)
         eventually(lambda: trial.api.get("/v1/nodes").status == 401, goal="the gateway wants a key")
         with pytest.raises(AssertionError, match="FENCEGATE_API_KEY or --api-key-file"):
@@ -195,7 +237,10 @@ def test_recipe_upgrade_installs_schema_and_replaces_gateway(trial: Trial) -> No
     """With the same program, as there is one version: what changed by hand is put back, and leases and data stay."""
     lease = trial.api.must_acquire("jobs/upgrade", ttl_ms=60_000)
     stock = trial.old.query("select * from inventory order by sku", dbname="shop")
-    trial.old.query("create or replace function fencing.server_fault(server_version integer) returns text language sql immutable set search_path = pg_catalog, pg_temp as 'select null::text'", dbname="shop")
+    trial.old.query(
+        "create or replace function fencing.server_fault(server_version integer) returns text language sql immutable set search_path = pg_catalog, pg_temp as 'select null::text'",
+        dbname="shop",
+    )
     process = (trial.home / "gateway.pid").read_text()
     trial.follow("upgrade")
     assert trial.old.query("select fencing.guard_faults()", dbname="shop") == []
@@ -208,16 +253,26 @@ def test_recipe_upgrade_installs_schema_and_replaces_gateway(trial: Trial) -> No
 
 def state_of(server: PostgresServer, last: int) -> list[Any]:
     """Returns fences, stock, and the history up to an id."""
-    return [server.query(statement, dbname="shop") for statement in (
-        "select resource, last_fencing_token from fencing.guard order by resource", "select * from inventory order by sku",
-        f"select h::text from fencing.history h where id <= {last} order by id", "select relation_name, resource_expression, mode from fencing.protected order by 1",
-        "select node_names, quorum, max_ttl_ms from fencing.cluster")]
+    return [
+        server.query(statement, dbname="shop")
+        for statement in (
+            "select resource, last_fencing_token from fencing.guard order by resource",
+            "select * from inventory order by sku",
+            f"select h::text from fencing.history h where id <= {last} order by id",
+            "select relation_name, resource_expression, mode from fencing.protected order by 1",
+            "select node_names, quorum, max_ttl_ms from fencing.cluster",
+        )
+    ]
 
 
 def test_recipe_restore_keeps_guard_and_raises_register(trial: Trial) -> None:
     lease = trial.sell()
     released = "select count(*) from fencing.history where event = 'lease_released' and fencing_token = %s"
-    eventually(lambda: trial.old.query(released, (lease["fencing_token"],), dbname="shop") == [(1,)], 10, goal="the history has the release")
+    eventually(
+        lambda: trial.old.query(released, (lease["fencing_token"],), dbname="shop") == [(1,)],
+        10,
+        goal="the history has the release",
+    )
     trial.follow("back up")
     [(last,)] = trial.old.query("select max(id) from fencing.history", dbname="shop")
     before = state_of(trial.old, last)
@@ -240,7 +295,9 @@ def test_recipe_restore_keeps_guard_and_raises_register(trial: Trial) -> None:
 
 def test_recipe_replace_a_node_makes_new_one_vote(trial: Trial) -> None:
     trial.follow("replace a node")
-    ports = {node["name"]: node.get("port") or node.get("address") for node in trial.api.get("/v1/nodes").json()["nodes"]}
+    ports = {
+        node["name"]: node.get("port") or node.get("address") for node in trial.api.get("/v1/nodes").json()["nodes"]
+    }
     assert str(trial.redis + 5) in str(ports["redis-3"]), ports
     eventually(lambda: trial.states() == {"voting"}, 30, goal="every node votes")
     trial.sell()

@@ -27,13 +27,44 @@ class TlsServer(RedisServer):
 
     def launch(self, fsync: str | None = None) -> None:
         self.process = processes.start(
-            ["redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", str(self.port), "--dir", str(self.folder), "--save", "",
-             "--appendonly", "no", "--tls-cert-file", str(self.own.file), "--tls-key-file", str(self.own.key),
-             "--tls-ca-cert-file", str(self.authority.file), "--tls-auth-clients", "yes"], self.folder / "log")
+            [
+                "redis-server",
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--tls-port",
+                str(self.port),
+                "--dir",
+                str(self.folder),
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--tls-cert-file",
+                str(self.own.file),
+                "--tls-key-file",
+                str(self.own.key),
+                "--tls-ca-cert-file",
+                str(self.authority.file),
+                "--tls-auth-clients",
+                "yes",
+            ],
+            self.folder / "log",
+        )
 
     def client(self) -> redis.Redis:
-        return redis.Redis("127.0.0.1", self.port, decode_responses=True, socket_timeout=5, ssl=True, ssl_ca_certs=str(self.authority.file),
-                           ssl_certfile=str(self.own.file), ssl_keyfile=str(self.own.key), ssl_check_hostname=False)
+        return redis.Redis(
+            "127.0.0.1",
+            self.port,
+            decode_responses=True,
+            socket_timeout=5,
+            ssl=True,
+            ssl_ca_certs=str(self.authority.file),
+            ssl_certfile=str(self.own.file),
+            ssl_keyfile=str(self.own.key),
+            ssl_check_hostname=False,
+        )
 
 
 class TlsCluster(Cluster):
@@ -43,11 +74,18 @@ class TlsCluster(Cluster):
         super().__init__(stack, "redis_tls")
         self.authority = Authority(self.folder, "ca")
         self.own = self.authority.issue("gateway", "DNS:gateway")
-        self.nodes = [TlsServer(node, self.authority, "IP:127.0.0.1" if node.name != "node-5" else "DNS:elsewhere.example") for node in self.nodes]
+        self.nodes = [
+            TlsServer(node, self.authority, "IP:127.0.0.1" if node.name != "node-5" else "DNS:elsewhere.example")
+            for node in self.nodes
+        ]
 
     def settings(self, ports: list[int] | None = None, **lease: object) -> dict[str, Any]:
         settings = super().settings(ports, **lease)
-        settings["redis"]["tls"] = {"ca_file": str(self.authority.file), "certificate_file": str(self.own.file), "key_file": str(self.own.key)}
+        settings["redis"]["tls"] = {
+            "ca_file": str(self.authority.file),
+            "certificate_file": str(self.own.file),
+            "key_file": str(self.own.key),
+        }
         return settings
 
 
@@ -76,7 +114,11 @@ def test_lease_over_tls_and_wrong_name_does_not_vote(cluster: TlsCluster) -> Non
     gateway = cluster.gateway()
     gateway.start()
     eventually(lambda: list(states(cluster).values()).count("voting") == 4, 20, goal="four nodes vote")
-    eventually(lambda: (refused := gateway.nodes()[4])["state"] == "unreachable" and "certificate verify failed" in refused["detail"], goal="the fifth node is refused")
+    eventually(
+        lambda: (refused := gateway.nodes()[4])["state"] == "unreachable"
+        and "certificate verify failed" in refused["detail"],
+        goal="the fifth node is refused",
+    )
     gateway.api.must_release(gateway.api.must_acquire("tls/a", ttl_ms=2_000))
     # A waiter learns of a release by a subscription, which is another connection to each node.
     held = gateway.api.must_acquire("tls/b", ttl_ms=2_000)
@@ -104,12 +146,18 @@ def test_check_names_the_fault_of_each_node(cluster: TlsCluster) -> None:
     assert code == UNAVAILABLE and "Redis 7" not in shown, "the nodes want a certificate of their callers: " + shown
 
 
-@pytest.mark.parametrize("tls, fault", [
-    ({"ca_file": "no such file"}, "redis.tls.ca_file: "),
-    ({"certificate_file": "gateway.pem"}, "redis.tls: certificate_file and key_file are given together or not at all"),
-    ({"ca_file": "/etc/passwd"}, "redis.tls.ca_file: has no readable certificate"),
-    ({"ca": "ca.pem"}, "redis.tls.ca: "),
-])
+@pytest.mark.parametrize(
+    "tls, fault",
+    [
+        ({"ca_file": "no such file"}, "redis.tls.ca_file: "),
+        (
+            {"certificate_file": "gateway.pem"},
+            "redis.tls: certificate_file and key_file are given together or not at all",
+        ),
+        ({"ca_file": "/etc/passwd"}, "redis.tls.ca_file: has no readable certificate"),
+        ({"ca": "ca.pem"}, "redis.tls.ca: "),
+    ],
+)
 def test_faults_of_the_section_are_named(cluster: TlsCluster, tls: dict[str, str], fault: str) -> None:
     settings = cluster.settings()
     settings["redis"]["tls"] = tls
@@ -131,5 +179,9 @@ def test_renewed_certificates_need_no_restart(cluster: TlsCluster) -> None:
     node.kill()
     node.own = second.issue("node-1-second", "IP:127.0.0.1")
     node.start()
-    eventually(lambda: states(cluster)["node-1"] == "voting", 20, goal="the node with a certificate of the second authority votes")
+    eventually(
+        lambda: states(cluster)["node-1"] == "voting",
+        20,
+        goal="the node with a certificate of the second authority votes",
+    )
     gateway.stop()

@@ -64,15 +64,27 @@ def test_reload_ends_kept_leases_and_waits_of_removed_keys(keyed: Reloaded, reso
     with open_kept_lease(admin, resource) as held, open_kept_lease(old, f"{resource}-kept", ttl_ms=2_000) as kept:
         held.wait_for_grant()
         kept.wait_for_grant()
-        calls = [old.begin_acquire(resource, wait_ms=20_000),
-                 old.begin("POST", "/v1/leases", {"resource": resource, "wait_ms": 20_000}, {"Idempotency-Key": '"a"'}),
-                 old.begin("POST", "/v1/writes", {"lease": {"resource": resource, "wait_ms": 20_000}, "operations": [{"delete": "nothing", "where": {"id": 1}}]})]
+        calls = [
+            old.begin_acquire(resource, wait_ms=20_000),
+            old.begin("POST", "/v1/leases", {"resource": resource, "wait_ms": 20_000}, {"Idempotency-Key": '"a"'}),
+            old.begin(
+                "POST",
+                "/v1/writes",
+                {
+                    "lease": {"resource": resource, "wait_ms": 20_000},
+                    "operations": [{"delete": "nothing", "where": {"id": 1}}],
+                },
+            ),
+        ]
         with open_kept_lease(old, resource, wait_ms=20_000) as waiting:
             admin.await_waiters(resource, 4)
             keyed.settings["auth"]["api_keys"].append(key_entry("new"))
             keyed.reload()
             renewals = kept.names().count("renewed")
-            eventually(lambda: kept.names().count("renewed") > renewals + 1, goal="the kept lease is renewed after a reload that leaves its key")
+            eventually(
+                lambda: kept.names().count("renewed") > renewals + 1,
+                goal="the kept lease is renewed after a reload that leaves its key",
+            )
             assert admin.waiters(resource) == 4
             del keyed.settings["auth"]["api_keys"][0]
             keyed.reload()
@@ -100,8 +112,12 @@ def test_reload_ends_history_streams_of_removed_keys(keyed: Reloaded) -> None:
     assert not keyed.is_known("old") and keyed.is_known("new")
 
 
-FAULTS = [("auth.api_keys[0].key_sha256", lambda s: s["auth"]["api_keys"][0].update(key_sha256="short")), ("http.port", lambda s: s["http"].update(port=-1)),
-          ("colour", lambda s: s.update(colour="red")), ("lease.signing_key_file", lambda s: s["lease"].update(signing_key_file="nowhere"))]
+FAULTS = [
+    ("auth.api_keys[0].key_sha256", lambda s: s["auth"]["api_keys"][0].update(key_sha256="short")),
+    ("http.port", lambda s: s["http"].update(port=-1)),
+    ("colour", lambda s: s.update(colour="red")),
+    ("lease.signing_key_file", lambda s: s["lease"].update(signing_key_file="nowhere")),
+]
 
 
 @pytest.mark.parametrize("path, change", FAULTS, ids=[path for path, _ in FAULTS])
@@ -116,13 +132,17 @@ def test_reload_of_faulty_file_changes_nothing(keyed: Reloaded, path: str, chang
     assert keyed.api("old").get("/v1/leases", headers={"Host": "other.example"}).status == 200
 
 
-@pytest.mark.parametrize("text", ["auth:\n", "", "auth: {}\n", "auth: {api_keys: []}\n"], ids=["null", "absent", "empty", "no-keys"])
+@pytest.mark.parametrize(
+    "text", ["auth:\n", "", "auth: {}\n", "auth: {api_keys: []}\n"], ids=["null", "absent", "empty", "no-keys"]
+)
 def test_reload_that_would_remove_all_credentials_is_refused(keyed: Reloaded, text: str) -> None:
     """A file that was cut off must not give every caller all rights."""
     del keyed.settings["auth"]
     rest = "".join(f"{name}: {json.dumps(section)}\n" for name, section in keyed.settings.items())
     keyed.gateway.config.write_text(rest + text)
-    assert "configuration not reloaded, nothing has changed: auth: has no credentials any more" in keyed.signal("refused")
+    assert "configuration not reloaded, nothing has changed: auth: has no credentials any more" in keyed.signal(
+        "refused"
+    )
     expect_problem(keyed.gateway.api.with_key(None).get("/v1/leases"), 401, "unauthenticated")
     assert keyed.api("old").get("/v1/leases").status == 200
 
@@ -156,7 +176,11 @@ def test_reload_names_keys_that_need_restart(keyed: Reloaded) -> None:
     keyed.settings["log"] = {"level": "debug"}
     logged = keyed.reload()
     assert "changed: log.level" in logged
-    eventually(lambda: "a restart is needed for: http.port, redis.nodes, redis.node_timeout_ms" in keyed.gateway.log.read_text(), goal="the log names them")
+    eventually(
+        lambda: "a restart is needed for: http.port, redis.nodes, redis.node_timeout_ms"
+        in keyed.gateway.log.read_text(),
+        goal="the log names them",
+    )
     assert keyed.api("old").get("/v1/leases").status == 200
 
 
@@ -224,11 +248,16 @@ def test_reload_begins_to_require_client_certificates(rotation: Rotation) -> Non
         assert before.call("GET", "/healthz").status == 200
         identified = ssl.create_default_context(cafile=str(rotation.first.file))
         identified.load_cert_chain(caller.file, caller.key)
-        reloaded.settings["http"]["tls"] |= {"client_ca_file": str(rotation.first.file), "client_certificates": "required"}
+        reloaded.settings["http"]["tls"] |= {
+            "client_ca_file": str(rotation.first.file),
+            "client_certificates": "required",
+        }
         reloaded.gateway.write_config(reloaded.settings)
         os.kill(reloaded.gateway.pid, signal.SIGHUP)
         with_certificate = Api(reloaded.gateway.api.url, tls=identified)
-        eventually(lambda: "changed: http.tls" in reloaded.gateway.log.read_text(), goal="the configuration is reloaded")
+        eventually(
+            lambda: "changed: http.tls" in reloaded.gateway.log.read_text(), goal="the configuration is reloaded"
+        )
         assert with_certificate.get("/healthz").status == 200
         with pytest.raises(OSError):
             reloaded.gateway.api.get("/healthz")
@@ -242,7 +271,8 @@ def test_reload_begins_to_require_client_certificates(rotation: Rotation) -> Non
 def other_address(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library to be preloaded with which a program that listens on 192.0.2.1 listens on loopback in fact."""
     folder = tmp_path_factory.mktemp("address")
-    (folder / "address.c").write_text("""
+    (folder / "address.c").write_text(
+        """
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -255,22 +285,32 @@ int bind(int fd, const struct sockaddr *address, socklen_t size) {
     changed.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return real(fd, (const struct sockaddr *)&changed, size);
 }
-""")
+"""
+    )
     library = folder / "address.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(folder / "address.c"), "-ldl"], check=True)
     return library
 
 
-def test_reload_that_would_expose_address_in_use_is_refused(cluster: Cluster, tmp_path: Path, other_address: Path) -> None:
+def test_reload_that_would_expose_address_in_use_is_refused(
+    cluster: Cluster, tmp_path: Path, other_address: Path
+) -> None:
     """A file that is right for its own address could take keys and TLS from the one that is in use until a restart."""
     authority = Authority(tmp_path, "authority")
     issued = authority.issue("gateway")
     settings = {**cluster.settings(), "auth": {"api_keys": [key_entry("old")]}}
-    settings["http"] |= {"address": "192.0.2.1", "tls": {"certificate_file": str(issued.file), "key_file": str(issued.key)}}
-    made = Reloaded(cluster, settings, ssl.create_default_context(cafile=str(authority.file)), LD_PRELOAD=str(other_address))
+    settings["http"] |= {
+        "address": "192.0.2.1",
+        "tls": {"certificate_file": str(issued.file), "key_file": str(issued.key)},
+    }
+    made = Reloaded(
+        cluster, settings, ssl.create_default_context(cafile=str(authority.file)), LD_PRELOAD=str(other_address)
+    )
     made.settings["http"]["address"] = "127.0.0.1"
     del made.settings["http"]["tls"]
-    assert "http.address: 192.0.2.1 is not a loopback address, which it must be without http.tls" in made.reload("refused")
+    assert "http.address: 192.0.2.1 is not a loopback address, which it must be without http.tls" in made.reload(
+        "refused"
+    )
     assert made.api("old").get("/v1/leases").status == 200
     made.gateway.kill()
 
@@ -292,7 +332,11 @@ def test_reload_hundred_times_under_load_loses_no_request(keyed: Reloaded, resou
                 while not stop.is_set():
                     call = connection.call if index < 2 else api.call
                     granted = call("POST", "/v1/leases", {"resource": f"{resource}-{index}", "ttl_ms": 2_000})
-                    if granted.status in (410, 423) or granted.status == 503 and granted.json()["type"] == "/problems/no-quorum":
+                    if (
+                        granted.status in (410, 423)
+                        or granted.status == 503
+                        and granted.json()["type"] == "/problems/no-quorum"
+                    ):
                         continue  # the machine is busy: an answer comes after the end of the ttl, or nodes answer too late
                     released = call("DELETE", granted.headers["Location"] or "/")
                     if granted.status != 201 or released.status not in (204, 410):

@@ -26,8 +26,10 @@ def rotation(cluster: Cluster, tmp_path: Path) -> Iterator[Rotation]:
     made = Rotation(cluster, tmp_path)
     reloaded = made.reloaded
     reloaded.settings["http"]["tls"]["client_ca_file"] = str(made.second.file)
-    reloaded.settings["auth"] = {"api_keys": [key_entry("admin")],
-                                 "client_certificates": [{"principal": "shop", "subject": "CN=shop", "scopes": ["leases", "writes", "history"]}]}
+    reloaded.settings["auth"] = {
+        "api_keys": [key_entry("admin")],
+        "client_certificates": [{"principal": "shop", "subject": "CN=shop", "scopes": ["leases", "writes", "history"]}],
+    }
     reloaded.reload()
     yield made
     reloaded.gateway.kill()
@@ -54,27 +56,37 @@ def open_wire(reloaded: Reloaded, context: ssl.SSLContext) -> Wire:
 def test_reload_of_authorities_closes_their_connections(rotation: Rotation, identified: ssl.SSLContext) -> None:
     gateway = rotation.reloaded.gateway
     with Api(gateway.api.url, tls=identified).connection() as with_certificate, gateway.api.connection() as without:
-        assert with_certificate.call("GET", "/v1/leases?limit=1").status == without.call("GET", "/healthz").status == 200
+        assert (
+            with_certificate.call("GET", "/v1/leases?limit=1").status == without.call("GET", "/healthz").status == 200
+        )
         withdraw_authority(rotation)
         assert without.call("GET", "/healthz").status == 200
         with pytest.raises((OSError, http.client.HTTPException)):
             with_certificate.call("GET", "/healthz")
 
 
-def test_reload_of_authorities_ends_waits_of_their_callers(rotation: Rotation, identified: ssl.SSLContext, resource: str) -> None:
+def test_reload_of_authorities_ends_waits_of_their_callers(
+    rotation: Rotation, identified: ssl.SSLContext, resource: str
+) -> None:
     reloaded = rotation.reloaded
-    with open_kept_lease(reloaded.api("admin"), resource) as held, \
-            open_kept_lease(Api(reloaded.gateway.api.url, tls=identified), resource, wait_ms=20_000) as waiting:
+    with open_kept_lease(reloaded.api("admin"), resource) as held, open_kept_lease(
+        Api(reloaded.gateway.api.url, tls=identified), resource, wait_ms=20_000
+    ) as waiting:
         held.wait_for_grant()
         reloaded.api("admin").await_waiters(resource, 1)
         withdraw_authority(rotation)
         waiting.wait_for_end()
-        assert waiting.refused is not None and expect_problem(waiting.refused, 401, "unauthenticated")["detail"] == WITHDRAWN
+        assert (
+            waiting.refused is not None
+            and expect_problem(waiting.refused, 401, "unauthenticated")["detail"] == WITHDRAWN
+        )
         assert not held.ended
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
-def test_reload_of_authorities_ends_handshakes_under_way(rotation: Rotation, identified: ssl.SSLContext, version: ssl.TLSVersion) -> None:
+def test_reload_of_authorities_ends_handshakes_under_way(
+    rotation: Rotation, identified: ssl.SSLContext, version: ssl.TLSVersion
+) -> None:
     """The gateway has sent its own certificate, and has yet to verify that of the caller."""
     identified.minimum_version = identified.maximum_version = version
     received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -88,7 +100,9 @@ def test_reload_of_authorities_ends_handshakes_under_way(rotation: Rotation, ide
             with contextlib.suppress(ssl.SSLWantReadError):
                 tls.do_handshake()
         withdraw_authority(rotation)
-        if version is ssl.TLSVersion.TLSv1_3:  # its handshake ends with the caller's flight, that of 1.2 with the gateway's answer to it
+        if (
+            version is ssl.TLSVersion.TLSv1_3
+        ):  # its handshake ends with the caller's flight, that of 1.2 with the gateway's answer to it
             tls.write(request("GET", "/v1/leases?limit=1"))
         answer = b""
         with contextlib.suppress(ConnectionError):
@@ -110,10 +124,14 @@ def test_reload_of_authorities_refuses_request_partly_read(rotation: Rotation, i
         assert refused.status == 401 and refused.headers["connection"] == "close" and wire.is_closed()
 
 
-def test_reload_of_authorities_ends_connection_after_answer(rotation: Rotation, identified: ssl.SSLContext, cluster: Cluster) -> None:
+def test_reload_of_authorities_ends_connection_after_answer(
+    rotation: Rotation, identified: ssl.SSLContext, cluster: Cluster
+) -> None:
     """A request that was sent behind the one whose answer is under way is not answered."""
     cluster.stack.query("create table reload_large (id int primary key, body text)", dbname=cluster.database)
-    cluster.stack.query("insert into reload_large select n, repeat('x', 1000000) from generate_series(1, 30) n", dbname=cluster.database)
+    cluster.stack.query(
+        "insert into reload_large select n, repeat('x', 1000000) from generate_series(1, 30) n", dbname=cluster.database
+    )
     cluster.stack.query("select fencing.expose_table('reload_large')", dbname=cluster.database)
     api = Api(rotation.reloaded.gateway.api.url, tls=identified)
     eventually(lambda: api.get("/v1/tables/reload_large?id=eq.0").status == 200, 10, goal="the gateway knows the table")

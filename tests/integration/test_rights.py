@@ -27,8 +27,17 @@ CREDENTIALS: dict[str, dict[str, Any]] = {
     "own": {"scopes": [], "prefixes": [{"resource_prefix": "own/", "scopes": ALL}]},
     "own-leases": {"prefixes": [{"resource_prefix": "own/", "scopes": ["leases"]}]},
     "not-secret": {"scopes": ALL, "prefixes": [{"resource_prefix": "own/secret/", "scopes": []}]},
-    "secret-again": {"scopes": ["history"], "prefixes": [{"resource_prefix": "own/", "scopes": ["leases", "writes"]}, {"resource_prefix": "own/secret/", "scopes": ALL}]},
-    "writes-elsewhere": {"scopes": ["leases", "bare_tokens"], "prefixes": [{"resource_prefix": "own/", "scopes": ["leases", "writes"]}]},
+    "secret-again": {
+        "scopes": ["history"],
+        "prefixes": [
+            {"resource_prefix": "own/", "scopes": ["leases", "writes"]},
+            {"resource_prefix": "own/secret/", "scopes": ALL},
+        ],
+    },
+    "writes-elsewhere": {
+        "scopes": ["leases", "bare_tokens"],
+        "prefixes": [{"resource_prefix": "own/", "scopes": ["leases", "writes"]}],
+    },
     "exposed": {"scopes": ALL, "exposed": ["listed", "listed_value"]},
     "exposed-none": {"scopes": ALL, "exposed": []},
 }
@@ -47,10 +56,15 @@ def walked(cluster: Cluster) -> Iterator[Gateway]:
     for name in ("listed", "unlisted"):
         cluster.stack.query(f"create table {name} (id serial primary key, note text)", dbname=cluster.database)
         cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
-        cluster.stack.query(f"create function {name}_value() returns int stable language sql as 'select 1'", dbname=cluster.database)
+        cluster.stack.query(
+            f"create function {name}_value() returns int stable language sql as 'select 1'", dbname=cluster.database
+        )
         cluster.stack.query(f"select fencing.expose_function('{name}_value()')", dbname=cluster.database)
     settings = cluster.settings()
-    settings["auth"] = {"api_keys": [credential("walker", key_of(name), **rights) for name, rights in CREDENTIALS.items()] + [credential("operator", key_of("operator"), scopes=ALL)]}
+    settings["auth"] = {
+        "api_keys": [credential("walker", key_of(name), **rights) for name, rights in CREDENTIALS.items()]
+        + [credential("operator", key_of("operator"), scopes=ALL)]
+    }
     gateway = cluster.gateway(settings)
     gateway.start()
     yield gateway
@@ -61,7 +75,10 @@ def walked(cluster: Cluster) -> Iterator[Gateway]:
 def lease_ids(walked: Gateway) -> dict[str, str]:
     """A lease_id of each resource. That its lease may have ended does not change who may use it."""
     api = walked.api.with_key(key_of("all"))
-    return {resource: eventually(lambda: api.must_acquire(resource, ttl_ms=2_000), 30, goal="a lease")["lease_id"] for resource in RESOURCES}
+    return {
+        resource: eventually(lambda: api.must_acquire(resource, ttl_ms=2_000), 30, goal="a lease")["lease_id"]
+        for resource in RESOURCES
+    }
 
 
 @dataclass(frozen=True)
@@ -84,18 +101,45 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     prefix = resource.rpartition("/")[0] + "/"
     leases, writes = [("leases", resource)], [("writes", resource)]
     yield Call("POST", "/v1/leases", leases, body={"resource": resource + uuid.uuid4().hex})
-    yield Call("POST", "/v1/leases", leases + [("leases", OTHER)], body={"resources": [OTHER + uuid.uuid4().hex, resource + uuid.uuid4().hex]})
-    yield Call("POST", "/v1/leases/cancel", leases, body={"resource": resource + uuid.uuid4().hex}, headers={"Idempotency-Key": uuid.uuid4().hex})
-    yield Call("POST", "/v1/leases/cancel", leases + [("leases", OTHER)], body={"resources": [OTHER, resource + "x"]}, headers={"Idempotency-Key": uuid.uuid4().hex})
+    yield Call(
+        "POST",
+        "/v1/leases",
+        leases + [("leases", OTHER)],
+        body={"resources": [OTHER + uuid.uuid4().hex, resource + uuid.uuid4().hex]},
+    )
+    yield Call(
+        "POST",
+        "/v1/leases/cancel",
+        leases,
+        body={"resource": resource + uuid.uuid4().hex},
+        headers={"Idempotency-Key": uuid.uuid4().hex},
+    )
+    yield Call(
+        "POST",
+        "/v1/leases/cancel",
+        leases + [("leases", OTHER)],
+        body={"resources": [OTHER, resource + "x"]},
+        headers={"Idempotency-Key": uuid.uuid4().hex},
+    )
     yield Call("GET", f"/v1/leases/{lease_id}", leases)
     yield Call("POST", f"/v1/leases/{lease_id}/renew", leases)
     yield Call("DELETE", f"/v1/leases/{lease_id}", leases)
     yield Call("DELETE", f"/v1/resources/{quoted}/lease", [("operate", resource)], body={"reason": "test"})
-    yield Call("POST", f"/v1/resources/{quoted}/fence", [("operate", resource)], body={"reason": "test", "last_fencing_token": 0})
+    yield Call(
+        "POST",
+        f"/v1/resources/{quoted}/fence",
+        [("operate", resource)],
+        body={"reason": "test", "last_fencing_token": 0},
+    )
     yield Call("GET", f"/v1/resources/{quoted}", [("history", resource)])
     yield Call("GET", f"/v1/resources/{quoted}?fencing_token=1", [("history", resource)])
     yield Call("DELETE", f"/v1/resource/lease?resource={quoted}", [("operate", resource)], body={"reason": "test"})
-    yield Call("POST", f"/v1/resource/fence?resource={quoted}", [("operate", resource)], body={"reason": "test", "last_fencing_token": 0})
+    yield Call(
+        "POST",
+        f"/v1/resource/fence?resource={quoted}",
+        [("operate", resource)],
+        body={"reason": "test", "last_fencing_token": 0},
+    )
     yield Call("GET", f"/v1/resource?resource={quoted}", [("history", resource)])
     for path in ("/v1/history", "/v1/history/stream"):
         yield Call("GET", f"{path}?resource={quoted}", [("history", resource)])
@@ -103,7 +147,9 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     for path in ("/v1/leases", "/v1/history", "/v1/history/summary", "/v1/history/stream"):
         yield Call("GET", f"{path}?resource_prefix={prefix}", [("history", prefix + "*")])
         yield Call("GET", path, [("history", "*")])
-    yield Call("GET", f"/v1/history?resource_prefix={prefix}", [("history", prefix + "*")], headers={"Accept": "text/csv"})
+    yield Call(
+        "GET", f"/v1/history?resource_prefix={prefix}", [("history", prefix + "*")], headers={"Accept": "text/csv"}
+    )
     yield Call("GET", "/v1/history?principal=walker", [("history", "*")], headers={"Accept": "application/x-ndjson"})
     yield Call("GET", "/v1/nodes", [("operate", "*")])
     yield Call("GET", "/v1/guard", [("operate", "*")])
@@ -160,7 +206,12 @@ def test_every_endpoint_with_every_kind_of_rights(walked: Gateway, lease_ids: di
             answer = answer_of(api, call)
             refused = answer is not None and answer.status == 403 and answer.json()["type"] == "/problems/forbidden"
             allowed, denied = allowed + (not refused), denied + refused
-            if refused == is_allowed(rights, call) or (answer is not None and answer.status in (400, 401, 404, 405) and call.method != "DELETE" and "fencing_token" not in call.path):
+            if refused == is_allowed(rights, call) or (
+                answer is not None
+                and answer.status in (400, 401, 404, 405)
+                and call.method != "DELETE"
+                and "fencing_token" not in call.path
+            ):
                 wrong.append(f"{call.method} {call.path} {call.body} {call.headers}: {answer}")
     assert not wrong, "\n".join(wrong)
     assert allowed or name in ("bare_tokens",)
@@ -169,48 +220,95 @@ def test_every_endpoint_with_every_kind_of_rights(walked: Gateway, lease_ids: di
 
 def test_every_endpoint_of_the_document_is_walked(lease_ids: dict[str, str], walked: Gateway) -> None:
     document = walked.api.get("/openapi.json").json()
-    described = {(method.upper(), path) for path, methods in document["paths"].items() if path.startswith("/v1/") for method in methods if method in ("get", "post", "patch", "delete")}
+    described = {
+        (method.upper(), path)
+        for path, methods in document["paths"].items()
+        if path.startswith("/v1/")
+        for method in methods
+        if method in ("get", "post", "patch", "delete")
+    }
 
     def template_of(path: str) -> str:
         parts = path.partition("?")[0].split("/")
         if parts[2:] == ["leases", "cancel"]:
             return path
         named = {"leases": "{lease_id}", "resources": "{resource}", "tables": "{table}", "rpc": "{function}"}
-        return "/".join([*parts[:3], *([named[parts[2]]] if parts[2] in named and len(parts) > 3 else parts[3:4]), *parts[4:]])
+        return "/".join(
+            [*parts[:3], *([named[parts[2]]] if parts[2] in named and len(parts) > 3 else parts[3:4]), *parts[4:]]
+        )
 
     assert {(call.method, template_of(call.path)) for call in calls_of(OWN, lease_ids)} == described
 
 
-@pytest.mark.parametrize("name, method, path, body, detail", [
-    ("writes", "POST", "/v1/leases", {"resource": "a"}, "The caller lacks the scope 'leases'."),
-    ("own", "POST", "/v1/leases", {"resources": ["own/1", "other/1"]}, "The caller lacks the scope 'leases' for the resource other/1."),
-    ("not-secret", "GET", "/v1/history", None, "The caller lacks the scope 'history' for the resources whose names begin with own/secret/."),
-    ("not-secret", "GET", "/v1/history?resource_prefix=own/secret/x", None, "The caller lacks the scope 'history' for the resources whose names begin with own/secret/x."),
-    ("own", "GET", "/v1/nodes", None, "The caller lacks the scope 'operate'."),
-    ("exposed", "GET", "/v1/tables/unlisted", None, "The caller may not use the table or function unlisted."),
-    ("exposed", "GET", "/v1/rpc/nothing_such", None, "The caller may not use the table or function nothing_such."),
-])
-def test_refusal_names_scope_and_what_lacks_it(walked: Gateway, name: str, method: str, path: str, body: Any, detail: str) -> None:
-    assert expect_problem(walked.api.with_key(key_of(name)).call(method, path, body), 403, "forbidden")["detail"] == detail
+@pytest.mark.parametrize(
+    "name, method, path, body, detail",
+    [
+        ("writes", "POST", "/v1/leases", {"resource": "a"}, "The caller lacks the scope 'leases'."),
+        (
+            "own",
+            "POST",
+            "/v1/leases",
+            {"resources": ["own/1", "other/1"]},
+            "The caller lacks the scope 'leases' for the resource other/1.",
+        ),
+        (
+            "not-secret",
+            "GET",
+            "/v1/history",
+            None,
+            "The caller lacks the scope 'history' for the resources whose names begin with own/secret/.",
+        ),
+        (
+            "not-secret",
+            "GET",
+            "/v1/history?resource_prefix=own/secret/x",
+            None,
+            "The caller lacks the scope 'history' for the resources whose names begin with own/secret/x.",
+        ),
+        ("own", "GET", "/v1/nodes", None, "The caller lacks the scope 'operate'."),
+        ("exposed", "GET", "/v1/tables/unlisted", None, "The caller may not use the table or function unlisted."),
+        ("exposed", "GET", "/v1/rpc/nothing_such", None, "The caller may not use the table or function nothing_such."),
+    ],
+)
+def test_refusal_names_scope_and_what_lacks_it(
+    walked: Gateway, name: str, method: str, path: str, body: Any, detail: str
+) -> None:
+    assert (
+        expect_problem(walked.api.with_key(key_of(name)).call(method, path, body), 403, "forbidden")["detail"] == detail
+    )
 
 
 def test_refused_write_changes_nothing(walked: Gateway, cluster: Cluster, lease_ids: dict[str, str]) -> None:
     api = walked.api.with_key(key_of("exposed"))
     operations = [{"insert": "listed", "values": {"note": "refused"}}, {"insert": "unlisted", "values": {}}]
-    expect_problem(api.call("POST", "/v1/writes", {"lease_id": lease_ids[OWN], "operations": operations}), 403, "forbidden")
+    expect_problem(
+        api.call("POST", "/v1/writes", {"lease_id": lease_ids[OWN], "operations": operations}), 403, "forbidden"
+    )
     assert cluster.stack.query("select 1 from listed where note = 'refused'", dbname=cluster.database) == []
 
 
 def test_revoke_needs_all_resources_of_the_lease(walked: Gateway) -> None:
     own, other = f"own/{uuid.uuid4().hex}", f"other/{uuid.uuid4().hex}"
-    lease = walked.api.with_key(key_of("all")).call("POST", "/v1/leases", {"resources": [own, other], "ttl_ms": 2_000}).json()
-    refused = walked.api.with_key(key_of("own")).call("DELETE", f"/v1/resources/{urllib.parse.quote(own, safe='')}/lease", {"reason": "test"})
-    assert expect_problem(refused, 403, "forbidden")["detail"] == f"The caller lacks the scope 'operate' for the resource {other}."
+    lease = (
+        walked.api.with_key(key_of("all"))
+        .call("POST", "/v1/leases", {"resources": [own, other], "ttl_ms": 2_000})
+        .json()
+    )
+    refused = walked.api.with_key(key_of("own")).call(
+        "DELETE", f"/v1/resources/{urllib.parse.quote(own, safe='')}/lease", {"reason": "test"}
+    )
+    assert (
+        expect_problem(refused, 403, "forbidden")["detail"]
+        == f"The caller lacks the scope 'operate' for the resource {other}."
+    )
     assert walked.api.with_key(key_of("all")).release(lease).status == 204, "the lease was not revoked"
 
 
 def test_lease_of_another_principal_needs_operate_for_it(walked: Gateway) -> None:
-    leases = {resource: walked.api.with_key(key_of("operator")).must_acquire(f"{resource}{uuid.uuid4().hex}", ttl_ms=2_000) for resource in (OWN, OTHER)}
+    leases = {
+        resource: walked.api.with_key(key_of("operator")).must_acquire(f"{resource}{uuid.uuid4().hex}", ttl_ms=2_000)
+        for resource in (OWN, OTHER)
+    }
     own_and_leases = walked.api.with_key(key_of("own"))
     assert own_and_leases.renew(leases[OWN], 2_000).status == 200
     expect_problem(own_and_leases.renew(leases[OTHER], 2_000), 403, "forbidden")
@@ -221,5 +319,10 @@ def test_lease_of_another_principal_needs_operate_for_it(walked: Gateway) -> Non
 def test_holder_is_shown_for_resources_of_the_scope_history(walked: Gateway) -> None:
     resource = f"own/{uuid.uuid4().hex}"
     walked.api.with_key(key_of("operator")).must_acquire(resource, ttl_ms=2_000)
-    assert expect_problem(walked.api.with_key(key_of("own")).acquire(resource), 423, "resource-locked")["principal"] == "operator"
-    assert "principal" not in expect_problem(walked.api.with_key(key_of("own-leases")).acquire(resource), 423, "resource-locked")
+    assert (
+        expect_problem(walked.api.with_key(key_of("own")).acquire(resource), 423, "resource-locked")["principal"]
+        == "operator"
+    )
+    assert "principal" not in expect_problem(
+        walked.api.with_key(key_of("own-leases")).acquire(resource), 423, "resource-locked"
+    )

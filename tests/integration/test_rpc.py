@@ -23,11 +23,16 @@ FUNCTIONS = {
     "rpc_leaver(text, text)": "create function rpc_leaver(name text, value text) returns text language sql stable as 'select set_config(name, value, false)'",
     "rpc_locker()": "create function rpc_locker() returns void language sql volatile set search_path = public as 'select pg_advisory_lock(4711); create temp table if not exists left_behind ()'",
     "rpc_settings()": "create function rpc_settings() returns jsonb language sql stable as $$ select jsonb_build_object('timezone', current_setting('timezone'), 'timeout', "
-                      "current_setting('statement_timeout'), 'path', current_setting('search_path'), 'style', current_setting('datestyle')) $$",
-    **{f"rpc_counted_{kind}()": f"create function rpc_counted_{kind}() returns {result} language plpgsql stable as $$ begin perform set_config('rpc.count', "
-       f"(coalesce(nullif(current_setting('rpc.count', true), ''), '0')::integer + 1)::text, true); {give} end $$"
-       for kind, result, give in (("value", "integer", "return current_setting('rpc.count');"), ("set", "setof integer", "return next current_setting('rpc.count'); return;"),
-                                  ("row", "table (n integer)", "n := current_setting('rpc.count'); return next;"))},
+    "current_setting('statement_timeout'), 'path', current_setting('search_path'), 'style', current_setting('datestyle')) $$",
+    **{
+        f"rpc_counted_{kind}()": f"create function rpc_counted_{kind}() returns {result} language plpgsql stable as $$ begin perform set_config('rpc.count', "
+        f"(coalesce(nullif(current_setting('rpc.count', true), ''), '0')::integer + 1)::text, true); {give} end $$"
+        for kind, result, give in (
+            ("value", "integer", "return current_setting('rpc.count');"),
+            ("set", "setof integer", "return next current_setting('rpc.count'); return;"),
+            ("row", "table (n integer)", "n := current_setting('rpc.count'); return next;"),
+        )
+    },
     "rpc_poke()": "create function rpc_poke() returns void language sql volatile as 'select'",
 }
 
@@ -48,22 +53,51 @@ def call(api: Api, name: str, args: Json = None, lease: Json | None = None) -> A
     return api.call("POST", f"/v1/rpc/{name}", args, {"Fencing-Lease": lease["lease_id"]} if lease else {})
 
 
-@pytest.mark.parametrize("name, args, query, value", [
-    ("rpc_sum", {"a": 1}, "a=1", b"1.50"), ("rpc_sum", {"a": 2, "b": "0.123456789012345678901"}, "a=2&b=0.123456789012345678901", b"2.123456789012345678901"),
-    ("rpc_list", {"n": 3}, "n=3", b"[1,2,3]"), ("rpc_list", {"n": 0}, "n=0", b"[]"), ("rpc_table", {"n": 1}, "n=1", b'[{"k":1,"word":"w1"}]'), ("rpc_spot", None, "", b'{"x":1,"y":"it\'s"}'),
-    ("rpc_null", {}, "", b"null"), ("rpc_words", {"words": ["a,b", None]}, "words={%22a,b%22,NULL}", b'["a,b", null]'),
-])
-def test_function_without_changes_needs_no_lease(rpc: Api, resource: str, name: str, args: Json, query: str, value: bytes) -> None:
+@pytest.mark.parametrize(
+    "name, args, query, value",
+    [
+        ("rpc_sum", {"a": 1}, "a=1", b"1.50"),
+        (
+            "rpc_sum",
+            {"a": 2, "b": "0.123456789012345678901"},
+            "a=2&b=0.123456789012345678901",
+            b"2.123456789012345678901",
+        ),
+        ("rpc_list", {"n": 3}, "n=3", b"[1,2,3]"),
+        ("rpc_list", {"n": 0}, "n=0", b"[]"),
+        ("rpc_table", {"n": 1}, "n=1", b'[{"k":1,"word":"w1"}]'),
+        ("rpc_spot", None, "", b'{"x":1,"y":"it\'s"}'),
+        ("rpc_null", {}, "", b"null"),
+        ("rpc_words", {"words": ["a,b", None]}, "words={%22a,b%22,NULL}", b'["a,b", null]'),
+    ],
+)
+def test_function_without_changes_needs_no_lease(
+    rpc: Api, resource: str, name: str, args: Json, query: str, value: bytes
+) -> None:
     lease = rpc.must_acquire(resource)
-    for answer in (call(rpc, name, args), call(rpc, name, args, lease), rpc.get(f"/v1/rpc/{name}?{query}"), rpc.get(f"/v1/rpc/{name}?{query}", {"Fencing-Lease": lease["lease_id"]})):
+    for answer in (
+        call(rpc, name, args),
+        call(rpc, name, args, lease),
+        rpc.get(f"/v1/rpc/{name}?{query}"),
+        rpc.get(f"/v1/rpc/{name}?{query}", {"Fencing-Lease": lease["lease_id"]}),
+    ):
         assert (answer.status, answer.body) == (200, value), answer
-    assert rpc.must_write(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
+    assert (
+        rpc.must_write(lease, {"call": name, "args": args or {}})["results"][0]["value"] is not None or value == b"null"
+    )
 
 
-@pytest.mark.parametrize("name, value", [("rpc_counted_value", b"1"), ("rpc_counted_set", b"[1]"), ("rpc_counted_row", b'[1]')])
+@pytest.mark.parametrize(
+    "name, value", [("rpc_counted_value", b"1"), ("rpc_counted_set", b"[1]"), ("rpc_counted_row", b"[1]")]
+)
 def test_function_read_is_evaluated_once(rpc: Api, resource: str, name: str, value: bytes) -> None:
     lease = rpc.must_acquire(resource)
-    for answer in (rpc.get(f"/v1/rpc/{name}"), call(rpc, name), rpc.get(f"/v1/rpc/{name}", {"Fencing-Lease": lease["lease_id"]}), call(rpc, name, lease=lease)):
+    for answer in (
+        rpc.get(f"/v1/rpc/{name}"),
+        call(rpc, name),
+        rpc.get(f"/v1/rpc/{name}", {"Fencing-Lease": lease["lease_id"]}),
+        call(rpc, name, lease=lease),
+    ):
         assert (answer.status, answer.body) == (200, value), answer
 
 
@@ -82,12 +116,21 @@ def test_call_with_query_reads_it_as_parts_of_set(rpc: Api, resource: str) -> No
         assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n"]
         assert rpc.call("POST", "/v1/rpc/rpc_list?limit=1&offset=1", {"n": 3}, headers).json() == [2]
         assert rpc.call("POST", "/v1/rpc/rpc_table?k=gt.1&select=word", {"n": 2}, headers).json() == [{"word": "w2"}]
-        assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_sum?order=a&a=eq.1", {"a": 2}, headers), 422, "unprocessable") == ["a", "order"]
+        assert pointers_of(
+            rpc.call("POST", "/v1/rpc/rpc_sum?order=a&a=eq.1", {"a": 2}, headers), 422, "unprocessable"
+        ) == ["a", "order"]
     assert pointers_of(rpc.call("POST", "/v1/writes?then=release", {"operations": [{"call": "rpc_poke"}]})) == ["then"]
 
 
 def test_function_returning_nothing_204(rpc: Api, resource: str) -> None:
-    assert [a.status for a in (call(rpc, "rpc_void"), rpc.get("/v1/rpc/rpc_void"), call(rpc, "rpc_poke", {}, rpc.must_acquire(resource)))] == [204, 204, 204]
+    assert [
+        a.status
+        for a in (
+            call(rpc, "rpc_void"),
+            rpc.get("/v1/rpc/rpc_void"),
+            call(rpc, "rpc_poke", {}, rpc.must_acquire(resource)),
+        )
+    ] == [204, 204, 204]
 
 
 def test_function_that_may_change_something_needs_lease(rpc: Api) -> None:
@@ -102,15 +145,28 @@ def test_function_wrongly_declared_stable_is_refused(rpc: Api) -> None:
         assert "may not change anything" in expect_problem(answer, 422, "unprocessable")["detail"]
 
 
-def test_order_placed_by_rpc_is_guarded_and_in_history(stack: Stack, rpc: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+def test_order_placed_by_rpc_is_guarded_and_in_history(
+    stack: Stack, rpc: Api, sku: Sku, unique_name: Callable[[str], str]
+) -> None:
     order = int(unique_name("")[1:], 16) % 10**9
     lease = rpc.call("POST", "/v1/leases", {"resources": [f"orders/{order}", sku.resource], "ttl_ms": 20_000}).json()
     answer = call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease)
     assert (answer.status, answer.json(), sku.stock()) == (200, order, 7)
-    assert {item["resource"] for item in rpc.history(write_id=answer.headers["Fencing-Write-Id"])} == {f"orders/{order}", sku.resource}
-    expect_problem(call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease), 409, "constraint-violation")
+    assert {item["resource"] for item in rpc.history(write_id=answer.headers["Fencing-Write-Id"])} == {
+        f"orders/{order}",
+        sku.resource,
+    }
+    expect_problem(
+        call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease),
+        409,
+        "constraint-violation",
+    )
     only_sku = rpc.must_acquire(f"orders/{order + 1}")
-    expect_problem(call(rpc, "place_order", {"order_id": order + 1, "sku": sku.name, "quantity": 3}, only_sku), 403, "resource-not-covered")
+    expect_problem(
+        call(rpc, "place_order", {"order_id": order + 1, "sku": sku.name, "quantity": 3}, only_sku),
+        403,
+        "resource-not-covered",
+    )
     assert sku.stock() == 7
 
 
@@ -154,11 +210,18 @@ def test_argument_number_keeps_its_digits(rpc: Api) -> None:
 def test_key_repeated_runs_function_once(stack: Stack, rpc: Api, sku: Sku) -> None:
     """place_order takes three pieces; called twice under one key, it takes them once."""
     order = 900_000_000 + int(sku.name[-6:], 16)
-    lease = rpc.call("POST", "/v1/leases", {"resources": [f"inventory/{sku.name}", f"orders/{order}"], "ttl_ms": 20_000}).json()
+    lease = rpc.call(
+        "POST", "/v1/leases", {"resources": [f"inventory/{sku.name}", f"orders/{order}"], "ttl_ms": 20_000}
+    ).json()
     headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"order-{order}"}
     before = stack.query("select stock from inventory where sku = %s", (sku.name,))[0][0]
-    answers = [rpc.call("POST", "/v1/rpc/place_order", body, headers) for body in ({"order_id": order, "sku": sku.name, "quantity": 3},
-                                                                                  {"quantity": 3, "sku": sku.name, "order_id": order})]
+    answers = [
+        rpc.call("POST", "/v1/rpc/place_order", body, headers)
+        for body in (
+            {"order_id": order, "sku": sku.name, "quantity": 3},
+            {"quantity": 3, "sku": sku.name, "order_id": order},
+        )
+    ]
     assert answers[0].status == 200 and answers[0].body == answers[1].body, answers
     assert [answer.headers["Idempotency-Replayed"] for answer in answers] == [None, "true"]
     assert stack.query("select stock from inventory where sku = %s", (sku.name,))[0][0] == before - 3
@@ -168,11 +231,22 @@ def test_key_repeated_runs_function_once(stack: Stack, rpc: Api, sku: Sku) -> No
 def test_function_that_changes_session_is_not_seen_by_next(stack: Stack, rpc: Api, resource: str) -> None:
     """Settings, locks and temporary tables that a function leaves in a shared connection must not affect later calls."""
     lease = rpc.must_acquire(resource)
-    for name, value in (("TimeZone", "Asia/Tokyo"), ("statement_timeout", "1"), ("search_path", "public"), ("default_transaction_read_only", "on"), ("DateStyle", "German")):
+    for name, value in (
+        ("TimeZone", "Asia/Tokyo"),
+        ("statement_timeout", "1"),
+        ("search_path", "public"),
+        ("default_transaction_read_only", "on"),
+        ("DateStyle", "German"),
+    ):
         assert call(rpc, "rpc_leaver", {"name": name, "value": value}).status == 200
         assert call(rpc, "rpc_leaver", {"name": name, "value": value}, lease).status == 200
     for _ in range(8):  # twice the number of connections for reads
         assert call(rpc, "rpc_locker", {}, lease).status == 204
         settings = rpc.get("/v1/rpc/rpc_settings").json()
-        assert settings == {"timezone": "UTC", "timeout": "5s", "path": "pg_catalog, pg_temp", "style": "ISO, MDY"}, settings
+        assert settings == {
+            "timezone": "UTC",
+            "timeout": "5s",
+            "path": "pg_catalog, pg_temp",
+            "style": "ISO, MDY",
+        }, settings
     rpc.release(lease)

@@ -38,7 +38,9 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
     """Its nodes have a user with a password, beside the default one."""
     with running_cluster(stack, "secrets") as made:
         for node in made.clients():
-            node.execute_command("ACL", "SETUSER", "gateway", "on", f">{SECRETS['password of Redis']}", "~*", "&*", "+@all")
+            node.execute_command(
+                "ACL", "SETUSER", "gateway", "on", f">{SECRETS['password of Redis']}", "~*", "&*", "+@all"
+            )
         (made.folder / "older.key").write_text(SECRETS["verification key"])
         made.key_file.write_text(SECRETS["signing key"])
         yield made
@@ -50,15 +52,25 @@ def settings_of(cluster: Cluster, **log: Any) -> dict[str, Any]:
     for node in settings["redis"]["nodes"]:
         node.update(username="gateway", password_env="NODE_PASSWORD")
     settings["postgres"]["conninfo"] += f" password={SECRETS['password of PostgreSQL']}"
-    settings["auth"] = {"api_keys": [{"principal": "admin", "key_sha256": hashlib.sha256(SECRETS["API key"].encode()).hexdigest(),
-                                      "scopes": ["leases", "writes", "history", "operate"]}]}
+    settings["auth"] = {
+        "api_keys": [
+            {
+                "principal": "admin",
+                "key_sha256": hashlib.sha256(SECRETS["API key"].encode()).hexdigest(),
+                "scopes": ["leases", "writes", "history", "operate"],
+            }
+        ]
+    }
     settings["log"] = {"level": "trace", **log}
     return settings
 
 
 def start(cluster: Cluster, **log: Any) -> Gateway:
     gateway = cluster.gateway(settings_of(cluster, **log))
-    gateway.environment = {"FENCEGATE_SIGNING_KEY": SECRETS["signing key"], "NODE_PASSWORD": SECRETS["password of Redis"]}
+    gateway.environment = {
+        "FENCEGATE_SIGNING_KEY": SECRETS["signing key"],
+        "NODE_PASSWORD": SECRETS["password of Redis"],
+    }
     gateway.api = Api(gateway.api.url, SECRETS["API key"])
     gateway.start()
     return gateway
@@ -90,13 +102,26 @@ class Load:
             if granted.status == 201:
                 lease = granted.json()
                 self.lease_ids.append(lease["lease_id"])
-                self.keep(self.api.write(lease, {"delete": "nothing", "where": {"id": 1}}), self.api.renew(lease, ttl_ms=1_000))
-                self.keep(self.api.read_lease(lease["lease_id"][:-1] + "!"), self.api.call("POST", "/v1/writes", raw=b'{"lease_id": "' + lease["lease_id"].encode()))
+                self.keep(
+                    self.api.write(lease, {"delete": "nothing", "where": {"id": 1}}),
+                    self.api.renew(lease, ttl_ms=1_000),
+                )
+                self.keep(
+                    self.api.read_lease(lease["lease_id"][:-1] + "!"),
+                    self.api.call("POST", "/v1/writes", raw=b'{"lease_id": "' + lease["lease_id"].encode()),
+                )
                 self.keep(self.api.release(lease), self.api.release(lease))
-            self.keep(wrong.get("/v1/nodes"), self.api.get("/v1/nodes"), self.api.get("/v1/nowhere"), self.api.get("/v1/leases", limit="many"))
+            self.keep(
+                wrong.get("/v1/nodes"),
+                self.api.get("/v1/nodes"),
+                self.api.get("/v1/nowhere"),
+                self.api.get("/v1/leases", limit="many"),
+            )
 
     def keep(self, *answers: Any) -> None:
-        self.answers.extend(str(dict(answer.headers.items())) + answer.body.decode(errors="replace") for answer in answers)
+        self.answers.extend(
+            str(dict(answer.headers.items())) + answer.body.decode(errors="replace") for answer in answers
+        )
 
 
 def found_in(text: str | bytes) -> list[str]:
@@ -129,7 +154,9 @@ def test_pgpassword_is_used_by_all_connections_and_overwritten(cluster: Cluster)
     facts = cluster.stack.facts["postgres"]
     password = next(cluster.stack.data.rglob(f"postgres-{facts['superuser']}.password")).read_text().strip()
     settings = cluster.settings()
-    settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={facts['port']} dbname={cluster.database} user={facts['superuser']} passfile=/nowhere"
+    settings["postgres"][
+        "conninfo"
+    ] = f"host=127.0.0.1 port={facts['port']} dbname={cluster.database} user={facts['superuser']} passfile=/nowhere"
     settings["lease"]["signing_key_file"] = str(cluster.key_file)
     for node in settings["redis"]["nodes"]:
         node.update(username="gateway", password_env="NODE_PASSWORD")
@@ -137,20 +164,40 @@ def test_pgpassword_is_used_by_all_connections_and_overwritten(cluster: Cluster)
     gateway.environment = {"PGPASSWORD": password, "NODE_PASSWORD": SECRETS["password of Redis"]}
     gateway.start()
     assert password.encode() not in Path(f"/proc/{gateway.pid}/environ").read_bytes()
-    ended = cluster.stack.query("select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()", (cluster.database,))
+    ended = cluster.stack.query(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
+        (cluster.database,),
+    )
     assert ended[0][0] > 1
-    eventually(lambda: gateway.api.get("/readyz/writes").status == 200 and gateway.api.get("/v1/history").status == 200, goal="it has connected again")
+    eventually(
+        lambda: gateway.api.get("/readyz/writes").status == 200 and gateway.api.get("/v1/history").status == 200,
+        goal="it has connected again",
+    )
     assert gateway.stop() == 0
     assert password not in gateway.log.read_text()
 
 
 def test_no_secret_in_output_of_check_and_of_a_faulty_file(cluster: Cluster) -> None:
     gateway = cluster.gateway(settings_of(cluster))
-    environment = {**os.environ, "FENCEGATE_SIGNING_KEY": SECRETS["signing key"], "NODE_PASSWORD": SECRETS["password of Redis"]}
+    environment = {
+        **os.environ,
+        "FENCEGATE_SIGNING_KEY": SECRETS["signing key"],
+        "NODE_PASSWORD": SECRETS["password of Redis"],
+    }
     outputs = []
-    for change in ({}, {"redis": "x"}, {"postgres": {"conninfo": f"host=/nowhere password={SECRETS['password of PostgreSQL']} colour=red"}}):
+    for change in (
+        {},
+        {"redis": "x"},
+        {"postgres": {"conninfo": f"host=/nowhere password={SECRETS['password of PostgreSQL']} colour=red"}},
+    ):
         gateway.config.write_text(json.dumps({**settings_of(cluster), **change}))
-        done = subprocess.run([str(processes.fencegate_binary()), "check", "--config", str(gateway.config)], capture_output=True, text=True, timeout=60, env=environment)
+        done = subprocess.run(
+            [str(processes.fencegate_binary()), "check", "--config", str(gateway.config)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+        )
         outputs.append(done.returncode)
         assert found_in(done.stdout + done.stderr) == []
     assert outputs == [0, 78, 78]
@@ -197,17 +244,27 @@ def test_core_dump_is_left_only_where_configured(cluster: Cluster) -> None:
 def read_as_its_user(pid: int, file: str) -> str:
     """Reads a file of /proc/PID in a process of the gateway's user. Out: `read`, or the name of the error."""
     program = f"try:\n open('/proc/{pid}/{file}', 'rb').read(1); print('read')\nexcept OSError as error:\n print(type(error).__name__)"
-    return subprocess.run([*WITHOUT_CAPABILITIES, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    return subprocess.run(
+        [*WITHOUT_CAPABILITIES, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.strip()
 
 
-@pytest.mark.parametrize("core_dumps, expected", [(False, "PermissionError"), (True, "read")], ids=["default", "with-core-dumps"])
+@pytest.mark.parametrize(
+    "core_dumps, expected", [(False, "PermissionError"), (True, "read")], ids=["default", "with-core-dumps"]
+)
 def test_memory_of_gateway_is_closed_to_its_own_user(cluster: Cluster, core_dumps: bool, expected: str) -> None:
     """A process of the same user, such as one that an attacker runs, opens neither the memory nor the environment."""
     gateway = cluster.gateway(settings_of(cluster, core_dumps=core_dumps))
-    gateway.environment = {"FENCEGATE_SIGNING_KEY": SECRETS["signing key"], "NODE_PASSWORD": SECRETS["password of Redis"]}
+    gateway.environment = {
+        "FENCEGATE_SIGNING_KEY": SECRETS["signing key"],
+        "NODE_PASSWORD": SECRETS["password of Redis"],
+    }
     gateway.api = Api(gateway.api.url, SECRETS["API key"])
-    gateway.process = processes.start([*WITHOUT_CAPABILITIES, str(processes.fencegate_binary()), "serve", "--config", str(gateway.config)], gateway.log,
-                                      env={**os.environ, **gateway.environment})
+    gateway.process = processes.start(
+        [*WITHOUT_CAPABILITIES, str(processes.fencegate_binary()), "serve", "--config", str(gateway.config)],
+        gateway.log,
+        env={**os.environ, **gateway.environment},
+    )
     gateway.wait_until_ready()
     assert read_as_its_user(gateway.pid, "environ") == expected
     assert read_as_its_user(gateway.pid, "maps") == expected

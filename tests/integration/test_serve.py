@@ -38,8 +38,16 @@ def test_config_with_faults_exits_78_and_names_all_paths(cluster: Cluster) -> No
     settings["lease"]["signing_key_file"] = "nowhere"
     done = serve_fails(cluster, settings, "faulty")
     assert done.returncode == BAD_CONFIG, done
-    for path in ("http.port", "http.threads", "lease.max_ttl_ms", "lease.default_ttl_ms", "lease.signing_key_file", "postgres.conninfo",
-                 "redis.nodes[2].port", "colour"):
+    for path in (
+        "http.port",
+        "http.threads",
+        "lease.max_ttl_ms",
+        "lease.default_ttl_ms",
+        "lease.signing_key_file",
+        "postgres.conninfo",
+        "redis.nodes[2].port",
+        "colour",
+    ):
         assert path in done.stderr, f"{path} in {done.stderr}"
 
 
@@ -57,15 +65,23 @@ CHANGES: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
     ("postgres.lock_timeout_ms", lambda s: s["postgres"].update(lock_timeout_ms=10**9)),
     ("log.level", lambda s: s.update(log={"level": "loud"})),
     ("audit.on_full", lambda s: s.update(audit={"on_full": "panic"})),
-    ("auth.api_keys[0].scopes", lambda s: s.update(auth={"api_keys": [{"principal": "x", "key_sha256": "0" * 64, "scopes": ["everything"]}]})),
-    ("auth.api_keys[0].key_sha256", lambda s: s.update(auth={"api_keys": [{"principal": "x", "key_sha256": "plain", "scopes": ["leases"]}]})),
+    (
+        "auth.api_keys[0].scopes",
+        lambda s: s.update(auth={"api_keys": [{"principal": "x", "key_sha256": "0" * 64, "scopes": ["everything"]}]}),
+    ),
+    (
+        "auth.api_keys[0].key_sha256",
+        lambda s: s.update(auth={"api_keys": [{"principal": "x", "key_sha256": "plain", "scopes": ["leases"]}]}),
+    ),
     ("htp", lambda s: s.update(htp={})),
     ("http.prot", lambda s: s["http"].update(prot=1)),
 ]
 
 
 @pytest.mark.parametrize("path, change", CHANGES, ids=[f"{number}-{path}" for number, (path, _) in enumerate(CHANGES)])
-def test_config_with_one_wrong_value_exits_78_and_names_path(cluster: Cluster, path: str, change: Callable[[dict[str, Any]], object]) -> None:
+def test_config_with_one_wrong_value_exits_78_and_names_path(
+    cluster: Cluster, path: str, change: Callable[[dict[str, Any]], object]
+) -> None:
     settings = copy.deepcopy(cluster.settings())
     change(settings)
     done = serve_fails(cluster, settings, "one-fault")
@@ -73,7 +89,9 @@ def test_config_with_one_wrong_value_exits_78_and_names_path(cluster: Cluster, p
     assert path in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("text", ["", "- a\n- b\n", "http: [", "\x00\x01", "just words"], ids=["empty", "list", "cut", "binary", "words"])
+@pytest.mark.parametrize(
+    "text", ["", "- a\n- b\n", "http: [", "\x00\x01", "just words"], ids=["empty", "list", "cut", "binary", "words"]
+)
 def test_config_not_a_mapping_exits_78(cluster: Cluster, text: str) -> None:
     done = serve_fails(cluster, text, "no-mapping")
     assert done.returncode == BAD_CONFIG and done.stderr, done
@@ -87,8 +105,10 @@ def test_config_file_missing_is_named(cluster: Cluster) -> None:
 
 def test_isolation_set_for_the_login_is_not_used(cluster: Cluster, stack: Stack, resource: str) -> None:
     """The guard's functions rely on read committed."""
-    stack.query("create function isolation() returns text language sql stable as $$ select current_setting('transaction_isolation') $$; select fencing.expose_function('isolation()')",
-                dbname=cluster.database)
+    stack.query(
+        "create function isolation() returns text language sql stable as $$ select current_setting('transaction_isolation') $$; select fencing.expose_function('isolation()')",
+        dbname=cluster.database,
+    )
     settings = cluster.settings()
     settings["postgres"]["conninfo"] += " options='-c default_transaction_isolation=serializable'"
     gateway = cluster.gateway(settings)
@@ -113,13 +133,17 @@ def test_ipv6_address_has_brackets_in_the_log(cluster: Cluster) -> None:
         settings["http"]["address"] = "::1"
         gateway = cluster.gateway(settings)
         gateway.start(wait=False)
-        eventually(lambda: f"listens on http://[::1]:{settings['http']['port']}" in gateway.log.read_text(), goal="it listens")
+        eventually(
+            lambda: f"listens on http://[::1]:{settings['http']['port']}" in gateway.log.read_text(), goal="it listens"
+        )
         gateway.stop()
     settings["http"]["address"] = "2001:db8::1"  # of no machine (RFC 3849)
     file = cluster.folder / "ipv6.yaml"
     file.write_text(json.dumps(settings))
     done = cluster.run("serve", file, "--insecure", timeout=30)
-    assert done.returncode == UNAVAILABLE and f"cannot listen on [2001:db8::1]:{settings['http']['port']}: " in done.stdout, done
+    assert (
+        done.returncode == UNAVAILABLE and f"cannot listen on [2001:db8::1]:{settings['http']['port']}: " in done.stdout
+    ), done
 
 
 def test_stop_exits_0_and_frees_port(cluster: Cluster, gateway: Gateway, resource: str) -> None:
@@ -137,8 +161,11 @@ def test_stop_writes_buffered_events_to_history(cluster: Cluster, gateway: Gatew
             answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
             assert connection.call("DELETE", answer.headers["Location"]).status == 204
     assert gateway.stop() == 0
-    counted = cluster.stack.query("select event, count(*) from fencing.history where resource = %s group by 1 order by 1", (resource,),
-                                  dbname=cluster.database)
+    counted = cluster.stack.query(
+        "select event, count(*) from fencing.history where resource = %s group by 1 order by 1",
+        (resource,),
+        dbname=cluster.database,
+    )
     assert counted == [("lease_granted", 200), ("lease_released", 200)]
 
 
@@ -191,7 +218,9 @@ def test_start_before_nodes_is_ready_once_they_answer(cluster: Cluster, resource
 
 def test_start_without_postgresql_exits_69_and_hides_password(cluster: Cluster) -> None:
     settings = cluster.settings()
-    settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x password=never-to-be-shown connect_timeout=2"
+    settings["postgres"][
+        "conninfo"
+    ] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x password=never-to-be-shown connect_timeout=2"
     done = serve_fails(cluster, settings, "no-postgres")
     assert done.returncode == UNAVAILABLE, done
     assert "never-to-be-shown" not in done.stdout + done.stderr
@@ -214,8 +243,17 @@ def test_schema_of_later_version_is_refused_by_every_command(cluster: Cluster, g
         assert started.returncode == UNAVAILABLE and reason in started.stdout + started.stderr, started
         checked = cluster.run("check", gateway.config)
         assert checked.returncode == UNAVAILABLE and f"FAULT schema: {reason}" in checked.stdout, checked
-        installed = subprocess.run([str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(cluster.database)], capture_output=True, text=True, timeout=60)
-        assert installed.returncode == 1 and "the schema fencing has version 2, and this program installs version 1; nothing was changed." in installed.stderr, installed
+        installed = subprocess.run(
+            [str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(cluster.database)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (
+            installed.returncode == 1
+            and "the schema fencing has version 2, and this program installs version 1; nothing was changed."
+            in installed.stderr
+        ), installed
         gateway.api.must_release(gateway.api.must_acquire("test/later-schema", ttl_ms=1_000))
     finally:
         stack.query("delete from fencing.schema_version where version = 2", dbname=cluster.database)
@@ -226,17 +264,26 @@ def test_start_with_schema_without_version_names_migrate(cluster: Cluster, stack
     stack.query("delete from fencing.schema_version", dbname=cluster.database)
     try:
         done = serve_fails(cluster, settings, "earlier-schema")
-        assert done.returncode == UNAVAILABLE and "has version 0, this program needs 1: run `fencegate migrate`." in done.stdout + done.stderr, done
+        assert (
+            done.returncode == UNAVAILABLE
+            and "has version 0, this program needs 1: run `fencegate migrate`." in done.stdout + done.stderr
+        ), done
     finally:
         cluster.migrate()
 
 
-@pytest.mark.parametrize("change", [
-    lambda settings: settings["redis"]["nodes"][0].update(name="another-name"),
-    lambda settings: settings["lease"].update(max_ttl_ms=3_000),
-    lambda settings: settings["redis"].update(nodes=settings["redis"]["nodes"][:3]),
-], ids=["names", "longest-lease", "fewer-nodes"])
-def test_start_with_settings_unlike_cluster_is_refused(cluster: Cluster, gateway: Gateway, change: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda settings: settings["redis"]["nodes"][0].update(name="another-name"),
+        lambda settings: settings["lease"].update(max_ttl_ms=3_000),
+        lambda settings: settings["redis"].update(nodes=settings["redis"]["nodes"][:3]),
+    ],
+    ids=["names", "longest-lease", "fewer-nodes"],
+)
+def test_start_with_settings_unlike_cluster_is_refused(
+    cluster: Cluster, gateway: Gateway, change: Callable[[Any], None]
+) -> None:
     settings = cluster.settings()
     change(settings)
     done = serve_fails(cluster, settings, "disagrees")
@@ -261,7 +308,11 @@ def test_node_configured_under_two_names_counts_once(cluster: Cluster) -> None:
         node.update(host=first["host"], port=first["port"])
     gateway = cluster.gateway(settings)
     gateway.start(wait=False)
-    eventually(lambda: gateway.process.poll() is not None or gateway.api.get("/healthz").status == 200, 10, goal="it ends or is alive")
+    eventually(
+        lambda: gateway.process.poll() is not None or gateway.api.get("/healthz").status == 200,
+        10,
+        goal="it ends or is alive",
+    )
     if gateway.process.poll() is None:
         deadline = time.monotonic() + 2 * cluster.max_ttl_ms / 1000
         while time.monotonic() < deadline:
@@ -313,16 +364,23 @@ def test_check_without_majority_exits_69_and_names_nodes(cluster: Cluster, gatew
     gateway.wait_until_ready()
 
 
-def test_check_with_disabled_guard_trigger_exits_69_and_names_it(cluster: Cluster, gateway: Gateway, stack: Stack) -> None:
+def test_check_with_disabled_guard_trigger_exits_69_and_names_it(
+    cluster: Cluster, gateway: Gateway, stack: Stack
+) -> None:
     connection = stack.sql(dbname=cluster.database)
     try:
         connection.cursor().execute("create table watched (id text); select fencing.protect('watched', 'id')")
         done = cluster.run("check", gateway.config)
         assert done.returncode == 0 and "ok    guard" in done.stdout, done
-        connection.cursor().execute("alter table watched disable trigger fencing_check_update; grant all on watched to public")
+        connection.cursor().execute(
+            "alter table watched disable trigger fencing_check_update; grant all on watched to public"
+        )
         done = cluster.run("check", gateway.config)
         assert done.returncode == UNAVAILABLE, done
-        for message in ("FAULT guard: public.watched: the trigger fencing_check_update is not always on", "FAULT guard: public.watched: public has the privilege trigger"):
+        for message in (
+            "FAULT guard: public.watched: the trigger fencing_check_update is not always on",
+            "FAULT guard: public.watched: public has the privilege trigger",
+        ):
             assert message in done.stdout, done
     finally:
         connection.cursor().execute("select fencing.unprotect('watched'); drop table watched")
@@ -336,15 +394,23 @@ def test_migrate_sets_up_recorder_of_refused_direct_sql(cluster: Cluster, gatewa
         try:
             with pytest.raises(psycopg2.Error):
                 cursor.execute("insert into recorded values ('one')")
-            cursor.execute("select event, principal, detail ->> 'sqlstate' from fencing.history where resource = 'recorded/one'")
+            cursor.execute(
+                "select event, principal, detail ->> 'sqlstate' from fencing.history where resource = 'recorded/one'"
+            )
             assert cursor.fetchall() == [("write_rejected", "postgres", "FG428")]
             done = cluster.run("check", gateway.config)
             assert done.returncode == 0 and "ok    recorder" in done.stdout, done
-            cursor.execute("select rolname from pg_roles r, pg_database d where rolname = 'fencing_recorder_' || d.oid and datname = current_database()")
+            cursor.execute(
+                "select rolname from pg_roles r, pg_database d where rolname = 'fencing_recorder_' || d.oid and datname = current_database()"
+            )
             login = cursor.fetchone()[0]
             cursor.execute(f"alter role {login} nologin")
             done = cluster.run("check", gateway.config)
-            assert done.returncode == UNAVAILABLE and "FAULT recorder: refusals of direct SQL are not recorded: " in done.stdout and "sql/README.md" in done.stdout, done
+            assert (
+                done.returncode == UNAVAILABLE
+                and "FAULT recorder: refusals of direct SQL are not recorded: " in done.stdout
+                and "sql/README.md" in done.stdout
+            ), done
             cursor.execute(f"alter role {login} login")
         finally:
             cursor.execute("select fencing.unprotect('recorded'); drop table recorded")
@@ -359,8 +425,14 @@ def test_check_without_postgresql_exits_69(cluster: Cluster) -> None:
     assert cluster.run("check", file).returncode == UNAVAILABLE
 
 
-@pytest.mark.parametrize("lock_timeout_ms, reason", [(200, "canceling statement due to lock timeout"), (1_000, "canceling statement due to statement timeout")], ids=["lock", "statement"])
-def test_check_with_locked_schema_ends_and_says_why(cluster: Cluster, stack: Stack, lock_timeout_ms: int, reason: str) -> None:
+@pytest.mark.parametrize(
+    "lock_timeout_ms, reason",
+    [(200, "canceling statement due to lock timeout"), (1_000, "canceling statement due to statement timeout")],
+    ids=["lock", "statement"],
+)
+def test_check_with_locked_schema_ends_and_says_why(
+    cluster: Cluster, stack: Stack, lock_timeout_ms: int, reason: str
+) -> None:
     settings = cluster.settings()
     settings["postgres"].update(statement_timeout_ms=1_000, lock_timeout_ms=lock_timeout_ms)
     file = cluster.folder / "check-locked.yaml"
@@ -369,7 +441,10 @@ def test_check_with_locked_schema_ends_and_says_why(cluster: Cluster, stack: Sta
     try:
         connection.cursor().execute("begin; lock table fencing.schema_version in access exclusive mode")
         done = cluster.run("check", file, timeout=20)
-        assert done.returncode == UNAVAILABLE and f"FAULT schema: The schema `fencing` can't be read: {reason}" in done.stdout, done
+        assert (
+            done.returncode == UNAVAILABLE
+            and f"FAULT schema: The schema `fencing` can't be read: {reason}" in done.stdout
+        ), done
     finally:
         connection.close()
     file.write_text(json.dumps(cluster.settings()))

@@ -56,7 +56,9 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 @contextmanager
-def managed(cluster: Cluster, manager: Manager, settings: dict[str, Any] | None = None, **environment: str) -> Iterator[Gateway]:
+def managed(
+    cluster: Cluster, manager: Manager, settings: dict[str, Any] | None = None, **environment: str
+) -> Iterator[Gateway]:
     gateway = cluster.gateway(settings)
     gateway.environment = {"NOTIFY_SOCKET": manager.name, **environment}
     gateway.start(wait=False)
@@ -71,7 +73,9 @@ def test_manager_gets_ready_reload_and_stop(cluster: Cluster, manager: Manager) 
     with managed(cluster, manager, settings) as gateway:
         listens = {"READY": "1", "STATUS": f"listens on http://127.0.0.1:{settings['http']['port']}"}
         assert manager.receive() == listens
-        socket.create_connection(("127.0.0.1", settings["http"]["port"]), timeout=1).close()  # it listens when it says so
+        socket.create_connection(
+            ("127.0.0.1", settings["http"]["port"]), timeout=1
+        ).close()  # it listens when it says so
 
         os.kill(gateway.pid, signal.SIGHUP)
         assert manager.receive() == {"RELOADING": "1", "STATUS": "reloads its configuration"}
@@ -80,7 +84,10 @@ def test_manager_gets_ready_reload_and_stop(cluster: Cluster, manager: Manager) 
         gateway.config.write_text("colour: red")
         os.kill(gateway.pid, signal.SIGHUP)
         assert manager.receive()["RELOADING"] == "1"
-        assert manager.receive() == {"READY": "1", "STATUS": f"{listens['STATUS']}; the last reload was refused, for the reason in the log"}
+        assert manager.receive() == {
+            "READY": "1",
+            "STATUS": f"{listens['STATUS']}; the last reload was refused, for the reason in the log",
+        }
 
         assert gateway.stop() == 0
         assert manager.receive()["STOPPING"] == "1"
@@ -131,7 +138,9 @@ def test_watchdog_gets_no_report_while_an_io_thread_hangs(cluster: Cluster, mana
         manager.empty()
         started_at = time.monotonic()
         assert [manager.receive() for _ in range(4)] == [{"WATCHDOG": "1"}] * 4
-        assert time.monotonic() - started_at > WATCHDOG_USEC / 1e6 * 0.9, "not more often than three times in the interval"
+        assert (
+            time.monotonic() - started_at > WATCHDOG_USEC / 1e6 * 0.9
+        ), "not more often than three times in the interval"
         with processes.stopped_thread(gateway.pid, thread):
             manager.empty()
             assert manager.is_silent(WATCHDOG_USEC / 1e6)

@@ -29,11 +29,18 @@ def run_with(cluster: Cluster, command: str, change: Callable[[dict[str, Any]], 
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("conninfo, named", [("host=127.0.0.1 prot=1", 'invalid connection option "prot"'), ("passwrd=hunter2", 'invalid connection option "passwrd"'),
-                                             ("postgresql://u:hunter2@h/d?prot=1", 'invalid URI query parameter: "prot"'), ("port=none", "the port is not a number"),
-                                             ("host=h passfile=database.pass", "passfile has to be an absolute file name"),
-                                             ("postgresql://h/d?sslrootcert=ca.pem", "sslrootcert has to be an absolute file name")],
-                         ids=["option", "password", "uri", "port", "file", "uri-file"])
+@pytest.mark.parametrize(
+    "conninfo, named",
+    [
+        ("host=127.0.0.1 prot=1", 'invalid connection option "prot"'),
+        ("passwrd=hunter2", 'invalid connection option "passwrd"'),
+        ("postgresql://u:hunter2@h/d?prot=1", 'invalid URI query parameter: "prot"'),
+        ("port=none", "the port is not a number"),
+        ("host=h passfile=database.pass", "passfile has to be an absolute file name"),
+        ("postgresql://h/d?sslrootcert=ca.pem", "sslrootcert has to be an absolute file name"),
+    ],
+    ids=["option", "password", "uri", "port", "file", "uri-file"],
+)
 def test_conninfo_invalid_exits_78_and_names_option(cluster: Cluster, command: str, conninfo: str, named: str) -> None:
     done = run_with(cluster, command, lambda settings: settings["postgres"].update(conninfo=conninfo))
     assert done.returncode == BAD_CONFIG and "postgres.conninfo: " in done.stderr and named in done.stderr, done
@@ -43,11 +50,19 @@ def test_conninfo_invalid_exits_78_and_names_option(cluster: Cluster, command: s
 @pytest.mark.parametrize("command", COMMANDS)
 def test_server_not_reached_exits_69_and_is_named(cluster: Cluster, command: str) -> None:
     port = processes.free_port()
-    done = run_with(cluster, command, lambda settings: settings["postgres"].update(conninfo=f"host=127.0.0.1 port={port} user=u password=hunter2"))
+    done = run_with(
+        cluster,
+        command,
+        lambda settings: settings["postgres"].update(conninfo=f"host=127.0.0.1 port={port} user=u password=hunter2"),
+    )
     shown = (done.stdout + done.stderr).replace("\\", "")  # the log is JSON
     assert done.returncode == UNAVAILABLE and f'"127.0.0.1", port {port} failed: Connection refused' in shown, done
     assert "hunter2" not in done.stdout + done.stderr
-    done = run_with(cluster, command, lambda settings: settings["postgres"].update(conninfo="postgresql://u:hunter2@nowhere.invalid/d"))
+    done = run_with(
+        cluster,
+        command,
+        lambda settings: settings["postgres"].update(conninfo="postgresql://u:hunter2@nowhere.invalid/d"),
+    )
     shown = (done.stdout + done.stderr).replace("\\", "")
     assert done.returncode == UNAVAILABLE and 'could not translate host name "nowhere.invalid"' in shown, done
     assert "hunter2" not in done.stdout + done.stderr
@@ -55,11 +70,26 @@ def test_server_not_reached_exits_69_and_is_named(cluster: Cluster, command: str
 
 def test_port_in_use_exits_69_and_says_what_to_do(cluster: Cluster, gateway: Gateway) -> None:
     done = run_with(cluster, "serve", lambda settings: settings["http"].update(port=gateway.api.port))
-    assert done.returncode == UNAVAILABLE and "Address already in use; another process listens there: stop it, or change http.port" in done.stdout, done
+    assert (
+        done.returncode == UNAVAILABLE
+        and "Address already in use; another process listens there: stop it, or change http.port" in done.stdout
+    ), done
 
 
-@pytest.mark.parametrize("conninfo", ["postgresql://u:a/hunter@h/d", "postgresql://u:a@b:hunter@h/d", "postgresql://u:a@hunter@h/d", "postgresql://u:1/hunter@127.0.0.1/d",
-                                      "postgresql://u:hunter%zz@h/d", "postgresql://u:hunter[@[::1/d", "password=my hunter", "password=my hunter=2 host=h", "password='hunter host=h"])
+@pytest.mark.parametrize(
+    "conninfo",
+    [
+        "postgresql://u:a/hunter@h/d",
+        "postgresql://u:a@b:hunter@h/d",
+        "postgresql://u:a@hunter@h/d",
+        "postgresql://u:1/hunter@127.0.0.1/d",
+        "postgresql://u:hunter%zz@h/d",
+        "postgresql://u:hunter[@[::1/d",
+        "password=my hunter",
+        "password=my hunter=2 host=h",
+        "password='hunter host=h",
+    ],
+)
 def test_conninfo_error_contains_no_part_of_password(cluster: Cluster, conninfo: str) -> None:
     for command in COMMANDS:
         done = run_with(cluster, command, lambda settings: settings["postgres"].update(conninfo=conninfo))
@@ -72,7 +102,11 @@ def test_conninfo_error_contains_no_part_of_password(cluster: Cluster, conninfo:
 def test_conninfo_argument_invalid_exits_64_and_names_option(cluster: Cluster) -> None:
     for command in ("migrate", "verify"):
         done = cluster.call(command, "--conninfo", "host=127.0.0.1 prot=1")
-        assert done.returncode == USAGE and "--conninfo" in done.stderr and 'invalid connection option "prot"' in done.stderr, done
+        assert (
+            done.returncode == USAGE
+            and "--conninfo" in done.stderr
+            and 'invalid connection option "prot"' in done.stderr
+        ), done
 
 
 # The nodes' credentials
@@ -115,19 +149,29 @@ def expect_node_refused(cluster: Cluster, settings: dict[str, Any], reason: str,
     assert cluster.run("check", gateway.config).returncode == 0
 
 
-def test_node_refusing_password_is_named_and_does_not_vote(cluster: Cluster, with_user: Callable[..., dict[str, Any]]) -> None:
+def test_node_refusing_password_is_named_and_does_not_vote(
+    cluster: Cluster, with_user: Callable[..., dict[str, Any]]
+) -> None:
     """The default user of the node is open: without its own user the gateway could work, but not with the rights that the operator meant."""
-    repair = lambda: cluster.nodes[2].client().execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all")  # noqa: E731
+    repair = (
+        lambda: cluster.nodes[2].client().execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all")
+    )  # noqa: E731
     expect_node_refused(cluster, with_user("foo", "right"), "WRONGPASS", repair)
 
 
-def test_node_refusing_scripts_is_named_and_does_not_vote(cluster: Cluster, with_user: Callable[..., dict[str, Any]]) -> None:
+def test_node_refusing_scripts_is_named_and_does_not_vote(
+    cluster: Cluster, with_user: Callable[..., dict[str, Any]]
+) -> None:
     node = cluster.nodes[2].client()
     node.execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all", "-eval")
-    expect_node_refused(cluster, with_user("foo", "right"), "NOPERM", lambda: node.execute_command("ACL", "SETUSER", "foo", "+eval"))
+    expect_node_refused(
+        cluster, with_user("foo", "right"), "NOPERM", lambda: node.execute_command("ACL", "SETUSER", "foo", "+eval")
+    )
 
 
-def test_node_refusing_claim_is_named_and_does_not_vote(cluster: Cluster, with_user: Callable[..., dict[str, Any]]) -> None:
+def test_node_refusing_claim_is_named_and_does_not_vote(
+    cluster: Cluster, with_user: Callable[..., dict[str, Any]]
+) -> None:
     """Only a server without data gets a claim, so `check`, which writes nothing, cannot find this."""
     cluster.nodes[2].restart_empty()
     node = cluster.nodes[2].client()
@@ -135,7 +179,10 @@ def test_node_refusing_claim_is_named_and_does_not_vote(cluster: Cluster, with_u
     gateway = cluster.gateway(with_user("foo", "right"))
     try:
         gateway.start()
-        eventually(lambda: gateway.nodes()[2]["state"] == "misconfigured" and "'hsetnx'" in gateway.nodes()[2]["detail"], goal="the node is refused")
+        eventually(
+            lambda: gateway.nodes()[2]["state"] == "misconfigured" and "'hsetnx'" in gateway.nodes()[2]["detail"],
+            goal="the node is refused",
+        )
         node.execute_command("ACL", "SETUSER", "foo", "+hsetnx")
         gateway.wait_until_all_vote()
     finally:
@@ -150,15 +197,24 @@ def test_nodes_refusing_getrange_are_named_and_answer_503(cluster: Cluster) -> N
         node.execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all", "-getrange")
         address.update(username="foo", password_file=str(cluster.folder / "foo.password"))
     gateway = cluster.gateway(settings)
-    is_named = lambda node: node["state"] == "misconfigured" and node["detail"].startswith("refuses commands: ")  # noqa: E731
+    is_named = lambda node: node["state"] == "misconfigured" and node["detail"].startswith(
+        "refuses commands: "
+    )  # noqa: E731
     try:
         gateway.start()
         gateway.wait_until_all_vote()  # admitting a node needs no GETRANGE
         expect_problem(gateway.api.acquire("test/getrange"), 503, "no-quorum")
         # A refused node is asked again, and votes until the next command.
-        eventually(lambda: gateway.api.acquire("test/getrange").status == 503 and [is_named(node) for node in gateway.nodes()] == [True] * 3 + [False] * 2, goal="the nodes are named")
+        eventually(
+            lambda: gateway.api.acquire("test/getrange").status == 503
+            and [is_named(node) for node in gateway.nodes()] == [True] * 3 + [False] * 2,
+            goal="the nodes are named",
+        )
         for node in cluster.nodes[:3]:
-            assert re.search(f'"node":"{node.name}","old_state":"voting","new_state":"misconfigured","detail":"refuses commands: ', gateway.log.read_text())
+            assert re.search(
+                f'"node":"{node.name}","old_state":"voting","new_state":"misconfigured","detail":"refuses commands: ',
+                gateway.log.read_text(),
+            )
         for node in nodes:
             node.execute_command("ACL", "SETUSER", "foo", "+getrange")
         eventually(lambda: gateway.api.acquire("test/getrange").status == 201, goal="the nodes grant")

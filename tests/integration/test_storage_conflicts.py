@@ -48,7 +48,11 @@ def test_write_with_conflict_sqlstate_409_and_repeatable(site: Site, apis: list[
     site.server.query(FAILING)
     lease = acquire_for_writes(apis[0], resource)
     call = {"call": "fail_with", "args": {"code": code}}
-    answer = eventually(lambda: (answer := apis[0].write(lease, call)).status != 422 and answer, 5, goal="the gateway knows the function")
+    answer = eventually(
+        lambda: (answer := apis[0].write(lease, call)).status != 422 and answer,
+        5,
+        goal="the gateway knows the function",
+    )
     assert expect_conflict(answer)["sqlstate"] == code
 
 
@@ -84,7 +88,9 @@ class DirectWriter(threading.Thread):
         connection.close()
 
 
-def test_writers_of_same_rows_in_every_order_all_finish(site: Site, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+def test_writers_of_same_rows_in_every_order_all_finish(
+    site: Site, apis: list[Api], unique_name: Callable[[str], str]
+) -> None:
     """Direct writers that enter resources one by one cause deadlocks. Calls to the gateway get at worst 409, none waits for long,
     and refused writes change nothing."""
     goods = sorted((site.create_sku(unique_name("order"), 1_000_000) for _ in range(6)), key=lambda sku: sku.name)
@@ -106,7 +112,9 @@ def test_writers_of_same_rows_in_every_order_all_finish(site: Site, apis: list[A
                 operations = [sku.sell() for sku in articles]
                 if turn % 7 == 0:
                     operations.append({"call": "fail_with", "args": {"code": "40001"}})
-                answer = connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations})
+                answer = connection.call(
+                    "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations}
+                )
                 with mutex:
                     answers.append(answer)
                     if answer.status == 200:
@@ -118,8 +126,16 @@ def test_writers_of_same_rows_in_every_order_all_finish(site: Site, apis: list[A
     with ThreadPoolExecutor(CLIENTS) as pool:
         at_work = [pool.submit(work, number) for number in range(CLIENTS)]
         try:
-            eventually(lambda: any(task.done() for task in at_work) or (sum(answer.status == 200 for answer in list(answers)) > 150 and all(writer.sold for writer in direct)),
-                       60, interval=0.2, goal="all have sold, with conflicts")
+            eventually(
+                lambda: any(task.done() for task in at_work)
+                or (
+                    sum(answer.status == 200 for answer in list(answers)) > 150
+                    and all(writer.sold for writer in direct)
+                ),
+                60,
+                interval=0.2,
+                goal="all have sold, with conflicts",
+            )
         finally:
             stop_requested.set()
         for task in at_work:
@@ -129,8 +145,12 @@ def test_writers_of_same_rows_in_every_order_all_finish(site: Site, apis: list[A
         writer.join(10)
         sold.update(writer.sold)
     tally = Counter(answer.status for answer in answers)
-    print(dict(tally), f"longest {max(answer.seconds for answer in answers):.2f} s, direct", sum(sum(writer.sold.values()) for writer in direct),
-          {code: count for writer in direct for code, count in writer.codes.items()})
+    print(
+        dict(tally),
+        f"longest {max(answer.seconds for answer in answers):.2f} s, direct",
+        sum(sum(writer.sold.values()) for writer in direct),
+        {code: count for writer in direct for code, count in writer.codes.items()},
+    )
     for answer in answers:
         if answer.status != 200:
             expect_conflict(answer)
@@ -138,7 +158,9 @@ def test_writers_of_same_rows_in_every_order_all_finish(site: Site, apis: list[A
     assert {sku.name: 1_000_000 - sku.stock() for sku in goods} == {sku.name: sold[sku.name] for sku in goods}
 
 
-def test_row_locked_in_psql_delays_only_its_writers(site: Site, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+def test_row_locked_in_psql_delays_only_its_writers(
+    site: Site, apis: list[Api], unique_name: Callable[[str], str]
+) -> None:
     """Writers through both gateways, while one row is repeatedly locked for longer than lock_timeout."""
     goods = [site.create_sku(unique_name("held"), 1_000_000) for _ in range(8)]
     leases = [acquire_for_writes(apis[0], sku.resource) for sku in goods]
@@ -152,7 +174,9 @@ def test_row_locked_in_psql_delays_only_its_writers(site: Site, apis: list[Api],
         sku, lease = goods[number % 8], leases[number % 8]
         with apis[number // 8 % 2].connection() as connection:
             while not stop_requested.is_set():
-                answer = connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]})
+                answer = connection.call(
+                    "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}
+                )
                 with mutex:
                     seconds[sku.name].append(answer.seconds)
                     statuses[sku.name, answer.status] += 1
@@ -173,7 +197,16 @@ def test_row_locked_in_psql_delays_only_its_writers(site: Site, apis: list[Api],
     for thread in threads:
         thread.join(10)
     others = sorted(writer for sku in free for writer in seconds[sku.name])
-    print("held", max(seconds[held.name]), "others: median", others[len(others) // 2], "99 %", others[len(others) * 99 // 100], "longest", others[-1])
+    print(
+        "held",
+        max(seconds[held.name]),
+        "others: median",
+        others[len(others) // 2],
+        "99 %",
+        others[len(others) * 99 // 100],
+        "longest",
+        others[-1],
+    )
     assert all(statuses[sku.name, 200] == len(seconds[sku.name]) for sku in free), statuses
     # Nearly all take less than lock_timeout, which is how long they would wait for the locked row, and most of the time.
     assert others[len(others) * 9 // 10] < 0.9 and sum(took for took in others if took >= 0.9) < 0.4 * sum(others)
@@ -187,10 +220,14 @@ def test_locked_fence_delays_no_call_and_says_repeat(site: Site, apis: list[Api]
     with connection.cursor() as cursor:
         cursor.execute("begin")
         cursor.execute("select from fencing.guard where resource = %s for update", (resource,))
-        problem = expect_problem(apis[0].acquire(resource, ttl_ms=20_000, fence_on_grant=True), 503, "storage-unavailable")
+        problem = expect_problem(
+            apis[0].acquire(resource, ttl_ms=20_000, fence_on_grant=True), 503, "storage-unavailable"
+        )
         assert problem["sqlstate"] == "55P03"
         path = f"/v1/resources/{urllib.parse.quote(resource, safe='')}"
-        expect_conflict(apis[0].call("POST", f"{path}/fence", {"reason": "test", "last_fencing_token": lease["fencing_token"]}))
+        expect_conflict(
+            apis[0].call("POST", f"{path}/fence", {"reason": "test", "last_fencing_token": lease["fencing_token"]})
+        )
         held = apis[0].must_acquire(resource, ttl_ms=20_000)
         expect_conflict(apis[0].call("DELETE", f"{path}/lease", {"reason": "test"}))
         assert apis[0].renew(held, ttl_ms=20_000).status == 200, "nothing was changed"
@@ -214,7 +251,9 @@ def expect_no_waits_elsewhere(site: Site, api: Api, unique_name: Callable[[str],
     def work(number: int) -> None:
         with api.connection() as connection:
             while not stop_requested.wait(0.02):
-                answer = connection.call("POST", "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [goods[number].sell()]})
+                answer = connection.call(
+                    "POST", "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [goods[number].sell()]}
+                )
                 seconds.append((number, answer.seconds if answer.status == 200 else float("inf")))
 
     with ThreadPoolExecutor(len(goods)) as pool:
@@ -231,34 +270,68 @@ def expect_no_waits_elsewhere(site: Site, api: Api, unique_name: Callable[[str],
             task.result()
     slow = Counter(number for number, took in during if took >= 0.9 + before)
     longest = max(took for _, took in during)
-    assert len(during) > 20 and longest < 2.4 + before and max(slow.values(), default=0) <= 1, (len(during), slow, before, longest)
+    assert len(during) > 20 and longest < 2.4 + before and max(slow.values(), default=0) <= 1, (
+        len(during),
+        slow,
+        before,
+        longest,
+    )
 
 
-def test_lock_wait_at_commit_delays_no_other_resource(site: Site, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+def test_lock_wait_at_commit_delays_no_other_resource(
+    site: Site, apis: list[Api], unique_name: Callable[[str], str]
+) -> None:
     """A deferred foreign key waits for a lock when the batch is committed, and which write waits is not known."""
-    site.server.query("""create table parents (id text primary key); create table children (id text primary key, parent text references parents (id) deferrable initially deferred);
-                         insert into parents values ('p'); select fencing.protect('children', $$'children/' || id$$); select fencing.expose_table('children')""")
+    site.server.query(
+        """create table parents (id text primary key); create table children (id text primary key, parent text references parents (id) deferrable initially deferred);
+                         insert into parents values ('p'); select fencing.protect('children', $$'children/' || id$$); select fencing.expose_table('children')"""
+    )
     insert = {"insert": "children", "values": {"id": "warm", "parent": "p"}}
-    eventually(lambda: apis[0].call("POST", "/v1/writes", {"lease": {"resource": "children/warm"}, "operations": [insert]}).status == 200, 5, goal="the gateway knows the table")
+    eventually(
+        lambda: apis[0]
+        .call("POST", "/v1/writes", {"lease": {"resource": "children/warm"}, "operations": [insert]})
+        .status
+        == 200,
+        5,
+        goal="the gateway knows the table",
+    )
     connection = site.server.sql()
-    with connection.cursor() as cursor, expect_no_waits_elsewhere(site, apis[0], unique_name), ThreadPoolExecutor(12) as pool:
+    with connection.cursor() as cursor, expect_no_waits_elsewhere(site, apis[0], unique_name), ThreadPoolExecutor(
+        12
+    ) as pool:
         cursor.execute("begin")
         cursor.execute("select from parents where id = 'p' for update")
-        answers = [pool.submit(apis[0].call, "POST", "/v1/writes", {"lease": {"resource": f"children/{number}"}, "operations": [{"insert": "children", "values": {"id": str(number), "parent": "p"}}]})
-                   for number in range(12)]
+        answers = [
+            pool.submit(
+                apis[0].call,
+                "POST",
+                "/v1/writes",
+                {
+                    "lease": {"resource": f"children/{number}"},
+                    "operations": [{"insert": "children", "values": {"id": str(number), "parent": "p"}}],
+                },
+            )
+            for number in range(12)
+        ]
         pause(2.5, "the writes wait for the lock")
         cursor.execute("commit")
         assert {answer.result().status for answer in answers} <= {200, 409, 503}
     connection.close()
 
 
-def test_locked_fence_delays_no_write_of_other_resources(site: Site, apis: list[Api], unique_name: Callable[[str], str], resource: str) -> None:
+def test_locked_fence_delays_no_write_of_other_resources(
+    site: Site, apis: list[Api], unique_name: Callable[[str], str], resource: str
+) -> None:
     connection = site.server.sql()
     apis[0].must_release(apis[0].must_acquire(resource, ttl_ms=20_000, fence_on_grant=True))
-    with connection.cursor() as cursor, expect_no_waits_elsewhere(site, apis[0], unique_name), ThreadPoolExecutor(6) as pool:
+    with connection.cursor() as cursor, expect_no_waits_elsewhere(site, apis[0], unique_name), ThreadPoolExecutor(
+        6
+    ) as pool:
         cursor.execute("begin")
         cursor.execute("select from fencing.guard where resource = %s for update", (resource,))
-        answers = [pool.submit(apis[0].acquire, resource, ttl_ms=20_000, owner="o", fence_on_grant=True) for _ in range(6)]
+        answers = [
+            pool.submit(apis[0].acquire, resource, ttl_ms=20_000, owner="o", fence_on_grant=True) for _ in range(6)
+        ]
         pause(2.5, "the grants wait for the lock")
         cursor.execute("commit")
         assert {answer.result().status for answer in answers} <= {200, 201, 503}

@@ -35,10 +35,16 @@ NAMES = "{parts,kits,shown_kits,sealed,first_kit}"
 def parts(stack: Stack) -> Iterator[Api]:
     stack.query(TABLES)
     api = stack.api()
-    eventually(lambda: api.get("/rest/v1/sealed").status == 200 and api.get("/rest/v1/rpc/first_kit").status == 428, 10, goal="the gateway knows the tables")
+    eventually(
+        lambda: api.get("/rest/v1/sealed").status == 200 and api.get("/rest/v1/rpc/first_kit").status == 428,
+        10,
+        goal="the gateway knows the tables",
+    )
     yield api
-    stack.query(f"select fencing.hide(n) from unnest('{NAMES}'::text[]) as n; select fencing.unprotect('parts'); select fencing.unprotect('sealed');"
-                "drop view shown_kits; drop function first_kit(); drop table parts, kits, sealed")
+    stack.query(
+        f"select fencing.hide(n) from unnest('{NAMES}'::text[]) as n; select fencing.unprotect('parts'); select fencing.unprotect('sealed');"
+        "drop view shown_kits; drop function first_kit(); drop table parts, kits, sealed"
+    )
 
 
 @pytest.fixture
@@ -87,25 +93,37 @@ def test_embedded_rows_over_limit_end_before_memory_does(stack: Stack, parts: Ap
     problem = expect_problem(answer, 422, "unprocessable")
     assert (problem["answer_bytes_max"], "larger" in problem["detail"]) == (64 << 20, True)
     assert most < 500, f"{most} MB"
-    (small,) = parts.get("/rest/v1/kits?id=eq.1&select=id,parts(id,kits(id,parts(id)))&parts.id=lte.2&parts.kits.parts.id=eq.7").json()
+    (small,) = parts.get(
+        "/rest/v1/kits?id=eq.1&select=id,parts(id,kits(id,parts(id)))&parts.id=lte.2&parts.kits.parts.id=eq.7"
+    ).json()
     assert small == {"id": 1, "parts": [{"id": part, "kits": {"id": 1, "parts": [{"id": 7}]}} for part in (1, 2)]}
     lines = parts.get("/rest/v1/kits?id=lte.2&order=id&select=id,parts(id)&parts.limit=1", {"Accept": "text/csv"}).body
     assert lines == b'id,parts\n1,"[{""id"":1}]"\n2,[]'
 
 
-@pytest.mark.parametrize("path", ["/v1/tables/fillings?limit=1000", "/v1/rpc/all_fillings", "/v1/rpc/all_fillings?select=id,body"])
+@pytest.mark.parametrize(
+    "path", ["/v1/tables/fillings?limit=1000", "/v1/rpc/all_fillings", "/v1/rpc/all_fillings?select=id,body"]
+)
 def test_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api, path: str) -> None:
     """Three hundred rows of a megabyte, and several times that in PostgreSQL."""
-    stack.query("create table fillings as select g as id, repeat('x', 1000000) as body from generate_series(1, 300) as g; select fencing.expose_table('fillings');"
-                "create function all_fillings() returns setof fillings language sql stable set search_path = public, pg_temp as 'select * from fillings'; select fencing.expose_function('all_fillings()')")
+    stack.query(
+        "create table fillings as select g as id, repeat('x', 1000000) as body from generate_series(1, 300) as g; select fencing.expose_table('fillings');"
+        "create function all_fillings() returns setof fillings language sql stable set search_path = public, pg_temp as 'select * from fillings'; select fencing.expose_function('all_fillings()')"
+    )
     try:
-        eventually(lambda: parts.get("/v1/rpc/all_fillings?select=id&limit=1").status == 200, 10, goal="the gateway knows the function")
+        eventually(
+            lambda: parts.get("/v1/rpc/all_fillings?select=id&limit=1").status == 200,
+            10,
+            goal="the gateway knows the function",
+        )
         answer, most = measured(stack, parts, path)
         problem = expect_problem(answer, 422, "unprocessable")
         assert (problem["answer_bytes_max"], "larger" in problem["detail"]) == (64 << 20, True), problem
         assert most < 500, f"{most} MB"
     finally:
-        stack.query("select fencing.hide('fillings'); select fencing.hide('all_fillings'); drop function all_fillings(); drop table fillings")
+        stack.query(
+            "select fencing.hide('fillings'); select fencing.hide('all_fillings'); drop function all_fillings(); drop table fillings"
+        )
 
 
 def test_planned_count_of_deep_plan_is_answered(parts: Api) -> None:
@@ -115,7 +133,9 @@ def test_planned_count_of_deep_plan_is_answered(parts: Api) -> None:
 
 
 def test_estimate_never_below_rows_of_answer(stack: Stack, parts: Api) -> None:
-    stack.query("create table fresh (id integer); alter table fresh set (autovacuum_enabled = off); analyze fresh; insert into fresh values (1), (2), (3); select fencing.expose_table('fresh')")
+    stack.query(
+        "create table fresh (id integer); alter table fresh set (autovacuum_enabled = off); analyze fresh; insert into fresh values (1), (2), (3); select fencing.expose_table('fresh')"
+    )
     try:
         stack.query("update pg_class set reltuples = 1, relpages = 1 where relname = 'fresh'")
         eventually(lambda: parts.get("/rest/v1/fresh").status == 200, 10, goal="the gateway knows the table")
@@ -137,7 +157,12 @@ def test_statements_of_many_rows_leave_memory_of_postgresql(stack: Stack, parts:
     def insert(number: int) -> None:
         first = 10_000 + number * 1_000
         rows = [{"id": first + i, "kit": 2, **({names[i % WIDTH]: 1} if i != number else {})} for i in range(1_000)]
-        answer = parts.call("POST", f"/rest/v1/parts?columns=id,kit,{','.join(names)}", rows, {"Prefer": "missing=default", "Fencing-Lease": lease["lease_id"]})
+        answer = parts.call(
+            "POST",
+            f"/rest/v1/parts?columns=id,kit,{','.join(names)}",
+            rows,
+            {"Prefer": "missing=default", "Fencing-Lease": lease["lease_id"]},
+        )
         assert answer.status == 201, answer
 
     insert(0)
@@ -148,7 +173,12 @@ def test_statements_of_many_rows_leave_memory_of_postgresql(stack: Stack, parts:
 
 
 def test_upsert_by_key_that_is_not_exposed_does_not_name_it(parts: Api, lease: Json) -> None:
-    answer = parts.call("POST", "/rest/v1/sealed", {"label": "x"}, {"Prefer": "resolution=merge-duplicates", "Fencing-Lease": lease["lease_id"]})
+    answer = parts.call(
+        "POST",
+        "/rest/v1/sealed",
+        {"label": "x"},
+        {"Prefer": "resolution=merge-duplicates", "Fencing-Lease": lease["lease_id"]},
+    )
     problem = expect_problem(answer, 422, "unprocessable")
     assert [error["pointer"] for error in problem["errors"]] == ["on_conflict"] and b"hidden_key" not in answer.body
 
@@ -158,12 +188,25 @@ def test_read_that_postgresql_can_not_prepare_is_unprocessable(parts: Api) -> No
 
 
 def test_nulls_of_single_value_are_stripped_after_write(parts: Api, lease: Json) -> None:
-    answer = parts.call("POST", "/rest/v1/rpc/first_kit", {}, {"Accept": "application/vnd.pgrst.object+json;nulls=stripped", "Fencing-Lease": lease["lease_id"]})
+    answer = parts.call(
+        "POST",
+        "/rest/v1/rpc/first_kit",
+        {},
+        {"Accept": "application/vnd.pgrst.object+json;nulls=stripped", "Fencing-Lease": lease["lease_id"]},
+    )
     assert (answer.status, answer.body) == (200, b'{"id":1}')
 
 
-@pytest.mark.parametrize("path, headers", [("/rest/v1/%ff", {}), ("/rest/v1/rpc/%ff", {}), ("/rest/v1/kits?id=%ff.1", {}), ("/rest/v1/kits?select=a!(" + "x" * 18 + "%C3%A9)", {}),
-                                           ("/rest/v1/kits", {"Prefer": "handling=strict, foo=\xff"})])
+@pytest.mark.parametrize(
+    "path, headers",
+    [
+        ("/rest/v1/%ff", {}),
+        ("/rest/v1/rpc/%ff", {}),
+        ("/rest/v1/kits?id=%ff.1", {}),
+        ("/rest/v1/kits?select=a!(" + "x" * 18 + "%C3%A9)", {}),
+        ("/rest/v1/kits", {"Prefer": "handling=strict, foo=\xff"}),
+    ],
+)
 def test_refusal_that_cites_any_bytes_is_json_in_utf8(parts: Api, path: str, headers: dict[str, str]) -> None:
     answer = parts.get(path, headers)
     assert answer.status in (400, 404)

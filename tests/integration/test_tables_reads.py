@@ -11,13 +11,15 @@ from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack
 
-ROWS = [("a", 1, "one"), ("b", 2, None), ("c", 3, "th,r(e)e"), ("d", None, 'qu"o\'te'), ("e", 5, "%_*")]
+ROWS = [("a", 1, "one"), ("b", 2, None), ("c", 3, "th,r(e)e"), ("d", None, "qu\"o'te"), ("e", 5, "%_*")]
 
 
 @pytest.fixture(scope="module")
 def things(stack: Stack) -> Iterator[Api]:
-    stack.query("create table things (id text primary key, n integer, words text, flag boolean, secret text default 's'); "
-                "select fencing.expose_table('things', columns => '{id,n,words,flag}')")
+    stack.query(
+        "create table things (id text primary key, n integer, words text, flag boolean, secret text default 's'); "
+        "select fencing.expose_table('things', columns => '{id,n,words,flag}')"
+    )
     for row in ROWS:
         stack.query("insert into things (id, n, words) values (%s, %s, %s)", row)
     stack.query("update things set flag = n > 2")
@@ -32,19 +34,58 @@ def ids(answer: Answer) -> str:
     return "".join(row["id"] for row in answer.json())
 
 
-@pytest.mark.parametrize("query, found", [
-    ("n=eq.2", "b"), ("n=neq.2", "ace"), ("n=lt.2", "a"), ("n=lte.2", "ab"), ("n=gt.3", "e"), ("n=gte.3", "ce"), ("n=gte.2&n=lt.5", "bc"),
-    ("n=in.(1,5)", "ae"), ("n=not.in.(1,5)", "bc"), ("n=in.()", ""), ("n=not.in.()", "abcde"), ("words=in.()", ""), ("n=is.null", "d"), ("n=not.is.null", "abce"), ("flag=is.true", "ce"), ("flag=is.false", "ab"),
-    ("flag=is.unknown", "d"), ("n=not.eq.2", "ace"), ("words=like.*e", "acd"), ("words=ilike.ONE", "a"), ("words=eq.%25_*", "e"), ("words=like.*o*", "ad"),
-    ('words=in.(one,"th,r(e)e","qu\\"o\'te")', "acd"), ("or=(n.eq.1,and(n.gt.2,n.lt.5))", "ac"), ("not.or=(n.eq.1,n.eq.2)", "ce"), ("and=(n.gt.1,n.not.eq.3)", "be"),
-    ('or=(words.eq."th,r(e)e",id.in.(a,e))', "ace"), ('"id"=eq.a', "a"), ("words=eq.'; drop table things; --", ""), ("words=eq.null", ""), ("", "abcde"), ("&n=eq.1&&", "a"),
-])
+@pytest.mark.parametrize(
+    "query, found",
+    [
+        ("n=eq.2", "b"),
+        ("n=neq.2", "ace"),
+        ("n=lt.2", "a"),
+        ("n=lte.2", "ab"),
+        ("n=gt.3", "e"),
+        ("n=gte.3", "ce"),
+        ("n=gte.2&n=lt.5", "bc"),
+        ("n=in.(1,5)", "ae"),
+        ("n=not.in.(1,5)", "bc"),
+        ("n=in.()", ""),
+        ("n=not.in.()", "abcde"),
+        ("words=in.()", ""),
+        ("n=is.null", "d"),
+        ("n=not.is.null", "abce"),
+        ("flag=is.true", "ce"),
+        ("flag=is.false", "ab"),
+        ("flag=is.unknown", "d"),
+        ("n=not.eq.2", "ace"),
+        ("words=like.*e", "acd"),
+        ("words=ilike.ONE", "a"),
+        ("words=eq.%25_*", "e"),
+        ("words=like.*o*", "ad"),
+        ('words=in.(one,"th,r(e)e","qu\\"o\'te")', "acd"),
+        ("or=(n.eq.1,and(n.gt.2,n.lt.5))", "ac"),
+        ("not.or=(n.eq.1,n.eq.2)", "ce"),
+        ("and=(n.gt.1,n.not.eq.3)", "be"),
+        ('or=(words.eq."th,r(e)e",id.in.(a,e))', "ace"),
+        ('"id"=eq.a', "a"),
+        ("words=eq.'; drop table things; --", ""),
+        ("words=eq.null", ""),
+        ("", "abcde"),
+        ("&n=eq.1&&", "a"),
+    ],
+)
 def test_rows_filtered_are_those_that_match(things: Api, query: str, found: str) -> None:
     encoded = query.replace(" ", "%20").replace("'", "%27").replace('"', "%22").replace("\\", "%5C")
     assert ids(things.get("/v1/tables/things?order=id" + ("&" + encoded if query else ""))) == found
 
 
-@pytest.mark.parametrize("order, found", [("n", "abced"), ("n.desc", "decba"), ("n.desc.nullslast", "ecbad"), ("n.asc.nullsfirst", "dabce"), ("flag.desc.nullslast,id.desc", "ecbad")])
+@pytest.mark.parametrize(
+    "order, found",
+    [
+        ("n", "abced"),
+        ("n.desc", "decba"),
+        ("n.desc.nullslast", "ecbad"),
+        ("n.asc.nullsfirst", "dabce"),
+        ("flag.desc.nullslast,id.desc", "ecbad"),
+    ],
+)
 def test_rows_are_ordered_as_requested(things: Api, order: str, found: str) -> None:
     assert ids(things.get("/v1/tables/things", order=order)) == found
 
@@ -53,7 +94,9 @@ def test_columns_selected_have_requested_names(things: Api) -> None:
     answer = things.get("/v1/tables/things", select='n,"the text":words', id="eq.a")
     assert answer.body == b'[{"n":1,"the text":"one"}]'
     assert things.get("/v1/tables/things", id="eq.a").json() == [{"id": "a", "n": 1, "words": "one", "flag": False}]
-    assert things.get("/v1/tables/things", id="eq.a", select="*").json() == [{"id": "a", "n": 1, "words": "one", "flag": False}]
+    assert things.get("/v1/tables/things", id="eq.a", select="*").json() == [
+        {"id": "a", "n": 1, "words": "one", "flag": False}
+    ]
 
 
 def test_page_has_content_range(things: Api) -> None:
@@ -81,23 +124,40 @@ def test_rows_above_limit_are_cut(stack: Stack, things: Api) -> None:
 
 def test_query_malformed_400_names_each_parameter(things: Api) -> None:
     query = "n=fts.x&id=eq.%00&or=(n.eq.1&select=id,id&order=id.up&limit=-1&on_conflict=id"
-    assert sorted(pointers_of(things.get(f"/v1/tables/things?{query}"))) == ["id", "limit", "n", "on_conflict", "or", "order", "select"]
+    assert sorted(pointers_of(things.get(f"/v1/tables/things?{query}"))) == [
+        "id",
+        "limit",
+        "n",
+        "on_conflict",
+        "or",
+        "order",
+        "select",
+    ]
     assert pointers_of(things.get("/v1/tables/things?" + "&".join(["n=eq.1"] * 65))) == ["query"]
 
 
 def test_column_unknown_or_hidden_422_names_parameter(things: Api) -> None:
     query = "nope=eq.1&select=secret&order=secret&or=(secret.eq.s)"
-    assert sorted(pointers_of(things.get(f"/v1/tables/things?{query}"), 422, "unprocessable")) == ["nope", "or", "order", "select"]
+    assert sorted(pointers_of(things.get(f"/v1/tables/things?{query}"), 422, "unprocessable")) == [
+        "nope",
+        "or",
+        "order",
+        "select",
+    ]
 
 
-@pytest.mark.parametrize("query, pointer", [("id=eq.a&n=eq.two", "n"), ("n=in.(1,x)", "n"), ("or=(id.eq.a,n.eq.x)", "or")])
+@pytest.mark.parametrize(
+    "query, pointer", [("id=eq.a&n=eq.two", "n"), ("n=in.(1,x)", "n"), ("or=(id.eq.a,n.eq.x)", "or")]
+)
 def test_value_unreadable_422_names_parameter(things: Api, query: str, pointer: str) -> None:
     answer = things.get(f"/v1/tables/things?{query}")
     assert pointers_of(answer, 422, "unprocessable") == [pointer]
     assert "integer" in answer.json()["detail"] and answer.json()["sqlstate"] == "22P02", answer
 
 
-@pytest.mark.parametrize("accept, status", [("application/vnd.pgrst.array+json;nulls=kept", 406), ("text/csv, */*;q=0.1", 200)])
+@pytest.mark.parametrize(
+    "accept, status", [("application/vnd.pgrst.array+json;nulls=kept", 406), ("text/csv, */*;q=0.1", 200)]
+)
 def test_rows_in_no_accepted_form_406(things: Api, accept: str, status: int) -> None:
     for path in ("/v1/tables/things", "/v1/rpc/nope"):
         answer = things.call("GET", path, None, {"Accept": accept})
@@ -110,23 +170,33 @@ def test_rows_in_no_accepted_form_406(things: Api, accept: str, status: int) -> 
 def test_table_unknown_or_not_readable_404(stack: Stack, things: Api) -> None:
     for name in ("nope", "pg_class", "things;", "public.things", "%22"):
         expect_problem(things.get(f"/v1/tables/{name}"), 404, "not-found")
-    stack.query("create table letter_box (id text); select fencing.expose_table('letter_box', operations => '{insert}')")
+    stack.query(
+        "create table letter_box (id text); select fencing.expose_table('letter_box', operations => '{insert}')"
+    )
     expect_problem(things.get("/v1/tables/letter_box"), 404, "not-found")
     stack.query("select fencing.hide('letter_box'); drop table letter_box")
 
 
 def test_read_of_view_that_writes_is_refused(stack: Stack, things: Api) -> None:
     """A plain read runs in a read-only transaction."""
-    stack.query("create function sneak() returns integer language sql volatile security definer as $$ update public.things set words = 'sneaked' where id = 'a' returning 1 $$;"
-                "create view sneaky as select sneak() as n; select fencing.expose_table('sneaky', operations => '{select}')")
-    answer = eventually(lambda: (lambda a: a if a.status != 404 else None)(things.get("/v1/tables/sneaky")), 10, goal="the gateway knows the view")
+    stack.query(
+        "create function sneak() returns integer language sql volatile security definer as $$ update public.things set words = 'sneaked' where id = 'a' returning 1 $$;"
+        "create view sneaky as select sneak() as n; select fencing.expose_table('sneaky', operations => '{select}')"
+    )
+    answer = eventually(
+        lambda: (lambda a: a if a.status != 404 else None)(things.get("/v1/tables/sneaky")),
+        10,
+        goal="the gateway knows the view",
+    )
     assert "may not change anything" in expect_problem(answer, 422, "unprocessable")["detail"]
     assert things.get("/v1/tables/things", id="eq.a", select="words").json() == [{"words": "one"}]
     stack.query("select fencing.hide('sneaky'); drop view sneaky; drop function sneak()")
 
 
 def test_read_too_slow_is_ended_and_delays_no_write(stack: Stack, api: Api, sku: Sku) -> None:
-    stack.query("create view slow as select pg_sleep(30)::text as n; select fencing.expose_table('slow', operations => '{select}')")
+    stack.query(
+        "create view slow as select pg_sleep(30)::text as n; select fencing.expose_table('slow', operations => '{select}')"
+    )
     eventually(lambda: api.get("/v1/tables/slow", select="nope").status == 422, 10, goal="the gateway knows the view")
     reads = [api.begin("GET", "/v1/tables/slow") for _ in range(3)]
     running = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
@@ -142,7 +212,9 @@ def test_read_too_slow_is_ended_and_delays_no_write(stack: Stack, api: Api, sku:
 
 
 def read_fenced(api: Api, lease: dict[str, Any], sku: Sku, **filters: object) -> Answer:
-    return api.get("/v1/tables/inventory", {"Fencing-Lease": lease["lease_id"]}, sku=f"eq.{sku.name}", select="stock", **filters)
+    return api.get(
+        "/v1/tables/inventory", {"Fencing-Lease": lease["lease_id"]}, sku=f"eq.{sku.name}", select="stock", **filters
+    )
 
 
 def test_fenced_read_under_newest_token_raises_fence(stack: Stack, api: Api, sku: Sku) -> None:
@@ -163,9 +235,17 @@ def test_fenced_read_under_stale_token_412_and_recorded(api: Api, sku: Sku) -> N
     b = api.must_acquire(sku.resource, wait_ms=3_000, owner="b")
     api.must_write(b, sku.sell())
     problem = expect_problem(read_fenced(api, a, sku), 412, "stale-fencing-token")
-    assert (problem["resource"], problem["fencing_token"], problem["last_fencing_token"]) == (sku.resource, a["fencing_token"], b["fencing_token"])
+    assert (problem["resource"], problem["fencing_token"], problem["last_fencing_token"]) == (
+        sku.resource,
+        a["fencing_token"],
+        b["fencing_token"],
+    )
     (item,) = api.history(resource=sku.resource, event="write_rejected")
-    assert (item["fencing_token"], item["owner"], item["detail"]["operations"]) == (a["fencing_token"], "a", ["select inventory"])
+    assert (item["fencing_token"], item["owner"], item["detail"]["operations"]) == (
+        a["fencing_token"],
+        "a",
+        ["select inventory"],
+    )
 
 
 def test_fenced_read_that_fails_leaves_fence(stack: Stack, api: Api, sku: Sku) -> None:
@@ -175,7 +255,9 @@ def test_fenced_read_that_fails_leaves_fence(stack: Stack, api: Api, sku: Sku) -
     assert read_fenced(api, lease, sku).status == 200
 
 
-def test_fenced_read_of_uncovered_rows_leaves_their_fence(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+def test_fenced_read_of_uncovered_rows_leaves_their_fence(
+    stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]
+) -> None:
     other = create_sku(stack, unique_name("sku"), 4)
     answer = read_fenced(api, api.must_acquire(sku.resource), other)
     assert answer.json() == [{"stock": 4}]

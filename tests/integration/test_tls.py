@@ -58,12 +58,29 @@ def verifying(make: Callable[..., Gateway], pki: Certificates) -> Gateway:
 
 
 def connect(gateway: Gateway, context: ssl.SSLContext) -> ssl.SSLSocket:
-    return context.wrap_socket(socket.create_connection((HOST, gateway.api.port), 10), server_hostname=HOST, suppress_ragged_eofs=False)
+    return context.wrap_socket(
+        socket.create_connection((HOST, gateway.api.port), 10), server_hostname=HOST, suppress_ragged_eofs=False
+    )
 
 
 def curl(gateway: Gateway, *arguments: str, path: str = "/healthz") -> subprocess.CompletedProcess:
-    return subprocess.run(["curl", "-sS", "--noproxy", "*", "-w", "%{http_code}", "-o", "/dev/null", *arguments, f"https://{HOST}:{gateway.api.port}{path}"],
-                          capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        [
+            "curl",
+            "-sS",
+            "--noproxy",
+            "*",
+            "-w",
+            "%{http_code}",
+            "-o",
+            "/dev/null",
+            *arguments,
+            f"https://{HOST}:{gateway.api.port}{path}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
 
 
 def opened_with_tls(gateway: Gateway, pki: Certificates, timeout: float = 10.0) -> Wire:
@@ -146,14 +163,21 @@ def test_tls_session_is_never_resumed(secured: Gateway, pki: Certificates, versi
         assert first.recv(4096)
         session = first.session
     assert session is None or not session.has_ticket
-    again = context.wrap_socket(socket.create_connection((HOST, secured.api.port), 10), server_hostname=HOST, session=session)
+    again = context.wrap_socket(
+        socket.create_connection((HOST, secured.api.port), 10), server_hostname=HOST, session=session
+    )
     assert not again.session_reused
     again.close()
 
 
 def test_tls_1_2_renegotiation_is_refused(secured: Gateway, pki: Certificates) -> None:
-    done = subprocess.run(["openssl", "s_client", "-connect", f"{HOST}:{secured.api.port}", "-tls1_2", "-CAfile", str(pki.root.file)], input="R\n",
-                          capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["openssl", "s_client", "-connect", f"{HOST}:{secured.api.port}", "-tls1_2", "-CAfile", str(pki.root.file)],
+        input="R\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     assert "RENEGOTIATING" in done.stderr + done.stdout and "no renegotiation" in done.stderr, done
 
 
@@ -194,7 +218,11 @@ def test_connections_in_handshake_count_and_are_replaced(make: Callable[..., Gat
     silent = [Wire(HOST, small.api.port) for _ in range(3)]
     with Wire(HOST, small.api.port) as refused:
         assert refused.is_closed()  # there is no TLS in which an answer could be sent
-    eventually(lambda: any(wire.is_closed() for wire in silent) if can_connect(small, pki) else False, 10, goal="one that shakes no hand is replaced")
+    eventually(
+        lambda: any(wire.is_closed() for wire in silent) if can_connect(small, pki) else False,
+        10,
+        goal="one that shakes no hand is replaced",
+    )
     for wire in silent:
         wire.socket.close()
     assert small.stop() == 0
@@ -213,7 +241,9 @@ def can_connect(gateway: Gateway, pki: Certificates) -> bool:
 
 
 @by_version
-def test_client_certificate_optional_serves_with_and_without(verifying: Gateway, pki: Certificates, version: ssl.TLSVersion) -> None:
+def test_client_certificate_optional_serves_with_and_without(
+    verifying: Gateway, pki: Certificates, version: ssl.TLSVersion
+) -> None:
     for certificate in (None, pki.orders):
         with Wire(HOST, verifying.api.port, tls=trust(pki.root, certificate, version)) as wire:
             wire.send(request("GET", "/healthz"))
@@ -221,17 +251,30 @@ def test_client_certificate_optional_serves_with_and_without(verifying: Gateway,
 
 
 @by_version
-@pytest.mark.parametrize("which, alert", [("of_foreign", "TLSV1_ALERT_UNKNOWN_CA"), ("expired", "SSLV3_ALERT_CERTIFICATE_EXPIRED"),
-                                          ("server_only", "SSLV3_ALERT_CERTIFICATE_UNKNOWN|TLSV1_ALERT_UNKNOWN_CA|SSLV3_ALERT_UNSUPPORTED_CERTIFICATE")])
-def test_client_certificate_invalid_is_refused_with_alert(verifying: Gateway, pki: Certificates, version: ssl.TLSVersion, which: str, alert: str) -> None:
+@pytest.mark.parametrize(
+    "which, alert",
+    [
+        ("of_foreign", "TLSV1_ALERT_UNKNOWN_CA"),
+        ("expired", "SSLV3_ALERT_CERTIFICATE_EXPIRED"),
+        ("server_only", "SSLV3_ALERT_CERTIFICATE_UNKNOWN|TLSV1_ALERT_UNKNOWN_CA|SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"),
+    ],
+)
+def test_client_certificate_invalid_is_refused_with_alert(
+    verifying: Gateway, pki: Certificates, version: ssl.TLSVersion, which: str, alert: str
+) -> None:
     certificate = pki.root.issue("server_only", usage="serverAuth") if which == "server_only" else getattr(pki, which)
     assert re.fullmatch(alert, refusal_of(verifying, trust(pki.root, certificate, version)))
 
 
 @by_version
-def test_client_certificate_required_refuses_caller_without(make: Callable[..., Gateway], pki: Certificates, version: ssl.TLSVersion) -> None:
+def test_client_certificate_required_refuses_caller_without(
+    make: Callable[..., Gateway], pki: Certificates, version: ssl.TLSVersion
+) -> None:
     strict = make(caller=pki.orders, client_ca_file=str(pki.root.file), client_certificates="required")
-    assert refusal_of(strict, trust(pki.root, version=version)) in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+    assert refusal_of(strict, trust(pki.root, version=version)) in (
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED",
+        "SSLV3_ALERT_HANDSHAKE_FAILURE",
+    )
     assert strict.api.get("/healthz").status == 200
     assert strict.stop() == 0
 
@@ -290,7 +333,12 @@ def test_tls_reader_that_stops_is_closed_after_idle_timeout(make: Callable[..., 
 
 def open_connections(gateway: Gateway) -> int:
     """Counts the connections that others have with the gateway."""
-    table = subprocess.run(["ss", "-Htn", "state", "established", f"( sport = :{gateway.api.port} )"], capture_output=True, text=True, check=True).stdout
+    table = subprocess.run(
+        ["ss", "-Htn", "state", "established", f"( sport = :{gateway.api.port} )"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return len(table.splitlines())
 
 

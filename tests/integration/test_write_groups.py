@@ -32,7 +32,11 @@ class Rows:
         api = stack.api()
         for row_id in self.ids:
             lease = api.must_acquire(f"{self.name}/{row_id}", ttl_ms=60_000)
-            eventually(lambda: api.write(lease, {"insert": self.name, "values": {"id": row_id}}).status == 200, 10, goal="the gateway knows the table")
+            eventually(
+                lambda: api.write(lease, {"insert": self.name, "values": {"id": row_id}}).status == 200,
+                10,
+                goal="the gateway knows the table",
+            )
             self.leases.append(lease)
 
     def update(self, number: int, **change: object) -> Json:
@@ -40,9 +44,14 @@ class Rows:
 
     def at_once(self, operations: list[Json]) -> list[Answer]:
         """Sends all writes while PostgreSQL is suspended, so that the gateway queues them, and returns their answers."""
+
         def call(number: int) -> Answer:
             with self.stack.api().connection() as connection:
-                return connection.call("POST", "/v1/writes", {"lease_id": self.leases[number]["lease_id"], "operations": [operations[number]]})
+                return connection.call(
+                    "POST",
+                    "/v1/writes",
+                    {"lease_id": self.leases[number]["lease_id"], "operations": [operations[number]]},
+                )
 
         backends = self.stack.query("select pid from pg_stat_activity where application_name = 'fencegate'")
         try:
@@ -62,7 +71,9 @@ class Rows:
 
     def statements(self) -> int:
         """Returns how many statements have changed the table, counted by the calls of the guard's trigger function."""
-        return self.stack.query(f"select calls from pg_stat_user_functions where funcname like 'check\\_%\\_{self.name[:30]}'")[0][0]
+        return self.stack.query(
+            f"select calls from pg_stat_user_functions where funcname like 'check\\_%\\_{self.name[:30]}'"
+        )[0][0]
 
 
 @pytest.fixture()
@@ -87,10 +98,19 @@ def remove(rows: Rows, numbers: range) -> None:
         assert answer.status == 200
 
 
-@pytest.mark.parametrize("taken", [True, False], ids=["a neighbour's row becomes its own", "its own row becomes a neighbour's"])
+@pytest.mark.parametrize(
+    "taken", [True, False], ids=["a neighbour's row becomes its own", "its own row becomes a neighbour's"]
+)
 def test_updates_that_move_rows_to_each_other_are_refused(rows: Rows, taken: bool) -> None:
     # The second of a pair changes nothing, but has entered its resource, in the same transaction if both went to the same worker, as for every other pair.
-    for own, neighbour in ((4, 6), (5, 7), (10, 12), (11, 13), (14, 16), (15, 17)):  # not the first ones, which are not batched; both parities, since workers are chosen in turn
+    for own, neighbour in (
+        (4, 6),
+        (5, 7),
+        (10, 12),
+        (11, 13),
+        (14, 16),
+        (15, 17),
+    ):  # not the first ones, which are not batched; both parities, since workers are chosen in turn
         remove(rows, range(own, own + 1) if taken else range(neighbour, neighbour + 1))
         before = rows.table()
         operations = [rows.update(number, set={"id": row_id}) for number, row_id in enumerate(rows.ids)]
@@ -110,7 +130,9 @@ def test_updates_that_miss_or_fail_have_counts_of_their_own(rows: Rows) -> None:
     operations[9]["expect_rows"] = 1
     answers = rows.at_once(operations)
     expect_problem(answers[7], 409, "constraint-violation")
-    good = {number: answer.json()["results"][0]["rows_affected"] for number, answer in enumerate(answers) if number != 7}
+    good = {
+        number: answer.json()["results"][0]["rows_affected"] for number, answer in enumerate(answers) if number != 7
+    }
     assert good == {number: 0 if number == 2 else 1 for number in range(24) if number != 7}
     assert [n for _, (n, _) in sorted(rows.table().items())] == [0 if number in (2, 7) else 1 for number in range(24)]
 
@@ -118,7 +140,8 @@ def test_updates_that_miss_or_fail_have_counts_of_their_own(rows: Rows) -> None:
 def test_updates_with_trigger_do_not_reach_row_of_neighbour(rows: Rows) -> None:
     # The gateway has read its catalogue before the trigger exists.
     assert {answer.status for answer in rows.at_once([rows.update(number) for number in range(24)])} == {200}
-    rows.stack.query(f"""
+    rows.stack.query(
+        f"""
         create function {rows.name}_reach() returns trigger language plpgsql set search_path = public, pg_temp as $$
         begin
           if new.owner = 'me' then
@@ -127,7 +150,10 @@ def test_updates_with_trigger_do_not_reach_row_of_neighbour(rows: Rows) -> None:
           return null;
         exception when sqlstate 'FG403' then return null;
         end $$;
-        create trigger reach after update on {rows.name} for each row execute function {rows.name}_reach()""")
+        create trigger reach after update on {rows.name} for each row execute function {rows.name}_reach()"""
+    )
     for _ in range(3):
-        assert {answer.status for answer in rows.at_once([rows.update(number, set={"owner": "me"}) for number in range(24)])} == {200}
+        assert {
+            answer.status for answer in rows.at_once([rows.update(number, set={"owner": "me"}) for number in range(24)])
+        } == {200}
         assert {owner for _, owner in rows.table().values()} == {"me"}

@@ -39,7 +39,9 @@ def test_stale_write_refused_is_in_history(api: Api, sku: Sku) -> None:
     b = acquire_after(api, a)
     api.must_write(b, sku.sell())
     expect_problem(api.write(a, sku.sell()), 412, "stale-fencing-token")
-    (item,) = eventually(lambda: api.history(resource=sku.resource, event="write_rejected"), goal="the refusal is in the history")
+    (item,) = eventually(
+        lambda: api.history(resource=sku.resource, event="write_rejected"), goal="the refusal is in the history"
+    )
     assert (item["fencing_token"], item["last_fencing_token"]) == (a["fencing_token"], b["fencing_token"])
     assert (item["owner"], item["principal"], item["resource"]) == ("a-who-paused", "dev", sku.resource)
 
@@ -51,7 +53,10 @@ def test_stale_write_repeated_412_each_time(api: Api, sku: Sku) -> None:
     for _ in range(10):
         expect_problem(api.write(a, sku.sell()), 412, "stale-fencing-token")
     assert sku.stock() == 9
-    eventually(lambda: len(api.history(resource=sku.resource, event="write_rejected")) == 10, goal="each refusal is in the history")
+    eventually(
+        lambda: len(api.history(resource=sku.resource, event="write_rejected")) == 10,
+        goal="each refusal is in the history",
+    )
 
 
 def test_stale_write_that_would_fail_anyway_still_412(api: Api, sku: Sku) -> None:
@@ -79,14 +84,20 @@ def test_stale_write_after_fence_raised_by_direct_sql_412(stack: Stack, api: Api
     assert sku.stock() == 10
 
 
-def test_stale_and_current_writes_at_once_get_own_answers(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_stale_and_current_writes_at_once_get_own_answers(
+    stack: Stack, api: Api, unique_name: Callable[[str], str]
+) -> None:
     goods = [create_sku(stack, unique_name("mixed"), 100) for _ in range(6)]
     old = [api.must_acquire(item.resource, ttl_ms=300) for item in goods]
     new = [acquire_after(api, lease) for lease in old]
     for lease, item in zip(new, goods):
         api.must_write(lease, item.sell())
-    calls = [(kind, api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [item.sell()]}))
-             for _ in range(5) for item, pair in zip(goods, zip(old, new)) for kind, lease in zip((412, 200), pair)]
+    calls = [
+        (kind, api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [item.sell()]}))
+        for _ in range(5)
+        for item, pair in zip(goods, zip(old, new))
+        for kind, lease in zip((412, 200), pair)
+    ]
     assert [(kind, call.answer().status) for kind, call in calls] == [(kind, kind) for kind, _ in calls]
     assert [item.stock() for item in goods] == [94] * 6
 
@@ -96,12 +107,18 @@ def test_write_without_lease_428_and_nothing_changed(api: Api, sku: Sku) -> None
     assert sku.stock() == 10
 
 
-@pytest.mark.parametrize("operation", [
-    {"update": "inventory", "add": {"stock": -1}},
-    {"update": "inventory", "set": {"note": "mine"}},
-    {"delete": "inventory"},
-], ids=["add", "set", "delete"])
-def test_row_outside_lease_403_and_nothing_changed(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str], operation: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"update": "inventory", "add": {"stock": -1}},
+        {"update": "inventory", "set": {"note": "mine"}},
+        {"delete": "inventory"},
+    ],
+    ids=["add", "set", "delete"],
+)
+def test_row_outside_lease_403_and_nothing_changed(
+    stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str], operation: dict[str, Any]
+) -> None:
     other_sku = create_sku(stack, unique_name("other"))
     answer = api.write(api.must_acquire(other_sku.resource), {**operation, "where": {"sku": sku.name}})
     assert expect_problem(answer, 403, "resource-not-covered")["resource"] == sku.resource
@@ -110,22 +127,30 @@ def test_row_outside_lease_403_and_nothing_changed(stack: Stack, api: Api, sku: 
 
 def test_insert_outside_lease_403(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
     name = unique_name("new")
-    answer = api.write(api.must_acquire(sku.resource), {"insert": "inventory", "values": {"sku": name, "stock": 1, "initial_stock": 1}})
+    answer = api.write(
+        api.must_acquire(sku.resource), {"insert": "inventory", "values": {"sku": name, "stock": 1, "initial_stock": 1}}
+    )
     assert expect_problem(answer, 403, "resource-not-covered")["resource"] == f"inventory/{name}"
     assert stack.query("select from inventory where sku = %s", (name,)) == []
 
 
-def test_rows_partly_covered_403_and_none_is_changed(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+def test_rows_partly_covered_403_and_none_is_changed(
+    stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]
+) -> None:
     other_sku = create_sku(stack, unique_name("other"))
     operation = {"update": "inventory", "where": {"sku": {"in": [sku.name, other_sku.name]}}, "add": {"stock": -1}}
     expect_problem(api.write(api.must_acquire(sku.resource), operation), 403, "resource-not-covered")
     assert (sku.stock(), other_sku.stock()) == (10, 10)
 
 
-def test_row_moved_to_another_resource_403_and_stays(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+def test_row_moved_to_another_resource_403_and_stays(
+    stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]
+) -> None:
     moved = unique_name("moved")
     for resource in (sku.resource, f"inventory/{moved}"):
-        answer = api.write(api.must_acquire(resource), {"update": "inventory", "where": {"sku": sku.name}, "set": {"sku": moved}})
+        answer = api.write(
+            api.must_acquire(resource), {"update": "inventory", "where": {"sku": sku.name}, "set": {"sku": moved}}
+        )
         expect_problem(answer, 403, "resource-not-covered")
     assert sku.stock() == 10
     assert stack.query("select from inventory where sku = %s", (moved,)) == []
@@ -140,7 +165,12 @@ def test_covered_writes_do_not_admit_uncovered_ones(stack: Stack, api: Api, uniq
         for position, lease in enumerate(leases):
             own, other_sku = goods[position], goods[(position + 1) % len(goods)]
             for wanted, item in ((200, own), (403, other_sku)):
-                calls.append((wanted, api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [item.sell()]})))
+                calls.append(
+                    (
+                        wanted,
+                        api.begin("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [item.sell()]}),
+                    )
+                )
     assert [call.answer().status for _, call in calls] == [wanted for wanted, _ in calls]
     assert [item.stock() for item in goods] == [94] * 6
 
@@ -173,8 +203,14 @@ def test_fence_on_grant_refuses_older_tokens_before_first_write(stack: Stack, ap
     new = api.must_acquire(sku.resource, wait_ms=2_000, fence_on_grant=True)
     assert stack.query("select fencing.fence(%s)", (sku.resource,)) == [(new["fencing_token"],)]
     expect_problem(api.write(old, sku.sell()), 412, "stale-fencing-token")
-    eventually(lambda: [item for item in api.history(resource=sku.resource, event="fence_raised") if item["last_fencing_token"] == new["fencing_token"]],
-               goal="fence_raised is in the history")
+    eventually(
+        lambda: [
+            item
+            for item in api.history(resource=sku.resource, event="fence_raised")
+            if item["last_fencing_token"] == new["fencing_token"]
+        ],
+        goal="fence_raised is in the history",
+    )
     api.must_write(new, sku.sell())
     assert sku.stock() == 9
 
@@ -195,20 +231,29 @@ def test_lease_in_header_equals_lease_in_body(api: Api, sku: Sku) -> None:
 # Direct SQL
 
 
-@pytest.mark.parametrize("statement", [
-    "update inventory set stock = stock - 1 where sku = %(sku)s",
-    "delete from inventory where sku = %(sku)s",
-    "insert into inventory (sku, stock, initial_stock) values (%(sku)s || '-2', 1, 1)",
-    "insert into inventory (sku, stock, initial_stock) values (%(sku)s, 1, 1) on conflict (sku) do update set stock = 0",
-    "with gone as (delete from inventory where sku = %(sku)s returning *) select * from gone",
-    "merge into inventory i using (values (%(sku)s)) v (sku) on i.sku = v.sku when matched then update set stock = 0",
-], ids=["update", "delete", "insert", "upsert", "with", "merge"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update inventory set stock = stock - 1 where sku = %(sku)s",
+        "delete from inventory where sku = %(sku)s",
+        "insert into inventory (sku, stock, initial_stock) values (%(sku)s || '-2', 1, 1)",
+        "insert into inventory (sku, stock, initial_stock) values (%(sku)s, 1, 1) on conflict (sku) do update set stock = 0",
+        "with gone as (delete from inventory where sku = %(sku)s returning *) select * from gone",
+        "merge into inventory i using (values (%(sku)s)) v (sku) on i.sku = v.sku when matched then update set stock = 0",
+    ],
+    ids=["update", "delete", "insert", "upsert", "with", "merge"],
+)
 def test_direct_sql_without_enter_fg428_and_recorded(stack: Stack, api: Api, sku: Sku, statement: str) -> None:
     with pytest.raises(psycopg2.Error) as refused:
         stack.query(statement, {"sku": sku.name})  # type: ignore[arg-type]
     assert refused.value.pgcode == "FG428"
     assert sku.stock() == 10
-    recorded = [item for item in eventually(lambda: api.history(resource_prefix=sku.resource, event="write_rejected"), goal="it is in the history")]
+    recorded = [
+        item
+        for item in eventually(
+            lambda: api.history(resource_prefix=sku.resource, event="write_rejected"), goal="it is in the history"
+        )
+    ]
     assert len(recorded) == 1
     assert recorded[0]["principal"] == stack.facts["postgres"]["superuser"]
 
@@ -219,7 +264,9 @@ def test_direct_sql_with_stale_token_fg412_and_recorded(stack: Stack, api: Api, 
     with pytest.raises(psycopg2.Error) as refused:
         stack.query("select fencing.enter(%s, %s)", (sku.resource, lease["fencing_token"] - 1))
     assert refused.value.pgcode == "FG412"
-    (item,) = eventually(lambda: api.history(resource=sku.resource, event="write_rejected"), goal="it is in the history")
+    (item,) = eventually(
+        lambda: api.history(resource=sku.resource, event="write_rejected"), goal="it is in the history"
+    )
     assert (item["fencing_token"], item["last_fencing_token"]) == (lease["fencing_token"] - 1, lease["fencing_token"])
 
 

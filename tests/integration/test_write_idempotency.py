@@ -40,8 +40,11 @@ def make_tables(stack: Stack) -> None:
     for gateway in range(len(stack.facts["gateways"])):
         api = stack.api(gateway)
         for operation in ({"delete": "keyed", "where": {"id": "none"}}, {"call": "keyed_add", "args": {"id": "none"}}):
-            eventually(lambda: write(api, "keyed/none", {"delete": "keyed", "where": {"id": "none"}}, operation).status == 200, 10,
-                       goal="the gateway knows the table and the function")
+            eventually(
+                lambda: write(api, "keyed/none", {"delete": "keyed", "where": {"id": "none"}}, operation).status == 200,
+                10,
+                goal="the gateway knows the table and the function",
+            )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +67,11 @@ def key() -> str:
 
 def write(api: Api, resource: str, *operations: Json, key: str | None = None, **fields: object) -> Answer:
     """Sends a one-shot write."""
-    body = {"lease": {"resource": resource, "ttl_ms": 10_000, "wait_ms": 10_000}, "operations": list(operations), **fields}
+    body = {
+        "lease": {"resource": resource, "ttl_ms": 10_000, "wait_ms": 10_000},
+        "operations": list(operations),
+        **fields,
+    }
     return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key} if key else None)
 
 
@@ -78,6 +85,7 @@ def kept_members(answer: Answer) -> Any:
 
 
 # The same outcome
+
 
 def test_repeated_write_same_answer_and_applied_once(api: Api, sku: Sku, key: str) -> None:
     first = write(api, sku.resource, sku.sell(), key=key, **{"return": "rows"})
@@ -93,7 +101,11 @@ def test_repeated_write_that_releases_same_answer(api: Api, sku: Sku, key: str) 
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release", "require_live": True}
     answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
     assert [answer.status for answer in answers] == [200] * 3, [str(answer) for answer in answers]
-    assert len({answer.body for answer in answers}) == 1 and [is_replay(answer) for answer in answers] == [False, True, True]
+    assert len({answer.body for answer in answers}) == 1 and [is_replay(answer) for answer in answers] == [
+        False,
+        True,
+        True,
+    ]
     assert sku.stock() == 9
 
 
@@ -107,11 +119,26 @@ def test_repeated_write_releases_no_second_hold(api: Api, sku: Sku, key: str) ->
     assert sku.stock() == 9
 
 
-@pytest.mark.parametrize("name, status, slug", [("expectation", 409, "expectation-failed"), ("constraint", 409, "constraint-violation"),
-                                                ("deferred", 409, "constraint-violation"),
-                                                ("value", 422, "unprocessable")])
-def test_repeated_refused_write_same_refusal(stack: Stack, api: Api, sku: Sku, keyed: None, key: str,
-                                             unique_name: Callable[[str], str], name: str, status: int, slug: str) -> None:
+@pytest.mark.parametrize(
+    "name, status, slug",
+    [
+        ("expectation", 409, "expectation-failed"),
+        ("constraint", 409, "constraint-violation"),
+        ("deferred", 409, "constraint-violation"),
+        ("value", 422, "unprocessable"),
+    ],
+)
+def test_repeated_refused_write_same_refusal(
+    stack: Stack,
+    api: Api,
+    sku: Sku,
+    keyed: None,
+    key: str,
+    unique_name: Callable[[str], str],
+    name: str,
+    status: int,
+    slug: str,
+) -> None:
     row, place = unique_name("row"), random.randrange(2**31)
     assert write(api, f"keyed/{row}", {"insert": "keyed", "values": {"id": row, "place": place}}).status == 200
     resource, operations = {
@@ -129,7 +156,10 @@ def test_repeated_refused_write_same_refusal(stack: Stack, api: Api, sku: Sku, k
     assert is_replay(again) and kept_members(again) == kept_members(first)
     assert sku.stock() == 15
     recorded = api.history(write_id=first.json()["write_id"])
-    assert [item["event"] for item in recorded] in (["write_failed"], ["write_rejected"]), "recorded once, in the transaction of the key"
+    assert [item["event"] for item in recorded] in (
+        ["write_failed"],
+        ["write_rejected"],
+    ), "recorded once, in the transaction of the key"
 
 
 def test_repeated_stale_write_runs_under_newer_lease(api: Api, sku: Sku, key: str) -> None:
@@ -140,8 +170,12 @@ def test_repeated_stale_write_runs_under_newer_lease(api: Api, sku: Sku, key: st
     newest = api.must_acquire(sku.resource, wait_ms=5_000)
 
     def note(lease: Json) -> Answer:
-        return api.call("PATCH", f"/v1/tables/inventory?sku=eq.{sku.name}", {"note": "noted"},
-                        {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
+        return api.call(
+            "PATCH",
+            f"/v1/tables/inventory?sku=eq.{sku.name}",
+            {"note": "noted"},
+            {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]},
+        )
 
     for _ in range(2):
         refused = note(old)
@@ -149,15 +183,23 @@ def test_repeated_stale_write_runs_under_newer_lease(api: Api, sku: Sku, key: st
         assert not is_replay(refused)
     done = note(newest)
     assert done.status == 204 and not is_replay(done) and sku.row()["note"] == "noted", done
-    assert is_replay(note(old)) and is_replay(note(newest)), "the outcome is kept, under whichever lease the call is repeated"
+    assert is_replay(note(old)) and is_replay(
+        note(newest)
+    ), "the outcome is kept, under whichever lease the call is repeated"
 
 
-def test_repeated_uncovered_write_runs_under_wider_lease(api: Api, sku: Sku, stack: Stack, key: str, unique_name: Callable[[str], str]) -> None:
+def test_repeated_uncovered_write_runs_under_wider_lease(
+    api: Api, sku: Sku, stack: Stack, key: str, unique_name: Callable[[str], str]
+) -> None:
     other = create_sku(stack, unique_name("other"))
 
     def note(lease: Json) -> Answer:
-        return api.call("PATCH", f"/v1/tables/inventory?sku=in.({sku.name},{other.name})", {"note": "noted"},
-                        {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
+        return api.call(
+            "PATCH",
+            f"/v1/tables/inventory?sku=in.({sku.name},{other.name})",
+            {"note": "noted"},
+            {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]},
+        )
 
     narrow = api.must_acquire(sku.resource)
     refused = note(narrow)
@@ -168,11 +210,19 @@ def test_repeated_uncovered_write_runs_under_wider_lease(api: Api, sku: Sku, sta
     assert done.status == 204 and not is_replay(done) and other.row()["note"] == "noted", done
 
 
-def test_repeated_write_after_missing_table_runs_again(stack: Stack, api: Api, sku: Sku, key: str, unique_name: Callable[[str], str]) -> None:
+def test_repeated_write_after_missing_table_runs_again(
+    stack: Stack, api: Api, sku: Sku, key: str, unique_name: Callable[[str], str]
+) -> None:
     """As during a migration: a missing table is neither a fault of the request nor of the data, and the refusal is not kept."""
     missing, name = (unique_name(stem).replace("-", "_") for stem in ("missing", "counts"))
-    stack.query(f"create function {name}() returns bigint language plpgsql as $$ begin return (select count(*) from public.{missing}); end $$; select fencing.expose_function('{name}()')")
-    eventually(lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01", 10, goal="the gateway knows the function")
+    stack.query(
+        f"create function {name}() returns bigint language plpgsql as $$ begin return (select count(*) from public.{missing}); end $$; select fencing.expose_function('{name}()')"
+    )
+    eventually(
+        lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01",
+        10,
+        goal="the gateway knows the function",
+    )
     expect_problem(write(api, sku.resource, {"call": name}, key=key), 422, "unprocessable")
     stack.query(f"create table {missing} (); grant select on {missing} to fencing_gateway")
     again = write(api, sku.resource, {"call": name}, key=key)
@@ -203,7 +253,9 @@ def test_repeated_write_after_locked_resource_runs(api: Api, sku: Sku, key: str)
     assert answer.status == 200 and not is_replay(answer)
 
 
-def test_repeated_write_with_large_answer_omits_rows(api: Api, keyed: None, key: str, unique_name: Callable[[str], str]) -> None:
+def test_repeated_write_with_large_answer_omits_rows(
+    api: Api, keyed: None, key: str, unique_name: Callable[[str], str]
+) -> None:
     row = unique_name("large")
     insert = {"insert": "keyed", "values": {"id": row, "filling": "x" * 70_000}}
     first = write(api, f"keyed/{row}", insert, key=key, **{"return": "rows"})
@@ -222,18 +274,22 @@ def test_repeated_function_call_same_value(api: Api, keyed: None, key: str, uniq
 
 # Another request, another caller
 
+
 def test_key_of_another_request_422_and_nothing_done(api: Api, sku: Sku, key: str) -> None:
     assert write(api, sku.resource, sku.sell(), key=key).status == 200
     for _ in range(2):
         expect_problem(write(api, sku.resource, sku.sell(2), key=key), 422, "idempotency-mismatch")
     lease = api.must_acquire(sku.resource)
-    other = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}, {"Idempotency-Key": key})
+    other = api.call(
+        "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}, {"Idempotency-Key": key}
+    )
     expect_problem(other, 422, "idempotency-mismatch")
     assert sku.stock() == 9
 
 
 def test_repeated_write_under_another_lease_same_outcome(api: Api, sku: Sku, key: str) -> None:
     """The lease is not part of what the key identifies, neither in the body nor in the header."""
+
     def sell(lease: Json, count: int = 1, in_header: bool = False) -> Answer:
         body = {"operations": [sku.sell(count)], "return": "rows"}
         if in_header:
@@ -253,7 +309,12 @@ def test_repeated_write_under_another_lease_same_outcome(api: Api, sku: Sku, key
 
 def test_repeated_one_shot_with_other_deadlines_same_outcome(api: Api, sku: Sku, key: str) -> None:
     def sell(**lease: object) -> Answer:
-        return api.call("POST", "/v1/writes", {"lease": {"resource": sku.resource, **lease}, "operations": [sku.sell()]}, {"Idempotency-Key": key})
+        return api.call(
+            "POST",
+            "/v1/writes",
+            {"lease": {"resource": sku.resource, **lease}, "operations": [sku.sell()]},
+            {"Idempotency-Key": key},
+        )
 
     first = sell(ttl_ms=5_000)
     assert first.status == 200, str(first)
@@ -262,10 +323,18 @@ def test_repeated_one_shot_with_other_deadlines_same_outcome(api: Api, sku: Sku,
     assert sku.stock() == 9
 
 
-def test_repeated_write_in_another_order_same_outcome(api: Api, sku: Sku, unique_name: Callable[[str], str], key: str) -> None:
+def test_repeated_write_in_another_order_same_outcome(
+    api: Api, sku: Sku, unique_name: Callable[[str], str], key: str
+) -> None:
     other = unique_name("other")
-    body = {"lease": {"resources": [sku.resource, other], "wait_ms": 2_000, "owner": "pod-1"}, "operations": [sku.sell()]}
-    reversed_body = {"operations": [dict(reversed(sku.sell().items()))], "lease": {"owner": "pod-2", "resources": [other, sku.resource]}}
+    body = {
+        "lease": {"resources": [sku.resource, other], "wait_ms": 2_000, "owner": "pod-1"},
+        "operations": [sku.sell()],
+    }
+    reversed_body = {
+        "operations": [dict(reversed(sku.sell().items()))],
+        "lease": {"owner": "pod-2", "resources": [other, sku.resource]},
+    }
     first, again = (api.call("POST", "/v1/writes", each, {"Idempotency-Key": key}) for each in (body, reversed_body))
     assert first.status == 200 and is_replay(again) and again.body == first.body, str(again)
     expect_problem(write(api, sku.resource, sku.sell(), key=key), 422, "idempotency-mismatch")
@@ -276,8 +345,17 @@ def test_repeated_write_that_releases_seals_newer_lease(api: Api, sku: Sku, key:
     """The first call sealed the token of another lease; the repeated one must seal its own."""
     for number in range(2):
         lease = api.must_acquire(sku.resource)
-        done = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"}, {"Idempotency-Key": key})
-        assert (done.status, is_replay(done), done.json()["released"]) == (200, number == 1, True) and "sealed" not in done.json(), str(done)
+        done = api.call(
+            "POST",
+            "/v1/writes",
+            {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"},
+            {"Idempotency-Key": key},
+        )
+        assert (done.status, is_replay(done), done.json()["released"]) == (
+            200,
+            number == 1,
+            True,
+        ) and "sealed" not in done.json(), str(done)
         expect_problem(api.write(lease, sku.sell()), 412, "stale-fencing-token")
         expect_problem(api.read_lease(lease), 410, "lease-lost")
     assert sku.stock() == 9
@@ -298,20 +376,31 @@ def test_key_malformed_400(api: Api, sku: Sku) -> None:
 
 def test_kept_outcomes_are_accessible_to_no_role(stack: Stack) -> None:
     for role in ("fencing_writer", "fencing_auditor", "fencing_gateway"):
-        granted = stack.query("select has_table_privilege(%s, 'fencing.kept_outcome', 'select, insert, update, delete, truncate')", (role,))
+        granted = stack.query(
+            "select has_table_privilege(%s, 'fencing.kept_outcome', 'select, insert, update, delete, truncate')",
+            (role,),
+        )
         assert granted == [(False,)], role
 
 
 # While the first call runs
 
-def test_repeat_while_first_runs_409_and_outcome_survives_kill(pair: Stack, key: str, unique_name: Callable[[str], str]) -> None:
+
+def test_repeat_while_first_runs_409_and_outcome_survives_kill(
+    pair: Stack, key: str, unique_name: Callable[[str], str]
+) -> None:
     """The gateway is killed while PostgreSQL commits, before the answer."""
     row = unique_name("killed")
     insert = {"insert": "keyed", "values": {"id": row, "seconds": 4}}
     lease = pair.api(1).must_acquire(f"keyed/{row}", ttl_ms=30_000)
     body = {"lease_id": lease["lease_id"], "operations": [insert], "return": "rows"}
     first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"), 10, interval=0.01, goal="it commits")
+    eventually(
+        lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"),
+        10,
+        interval=0.01,
+        goal="it commits",
+    )
     for gateway in (0, 1):
         busy = pair.api(gateway).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
         expect_problem(busy, 409, "idempotency-in-progress")
@@ -320,15 +409,23 @@ def test_repeat_while_first_runs_409_and_outcome_survives_kill(pair: Stack, key:
     with pytest.raises(Exception):
         first.answer()
     other = pair.api(1)
-    eventually(lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, goal="the outcome is there")
+    eventually(
+        lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200,
+        15,
+        goal="the outcome is there",
+    )
     again = other.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
     assert is_replay(again) and again.json()["results"][0]["rows"][0]["id"] == row
-    assert pair.query("select count(*) from fencing.history where resource = %s and event = 'write_applied'", (f"keyed/{row}",)) == [(1,)]
+    assert pair.query(
+        "select count(*) from fencing.history where resource = %s and event = 'write_applied'", (f"keyed/{row}",)
+    ) == [(1,)]
     assert pair.query("select count(*) from keyed where id = %s", (row,)) == [(1,)]
     eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
 
 
-def test_repeat_after_kill_before_commit_is_applied_once(pair: Stack, key: str, unique_name: Callable[[str], str]) -> None:
+def test_repeat_after_kill_before_commit_is_applied_once(
+    pair: Stack, key: str, unique_name: Callable[[str], str]
+) -> None:
     sku = create_sku(pair, unique_name("sku"))
     other = pair.sql()
     other.autocommit = False
@@ -337,13 +434,23 @@ def test_repeat_after_kill_before_commit_is_applied_once(pair: Stack, key: str, 
     lease = pair.api(1).must_acquire(sku.resource, ttl_ms=30_000)
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()]}
     first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    eventually(lambda: pair.query("select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"), 5, goal="it waits")
+    eventually(
+        lambda: pair.query(
+            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"
+        ),
+        5,
+        goal="it waits",
+    )
     os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
     with pytest.raises(Exception):
         first.answer()
     other.rollback()
     other.close()
-    eventually(lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, goal="the other gateway applies it")
+    eventually(
+        lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200,
+        15,
+        goal="the other gateway applies it",
+    )
     pause(0.5, "time for a second sale")
     assert sku.stock() == 9
     eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
@@ -364,13 +471,17 @@ def send_until_answered(apis: list[Api], body: Json, key: str, seed: int, until:
             return answer
         assert answer.status in (409, 423, 503), str(answer)
         if answer.status == 409:
-            assert answer.json()["type"] in ("/problems/idempotency-in-progress", "/problems/write-conflict"), str(answer)
+            assert answer.json()["type"] in ("/problems/idempotency-in-progress", "/problems/write-conflict"), str(
+                answer
+            )
         pause(0.02 * rng.random(), "before the call is repeated")
     raise AssertionError(f"the outcome of {key} stayed unknown")
 
 
 @pytest.mark.parametrize("killing", [False, True], ids=["quiet", "gateway_killed"])
-def test_hundreds_of_keys_sent_three_times_apply_once_each(pair: Stack, unique_name: Callable[[str], str], killing: bool) -> None:
+def test_hundreds_of_keys_sent_three_times_apply_once_each(
+    pair: Stack, unique_name: Callable[[str], str], killing: bool
+) -> None:
     keys, copies = 200, 3
     skus = [create_sku(pair, unique_name("once"), 1000) for _ in range(20)]
     apis = [pair.api(0), pair.api(1)]
@@ -379,8 +490,11 @@ def test_hundreds_of_keys_sent_three_times_apply_once_each(pair: Stack, unique_n
     bodies = []
     for number in range(keys):
         sku = skus[number % len(skus)]
-        lease: Json = {"lease_id": leases[number % len(skus)]["lease_id"]} if number % len(skus) < 10 else \
-            {"lease": {"resource": sku.resource, "ttl_ms": 3_000, "wait_ms": 10_000}}
+        lease: Json = (
+            {"lease_id": leases[number % len(skus)]["lease_id"]}
+            if number % len(skus) < 10
+            else {"lease": {"resource": sku.resource, "ttl_ms": 3_000, "wait_ms": 10_000}}
+        )
         bodies.append({**lease, "operations": [sku.sell()]})
     work = [(number, copy) for number in range(keys) for copy in range(copies)]
     random.Random(7).shuffle(work)
@@ -389,7 +503,15 @@ def test_hundreds_of_keys_sent_three_times_apply_once_each(pair: Stack, unique_n
     if killing:
         killer.start()
     with ThreadPoolExecutor(24) as pool:
-        answers = list(pool.map(lambda job: (job[0], send_until_answered(apis, bodies[job[0]], f"{stem}-{job[0]}", job[0] * 10 + job[1], until)), work))
+        answers = list(
+            pool.map(
+                lambda job: (
+                    job[0],
+                    send_until_answered(apis, bodies[job[0]], f"{stem}-{job[0]}", job[0] * 10 + job[1], until),
+                ),
+                work,
+            )
+        )
     killer.cancel()
     outcomes: dict[int, set[str]] = {}
     for number, answer in answers:
@@ -404,6 +526,7 @@ def test_hundreds_of_keys_sent_three_times_apply_once_each(pair: Stack, unique_n
 
 # Expiry of a key
 
+
 def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> None:
     settings = cluster.settings()
     settings["writes"] = {"idempotency_ttl_ms": 3_000}
@@ -416,7 +539,10 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
         return cluster.stack.query("select count(*) from fencing.kept_outcome", dbname=cluster.database)[0][0]
 
     def call() -> Answer:
-        body = {"lease": {"resource": "keyed/a", "ttl_ms": 1_000}, "operations": [{"delete": "keyed", "where": {"id": "a"}}]}
+        body = {
+            "lease": {"resource": "keyed/a", "ttl_ms": 1_000},
+            "operations": [{"delete": "keyed", "where": {"id": "a"}}],
+        }
         return gateway.api.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
 
     try:
@@ -424,8 +550,11 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
         pause(3.1, "the key's time")
         assert not is_replay(call()), "the key has expired, deleted or not"
         # Many expired keys: deleted in batches, skipping locked rows.
-        cluster.stack.query("""insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'
-                                 from generate_series(1, 3000) n""", dbname=cluster.database)
+        cluster.stack.query(
+            """insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'
+                                 from generate_series(1, 3000) n""",
+            dbname=cluster.database,
+        )
         holder = cluster.stack.sql(dbname=cluster.database)
         holder.autocommit = False
         with holder.cursor() as cursor:

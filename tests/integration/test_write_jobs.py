@@ -16,7 +16,9 @@ from support.shop import Sku, create_sku
 from support.stack import Stack, lease_keys
 
 
-def send_one_shot(api: Api, resource: str | list[str], *operations: Json, headers: dict[str, str] | None = None, **lease: object) -> Answer:
+def send_one_shot(
+    api: Api, resource: str | list[str], *operations: Json, headers: dict[str, str] | None = None, **lease: object
+) -> Answer:
     """Sends a one-shot write and returns the answer."""
     names = {"resource": resource} if isinstance(resource, str) else {"resources": resource}
     return api.call("POST", "/v1/writes", {"lease": {**names, **lease}, "operations": list(operations)}, headers)
@@ -31,11 +33,14 @@ def fence_of(stack: Stack, resource: str) -> int:
 
 
 def seal_events(stack: Stack, resource: str) -> list[tuple]:
-    return stack.query("select last_fencing_token, write_id::text from fencing.history where event = 'fence_raised' and resource = %s order by id",
-                       (resource,))
+    return stack.query(
+        "select last_fencing_token, write_id::text from fencing.history where event = 'fence_raised' and resource = %s order by id",
+        (resource,),
+    )
 
 
 # `then: release`
+
 
 def test_then_release_seals_releases_and_serves_waiter(stack: Stack, api: Api, sku: Sku) -> None:
     lease = api.must_acquire(sku.resource)
@@ -60,7 +65,9 @@ def test_then_release_with_failed_operation_keeps_lease(stack: Stack, api: Api, 
     assert sku.stock() == 9
 
 
-def test_then_release_on_several_resources_seals_each(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_then_release_on_several_resources_seals_each(
+    stack: Stack, api: Api, unique_name: Callable[[str], str]
+) -> None:
     skus = [create_sku(stack, unique_name("many")) for _ in range(3)]
     answer = api.call("POST", "/v1/leases", {"resources": [sku.resource for sku in skus], "ttl_ms": 10_000})
     assert answer.status == 201, str(answer)
@@ -91,6 +98,7 @@ def test_then_release_of_expired_lease_is_applied(api: Api, sku: Sku) -> None:
 
 # One-shot writes
 
+
 def test_one_shot_on_free_resource_writes_seals_and_releases(stack: Stack, api: Api, sku: Sku) -> None:
     answer = send_one_shot(api, sku.resource, sku.sell(), ttl_ms=5_000)
     assert answer.status == 200, str(answer)
@@ -115,15 +123,26 @@ def test_one_shot_on_locked_resource_423_or_waits(api: Api, sku: Sku) -> None:
     assert sku.stock() == 9
 
 
-@pytest.mark.parametrize("operation, status, slug", [
-    ({"update": "inventory", "where": {"sku": "?"}, "add": {"stock": -1000}}, 409, "constraint-violation"),
-    ({"update": "inventory", "where": {"sku": "another"}, "add": {"stock": 1}, "expect_rows": 1}, 409, "expectation-failed"),
-    ({"insert": "nothing", "values": {}}, 422, "unprocessable"),
-    ({"insert": "orders", "values": {"id": 1, "sku": "?", "quantity": 1}}, 403, "resource-not-covered"),
-])
-def test_one_shot_with_refused_write_releases_without_seal(stack: Stack, api: Api, sku: Sku, operation: Json, status: int, slug: str) -> None:
-    text = {member: value if not isinstance(value, dict) else {k: sku.name if v == "?" else v for k, v in value.items()}
-            for member, value in operation.items()}
+@pytest.mark.parametrize(
+    "operation, status, slug",
+    [
+        ({"update": "inventory", "where": {"sku": "?"}, "add": {"stock": -1000}}, 409, "constraint-violation"),
+        (
+            {"update": "inventory", "where": {"sku": "another"}, "add": {"stock": 1}, "expect_rows": 1},
+            409,
+            "expectation-failed",
+        ),
+        ({"insert": "nothing", "values": {}}, 422, "unprocessable"),
+        ({"insert": "orders", "values": {"id": 1, "sku": "?", "quantity": 1}}, 403, "resource-not-covered"),
+    ],
+)
+def test_one_shot_with_refused_write_releases_without_seal(
+    stack: Stack, api: Api, sku: Sku, operation: Json, status: int, slug: str
+) -> None:
+    text = {
+        member: value if not isinstance(value, dict) else {k: sku.name if v == "?" else v for k, v in value.items()}
+        for member, value in operation.items()
+    }
     expect_problem(send_one_shot(api, sku.resource, text, ttl_ms=20_000), status, slug)
     assert lease_keys(stack.nodes(), sku.resource) == []
     assert seal_events(stack, sku.resource) == []
@@ -131,9 +150,17 @@ def test_one_shot_with_refused_write_releases_without_seal(stack: Stack, api: Ap
 
 
 def test_one_shot_with_faulty_body_points_below_lease(api: Api, sku: Sku) -> None:
-    assert pointers_of(send_one_shot(api, "a//b", sku.sell(), ttl_ms=1, wait_ms=-1)) == ["/lease/resource", "/lease/ttl_ms", "/lease/wait_ms"]
+    assert pointers_of(send_one_shot(api, "a//b", sku.sell(), ttl_ms=1, wait_ms=-1)) == [
+        "/lease/resource",
+        "/lease/ttl_ms",
+        "/lease/wait_ms",
+    ]
     lease = api.must_acquire(sku.resource)
-    both = api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "lease": {"resource": sku.resource}, "operations": [sku.sell()]})
+    both = api.call(
+        "POST",
+        "/v1/writes",
+        {"lease_id": lease["lease_id"], "lease": {"resource": sku.resource}, "operations": [sku.sell()]},
+    )
     assert pointers_of(both) == ["/lease"]
 
 
@@ -163,7 +190,13 @@ def test_one_shot_of_caller_disconnected_while_writing_applies(stack: Stack, api
     with other.cursor() as cursor:
         cursor.execute("select from inventory where sku = %s for update", (sku.name,))
     writing = begin_one_shot(api, sku.resource, sku.sell(), ttl_ms=20_000)
-    eventually(lambda: stack.query("select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"), 5, goal="it waits")
+    eventually(
+        lambda: stack.query(
+            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"
+        ),
+        5,
+        goal="it waits",
+    )
     writing.disconnect()
     other.rollback()
     other.close()
@@ -187,21 +220,37 @@ def test_one_shot_without_scope_403(cluster: Cluster) -> None:
     keys = {name: f"key of {name}, long enough".replace(" ", "-") for name in ("all", "writer", "leaser")}
     scopes = {"all": ["leases", "writes"], "writer": ["writes"], "leaser": ["leases"]}
     settings = cluster.settings()
-    settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
-                                     for name, key in keys.items()]}
+    settings["auth"] = {
+        "api_keys": [
+            {"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
+            for name, key in keys.items()
+        ]
+    }
     gateway = cluster.gateway(settings)
     gateway.start()
     try:
         operation = {"insert": "nothing", "values": {}}
         resource = f"scopes/{time.time_ns()}"
         expect_problem(send_one_shot(gateway.api.with_key(keys["all"]), resource, operation), 422, "unprocessable")
-        assert "leases" in expect_problem(send_one_shot(gateway.api.with_key(keys["writer"]), resource, operation), 403, "forbidden")["detail"]
-        assert "writes" in expect_problem(send_one_shot(gateway.api.with_key(keys["leaser"]), resource, operation), 403, "forbidden")["detail"]
+        assert (
+            "leases"
+            in expect_problem(
+                send_one_shot(gateway.api.with_key(keys["writer"]), resource, operation), 403, "forbidden"
+            )["detail"]
+        )
+        assert (
+            "writes"
+            in expect_problem(
+                send_one_shot(gateway.api.with_key(keys["leaser"]), resource, operation), 403, "forbidden"
+            )["detail"]
+        )
     finally:
         gateway.kill()
 
 
-def test_one_shots_at_two_gateways_sell_once_each(guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]) -> None:
+def test_one_shots_at_two_gateways_sell_once_each(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: Callable[[str], str]
+) -> None:
     sku = create_sku(guarded_pair, unique_name("crowd"), 1000)
     callers, each = 12, 15
 
@@ -209,8 +258,14 @@ def test_one_shots_at_two_gateways_sell_once_each(guarded_pair: Stack, api_a: Ap
         api, tokens = (api_a, api_b)[number % 2], []
         with api.connection() as connection:
             for _ in range(each):
-                answer = connection.call("POST", "/v1/writes", {"lease": {"resource": sku.resource, "ttl_ms": 5_000, "wait_ms": 20_000},
-                                                               "operations": [sku.sell()]})
+                answer = connection.call(
+                    "POST",
+                    "/v1/writes",
+                    {
+                        "lease": {"resource": sku.resource, "ttl_ms": 5_000, "wait_ms": 20_000},
+                        "operations": [sku.sell()],
+                    },
+                )
                 assert answer.status == 200, str(answer)
                 tokens.append(answer.json()["fencing_token"])
         return tokens
@@ -224,11 +279,14 @@ def test_one_shots_at_two_gateways_sell_once_each(guarded_pair: Stack, api_a: Ap
 
 # Several resources
 
+
 def new_order_number(unique_name: Callable[[str], str]) -> int:
     return int(unique_name("o")[2:], 16) % 2**52
 
 
-def test_place_order_with_covering_lease_places_order(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]) -> None:
+def test_place_order_with_covering_lease_places_order(
+    stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]
+) -> None:
     number = new_order_number(unique_name)
     place = {"call": "place_order", "args": {"order_id": number, "sku": sku.name, "quantity": 3}}
     answer = send_one_shot(api, [sku.resource, f"orders/{number}"], place)
@@ -241,7 +299,9 @@ def test_place_order_with_covering_lease_places_order(stack: Stack, api: Api, sk
 
 
 @pytest.mark.parametrize("covered", ["article", "order"])
-def test_place_order_half_covered_403_and_nothing_changed(stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str], covered: str) -> None:
+def test_place_order_half_covered_403_and_nothing_changed(
+    stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str], covered: str
+) -> None:
     number = new_order_number(unique_name)
     lease = api.must_acquire(sku.resource if covered == "article" else f"orders/{number}")
     place = {"call": "place_order", "args": {"order_id": number, "sku": sku.name, "quantity": 3}}

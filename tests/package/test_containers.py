@@ -34,6 +34,7 @@ fi
 exec "$@" -c listen_addresses='*'
 """
 
+
 def dockerfile(instruction: str) -> list[str]:
     """Returns the last argument list of an instruction of the Dockerfile."""
     return json.loads(re.findall(rf"^{instruction}.*?(\[.*\])$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)[-1])
@@ -51,7 +52,19 @@ def folder() -> Iterator[Path]:
 def in_root(root: Path, *command: object, user: str = "0", volumes: str = "") -> str:
     """Runs a command as `docker build` does: in the root of the image, with this machine's network."""
     script = f'cd "$1"; for name in proc dev; do mount --rbind /$name $name; done; {volumes} shift; exec chroot --userspec={user}:{user} . "$@"'
-    return run("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "unshare", "--mount", "bash", "-euc", script, "in_root", root, *command)
+    return run(
+        "env",
+        "-i",
+        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        "unshare",
+        "--mount",
+        "bash",
+        "-euc",
+        script,
+        "in_root",
+        root,
+        *command,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +79,17 @@ def image(folder: Path) -> Path:
     made.mkdir()
     run("tar", "--extract", "--file", bare, "--directory", made, "--numeric-owner")
     shutil.copy("/etc/resolv.conf", made / "etc" / "resolv.conf")
-    [built] = re.findall(r"^RUN docker/collect-program (\S+) /program$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
-    assert f"FENCEGATE_BINARY=$PWD/{built} " in (ROOT / "CONTRIBUTING.md").read_text(), "the Dockerfile takes what the preset builds"
+    [built] = re.findall(
+        r"^RUN docker/collect-program (\S+) /program$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE
+    )
+    assert (
+        f"FENCEGATE_BINARY=$PWD/{built} " in (ROOT / "CONTRIBUTING.md").read_text()
+    ), "the Dockerfile takes what the preset builds"
     run(DOCKER / "collect-program", processes.fencegate_binary(), folder / "program")
-    volumes = " ".join(f'mkdir .{target}; mount --bind "{source}" .{target};' for source, target in ((DOCKER, "/docker"), (folder / "program", "/program")))
+    volumes = " ".join(
+        f'mkdir .{target}; mount --bind "{source}" .{target};'
+        for source, target in ((DOCKER, "/docker"), (folder / "program", "/program"))
+    )
     [step] = re.findall(r"^ +(/docker/build-image-root .*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
     in_root(made, *step.split(), volumes=volumes)
     return made
@@ -104,11 +124,21 @@ def services(folder: Path, image: Path) -> Iterator[Containers]:
     """All services of compose.yaml but Grafana, which Debian does not have, with the tables of compose.dev.yaml."""
     variables = secrets(folder)
     compose = read_compose([folder / "docker" / "compose.yaml"], variables)
-    compose["services"]["migrate"].update(read_compose([folder / "docker" / "compose.dev.yaml"], variables)["services"]["migrate"])
+    compose["services"]["migrate"].update(
+        read_compose([folder / "docker" / "compose.dev.yaml"], variables)["services"]["migrate"]
+    )
     binaries = max(Path("/usr/lib/postgresql").iterdir(), key=lambda path: int(path.name)) / "bin"
-    images = {"fencegate": Image(image, USER, dockerfile("ENTRYPOINT"), healthcheck=dockerfile("HEALTHCHECK")), "redis": Image(user="redis"),
-              "postgres": Image(user="postgres", entrypoint=["bash", "-euc", POSTGRES_ENTRYPOINT, "entrypoint"], path=f"{binaries}:/usr/bin:/bin"),
-              "haproxy": Image(user="haproxy"), "prom/prometheus": Image(user="65534", entrypoint=["prometheus"])}
+    images = {
+        "fencegate": Image(image, USER, dockerfile("ENTRYPOINT"), healthcheck=dockerfile("HEALTHCHECK")),
+        "redis": Image(user="redis"),
+        "postgres": Image(
+            user="postgres",
+            entrypoint=["bash", "-euc", POSTGRES_ENTRYPOINT, "entrypoint"],
+            path=f"{binaries}:/usr/bin:/bin",
+        ),
+        "haproxy": Image(user="haproxy"),
+        "prom/prometheus": Image(user="65534", entrypoint=["prometheus"]),
+    }
     made = Containers(compose, folder / "docker", folder, images)
     try:
         made.up([name for name in compose["services"] if name != "grafana"])
@@ -124,13 +154,34 @@ def test_compose_services_serve_a_guarded_write(folder: Path, services: Containe
         sent = ["-d", json.dumps(body), "-H", "content-type: application/json"] if body else []
         return services.get_json("haproxy", f"http://localhost:8080{path}", "-H", f"authorization: Bearer {key}", *sent)
 
-    eventually(lambda: {node["state"] for node in call("/v1/nodes")["nodes"]} == {"voting"} and len(call("/v1/nodes")["nodes"]) == 5, 30, goal="five nodes vote")
-    lease = eventually(lambda: "lease_id" in (answer := call("/v1/leases", {"resource": "inventory/sku-1"})) and answer, 20, goal="a lease")
-    written = call("/v1/writes", {"lease_id": lease["lease_id"], "operations": [{"update": "inventory", "where": {"sku": "sku-1"}, "set": {"stock": 41}, "expect_rows": 1}]})
+    eventually(
+        lambda: {node["state"] for node in call("/v1/nodes")["nodes"]} == {"voting"}
+        and len(call("/v1/nodes")["nodes"]) == 5,
+        30,
+        goal="five nodes vote",
+    )
+    lease = eventually(
+        lambda: "lease_id" in (answer := call("/v1/leases", {"resource": "inventory/sku-1"})) and answer,
+        20,
+        goal="a lease",
+    )
+    written = call(
+        "/v1/writes",
+        {
+            "lease_id": lease["lease_id"],
+            "operations": [{"update": "inventory", "where": {"sku": "sku-1"}, "set": {"stock": 41}, "expect_rows": 1}],
+        },
+    )
     assert written["applied"], written
     psql = ["psql", "-X", "-A", "-t", "-U", "postgres", "-h", "/var/run/postgresql", "fencegate", "-c"]
-    eventually(lambda: services.run("postgres-2", *psql, "select stock from inventory where sku = 'sku-1'") == "41\n", goal="the standby has the row")
-    assert services.run("postgres-1", *psql, "select application_name, sync_state from pg_stat_replication") == "postgres_2|sync\n"
+    eventually(
+        lambda: services.run("postgres-2", *psql, "select stock from inventory where sku = 'sku-1'") == "41\n",
+        goal="the standby has the row",
+    )
+    assert (
+        services.run("postgres-1", *psql, "select application_name, sync_state from pg_stat_replication")
+        == "postgres_2|sync\n"
+    )
     answer = services.get_json("haproxy", "http://localhost:8080/v1/nodes")
     assert answer["status"] == 401, "callers need the key"
 
@@ -140,14 +191,20 @@ def test_compose_prometheus_scrapes_gateways_and_haproxy(services: Containers) -
         targets = services.get_json("prometheus", "http://localhost:9090/api/v1/targets")["data"]["activeTargets"]
         return {target["labels"]["instance"]: target["health"] for target in targets}
 
-    eventually(lambda: states() == {"gateway-1:8080": "up", "gateway-2:8080": "up", "haproxy:8405": "up"}, 30, goal="every target is up")
+    eventually(
+        lambda: states() == {"gateway-1:8080": "up", "gateway-2:8080": "up", "haproxy:8405": "up"},
+        30,
+        goal="every target is up",
+    )
     groups = services.get_json("prometheus", "http://localhost:9090/api/v1/rules")["data"]["groups"]
     assert any(rule["name"] == "FencegateDown" for group in groups for rule in group["rules"])
 
 
 def test_compose_gateway_is_read_only_without_privileges(services: Containers) -> None:
     status = Path(f"/proc/{services.processes['gateway-1'].pid}/status").read_text()
-    assert re.search(r"^Uid:\t10001\t10001\t10001\t10001$", status, re.MULTILINE) and re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE)
+    assert re.search(r"^Uid:\t10001\t10001\t10001\t10001$", status, re.MULTILINE) and re.search(
+        r"^NoNewPrivs:\t1$", status, re.MULTILINE
+    )
     assert set(re.findall(r"^Cap\w+:\t(\w+)$", status, re.MULTILINE)) == {"0" * 16}
     with pytest.raises(AssertionError, match="Read-only file system"):
         services.run("gateway-1", "touch", "/etc/fencegate/new")
@@ -165,7 +222,11 @@ def test_compose_gateways_are_checked_and_stop_in_time(services: Containers) -> 
 
 
 def test_compose_grafana_finds_its_files(services: Containers) -> None:
-    volumes = dict(reversed(volume.split(":")[:2]) for volume in services.compose["services"]["grafana"]["volumes"] if volume.startswith("."))
+    volumes = dict(
+        reversed(volume.split(":")[:2])
+        for volume in services.compose["services"]["grafana"]["volumes"]
+        if volume.startswith(".")
+    )
     assert all((DOCKER / source).exists() for source in volumes.values())
     assert "/var/lib/grafana/dashboards" in (DOCKER / "grafana" / "dashboards.yaml").read_text()
     assert "/var/lib/grafana/dashboards/fencegate.json" in volumes

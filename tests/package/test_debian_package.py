@@ -28,14 +28,29 @@ def listed(package: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_package_has_no_objection_of_lintian(package: Path) -> None:
-    done = subprocess.run(["lintian", "--fail-on=error,warning", "--allow-root", *package.parent.glob("*.changes")], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["lintian", "--fail-on=error,warning", "--allow-root", *package.parent.glob("*.changes")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     assert not list((ROOT / "config" / "debian").glob("*lintian-overrides*"))
 
 
 def test_package_has_the_files_that_cmake_installs(folder: Path, package: Path) -> None:
     destination = folder / "destination"
-    run("env", f"DESTDIR={destination}", "cmake", "--install", build_folder(), "--prefix", "/usr", "--component", "fencegate")
+    run(
+        "env",
+        f"DESTDIR={destination}",
+        "cmake",
+        "--install",
+        build_folder(),
+        "--prefix",
+        "/usr",
+        "--component",
+        "fencegate",
+    )
     installed = {"/" + str(path.relative_to(destination)) for path in destination.rglob("*") if path.is_file()}
     packaged = {name for name in listed(package) if not name.endswith("/")}
     documents = {f"/usr/share/doc/fencegate/{name}" for name in ("changelog.gz", "copyright")}
@@ -46,7 +61,10 @@ def test_package_has_the_files_that_cmake_installs(folder: Path, package: Path) 
 def test_package_files_are_roots_and_none_else_may_write(package: Path) -> None:
     """What only some may read gets its owner at the installation."""
     for name, (mode, owner) in listed(package).items():
-        assert (mode, owner) == ("drwxr-xr-x" if name.endswith("/") else "-rwxr-xr-x" if name == "/usr/bin/fencegate" else "-rw-r--r--", "root/root"), name
+        assert (mode, owner) == (
+            "drwxr-xr-x" if name.endswith("/") else "-rwxr-xr-x" if name == "/usr/bin/fencegate" else "-rw-r--r--",
+            "root/root",
+        ), name
 
 
 def test_package_version_is_that_of_the_program(package: Path, contents: Path) -> None:
@@ -68,22 +86,40 @@ def test_package_program_is_stripped_and_its_symbols_apart(folder: Path, package
 def test_package_bill_of_materials_names_the_stripped_program(contents: Path) -> None:
     document = json.loads((contents / "usr/share/doc/fencegate/fencegate.spdx.json").read_text())
     digest = hashlib.sha256((contents / "usr/bin/fencegate").read_bytes()).hexdigest()
-    assert [package["checksums"][0]["checksumValue"] for package in document["packages"] if package["name"] == "fencegate"] == [digest]
+    assert [
+        package["checksums"][0]["checksumValue"] for package in document["packages"] if package["name"] == "fencegate"
+    ] == [digest]
 
 
 def test_package_configuration_files_are_kept_by_dpkg(package: Path) -> None:
-    assert set(run("dpkg-deb", "--info", package, "conffiles").split()) == {"/etc/fencegate/fencegate.yaml", "/etc/logrotate.d/fencegate"}
+    assert set(run("dpkg-deb", "--info", package, "conffiles").split()) == {
+        "/etc/fencegate/fencegate.yaml",
+        "/etc/logrotate.d/fencegate",
+    }
 
 
 def test_package_completions_are_those_of_the_program(contents: Path) -> None:
-    for shell, place in (("bash", "bash-completion/completions/fencegate"), ("zsh", "zsh/vendor-completions/_fencegate"), ("fish", "fish/vendor_completions.d/fencegate.fish")):
+    for shell, place in (
+        ("bash", "bash-completion/completions/fencegate"),
+        ("zsh", "zsh/vendor-completions/_fencegate"),
+        ("fish", "fish/vendor_completions.d/fencegate.fish"),
+    ):
         assert (contents / "usr/share" / place).read_text() == run(contents / "usr/bin/fencegate", "completion", shell)
 
 
 def test_package_needs_for_its_build_what_the_build_needs() -> None:
     """config/debian/control has every package of config/debian-packages.txt that CMake or config/install.cmake uses."""
-    control = set(re.findall(r"^ ([a-z0-9.+-]+),$", (ROOT / "config/debian/control").read_text().split("\n\n")[0], re.MULTILINE))
-    lines = [line.split() for line in (ROOT / "config/debian-packages.txt").read_text().splitlines() if line and not line.startswith("#")]
+    control = set(
+        re.findall(r"^ ([a-z0-9.+-]+),$", (ROOT / "config/debian/control").read_text().split("\n\n")[0], re.MULTILINE)
+    )
+    lines = [
+        line.split()
+        for line in (ROOT / "config/debian-packages.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     packages = {words[0] for words in lines if words[1:] != ["tests"]}
     only_to_run_or_develop = {"ccache", "curl", "g++", "postgresql", "postgresql-contrib", "redis-server"}
-    assert packages - only_to_run_or_develop <= control and control - packages == {"dh-sequence-installsysusers", "systemd"}
+    assert packages - only_to_run_or_develop <= control and control - packages == {
+        "dh-sequence-installsysusers",
+        "systemd",
+    }

@@ -60,18 +60,28 @@ def owner_and_mode(root: Root, path: str) -> str:
 
 def test_install_creates_user_and_protects_configuration(root: Root) -> None:
     assert root.run("fencegate", "--version").startswith("fencegate ")
-    assert re.fullmatch(r"fencegate:x:(\d+):(\d+):fencegate gateway:/:/usr/sbin/nologin\n", root.run("getent", "passwd", "fencegate"))
+    assert re.fullmatch(
+        r"fencegate:x:(\d+):(\d+):fencegate gateway:/:/usr/sbin/nologin\n", root.run("getent", "passwd", "fencegate")
+    )
     assert owner_and_mode(root, CONFIGURATION) == "root:fencegate 640"
     assert owner_and_mode(root, "/etc/fencegate") == "root:fencegate 750"
     assert owner_and_mode(root, "/var/log/fencegate") == "root:adm 750"
-    assert root.call("systemctl", "is-enabled", "fencegate.service").stdout == "disabled\n", "it needs a configuration first"
+    assert (
+        root.call("systemctl", "is-enabled", "fencegate.service").stdout == "disabled\n"
+    ), "it needs a configuration first"
 
 
 def test_units_are_valid_and_expose_little(root: Root) -> None:
     for unit in UNITS:
         done = root.call("systemd-analyze", "verify", "--man=no", unit)
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), unit
-        analysed = root.call("systemd-analyze", "security", "--offline=true", "--threshold=20", f"/lib/systemd/system/{unit.replace('second', '')}")
+        analysed = root.call(
+            "systemd-analyze",
+            "security",
+            "--offline=true",
+            "--threshold=20",
+            f"/lib/systemd/system/{unit.replace('second', '')}",
+        )
         print(analysed.stdout.strip().splitlines()[-1])
         assert analysed.returncode == 0, f"above 2.0\n{analysed.stdout}"
 
@@ -79,8 +89,13 @@ def test_units_are_valid_and_expose_little(root: Root) -> None:
 def test_unit_stop_time_is_what_the_documents_allow(root: Root) -> None:
     unit = root.path("/lib/systemd/system/fencegate.service").read_text()
     set_to = re.search(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
-    grace = re.search(r"^  shutdown_grace_ms: (\d+) ", (processes.repository() / "config/fencegate.yaml").read_text(), re.MULTILINE)
-    allowed = re.search(r"Stop with SIGTERM\. Allow (\d+) seconds more than `http.shutdown_grace_ms`", (processes.repository() / INSTALL).read_text())
+    grace = re.search(
+        r"^  shutdown_grace_ms: (\d+) ", (processes.repository() / "config/fencegate.yaml").read_text(), re.MULTILINE
+    )
+    allowed = re.search(
+        r"Stop with SIGTERM\. Allow (\d+) seconds more than `http.shutdown_grace_ms`",
+        (processes.repository() / INSTALL).read_text(),
+    )
     assert set_to and grace and allowed and int(set_to[1]) >= int(allowed[1]) + int(grace[1]) / 1000
 
 
@@ -103,17 +118,34 @@ def configure(root: Root, stack: Stack, name: str) -> int:
     postgres = stack.facts["postgres"]
     password = (stack.data / "postgres-fencegate.password").read_text().strip()
     settings: dict[str, Any] = {
-        "http": {"port": port, "threads": 2}, "lease": {"signing_key_file": "signing.key"},
-        "redis": {"node_timeout_ms": 1_000, "nodes": [
-            {**{key: node[key] for key in ("name", "host", "port")}, "username": "default", "password_file": "redis.password"} for node in stack.facts["redis"]]},
-        "postgres": {"conninfo": f"host=localhost port={postgres['port']} dbname={postgres['database']} user=fencegate password={password}"}}
+        "http": {"port": port, "threads": 2},
+        "lease": {"signing_key_file": "signing.key"},
+        "redis": {
+            "node_timeout_ms": 1_000,
+            "nodes": [
+                {
+                    **{key: node[key] for key in ("name", "host", "port")},
+                    "username": "default",
+                    "password_file": "redis.password",
+                }
+                for node in stack.facts["redis"]
+            ],
+        },
+        "postgres": {
+            "conninfo": f"host=localhost port={postgres['port']} dbname={postgres['database']} user=fencegate password={password}"
+        },
+    }
     root.path(f"/srv/{name}.yaml").write_text(json.dumps(settings))
     return port
 
 
 def documented_commands() -> str:
     """Returns the commands of the document that start two gateways, with dpkg in place of apt, which the minimal Debian lacks."""
-    [block] = [block for block in blocks_of(processes.repository() / INSTALL, processes.repository()) if "test_debian_root.py" in block.words]
+    [block] = [
+        block
+        for block in blocks_of(processes.repository() / INSTALL, processes.repository())
+        if "test_debian_root.py" in block.words
+    ]
     return block.text.replace("apt-get install", "dpkg --install")
 
 
@@ -129,7 +161,9 @@ def ports(root: Root) -> Iterator[dict[str, int]]:
         override.write_text(f"[Service]\nWatchdogSec={WATCHDOG_SECONDS}\n")
         root.start()
         started = root.call("sh", "-exc", f"cd /srv\n{documented_commands()}", timeout=180)
-        assert started.returncode == 0, started.stdout + started.stderr + root.call("journalctl", "--output=cat", "--unit=fencegate*").stdout
+        assert started.returncode == 0, (
+            started.stdout + started.stderr + root.call("journalctl", "--output=cat", "--unit=fencegate*").stdout
+        )
         yield made
         root.stop()
 
@@ -146,7 +180,10 @@ def test_systemd_starts_gateways_that_take_leases_and_write(root: Root, ports: d
         api.must_release(lease)
         pid = root.pid_here(root.property(unit, "MainPID"))
         files = re.search(r"^Max open files +(\d+) ", Path(f"/proc/{pid}/limits").read_text(), re.MULTILINE)
-        assert files and int(files[1]) in (65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])  # a container may not raise its own limit
+        assert files and int(files[1]) in (
+            65_536,
+            resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        )  # a container may not raise its own limit
         status = Path(f"/proc/{pid}/status").read_text()
         assert re.search(r"^CapBnd:\t0+$", status, re.MULTILINE) and not re.search(r"^Uid:\t0\t", status, re.MULTILINE)
         assert '"level":"info"' in root.run("journalctl", "--unit", unit, "--output=cat")
@@ -161,7 +198,10 @@ def test_systemd_shows_whether_a_reload_was_applied(root: Root, ports: dict[str,
     try:
         file.write_text("colour: red")
         root.run("systemctl", "reload", unit)
-        eventually(lambda: root.property(unit, "StatusText").startswith(f"{listens}; the last reload was refused"), goal="the status says so")
+        eventually(
+            lambda: root.property(unit, "StatusText").startswith(f"{listens}; the last reload was refused"),
+            goal="the status says so",
+        )
     finally:
         file.write_text(right)
     root.run("systemctl", "reload", unit)
@@ -175,20 +215,31 @@ def test_systemd_replaces_a_gateway_that_hangs(root: Root, ports: dict[str, int]
     before = root.property(unit, "MainPID")
     restarts = {name: int(root.property(name, "NRestarts")) for name in UNITS}
     os.kill(root.pid_here(before), signal.SIGSTOP)
-    eventually(lambda: int(root.property(unit, "NRestarts")) > restarts[unit] and root.property(unit, "ActiveState") == "active",
-               WATCHDOG_SECONDS + 30, interval=0.2, goal="another gateway runs")
+    eventually(
+        lambda: int(root.property(unit, "NRestarts")) > restarts[unit]
+        and root.property(unit, "ActiveState") == "active",
+        WATCHDOG_SECONDS + 30,
+        interval=0.2,
+        goal="another gateway runs",
+    )
     assert root.property(unit, "MainPID") != before
     assert "Watchdog timeout" in root.run("journalctl", "--unit", unit)
     assert int(root.property(UNITS[0], "NRestarts")) == restarts[UNITS[0]]
 
 
-def test_upgrade_keeps_configuration_and_running_gateways(root: Root, ports: dict[str, int], next_package: Path) -> None:
+def test_upgrade_keeps_configuration_and_running_gateways(
+    root: Root, ports: dict[str, int], next_package: Path
+) -> None:
     """The operator migrates and checks with the new program first, then restarts the gateways one after the other."""
     before = {unit: root.property(unit, "MainPID") for unit in UNITS}
     own = root.path(CONFIGURATION).read_text()
     root.run("chmod", "0600", CONFIGURATION)
     root.install(next_package)
-    assert root.run("dpkg-query", "--show", "--showformat=${Version}", "fencegate") == field_of(next_package, "Version") == "99.1"
+    assert (
+        root.run("dpkg-query", "--show", "--showformat=${Version}", "fencegate")
+        == field_of(next_package, "Version")
+        == "99.1"
+    )
     assert root.path(CONFIGURATION).read_text() == own and owner_and_mode(root, CONFIGURATION) == "root:fencegate 600"
     assert root.path(f"{CONFIGURATION}.dpkg-dist").read_text() == "# of the next version\n"
     assert {unit: root.property(unit, "MainPID") for unit in UNITS} == before
@@ -213,7 +264,16 @@ def test_remove_stops_gateways_and_purge_leaves_only_keys(root: Root, ports: dic
         assert root.property(unit, "Result") == "success", "they have ended in time"
     assert root.path(CONFIGURATION).exists() and not root.path("/usr/bin/fencegate").exists()
     root.run("dpkg", "--purge", "fencegate")
-    assert sorted(path.name for path in root.path("/etc/fencegate").iterdir()) == ["redis.password", "second.yaml", "signing.key"], "what the package did not bring stays"
-    for path in ("/var/log/fencegate", "/etc/logrotate.d/fencegate", "/lib/systemd/system/fencegate.service", "/usr/share/doc/fencegate"):
+    assert sorted(path.name for path in root.path("/etc/fencegate").iterdir()) == [
+        "redis.password",
+        "second.yaml",
+        "signing.key",
+    ], "what the package did not bring stays"
+    for path in (
+        "/var/log/fencegate",
+        "/etc/logrotate.d/fencegate",
+        "/lib/systemd/system/fencegate.service",
+        "/usr/share/doc/fencegate",
+    ):
         assert not root.path(path).exists(), path
     assert root.run("getent", "passwd", "fencegate"), "its user stays, because files of it may"

@@ -16,9 +16,14 @@ KEY = "a signing key of a test, long enough to be one"
 
 
 def start(program: Path, register: Path, nodes: list[RedisServer]) -> subprocess.Popen:
-    return subprocess.Popen([str(program), "inventory/sku-1", str(register), *(f"127.0.0.1:{node.port}" for node in nodes)],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "LOCKCORE_KEY": KEY},
-                            preexec_fn=processes.terminate_with_parent)
+    return subprocess.Popen(
+        [str(program), "inventory/sku-1", str(register), *(f"127.0.0.1:{node.port}" for node in nodes)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LOCKCORE_KEY": KEY},
+        preexec_fn=processes.terminate_with_parent,
+    )
 
 
 def wait_for_end(process: subprocess.Popen) -> tuple[int, str, str]:
@@ -75,7 +80,9 @@ def test_example_tokens_differ_in_four_concurrent_programs(take_lease: Path, nod
     granted = [int(re.search(r"token (\d+)", out).group(1)) for code, out, _ in results if code == 0]  # type: ignore[union-attr]
     assert len(granted) == 4 and len(set(granted)) == 4, results
     lines = register.read_text().splitlines()
-    assert [line for line in lines[1:] if not line.startswith("life ")] == sorted(f"node 127.0.0.1:{node.port}" for node in nodes) + ["end"]
+    assert [line for line in lines[1:] if not line.startswith("life ")] == sorted(
+        f"node 127.0.0.1:{node.port}" for node in nodes
+    ) + ["end"]
     lives = [line.split()[1] for line in lines if line.startswith("life ")]
     assert len(set(lives)) == len(nodes), "one epoch per life, whichever program draws it"
 

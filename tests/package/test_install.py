@@ -22,7 +22,13 @@ def test_install_lockcore_contains_only_the_library(prefix: Path) -> None:
     headers = {name for name in installed if name.startswith("include/")}
     assert headers == {f"include/lockcore/{path.name}" for path in (LOCKCORE / "include" / "lockcore").iterdir()}
     files = {re.sub(r".*/", "", name) for name in installed - headers}
-    assert {"liblockcore.a", "liblockcore_proto.a", "lockcoreConfig.cmake", "lockcoreConfigVersion.cmake", "lockcoreTargets.cmake"} <= files
+    assert {
+        "liblockcore.a",
+        "liblockcore_proto.a",
+        "lockcoreConfig.cmake",
+        "lockcoreConfigVersion.cmake",
+        "lockcoreTargets.cmake",
+    } <= files
     assert "fencegate" not in files
 
 
@@ -36,11 +42,30 @@ def test_install_fencegate_program_runs(folder: Path) -> None:
     run("cmake", "--install", build_folder(), "--prefix", prefix, "--component", "fencegate")
     program, document = prefix / "bin/fencegate", prefix / "share/doc/fencegate/fencegate.spdx.json"
     assert names_below(prefix) == {
-        "bin/fencegate", "etc/fencegate/fencegate.yaml", "etc/logrotate.d/fencegate", "lib/systemd/system/fencegate.service", "lib/systemd/system/fencegate@.service",
-        "lib/sysusers.d/fencegate.conf", "lib/tmpfiles.d/fencegate.conf", "share/bash-completion/completions/fencegate", "share/fish/vendor_completions.d/fencegate.fish",
-        "share/zsh/site-functions/_fencegate", "share/man/man1/fencegate.1", "share/man/man5/fencegate.yaml.5",
-        *(f"share/doc/fencegate/{name}" for name in ("CHANGELOG.md", "fencegate.spdx.json", "examples/redis-node.conf", "examples/grafana/fencegate.json",
-                                                     "examples/prometheus/fencegate.rules.yml", "examples/prometheus/prometheus.yml"))}
+        "bin/fencegate",
+        "etc/fencegate/fencegate.yaml",
+        "etc/logrotate.d/fencegate",
+        "lib/systemd/system/fencegate.service",
+        "lib/systemd/system/fencegate@.service",
+        "lib/sysusers.d/fencegate.conf",
+        "lib/tmpfiles.d/fencegate.conf",
+        "share/bash-completion/completions/fencegate",
+        "share/fish/vendor_completions.d/fencegate.fish",
+        "share/zsh/site-functions/_fencegate",
+        "share/man/man1/fencegate.1",
+        "share/man/man5/fencegate.yaml.5",
+        *(
+            f"share/doc/fencegate/{name}"
+            for name in (
+                "CHANGELOG.md",
+                "fencegate.spdx.json",
+                "examples/redis-node.conf",
+                "examples/grafana/fencegate.json",
+                "examples/prometheus/fencegate.rules.yml",
+                "examples/prometheus/prometheus.yml",
+            )
+        ),
+    }
     run(program, "--help")
     installed = json.loads(document.read_text())["packages"][0]
     assert installed["checksums"][0]["checksumValue"] == hashlib.sha256(program.read_bytes()).hexdigest()
@@ -64,23 +89,37 @@ def words_of(text: str) -> set[str]:
 
 
 def rendered(page: Path) -> str:
-    return run("man", "--warnings", "--no-hyphenation", "--local-file", page, env={**os.environ, "MANWIDTH": "500", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": ""})
+    return run(
+        "man",
+        "--warnings",
+        "--no-hyphenation",
+        "--local-file",
+        page,
+        env={**os.environ, "MANWIDTH": "500", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": ""},
+    )
 
 
 def test_install_man_pages_have_all_words_of_their_sources(folder: Path) -> None:
     """Each option and key is explained as in docs/cli.md, in --help and in config/fencegate.yaml."""
     root = processes.repository()
-    for name, program in (("fencegate.1", build_folder() / "fencegate"), ("fencegate.yaml.5", build_folder() / "fencegate")):
+    for name, program in (
+        ("fencegate.1", build_folder() / "fencegate"),
+        ("fencegate.yaml.5", build_folder() / "fencegate"),
+    ):
         run(root / "config" / "make-man-pages", program, folder)
         shown = words_of(rendered(folder / name))
         if name.endswith("5"):
             source = (root / "config" / "fencegate.yaml").read_text()
         else:
-            targets = re.compile(r"\]\([^)]*\)|^```\w*|<!--.*-->|^\|.*\|\n(?=\| ---)", re.MULTILINE)  # and headings of tables
+            targets = re.compile(
+                r"\]\([^)]*\)|^```\w*|<!--.*-->|^\|.*\|\n(?=\| ---)", re.MULTILINE
+            )  # and headings of tables
             source = targets.sub("", (root / "docs/cli.md").read_text())
             commands = re.findall(r"^  ([a-z-]+) {2,}", run(program, "--help").split("Subcommands:")[1], re.MULTILINE)
             assert len(commands) > 8
-            source += "".join(run(program, command, "--help") for command in commands).replace(str(program), "fencegate")
+            source += "".join(run(program, command, "--help") for command in commands).replace(
+                str(program), "fencegate"
+            )
         assert words_of(source) - shown <= {"command"} if name.endswith("1") else words_of(source) <= shown
 
 

@@ -43,8 +43,13 @@ def render(rows):
             left_out.setdefault(row["goes_wrong"], []).append(f"**{row['left_out']}**")
         lines += [f"### {rule}"]
         for goes_wrong, names in left_out.items():
-            lines += textwrap.wrap(f"- {', '.join(names)}: {goes_wrong}", WIDTH, subsequent_indent="  ",
-                                   break_long_words=False, break_on_hyphens=False)
+            lines += textwrap.wrap(
+                f"- {', '.join(names)}: {goes_wrong}",
+                WIDTH,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         lines += [""]
     return "\n".join(lines) + "\n"
 

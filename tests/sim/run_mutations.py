@@ -51,7 +51,11 @@ class Simulation:
     def patch_copy(self, name, folder):
         """Copies what the simulation has of the product, applies the patch, and returns the names of the files that it changes."""
         patch = FOLDER / "mutations" / f"{name}.patch"
-        changed = [line.split("\t")[0].split()[1].removeprefix("b/") for line in patch.read_text().splitlines() if line.startswith("+++ ")]
+        changed = [
+            line.split("\t")[0].split()[1].removeprefix("b/")
+            for line in patch.read_text().splitlines()
+            if line.startswith("+++ ")
+        ]
         shutil.copytree(ROOT / "lockcore", folder / "lockcore")
         shutil.copytree(ROOT / "gateway" / "audit", folder / "gateway" / "audit")
         applied = run(["patch", "-p1", "--no-backup-if-mismatch", "-F0", "-i", str(patch)], cwd=folder)
@@ -62,7 +66,11 @@ class Simulation:
     def embed_scripts(self, folder):
         """Writes the header with the scripts of the copy, as the build does."""
         scripts = sorted((folder / "lockcore" / "redis").rglob("*.lua"))
-        arguments = [f"-DOUTPUT={folder}/generated/lockcore/redis/scripts.hpp", "-DNAMESPACE=lockcore::redis::scripts", "-DINPUTS=" + ";".join(map(str, scripts))]
+        arguments = [
+            f"-DOUTPUT={folder}/generated/lockcore/redis/scripts.hpp",
+            "-DNAMESPACE=lockcore::redis::scripts",
+            "-DINPUTS=" + ";".join(map(str, scripts)),
+        ]
         written = run(["cmake", *arguments, "-P", str(ROOT / "lockcore" / "embed.cmake")])
         if written.returncode != 0:
             raise RuntimeError(f"the scripts can't be embedded:\n{written.stderr}")
@@ -178,7 +186,12 @@ def run_seeds(simulation, count, seconds, jobs):
     """Runs the seeds from 1 on in several processes, for at most so many seconds (0: all of them). Returns the reports of those that found a violation."""
     size = -(-count // jobs)
     ranges = [f"{first}..{min(first + size - 1, count)}" for first in range(1, count + 1, size)]
-    processes = [subprocess.Popen([simulation.program, "--seeds", seeds, "--for", str(seconds)], stdout=subprocess.PIPE, text=True) for seeds in ranges]
+    processes = [
+        subprocess.Popen(
+            [simulation.program, "--seeds", seeds, "--for", str(seconds)], stdout=subprocess.PIPE, text=True
+        )
+        for seeds in ranges
+    ]
     outputs = [process.communicate()[0] for process in processes]
     print("".join(output.splitlines()[-1] + "\n" for output in outputs), end="")
     return [output for process, output in zip(processes, outputs) if process.returncode != 0]
@@ -190,8 +203,20 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=0, help="first run so many seeds without a mutation")
-    parser.add_argument("--seeds-for", type=int, default=0, metavar="SECONDS", help="stop with --seeds after this time, although some are left")
-    parser.add_argument("--search", type=int, default=0, metavar="SECONDS", help="look so long for another seed where a mutation is not found, and write it into the table")
+    parser.add_argument(
+        "--seeds-for",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="stop with --seeds after this time, although some are left",
+    )
+    parser.add_argument(
+        "--search",
+        type=int,
+        default=0,
+        metavar="SECONDS",
+        help="look so long for another seed where a mutation is not found, and write it into the table",
+    )
     options = parser.parse_args()
     simulation = Simulation(options.build.resolve())
     passed = failed = 0
@@ -201,6 +226,7 @@ def main():
         print("".join(reports), end="")
     rows = [row for row in read_table() if is_run(row) and (not options.names or row["name"] in options.names)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+
         def check(row):
             problem = simulation.check(row)
             seed = simulation.search(row, options.search) if problem and options.search and not is_test(row) else ""
@@ -208,7 +234,9 @@ def main():
 
         for row, problem in zip(rows, pool.map(check, rows)):
             if problem and (seed := re.search(r"another seed: (\d+)$", problem)):
-                TABLE.write_text(re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", TABLE.read_text()))
+                TABLE.write_text(
+                    re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", TABLE.read_text())
+                )
                 problem = f"is found by seed {seed[1]}, which is in the table now"
             passed, failed = (passed, failed + 1) if problem else (passed + 1, failed)
             print(f"{'FAILED' if problem else 'found '} {row['name']} {problem}", flush=True)

@@ -45,7 +45,8 @@ STOP_SECONDS_MAX = 30
 BY_SUPERUSER = os.environ.get("FENCING_INSTALLER") != "createrole"
 SUPERUSER = "postgres" if BY_SUPERUSER else "superuser"
 # Files, tests and cases that do what only a superuser may do, or show the event triggers, which only its installation creates.
-NEED_SUPERUSER = set("""
+NEED_SUPERUSER = set(
+    """
     test_openings test_virtual_columns
     test_dump_restored_is_protected_as_before test_dump_replaces_an_older_copy test_dump_loaded_elsewhere_is_refused_after_fence_all
     test_install_by_an_owner_who_is_no_superuser_works test_guard_is_installed_in_database_of_another_encoding
@@ -66,7 +67,8 @@ NEED_SUPERUSER = set("""
     another_role protect_bad_expression protect_refusals refusal_without_recorder unprotect
     api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes inheritance partitioned prepared_transaction
     replication_role rights_below_the_table schema_changes_refused
-""".split())
+""".split()
+)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -100,17 +102,39 @@ class Server:
             copy_server(superuser, primary.folder / "data", data, f"host={primary.folder} user={SUPERUSER}")
             superuser.close()
         else:
-            init_data(self.bin, data, f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C", shares_identifier=shares_identifier)
+            init_data(
+                self.bin,
+                data,
+                f"--username={SUPERUSER}",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                shares_identifier=shares_identifier,
+            )
             rules = data / "pg_hba.conf"  # only recorders need a password, so each test of a refusal also tests it
             # From PostgreSQL 16 on, who created fencing_recorder is a member too.
-            rules.write_text("local all postgres trust\nlocal all +fencing_recorder scram-sha-256\n" + rules.read_text())
-        options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off", "max_prepared_transactions": 4, "wal_level": "logical",
-                   "timezone": "UTC", "log_min_messages": "log", "shared_buffers": "32MB"}
+            rules.write_text(
+                "local all postgres trust\nlocal all +fencing_recorder scram-sha-256\n" + rules.read_text()
+            )
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": self.folder,
+            "fsync": "off",
+            "max_prepared_transactions": 4,
+            "wal_level": "logical",
+            "timezone": "UTC",
+            "log_min_messages": "log",
+            "shared_buffers": "32MB",
+        }
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         self.log = open(self.folder / "log", "wb")
-        self.process = subprocess.Popen([*self.as_user, self.bin / "postgres", "-D", data, *arguments],
-                                        stdout=self.log, stderr=self.log, cwd=self.folder,
-                                        env={**os.environ, "PGHOST": str(self.folder)})  # for recorders without a host
+        self.process = subprocess.Popen(
+            [*self.as_user, self.bin / "postgres", "-D", data, *arguments],
+            stdout=self.log,
+            stderr=self.log,
+            cwd=self.folder,
+            env={**os.environ, "PGHOST": str(self.folder)},
+        )  # for recorders without a host
         deadline = time.monotonic() + STOP_SECONDS_MAX
         while True:
             try:
@@ -159,11 +183,36 @@ class Server:
 
     def psql(self, database, file, *arguments):
         """Runs a file by psql. Returns the exit code and the output, without parts that differ between runs."""
-        environment = {"PATH": os.environ["PATH"], "PGHOST": str(self.folder), "PGUSER": "postgres", "PGTZ": "UTC",
-                       "PGOPTIONS": "-c client_min_messages=warning", "PGAPPNAME": "psql"}
-        done = subprocess.run([self.client("psql"), "-X", "-q", "-v", "VERBOSITY=verbose", "-v", "SHOW_CONTEXT=never", "-v", "sql_folder=" + str(SQL),
-                               "-d", database, *arguments, "-f", str(file)],
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PGHOST": str(self.folder),
+            "PGUSER": "postgres",
+            "PGTZ": "UTC",
+            "PGOPTIONS": "-c client_min_messages=warning",
+            "PGAPPNAME": "psql",
+        }
+        done = subprocess.run(
+            [
+                self.client("psql"),
+                "-X",
+                "-q",
+                "-v",
+                "VERBOSITY=verbose",
+                "-v",
+                "SHOW_CONTEXT=never",
+                "-v",
+                "sql_folder=" + str(SQL),
+                "-d",
+                database,
+                *arguments,
+                "-f",
+                str(file),
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         text = re.sub(r"^psql:.*?:\d+: ", "", done.stdout, flags=re.M)
         text = re.sub(r"^LOCATION:.*\n", "", text, flags=re.M)
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00", "(time)", text)
@@ -206,7 +255,9 @@ def server():
         if not BY_SUPERUSER:
             admin = cluster.connect("fence_base", SUPERUSER)
             options = "with inherit true, set true" if admin.server_version >= 160000 else ""
-            admin.cursor().execute(f"grant test_app, test_auditor to postgres {options}")  # so that it can create what is theirs
+            admin.cursor().execute(
+                f"grant test_app, test_auditor to postgres {options}"
+            )  # so that it can create what is theirs
             admin.close()
         base = cluster.connect("fence_base")
         base.cursor().execute(EMPTY_HISTORY)

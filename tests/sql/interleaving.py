@@ -94,7 +94,11 @@ class Run:
             except queue.Empty:
                 with self.observer.cursor() as cursor:
                     cursor.execute("select pg_blocking_pids(%s)", (session.pid,))
-                    if self.sessions[1 - number].pid in cursor.fetchone()[0] and self.in_progress[1 - number] is None and session.done.empty():
+                    if (
+                        self.sessions[1 - number].pid in cursor.fetchone()[0]
+                        and self.in_progress[1 - number] is None
+                        and session.done.empty()
+                    ):
                         return False
                 continue
             self.events.append((number, self.in_progress[number], answer))

@@ -5,8 +5,10 @@ from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
 EVENT_TRIGGERS = ("refuse_openings", "refuse_drops", "refuse_drop_of_guard", "hold_schemas", "release_schemas")
 FAULTS = "select f from fencing.guard_faults() f where f !~ '^the event trigger'"
-ALTERED = ("public.{}: its checks were altered since protect(), as if they were disabled and enabled again: "
-           "rows may have changed unchecked; call protect() again")
+ALTERED = (
+    "public.{}: its checks were altered since protect(), as if they were disabled and enabled again: "
+    "rows may have changed unchecked; call protect() again"
+)
 DISABLE = "alter table public.{} disable trigger user"
 
 
@@ -24,28 +26,34 @@ def unseen(owner):  # noqa: F811
 
 def enable(session, table):
     triggers = "select tgname from pg_trigger where tgrelid = %s::regclass and tgname ~ '^fencing_'"
-    for name, in session.run(triggers, f"public.{table}"):
+    for (name,) in session.run(triggers, f"public.{table}"):
         session.run(f"alter table public.{table} enable always trigger {name}")
 
 
 def add_row_unchecked(session, table):
     session.run("begin; " + DISABLE.format(table))
-    session.run("update inventory set stock = 0 where sku = 'sku-1'" if table == "inventory" else
-                f"insert into public.{table} values (7, 'a')")
+    session.run(
+        "update inventory set stock = 0 where sku = 'sku-1'"
+        if table == "inventory"
+        else f"insert into public.{table} values (7, 'a')"
+    )
     enable(session, table)
     session.run("commit")
 
 
 def changes(session):
-    return session.run("""
+    return session.run(
+        """
         select detail ->> 'action', detail ->> 'relation', principal is null, detail ? 'not_before',
                (detail -> 'faults') ->> 0
           from fencing.history
-         where event = 'guard_changed' and detail ->> 'action' ~ '^(fault|protect)' order by id""")
+         where event = 'guard_changed' and detail ->> 'action' ~ '^(fault|protect)' order by id"""
+    )
 
 
-@pytest.mark.parametrize("table, names", [("inventory", ["inventory"]), ("parts_1", ["parts_1"]),
-                                          ("parts", ["parts", "parts_1"])])
+@pytest.mark.parametrize(
+    "table, names", [("inventory", ["inventory"]), ("parts_1", ["parts_1"]), ("parts", ["parts", "parts_1"])]
+)
 def test_checks_disabled_and_enabled_again_are_named(unseen, table, names):
     add_row_unchecked(unseen, table)
     expected = [ALTERED.format(name) for name in names]
@@ -58,16 +66,21 @@ def test_checks_disabled_and_enabled_again_are_named(unseen, table, names):
     before = len(changes(unseen))
     unseen.run("select fencing.watch_guard()")
     assert changes(unseen)[before:] == [
-        ("fault_found", f"public.{name}", True, True, ALTERED.format(name)) for name in names]
+        ("fault_found", f"public.{name}", True, True, ALTERED.format(name)) for name in names
+    ]
     for file in SCHEMA_FILES:
         unseen.run(file.read_text())
     assert set(unseen.run(FAULTS)) >= {(fault,) for fault in expected}, "an installation does not hide it"
-    unseen.run(f"""select fencing.protect(p.relation, p.resource_expression)
-                     from fencing.protected p where p.relation = 'public.{root}'::regclass""")
+    unseen.run(
+        f"""select fencing.protect(p.relation, p.resource_expression)
+                     from fencing.protected p where p.relation = 'public.{root}'::regclass"""
+    )
     unseen.run("select fencing.watch_guard()")
     assert unseen.run(FAULTS) == [] and unseen.run(state) == [("enforced", None, [])]
-    assert {change[:2] for change in changes(unseen)[before + len(names):] if change[1]} == {
-        ("protect", f"public.{root}"), *(("fault_gone", f"public.{name}") for name in names)}
+    assert {change[:2] for change in changes(unseen)[before + len(names) :] if change[1]} == {
+        ("protect", f"public.{root}"),
+        *(("fault_gone", f"public.{name}") for name in names),
+    }
 
 
 def test_protect_records_what_no_gateway_has_compared(unseen):
@@ -103,15 +116,17 @@ def test_check_of_a_partition_that_a_gateway_made_anew_is_named(unseen):
 def test_partitions_that_come_and_go_are_no_fault(unseen):
     unseen.run("create table public.parts_2 partition of public.parts for values from (10) to (20)")
     unseen.run("select fencing.watch_guard()")
-    for change in ("alter table public.parts detach partition public.parts_1",
-                   "alter table public.parts attach partition public.parts_1 for values from (0) to (10)",
-                   "alter table public.parts detach partition public.parts_1;"
-                   "drop trigger fencing_check_truncate on public.parts_1;"
-                   "alter table public.parts attach partition public.parts_1 for values from (0) to (10);"
-                   "select fencing.watch_guard()",
-                   "drop table public.parts_2;"
-                   "create table public.parts_2 partition of public.parts for values from (10) to (20);"
-                   "select fencing.watch_guard()"):
+    for change in (
+        "alter table public.parts detach partition public.parts_1",
+        "alter table public.parts attach partition public.parts_1 for values from (0) to (10)",
+        "alter table public.parts detach partition public.parts_1;"
+        "drop trigger fencing_check_truncate on public.parts_1;"
+        "alter table public.parts attach partition public.parts_1 for values from (0) to (10);"
+        "select fencing.watch_guard()",
+        "drop table public.parts_2;"
+        "create table public.parts_2 partition of public.parts for values from (10) to (20);"
+        "select fencing.watch_guard()",
+    ):
         unseen.run(change)
         assert unseen.run(FAULTS) == [], change
     for partition in ("parts_1", "parts_2"):  # the new checks are known
@@ -144,8 +159,10 @@ def test_changes_of_the_table_are_no_fault(unseen):
 
 def test_other_server_with_the_same_numbers_is_no_fault(unseen):
     """As after pg_upgrade, which keeps the numbers of tables but makes triggers anew."""
-    unseen.run("""update fencing.recorded_check
-                     set system_identifier = system_identifier - 1, trigger_id = trigger_id::bigint + 1""")
+    unseen.run(
+        """update fencing.recorded_check
+                     set system_identifier = system_identifier - 1, trigger_id = trigger_id::bigint + 1"""
+    )
     assert unseen.run(FAULTS) == []
     unseen.run("select fencing.watch_guard()")
     known = """select count(*) from fencing.recorded_check r
@@ -153,4 +170,3 @@ def test_other_server_with_the_same_numbers_is_no_fault(unseen):
     assert unseen.run(known) == [(27,)]
     add_row_unchecked(unseen, "inventory")
     assert unseen.run(FAULTS) == [(ALTERED.format("inventory"),)]
-

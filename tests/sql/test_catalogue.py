@@ -90,13 +90,22 @@ def test_rule(server, database, rule):
 @pytest.mark.parametrize("user", ["test_gateway", "test_app", "test_auditor"])
 def test_history_change_by_any_role_lacks_the_privilege(server, database, user):
     """The whole table, each partition, and the functions that create and drop partitions."""
-    tables = [name for name, in rows(server, database, "select relid::regclass::text from pg_partition_tree('fencing.history')")]
+    tables = [
+        name
+        for name, in rows(server, database, "select relid::regclass::text from pg_partition_tree('fencing.history')")
+    ]
     assert len(tables) > 9
     connection = server.connect(database, user)
     with connection.cursor() as cursor:
         for table in tables:
-            for statement in (f"update {table} set owner = 'me'", f"delete from {table}", f"truncate {table}", f"insert into {table} (id, at, event) values (1, now(), 'lease_granted')",
-                              f"drop table {table}", f"alter table {table} disable trigger all"):
+            for statement in (
+                f"update {table} set owner = 'me'",
+                f"delete from {table}",
+                f"truncate {table}",
+                f"insert into {table} (id, at, event) values (1, now(), 'lease_granted')",
+                f"drop table {table}",
+                f"alter table {table} disable trigger all",
+            ):
                 with pytest.raises(psycopg2.errors.InsufficientPrivilege):
                     cursor.execute(statement)
         for call in ("select fencing.rotate_history('1 second')", "select fencing.make_history_partition(now())"):
@@ -117,7 +126,10 @@ def test_install_includes_every_schema_file_in_order():
 
 def snapshot(server, database):
     """Returns everything that the installation created, except times."""
-    return rows(server, database, """
+    return rows(
+        server,
+        database,
+        """
         select 'function', oid::regprocedure::text, md5(pg_get_functiondef(oid) ||
             (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(proacl, acldefault('f', proowner))) a)) from pg_proc where pronamespace = 'fencing'::regnamespace
            and proname !~ '^check_[0-9]'
@@ -132,7 +144,8 @@ def snapshot(server, database):
         union all select 'row', name, columns::text || arguments::text from fencing.api_catalog
         union all select 'guard', resource, last_fencing_token::text from fencing.guard
         union all select 'stock', sku, stock::text from public.inventory
-        order by 1, 2, 3""")
+        order by 1, 2, 3""",
+    )
 
 
 def test_install_without_psql_gives_the_same_schema(server, database):
@@ -151,8 +164,26 @@ def test_install_without_psql_gives_the_same_schema(server, database):
 def test_dump_restored_is_protected_as_before(server, database):
     dump = server.dump(database)
     fresh = server.create("template0")
-    subprocess.run([server.client("psql"), "-h", server.folder, "-U", "postgres", "-X", "-q", "-v", "ON_ERROR_STOP=1",
-                    "-o", "/dev/null", "-d", fresh], input=dump, check=True, text=True)
+    subprocess.run(
+        [
+            server.client("psql"),
+            "-h",
+            server.folder,
+            "-U",
+            "postgres",
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-o",
+            "/dev/null",
+            "-d",
+            fresh,
+        ],
+        input=dump,
+        check=True,
+        text=True,
+    )
     assert snapshot(server, fresh) == snapshot(server, database)
     assert rows(server, fresh, "select fencing.guard_faults()") == []
     known = """select count(*) from fencing.recorded_check r join pg_trigger t
@@ -160,20 +191,28 @@ def test_dump_restored_is_protected_as_before(server, database):
     assert rows(server, fresh, known) == [(0,)] and rows(server, fresh, "select fencing.watch_guard()") == []
     assert rows(server, fresh, known) == rows(server, database, known) != [(0,)]
     assert rows(server, fresh, "select fencing.guard_faults()") == []
-    assert rows(server, fresh, "select count(*) from fencing.protected p join pg_class c on c.oid = p.relation") == [(3,)]
+    assert rows(server, fresh, "select count(*) from fencing.protected p join pg_class c on c.oid = p.relation") == [
+        (3,)
+    ]
     connection = server.connect(fresh)
     with connection.cursor() as cursor:
         with pytest.raises(psycopg2.Error) as refused:
             cursor.execute("update inventory set stock = 0 where sku = 'sku-1'")
         assert refused.value.pgcode == "FG428"
-        cursor.execute("select fencing.protect('public.inventory', $$'inventory/' || sku$$), fencing.unprotect('public.orders')")
-        cursor.execute("select count(*) from pg_proc where pronamespace = 'fencing'::regnamespace and proname ~ '^check_[0-9]'")
+        cursor.execute(
+            "select fencing.protect('public.inventory', $$'inventory/' || sku$$), fencing.unprotect('public.orders')"
+        )
+        cursor.execute(
+            "select count(*) from pg_proc where pronamespace = 'fencing'::regnamespace and proname ~ '^check_[0-9]'"
+        )
         assert cursor.fetchall() == [(2,)]
     connection.close()
     server.drop(fresh)
 
 
-@pytest.mark.parametrize("options", [["--single-transaction"], ["--exit-on-error"]], ids=["in_one_transaction", "step_by_step"])
+@pytest.mark.parametrize(
+    "options", [["--single-transaction"], ["--exit-on-error"]], ids=["in_one_transaction", "step_by_step"]
+)
 def test_dump_replaces_an_older_copy(server, database, tmp_path, options):
     """As a copy for tests is made anew: `pg_restore --clean` drops everything first."""
     copy = server.create("template0")
@@ -193,7 +232,9 @@ def test_install_by_an_owner_who_is_no_superuser_works(server):
     admin.cursor().execute("create role case_owner login createrole password 'case'")
     fresh = server.create("template0")
     admin.cursor().execute(f"alter database {fresh} owner to case_owner")
-    admin.cursor().execute("grant fencing_gateway, fencing_writer, fencing_auditor, fencing_recorder to case_owner with admin option")
+    admin.cursor().execute(
+        "grant fencing_gateway, fencing_writer, fencing_auditor, fencing_recorder to case_owner with admin option"
+    )
     connection = server.connect(fresh, "case_owner", autocommit=False, password="case")
     superuser = server.connect(fresh)
     superuser.cursor().execute("grant create on schema public to case_owner")
@@ -208,18 +249,26 @@ def test_install_by_an_owner_who_is_no_superuser_works(server):
         assert "the extension dblink is missing" in cursor.fetchone()[0]
         connection.commit()
         superuser = server.connect(fresh)
-        superuser.cursor().execute(re.search("create schema fencing_recorder;[^`]*", (SQL / "README.md").read_text())[0].replace("OWNER", "case_owner"))
+        superuser.cursor().execute(
+            re.search("create schema fencing_recorder;[^`]*", (SQL / "README.md").read_text())[0].replace(
+                "OWNER", "case_owner"
+            )
+        )
         superuser.close()
         cursor.execute("select fencing.set_up_recorder()")
         assert cursor.fetchone() == (None,)
-        cursor.execute(f"alter server fencing_recorder options (add host '{server.folder}')")  # only superusers can read the folder of the socket
+        cursor.execute(
+            f"alter server fencing_recorder options (add host '{server.folder}')"
+        )  # only superusers can read the folder of the socket
         connection.commit()
         cursor.execute("select fencing.recorder_fault()")
         assert cursor.fetchone() == (None,)
         connection.commit()
         cursor.execute("select fencing.enter('inventory/sku-1', 5)")
         cursor.execute("update inventory set stock = 9 where sku = 'sku-1'")
-        cursor.execute("select accepted from fencing.begin_write('{inventory/sku-1}', 4, gen_random_uuid(), 'o', 'p', null, null)")
+        cursor.execute(
+            "select accepted from fencing.begin_write('{inventory/sku-1}', 4, gen_random_uuid(), 'o', 'p', null, null)"
+        )
         assert cursor.fetchall() == [(False,)]
         connection.commit()
         superuser = server.connect(fresh)
@@ -230,10 +279,15 @@ def test_install_by_an_owner_who_is_no_superuser_works(server):
         assert refused.value.pgcode == "42501" and "public.theirs belongs to postgres" in str(refused.value)
         assert refused.value.diag.message_hint == (
             "Call as case_owner, which installed the schema, and let it own the table: grant postgres to case_owner, or "
-            "alter table ... owner to case_owner.")
+            "alter table ... owner to case_owner."
+        )
     connection.close()
     server.drop(fresh)
     # From PostgreSQL 16 on, who grants a membership can't be dropped before it.
-    login, = rows(server, "postgres", "select rolname from pg_roles where rolname ~ '^fencing_recorder_' order by oid desc limit 1")[0]
+    (login,) = rows(
+        server,
+        "postgres",
+        "select rolname from pg_roles where rolname ~ '^fencing_recorder_' order by oid desc limit 1",
+    )[0]
     admin.cursor().execute(f"drop role {login}; drop role case_owner")
     admin.close()

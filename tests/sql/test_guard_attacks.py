@@ -53,8 +53,12 @@ def owner(logins):
 @pytest.fixture
 def recorder(owner):
     """Returns the recorder's login and password."""
-    options = dict(owner.run("""select o.option_name, o.option_value from pg_user_mapping m join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
-                                 where s.srvname = 'fencing_recorder'"""))
+    options = dict(
+        owner.run(
+            """select o.option_name, o.option_value from pg_user_mapping m join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
+                                 where s.srvname = 'fencing_recorder'"""
+        )
+    )
     assert len(options["password"]) == 64
     return options["user"], options["password"]
 
@@ -65,7 +69,13 @@ def as_bytes_in_plan(text):
 
 
 def all_output(login, error):
-    parts = (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context, error.diag.internal_query)
+    parts = (
+        error.diag.message_primary,
+        error.diag.message_detail,
+        error.diag.message_hint,
+        error.diag.context,
+        error.diag.internal_query,
+    )
     return "\n".join([*login.connection.notices, *[part or "" for part in parts]])
 
 
@@ -80,7 +90,9 @@ def test_refusal_with_printed_plans_shows_no_password(logins, owner, recorder, w
         app.run(f"set {name} = on")
     app.run("set client_min_messages = log")
     output = all_output(app, app.fails("update inventory set stock = 0 where sku = 'sku-1'"))
-    assert "PLANNEDSTMT" in output and as_bytes_in_plan("fencing_recorder") in output, "plans were as_bytes_in_plan, that of the call among them"
+    assert (
+        "PLANNEDSTMT" in output and as_bytes_in_plan("fencing_recorder") in output
+    ), "plans were as_bytes_in_plan, that of the call among them"
     assert recorder[1] not in output and as_bytes_in_plan(recorder[1]) not in output
     assert owner.run("select count(*) from fencing.history where event = 'write_rejected'") == [(int(works),)]
 
@@ -89,27 +101,64 @@ def test_refusal_with_printed_plans_shows_no_password(logins, owner, recorder, w
 def test_recorder_password_is_unreadable_for_other_logins(logins, owner, recorder, user):
     login = logins(user)
     assert login.run("select umoptions from pg_user_mappings where srvname = 'fencing_recorder'") == [(None,)]
-    for statement in ("select * from pg_user_mapping", "select * from fencing.settings", "select fencing_recorder.dblink('fencing_recorder', 'select 1')",
-                      "create user mapping for current_user server fencing_recorder", "select fencing.call_recorder('fencing_recorder', '{}')"):
+    for statement in (
+        "select * from pg_user_mapping",
+        "select * from fencing.settings",
+        "select fencing_recorder.dblink('fencing_recorder', 'select 1')",
+        "create user mapping for current_user server fencing_recorder",
+        "select fencing.call_recorder('fencing_recorder', '{}')",
+    ):
         assert login.sqlstate(statement) == "42501", statement
 
 
 def test_recorder_login_can_only_add_refusals(server, logins, owner, recorder, database):
     login = logins(recorder[0], password=recorder[1])
-    login.run("select fencing.append_refusal(%s, pg_postmaster_start_time(), %s)", database, json.dumps({"resource": "x" * 13_000, "event": "write_applied", "principal": "p" * 5_000, "detail": {"a": "d" * 200_000}}))
-    (event, resource, principal, detail), = owner.run("select event, resource, principal, detail from fencing.history")
-    assert (event, resource, principal) == ("write_rejected", "x" * 850 + "... (13000 bytes)", "p" * 200 + "... (5000 bytes)") and list(detail) == ["left_out_bytes"]
-    for arguments in ("'another', pg_postmaster_start_time()", f"'{database}', pg_postmaster_start_time() - interval '1 us'", f"'{database}', null"):
-        assert login.sqlstate(f"select fencing.append_refusal({arguments}, '{{\"resource\": \"a/b\"}}')") == "22023"
-    for call in ("fencing.repair_fence('a/b', 0, 'p', null, 'r')", "fencing.enter('a/b', 1)", "fencing.record_events('[]')", "fencing.keep_history(7)", "fencing.fence('a/b')", "fencing.guard_faults()"):
+    login.run(
+        "select fencing.append_refusal(%s, pg_postmaster_start_time(), %s)",
+        database,
+        json.dumps(
+            {
+                "resource": "x" * 13_000,
+                "event": "write_applied",
+                "principal": "p" * 5_000,
+                "detail": {"a": "d" * 200_000},
+            }
+        ),
+    )
+    ((event, resource, principal, detail),) = owner.run(
+        "select event, resource, principal, detail from fencing.history"
+    )
+    assert (event, resource, principal) == (
+        "write_rejected",
+        "x" * 850 + "... (13000 bytes)",
+        "p" * 200 + "... (5000 bytes)",
+    ) and list(detail) == ["left_out_bytes"]
+    for arguments in (
+        "'another', pg_postmaster_start_time()",
+        f"'{database}', pg_postmaster_start_time() - interval '1 us'",
+        f"'{database}', null",
+    ):
+        assert login.sqlstate(f'select fencing.append_refusal({arguments}, \'{{"resource": "a/b"}}\')') == "22023"
+    for call in (
+        "fencing.repair_fence('a/b', 0, 'p', null, 'r')",
+        "fencing.enter('a/b', 1)",
+        "fencing.record_events('[]')",
+        "fencing.keep_history(7)",
+        "fencing.fence('a/b')",
+        "fencing.guard_faults()",
+    ):
         assert login.sqlstate(f"select {call}") == "42501", call
     for table in ("fencing.guard", "fencing.history", "fencing.proof_key", "public.inventory"):
         assert login.sqlstate(f"select * from {table}") == "42501", table
-    assert owner.run("select count(*) from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = %s", recorder[0]) == [(1,)]
+    assert owner.run(
+        "select count(*) from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = %s", recorder[0]
+    ) == [(1,)]
 
 
 def test_refusal_is_recorded_beside_dblink_of_the_same_name(server, logins, owner, database):
-    owner.run("drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; grant execute on function public.dblink_connect_u(text, text) to test_app")
+    owner.run(
+        "drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; grant execute on function public.dblink_connect_u(text, text) to test_app"
+    )
     assert owner.run("select fencing.set_up_recorder()") == [(None,)]
     app = logins()
     app.run("select dblink_connect_u('fencing_recorder', %s)", f"host={server.folder} dbname=postgres user=test_app")
@@ -134,50 +183,98 @@ def app_schema(logins, owner):
     return app
 
 
-@pytest.mark.parametrize("expression, named", [("app.slug(name)", "function app.slug(pg_catalog.text)"), ("feeling::text", "function app.mood_text(app.mood)"),
-                                               ("operator(app.@@@) name", "operator app.@@@(NONE,pg_catalog.text)"), ("'a/' || (feeling is null)::text", "type app.mood")])
+@pytest.mark.parametrize(
+    "expression, named",
+    [
+        ("app.slug(name)", "function app.slug(pg_catalog.text)"),
+        ("feeling::text", "function app.mood_text(app.mood)"),
+        ("operator(app.@@@) name", "operator app.@@@(NONE,pg_catalog.text)"),
+        ("'a/' || (feeling is null)::text", "type app.mood"),
+    ],
+)
 def test_protect_refuses_expression_using_objects_of_others(owner, app_schema, expression, named):
     owner.run("create table public.notes (name text, feeling app.mood)")
     app_schema.run(EVIL.format("slug(text)", "immutable"))
     error = owner.fails("select fencing.protect('public.notes', %s)", expression)
     assert error.pgcode == "22023" and "belongs to test_app" in str(error) and "ran as" not in str(error), error
-    assert owner.run("select count(*) from fencing.protected") == [(3,)] and owner.run("select fencing.guard_faults()") == []
+    assert (
+        owner.run("select count(*) from fencing.protected") == [(3,)]
+        and owner.run("select fencing.guard_faults()") == []
+    )
 
 
-@pytest.mark.parametrize("constraint, named", [("app.slug(value) <> ''", "function app.slug(pg_catalog.text)"),
-                                               ("(operator(app.@@@) value) <> ''", "function app.slug(pg_catalog.text)")])
+@pytest.mark.parametrize(
+    "constraint, named",
+    [
+        ("app.slug(value) <> ''", "function app.slug(pg_catalog.text)"),
+        ("(operator(app.@@@) value) <> ''", "function app.slug(pg_catalog.text)"),
+    ],
+)
 def test_protect_refuses_domain_check_using_objects_of_others(owner, app_schema, constraint, named):
-    owner.run(f"create domain public.label as text check ({constraint}); create domain public.tag as public.label; create table public.notes (name public.tag)")
+    owner.run(
+        f"create domain public.label as text check ({constraint}); create domain public.tag as public.label; create table public.notes (name public.tag)"
+    )
     error = owner.fails("select fencing.protect('public.notes', 'name::text')")
     assert error.pgcode == "22023" and f"{named} belongs to test_app" in str(error), error
 
 
-@pytest.mark.parametrize("replaced, named", [
-    ("function fencing.verify_change() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'", "verify_change()"),
-    ("function fencing.check_truncate() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'", "check_truncate()"),
-    ("function fencing.refuse_change(relation oid, operation text, resource text) returns void language plpgsql set search_path = pg_catalog, pg_temp as 'begin end'",
-     "refuse_change(oid,text,text)"),
-    ("function fencing.refuse_openings() returns event_trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin end'", "refuse_openings()"),
-    ("function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint language sql set search_path = pg_catalog, pg_temp as 'select 0::bigint'",
-     "enter(text,bigint,text)")])
+@pytest.mark.parametrize(
+    "replaced, named",
+    [
+        (
+            "function fencing.verify_change() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'",
+            "verify_change()",
+        ),
+        (
+            "function fencing.check_truncate() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'",
+            "check_truncate()",
+        ),
+        (
+            "function fencing.refuse_change(relation oid, operation text, resource text) returns void language plpgsql set search_path = pg_catalog, pg_temp as 'begin end'",
+            "refuse_change(oid,text,text)",
+        ),
+        (
+            "function fencing.refuse_openings() returns event_trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin end'",
+            "refuse_openings()",
+        ),
+        (
+            "function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint language sql set search_path = pg_catalog, pg_temp as 'select 0::bigint'",
+            "enter(text,bigint,text)",
+        ),
+    ],
+)
 def test_guard_faults_names_a_replaced_function(owner, replaced, named):
     owner.run("create or replace " + replaced)
-    (fault,), = owner.run("select fencing.guard_faults()")
-    assert fault == f"the function fencing.{named} is not the one that this version installs; fencegate migrate puts it back"
+    ((fault,),) = owner.run("select fencing.guard_faults()")
+    assert (
+        fault
+        == f"the function fencing.{named} is not the one that this version installs; fencegate migrate puts it back"
+    )
 
 
-@pytest.mark.parametrize("change", ["alter function fencing.verify_change() security invoker", "alter function fencing.verify_change() set search_path = public",
-                                    "alter function fencing.verify_change() rename to verified"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter function fencing.verify_change() security invoker",
+        "alter function fencing.verify_change() set search_path = public",
+        "alter function fencing.verify_change() rename to verified",
+    ],
+)
 def test_guard_faults_names_an_altered_function(owner, change):
     owner.run(change)
     output = [row[0] for row in owner.run("select fencing.guard_faults()")]
     assert any("the function fencing.verify_change() is not the one" in each for each in output), output
 
 
-@pytest.mark.parametrize("expression, function", [("'a/' || app.slug(name)", "slug(text)"), ("'a/' || feeling::text", "mood_text(app.mood)")])
+@pytest.mark.parametrize(
+    "expression, function", [("'a/' || app.slug(name)", "slug(text)"), ("'a/' || feeling::text", "mood_text(app.mood)")]
+)
 @pytest.mark.parametrize("parted", [False, True], ids=["ordinary", "partitioned"])
 def test_expression_changed_by_table_owner_runs_as_the_writer(owner, app_schema, expression, function, parted):
-    app_schema.run("create table app.notes (name text, feeling app.mood, id integer)" + (" partition by list (id); create table app.notes_1 partition of app.notes default" if parted else ""))
+    app_schema.run(
+        "create table app.notes (name text, feeling app.mood, id integer)"
+        + (" partition by list (id); create table app.notes_1 partition of app.notes default" if parted else "")
+    )
     owner.run("select fencing.protect('app.notes', %s)", expression)
     app_schema.run(EVIL.format(function, "volatile"))
     error = app_schema.fails("insert into app.notes values ('n', row(1), 1)")
@@ -186,12 +283,21 @@ def test_expression_changed_by_table_owner_runs_as_the_writer(owner, app_schema,
 
 
 def test_guard_faults_names_expression_object_with_new_owner(owner, app_schema):
-    owner.run("create function public.slug(text) returns text language sql immutable as $$ select $1 $$; create table public.notes (name text)")
+    owner.run(
+        "create function public.slug(text) returns text language sql immutable as $$ select $1 $$; create table public.notes (name text)"
+    )
     owner.run("select fencing.protect('public.notes', $$'a/' || public.slug(name)$$)")
-    assert owner.run("select expression_objects from fencing.protected where relation = 'public.notes'::regclass") == [(["function public.slug(pg_catalog.text)"],)]
-    owner.run("grant create on schema public to test_app; alter function public.slug(text) owner to test_app; revoke create on schema public from test_app")
-    (fault,), = owner.run("select fencing.guard_faults()")
-    assert "public.notes: its resource expression uses function public.slug(pg_catalog.text), which belongs to test_app" in fault
+    assert owner.run("select expression_objects from fencing.protected where relation = 'public.notes'::regclass") == [
+        (["function public.slug(pg_catalog.text)"],)
+    ]
+    owner.run(
+        "grant create on schema public to test_app; alter function public.slug(text) owner to test_app; revoke create on schema public from test_app"
+    )
+    ((fault,),) = owner.run("select fencing.guard_faults()")
+    assert (
+        "public.notes: its resource expression uses function public.slug(pg_catalog.text), which belongs to test_app"
+        in fault
+    )
 
 
 def test_check_refuses_despite_forged_setting(owner, logins):
@@ -211,12 +317,20 @@ def test_check_refuses_despite_forged_setting(owner, logins):
 DEFAULTS = """alter default privileges {0} grant all on {1} to {2}"""
 
 
-@pytest.mark.parametrize("type, value, setting, text", [
-    ("float8", "1.25", "extra_float_digits = -14", "{}::text"), ("real", "1.1", "extra_float_digits = -5", "{}::text"), ("bytea", "'\\x41'", "bytea_output = escape", "{}::text"),
-    ("bytea", "'\\xdeadbeef'", "xmlbinary = hex", "xmlelement(name a, {})::text")])
+@pytest.mark.parametrize(
+    "type, value, setting, text",
+    [
+        ("float8", "1.25", "extra_float_digits = -14", "{}::text"),
+        ("real", "1.1", "extra_float_digits = -5", "{}::text"),
+        ("bytea", "'\\x41'", "bytea_output = escape", "{}::text"),
+        ("bytea", "'\\xdeadbeef'", "xmlbinary = hex", "xmlelement(name a, {})::text"),
+    ],
+)
 def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, type, value, setting, text):
     of_row, of_value = text.format("k"), text.format(f"{value}::{type}")
-    owner.run(f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || md5({of_row})$$)")
+    owner.run(
+        f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || md5({of_row})$$)"
+    )
     owner.run(f"""select fencing.enter('k/' || md5({of_value}), 5); insert into keyed values ({value}, 1)""")
     app = logins(autocommit=False)
     app.run(f"set {setting}")
@@ -225,25 +339,35 @@ def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, typ
 
 
 def test_trigger_sorting_between_the_checks_is_refused(owner):
-    owner.run("create function public.forge() returns trigger language plpgsql as $$begin perform set_config('fencing.changed', '{}', true); return null; end$$")
+    owner.run(
+        "create function public.forge() returns trigger language plpgsql as $$begin perform set_config('fencing.changed', '{}', true); return null; end$$"
+    )
     between = "create trigger fencing_d after insert or update or delete on inventory for each statement execute function public.forge()"
     assert owner.sqlstate(between) == "55000"
     owner.run("create table plain (id int primary key); alter event trigger fencing_refuse_openings disable")
     owner.run(between)
-    assert any("fencing_d runs between the checks" in fault for (fault,) in owner.run("select * from fencing.guard_faults()"))
+    assert any(
+        "fencing_d runs between the checks" in fault for (fault,) in owner.run("select * from fencing.guard_faults()")
+    )
     owner.run("drop trigger fencing_d on inventory; alter event trigger fencing_refuse_openings enable always")
     owner.run(between.replace("inventory", "plain"))
     assert owner.sqlstate("select fencing.protect('plain', $$'plain/' || id::text$$)") == "55000"
 
 
 def test_protect_tries_the_expression_with_the_owners_rights(owner, server, database):
-    owner.run("""create role towner login; create schema tw authorization towner; set role towner;
+    owner.run(
+        """create role towner login; create schema tw authorization towner; set role towner;
                  create function tw.vol() returns text language plpgsql volatile as $$begin execute 'alter role towner superuser'; return 'x/'; end$$;
                  create function tw.prefix() returns text language plpgsql immutable as $$begin return (select tw.vol()); end$$;
-                 create table tw.t (id int primary key); reset role""")
+                 create table tw.t (id int primary key); reset role"""
+    )
     try:
-        assert "permission denied" in str(owner.fails("select fencing.protect('tw.t', 'tw.prefix() || id::text')")).replace("must be superuser", "permission denied")
-        assert owner.run("select rolsuper, current_user::text from pg_roles where rolname = 'towner'") == [(False, "postgres")]
+        assert "permission denied" in str(
+            owner.fails("select fencing.protect('tw.t', 'tw.prefix() || id::text')")
+        ).replace("must be superuser", "permission denied")
+        assert owner.run("select rolsuper, current_user::text from pg_roles where rolname = 'towner'") == [
+            (False, "postgres")
+        ]
     finally:
         owner.run("drop schema tw cascade; drop role towner")
 
@@ -252,36 +376,80 @@ def test_install_revokes_default_privileges(server):
     fresh = server.create("template0")
     admin = Login(server, fresh, "postgres")
     for kind in ("tables", "sequences", "functions", "types", "schemas"):
-        for grantee in ("test_app with grant option", "fencing_writer", "fencing_auditor") if kind != "schemas" else ("test_app", "fencing_writer"):
+        for grantee in (
+            ("test_app with grant option", "fencing_writer", "fencing_auditor")
+            if kind != "schemas"
+            else ("test_app", "fencing_writer")
+        ):
             admin.run(DEFAULTS.format("", kind, grantee))
     for file in SCHEMA_FILES:
         admin.run(file.read_text())
     admin.run("create table public.notes (name text); select fencing.protect('public.notes', 'name')")
     admin.run("select fencing.make_history_partition(now() + interval '200 days')")
-    assert admin.run("select * from fencing.granted_privileges() except select * from fencing.expected_privileges()") == []
+    assert (
+        admin.run("select * from fencing.granted_privileges() except select * from fencing.expected_privileges()") == []
+    )
     assert admin.run("select fencing.guard_faults()") == []
     app = Login(server, fresh)
-    for statement in ("update fencing.guard set last_fencing_token = 0", "select * from fencing.proof_key", "insert into fencing.settings values ('require_proof', 'off')",
-                      "select fencing.repair_fence('a/b', 1, 'p', null, 'r')", "select nextval('fencing.check_id_seq')", "create table fencing.mine ()", "select fencing_recorder.dblink_get_connections()"):
+    for statement in (
+        "update fencing.guard set last_fencing_token = 0",
+        "select * from fencing.proof_key",
+        "insert into fencing.settings values ('require_proof', 'off')",
+        "select fencing.repair_fence('a/b', 1, 'p', null, 'r')",
+        "select nextval('fencing.check_id_seq')",
+        "create table fencing.mine ()",
+        "select fencing_recorder.dblink_get_connections()",
+    ):
         assert app.sqlstate(statement) == "42501", statement
     app.connection.close()
     admin.connection.close()
     server.drop(fresh)
 
 
-@pytest.mark.parametrize("grant, fault", [
-    ("grant update on fencing.guard to test_app", "table fencing.guard: test_app has the privilege update"),
-    ("grant select (outer_pad) on fencing.proof_key to public", "column fencing.proof_key (outer_pad): public has the privilege select"),
-    ("grant execute on function fencing.repair_fence(text, bigint, text, text, text) to fencing_writer", "fencing.repair_fence(text,bigint,text,text,text): fencing_writer has the privilege execute"),
-    ("grant execute on function fencing.enter(text, bigint, text) to fencing_writer with grant option", "fencing_writer has the privilege grant option for execute"),
-    ("grant usage on sequence fencing.history_id_seq to test_app", "sequence fencing.history_id_seq: test_app has the privilege usage"),
-    ("grant create on schema fencing to test_app", "schema fencing: test_app has the privilege create"),
-    ("grant insert on fencing.history_default to test_app", "table fencing.history_default: test_app has the privilege insert"),
-    ("grant usage on type fencing.resource_name to public", "type fencing.resource_name: public has the privilege usage"),
-    ("grant usage on foreign server fencing_recorder to test_app", "foreign server fencing_recorder: test_app has the privilege usage"),
-    ("revoke select on fencing.guard from fencing_gateway", "table fencing.guard: fencing_gateway lacks the privilege select"),
-    ("alter table fencing.guard owner to test_app", "table fencing.guard belongs to test_app"),
-    ("alter event trigger fencing_refuse_drops disable", "the event trigger fencing_refuse_drops is missing or not always on")])
+@pytest.mark.parametrize(
+    "grant, fault",
+    [
+        ("grant update on fencing.guard to test_app", "table fencing.guard: test_app has the privilege update"),
+        (
+            "grant select (outer_pad) on fencing.proof_key to public",
+            "column fencing.proof_key (outer_pad): public has the privilege select",
+        ),
+        (
+            "grant execute on function fencing.repair_fence(text, bigint, text, text, text) to fencing_writer",
+            "fencing.repair_fence(text,bigint,text,text,text): fencing_writer has the privilege execute",
+        ),
+        (
+            "grant execute on function fencing.enter(text, bigint, text) to fencing_writer with grant option",
+            "fencing_writer has the privilege grant option for execute",
+        ),
+        (
+            "grant usage on sequence fencing.history_id_seq to test_app",
+            "sequence fencing.history_id_seq: test_app has the privilege usage",
+        ),
+        ("grant create on schema fencing to test_app", "schema fencing: test_app has the privilege create"),
+        (
+            "grant insert on fencing.history_default to test_app",
+            "table fencing.history_default: test_app has the privilege insert",
+        ),
+        (
+            "grant usage on type fencing.resource_name to public",
+            "type fencing.resource_name: public has the privilege usage",
+        ),
+        (
+            "grant usage on foreign server fencing_recorder to test_app",
+            "foreign server fencing_recorder: test_app has the privilege usage",
+        ),
+        (
+            "revoke select on fencing.guard from fencing_gateway",
+            "table fencing.guard: fencing_gateway lacks the privilege select",
+        ),
+        ("alter table fencing.guard owner to test_app", "table fencing.guard belongs to test_app"),
+        (
+            "alter event trigger fencing_refuse_drops disable",
+            "the event trigger fencing_refuse_drops is missing or not always on",
+        ),
+    ],
+)
 def test_guard_faults_names_unexpected_privilege(owner, grant, fault):
     owner.run(grant)
     output = [row[0] for row in owner.run("select fencing.guard_faults()")]
@@ -311,7 +479,9 @@ def test_refusal_of_13_kb_resource_is_recorded_shortened(server, logins, owner):
     error = app.fails("insert into inventory values (%s, 1, 1)", "x" * 13_000)
     shown = "inventory/" + "x" * 190 + "... (13010 bytes)"
     assert error.pgcode == "FG403" and json.loads(error.diag.message_detail)["resource"] == shown
-    assert owner.run("select event, resource, principal from fencing.history") == [("write_rejected", shown, "test_app")]
+    assert owner.run("select event, resource, principal from fencing.history") == [
+        ("write_rejected", shown, "test_app")
+    ]
     app.fails("insert into inventory select 'y' || n || repeat('x', 1000000), 1, 1 from generate_series(1, 3) as t (n)")
     owner.run("drop user mapping for current_user server fencing_recorder")
     app.fails("insert into inventory values (repeat('x', 4000000), 1, 1)")
@@ -319,9 +489,13 @@ def test_refusal_of_13_kb_resource_is_recorded_shortened(server, logins, owner):
 
 
 def test_observe_mode_with_13_kb_resource_lets_statement_pass(owner, logins):
-    owner.run("select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); alter table inventory drop constraint inventory_pkey cascade")
+    owner.run(
+        "select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); alter table inventory drop constraint inventory_pkey cascade"
+    )
     logins().run("insert into inventory values (%s, 1, 1)", "x" * 13_000)
-    assert owner.run("select resource from fencing.history where event <> 'guard_changed'") == [("inventory/" + "x" * 190 + "... (13010 bytes)",)]
+    assert owner.run("select resource from fencing.history where event <> 'guard_changed'") == [
+        ("inventory/" + "x" * 190 + "... (13010 bytes)",)
+    ]
 
 
 def test_enter_keeps_64_characters_of_a_32_mb_setting(owner, logins):
@@ -337,15 +511,21 @@ def test_enter_keeps_64_characters_of_a_32_mb_setting(owner, logins):
 LONG = "l" * 9_000
 
 
-@pytest.mark.parametrize("call", [
-    "select fencing.begin_write('{a/b}', 5, gen_random_uuid(), %s, %s, %s, %s)",
-    "select fencing.begin_write('{a/b,a/c}', 5, gen_random_uuid(), %s, %s, %s, %s)",
-    "select fencing.begin_writes('{a/b}', '{5}', array[gen_random_uuid()], array[%s], array[%s], array[%s], array[%s]::jsonb[])",
-    "select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted}', null, null, null, array[%s], array[%s], array[%s], null, array[%s]::jsonb[])"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "select fencing.begin_write('{a/b}', 5, gen_random_uuid(), %s, %s, %s, %s)",
+        "select fencing.begin_write('{a/b,a/c}', 5, gen_random_uuid(), %s, %s, %s, %s)",
+        "select fencing.begin_writes('{a/b}', '{5}', array[gen_random_uuid()], array[%s], array[%s], array[%s], array[%s]::jsonb[])",
+        "select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted}', null, null, null, array[%s], array[%s], array[%s], null, array[%s]::jsonb[])",
+    ],
+)
 def test_event_with_long_texts_is_stored_shortened(logins, owner, call):
     logins("test_gateway").run(call, LONG, LONG, LONG, json.dumps({"d": LONG * 10}))
     shown = "l" * 200 + "... (9000 bytes)"
-    for row in owner.run("select owner, principal, trace_id, (select array_agg(k) from jsonb_object_keys(detail) k) from fencing.history"):
+    for row in owner.run(
+        "select owner, principal, trace_id, (select array_agg(k) from jsonb_object_keys(detail) k) from fencing.history"
+    ):
         assert row == (shown, shown, shown, ["left_out_bytes"])
 
 
@@ -373,7 +553,10 @@ def test_login_without_a_role_locks_no_table_of_the_guard(logins, owner):
         login = logins(user)
         login.run("set lock_timeout = '100ms'")
         for table in tables:
-            for statement in (f"prepare p as insert into fencing.{table} default values", f"prepare p as select from fencing.{table} for update"):
+            for statement in (
+                f"prepare p as insert into fencing.{table} default values",
+                f"prepare p as select from fencing.{table} for update",
+            ):
                 assert login.sqlstate(statement) == code, (user, statement)
         login.connection.close()
     owner.run("rollback; drop role case_stranger")
@@ -381,8 +564,12 @@ def test_login_without_a_role_locks_no_table_of_the_guard(logins, owner):
 
 def test_upkeep_and_install_ignore_advisory_locks_of_others(logins, owner):
     app = logins()
-    app.run("select pg_advisory_lock(hashtextextended(name, 0)) from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)")
-    last = owner.run("select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'")[0][0]
+    app.run(
+        "select pg_advisory_lock(hashtextextended(name, 0)) from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)"
+    )
+    last = owner.run(
+        "select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'"
+    )[0][0]
     owner.run(f"drop table {last}")
     assert logins("test_gateway").run("select made from fencing.keep_history(0)") == [(1,)]
     owner.run("set lock_timeout = '500ms'")
@@ -399,4 +586,6 @@ def test_keep_history_drops_nothing_below_the_owners_minimum(logins, owner):
     assert gateway.run("select dropped, remaining from fencing.keep_history(7)") == [(0, 0)]
     owner.run("update fencing.settings set value = '30' where key = 'history_keep_days_min'")
     assert gateway.run("select dropped, remaining from fencing.keep_history(7)") == [(1, 0)]
-    assert owner.sqlstate("update fencing.settings set value = 'for ever' where key = 'history_keep_days_min'") == "23514"
+    assert (
+        owner.sqlstate("update fencing.settings set value = 'for ever' where key = 'history_keep_days_min'") == "23514"
+    )

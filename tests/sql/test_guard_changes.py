@@ -10,7 +10,7 @@ FOUND, GONE = ("fault_found", "public.inventory", "postgres"), ("fault_gone", "p
 
 
 def enable_all(session):
-    for name, in session.run(TRIGGERS):
+    for (name,) in session.run(TRIGGERS):
         session.run(f"alter table inventory enable always trigger {name}")
 
 
@@ -66,8 +66,13 @@ def test_long_expression_is_cut_in_the_history(sessions, server, database):  # n
     expression = f"case when sku = '{'x' * 70_000}' then 'inventory/x' else 'inventory/' || sku end"
     owner.run("select fencing.protect('inventory', %s)", expression)
     owner.commit()
-    (detail,), = rows(server, database, "select detail from fencing.history where event = 'guard_changed'")
-    assert (detail["action"], detail["relation"], detail["mode"], detail["was"]) == ("protect", "public.inventory", "enforce", "enforce")
+    ((detail,),) = rows(server, database, "select detail from fencing.history where event = 'guard_changed'")
+    assert (detail["action"], detail["relation"], detail["mode"], detail["was"]) == (
+        "protect",
+        "public.inventory",
+        "enforce",
+        "enforce",
+    )
     assert detail["resource_expression"] == expression[:2000] + f"... ({len(expression)} bytes)"
 
 
@@ -100,7 +105,9 @@ def test_fault_is_recorded_while_a_gateway_compares(sessions, server, database):
 def test_fault_that_a_gateway_has_just_found_is_recorded_as_gone(sessions, server, database):  # noqa: F811
     """Made unseen; the gateway's transaction that finds it is still open, or was committed after the snapshot, when the checks are enabled."""
     superuser, gateway = sessions(user="postgres", isolation="repeatable read"), sessions(user="test_gateway")
-    superuser.run("alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger user; alter event trigger fencing_refuse_openings enable always")
+    superuser.run(
+        "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger user; alter event trigger fencing_refuse_openings enable always"
+    )
     superuser.commit()
     superuser.run("select count(*) from inventory")
     assert len(gateway.run("select fencing.watch_guard()")) > 1
@@ -109,7 +116,10 @@ def test_fault_that_a_gateway_has_just_found_is_recorded_as_gone(sessions, serve
     superuser.commit()
     assert_only_protect_ends_it(superuser, gateway, server, database)
     assert {change[:2] for change in rows(server, database, CHANGES)} == {
-        FOUND[:2], GONE[:2], ("protect", "public.inventory")}
+        FOUND[:2],
+        GONE[:2],
+        ("protect", "public.inventory"),
+    }
     assert set(superuser.run(FAULTS, "fault_found")) == set(superuser.run(FAULTS, "fault_gone"))
 
 
@@ -127,5 +137,7 @@ def test_fence_all_is_recorded_with_who_called_it(sessions, server, database):  
     owner.run("select fencing.fence_all('a snapshot was put back')")
     assert rows(server, database, CHANGES) == [], "not before the commit"
     owner.commit()
-    recorded = "select detail ->> 'action', detail ->> 'reason', principal from fencing.history where event = 'guard_changed'"
+    recorded = (
+        "select detail ->> 'action', detail ->> 'reason', principal from fencing.history where event = 'guard_changed'"
+    )
     assert rows(server, database, recorded) == [("fence_all", "a snapshot was put back", "postgres")]

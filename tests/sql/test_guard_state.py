@@ -8,7 +8,7 @@ PROTECT = "select fencing.protect('inventory', $$'inventory/' || sku$$)"
 
 
 def state(login):
-    (found,), = login.run("select fencing.guard_state()")
+    ((found,),) = login.run("select fencing.guard_state()")
     return found
 
 
@@ -27,9 +27,13 @@ def facts(login, name="public.inventory"):
 def test_state_of_a_whole_guard(owner):  # noqa: F811
     found = state(owner)
     assert (found["faults"], found["limits"], found["compared_at"]) == ([], [], None)
-    assert [(entry["table"], entry["state"], entry["reason"], entry["principal"], entry["faults"]) for entry in found["tables"]] == [
-        (f"public.{name}", "enforced", None, "postgres", []) for name in ("inventory", "order_events", "orders")]
-    assert owner.run("select to_char(protected_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from fencing.protected where relation = 'inventory'::regclass") == [(found["tables"][0]["since"],)]
+    assert [
+        (entry["table"], entry["state"], entry["reason"], entry["principal"], entry["faults"])
+        for entry in found["tables"]
+    ] == [(f"public.{name}", "enforced", None, "postgres", []) for name in ("inventory", "order_events", "orders")]
+    assert owner.run(
+        "select to_char(protected_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from fencing.protected where relation = 'inventory'::regclass"
+    ) == [(found["tables"][0]["since"],)]
     owner.run("select fencing.watch_guard()")
     assert state(owner)["compared_at"].endswith("Z")
 
@@ -39,7 +43,11 @@ def test_unprotected_and_observed_tables_are_shown(logins, owner):  # noqa: F811
     try:
         other = logins("case_operator")
         other.run("select fencing.unprotect('inventory')")
-        assert facts(owner) == ("open", "unprotected", "case_operator") and table(owner)["since"] and owner.run("select fencing.guard_faults()") == []
+        assert (
+            facts(owner) == ("open", "unprotected", "case_operator")
+            and table(owner)["since"]
+            and owner.run("select fencing.guard_faults()") == []
+        )
         owner.run("select fencing.protect('inventory', $$'inventory/' || sku$$, 'observe')")
         assert facts(owner) == ("observed", None, "postgres")
         other.run(PROTECT)
@@ -57,8 +65,9 @@ def test_table_that_needs_no_protection_any_more_is_not_open(owner):  # noqa: F8
     assert facts(owner) is None and facts(owner, "public.orders") == ("open", "unprotected", "postgres")
     owner.run("select fencing.unprotect('orders', true)")
     assert facts(owner, "public.orders") is None
-    assert owner.run("select detail ->> 'relation', detail ->> 'was', detail ->> 'for_good' from fencing.history where event = 'guard_changed' order by id") == [
-        ("public.inventory", "enforce", "true"), ("public.orders", "enforce", None), ("public.orders", None, "true")]
+    assert owner.run(
+        "select detail ->> 'relation', detail ->> 'was', detail ->> 'for_good' from fencing.history where event = 'guard_changed' order by id"
+    ) == [("public.inventory", "enforce", "true"), ("public.orders", "enforce", None), ("public.orders", None, "true")]
     for call in ("fencing.unprotect('orders', true)", "fencing.unprotect('orders')"):
         assert owner.sqlstate(f"select {call}") == "42704"
     owner.run("select fencing.unprotect('order_events'); drop table order_events")
@@ -83,11 +92,15 @@ def test_table_with_a_fault_is_open(logins, owner):  # noqa: F811
 
 
 def test_fault_of_a_partition_opens_its_table(owner):  # noqa: F811
-    owner.run("create table parts (id integer) partition by range (id); create table parts_1 partition of parts for values from (0) to (10); select fencing.protect('parts', $$'parts/' || id$$)")
+    owner.run(
+        "create table parts (id integer) partition by range (id); create table parts_1 partition of parts for values from (0) to (10); select fencing.protect('parts', $$'parts/' || id$$)"
+    )
     owner.run("alter table parts_1 disable trigger fencing_check_truncate")
     assert facts(owner, "public.parts") == ("open", "fault", "postgres") and facts(owner, "public.parts_1") is None
     owner.run("create table part (id integer); select fencing.protect('part', $$'parts/' || id$$)")
-    owner.run("begin; select fencing.unprotect('part'); alter table parts attach partition part for values from (10) to (20); commit")
+    owner.run(
+        "begin; select fencing.unprotect('part'); alter table parts attach partition part for values from (10) to (20); commit"
+    )
     assert facts(owner, "public.part") is None
     owner.run("alter table parts detach partition part")
     assert facts(owner, "public.part") == ("open", "unprotected", "postgres")
@@ -98,7 +111,10 @@ def test_limits_of_the_installation_are_named(owner):  # noqa: F811
     (limit,) = state(owner)["limits"]
     assert limit.startswith("event triggers are missing")
     owner.run("drop server fencing_recorder cascade")
-    assert [text.split(":")[0] for text in state(owner)["limits"]] == ["event triggers are missing", "the recorder is not set up"]
+    assert [text.split(":")[0] for text in state(owner)["limits"]] == [
+        "event triggers are missing",
+        "the recorder is not set up",
+    ]
 
 
 @pytest.mark.parametrize("user, allowed", [("test_gateway", True), ("test_auditor", True), ("test_app", False)])

@@ -15,12 +15,24 @@ FILL = """
 """
 # Each filter with the index that its plan must use; empty: any index.
 FILTERS = {
-    "nothing": ("true", "at_id_idx"), "resource": ("resource = 'r/7'", "resource_at"), "prefix": ("resource >= 'r/77' and resource < E'r/77\\x7f'", "resource_at"),
-    "wide_prefix": ("resource >= 'r/' and resource < E'r/\\x7f'", ""), "owner": ("owner = 'o-7'", "owner"), "owner_who_is_nobody": ("owner = 'x'", "owner"),
-    "principal": ("principal = 'p-1'", ""), "rare_principal": ("principal = 'rare'", "principal"), "principal_who_is_nobody": ("principal = 'x'", "principal"),
-    "trace": ("trace_id = 't-7'", "trace"), "write": ("write_id = '00000000-0000-0000-0000-000000000001'", "write_id"),
-    "rare_event": ("event = 'lease_revoked'", "event_at"), "frequent_event": ("event = 'lease_granted'", ""), "frequent_event_that_never_was": ("event = 'lease_renewed'", "event_idx"), "one_token": ("fencing_token between 77 and 77", "token"),
-    "low_tokens": ("fencing_token <= 20", "token"), "tokens_that_are_not": ("fencing_token >= 900000", "token"), "high_tokens": ("fencing_token >= 20000", ""),
+    "nothing": ("true", "at_id_idx"),
+    "resource": ("resource = 'r/7'", "resource_at"),
+    "prefix": ("resource >= 'r/77' and resource < E'r/77\\x7f'", "resource_at"),
+    "wide_prefix": ("resource >= 'r/' and resource < E'r/\\x7f'", ""),
+    "owner": ("owner = 'o-7'", "owner"),
+    "owner_who_is_nobody": ("owner = 'x'", "owner"),
+    "principal": ("principal = 'p-1'", ""),
+    "rare_principal": ("principal = 'rare'", "principal"),
+    "principal_who_is_nobody": ("principal = 'x'", "principal"),
+    "trace": ("trace_id = 't-7'", "trace"),
+    "write": ("write_id = '00000000-0000-0000-0000-000000000001'", "write_id"),
+    "rare_event": ("event = 'lease_revoked'", "event_at"),
+    "frequent_event": ("event = 'lease_granted'", ""),
+    "frequent_event_that_never_was": ("event = 'lease_renewed'", "event_idx"),
+    "one_token": ("fencing_token between 77 and 77", "token"),
+    "low_tokens": ("fencing_token <= 20", "token"),
+    "tokens_that_are_not": ("fencing_token >= 900000", "token"),
+    "high_tokens": ("fencing_token >= 20000", ""),
 }
 
 
@@ -44,7 +56,9 @@ def test_history_page_uses_an_index(filled, name, has_cursor, order):
     where, index = FILTERS[name]
     sign = "<" if order == "desc" else ">"
     cursor = f"and (at, id) {sign} ('2026-03-12', 7) and at {sign}= '2026-03-12'" if has_cursor else ""
-    filled.execute(f"explain select * from fencing.history where {where} and at >= '2026-03-09' and at < '2026-03-16' {cursor} order by at {order}, id {order} limit 101")
+    filled.execute(
+        f"explain select * from fencing.history where {where} and at >= '2026-03-09' and at < '2026-03-16' {cursor} order by at {order}, id {order} limit 101"
+    )
     plan = "\n".join(line for (line,) in filled.fetchall())
     assert "Seq Scan" not in plan and "Index" in plan, plan
     assert index in plan, plan
@@ -61,7 +75,9 @@ def test_history_stream_uses_the_id_index(filled):
 def test_history_page_with_time_parameters_plans_one_partition(filled):
     """The query has the form of gateway/pg/history/history_reader.cpp: with a time that the planner does not know, it plans every partition, 1 ms per page and week."""
     filled.execute("set plan_cache_mode = force_custom_plan")
-    filled.execute("prepare page as select * from fencing.history where owner = 'x' and at >= $1::timestamptz and at < $2::timestamptz order by at desc, id desc limit 101")
+    filled.execute(
+        "prepare page as select * from fencing.history where owner = 'x' and at >= $1::timestamptz and at < $2::timestamptz order by at desc, id desc limit 101"
+    )
     filled.execute("explain execute page('2026-03-09T00:00:00.000000Z', '2026-03-16T00:00:00.000000Z')")
     plan = "\n".join(line for (line,) in filled.fetchall())
     assert "Subplans Removed" not in plan and "history_20260309" in plan, plan

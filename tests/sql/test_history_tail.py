@@ -51,14 +51,14 @@ def crash(server):
 def test_prepared_writer_keeps_a_name_through_a_crash(own_server):
     connection = own_server.connect("postgres", autocommit=False)
     connection.cursor().execute(ADD)
-    (last_id, before), = rows(own_server, "postgres", TAIL)
+    ((last_id, before),) = rows(own_server, "postgres", TAIL)
     assert before
     connection.cursor().execute("prepare transaction 'kept'")
     connection.close()
-    (_, prepared), = rows(own_server, "postgres", TAIL)
+    ((_, prepared),) = rows(own_server, "postgres", TAIL)
     crash(own_server)
-    (_, after), = rows(own_server, "postgres", TAIL)
+    ((_, after),) = rows(own_server, "postgres", TAIL)
     assert set(before) & set(prepared) & set(after), (before, prepared, after)
     own_server.connect("postgres").cursor().execute("commit prepared 'kept'")
-    (end, writers), = rows(own_server, "postgres", TAIL)
+    ((end, writers),) = rows(own_server, "postgres", TAIL)
     assert writers == [] and end >= last_id

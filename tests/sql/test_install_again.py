@@ -50,7 +50,11 @@ def install_file_by_file(server, database):
 def test_install_repeated_changes_nothing(server, database, install):
     run(server, database, ACTIVITY)
     before, found = snapshot(server, database), {name: rows(server, database, query) for name, query in STATE.items()}
-    assert len(found["history"]) >= 3 and (found["faults"], found["recorder"], found["generation"]) == ([], [(None,)], [(True, 0)])
+    assert len(found["history"]) >= 3 and (found["faults"], found["recorder"], found["generation"]) == (
+        [],
+        [(None,)],
+        [(True, 0)],
+    )
     for _ in range(2):
         install(server, database)
         assert snapshot(server, database) == before
@@ -80,5 +84,9 @@ def test_install_over_schema_of_later_version_is_refused(server, database):
     before = snapshot(server, database)
     with pytest.raises(psycopg2.Error) as refused:
         install_file_by_file(server, database)
-    assert refused.value.pgcode == "55000" and refused.value.diag.message_primary == "the schema fencing has version 2, and this program installs version 1"
+    assert (
+        refused.value.pgcode == "55000"
+        and refused.value.diag.message_primary
+        == "the schema fencing has version 2, and this program installs version 1"
+    )
     assert snapshot(server, database) == before

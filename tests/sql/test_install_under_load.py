@@ -8,7 +8,10 @@ from test_catalogue import SCHEMA_FILES, rows
 
 
 def begin_write(cursor, resource, token=5):
-    cursor.execute("select accepted from fencing.begin_write(%s, %s, %s, 'o', 'p', 't', null)", ([resource], token, str(uuid.uuid4())))
+    cursor.execute(
+        "select accepted from fencing.begin_write(%s, %s, %s, 'o', 'p', 't', null)",
+        ([resource], token, str(uuid.uuid4())),
+    )
     assert cursor.fetchone() == (True,)
 
 
@@ -18,7 +21,10 @@ def run_usual_statements(cursor):
     cursor.execute("update inventory set stock = stock - 1 where sku = 'sku-1'")
     cursor.execute("select set_config('fencing.write_id', '', true), fencing.enter('inventory/sku-2', 5)")
     cursor.execute("update inventory set stock = stock - 1 where sku = 'sku-2'")
-    cursor.execute("select fencing.append_events(%s, 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)", (str(uuid.uuid4()),))
+    cursor.execute(
+        "select fencing.append_events(%s, 1, null, '{lease_granted}', null, null, null, null, null, null, null, null)",
+        (str(uuid.uuid4()),),
+    )
     cursor.execute("select count(*) from fencing.history")
     cursor.execute("select fencing.fence('inventory/sku-1'), fencing.schema_version()")
     cursor.execute("select * from fencing.raise_fences('{inventory/sku-3}', 5, null, null, null, 'test')")
@@ -64,7 +70,9 @@ def test_writers_do_not_wait_for_a_new_history_partition(server, database):
     """Only readers of the whole history wait, because attaching a partition locks the default one."""
     owner = server.connect(database)
     with owner.cursor() as cursor:
-        cursor.execute("select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'")
+        cursor.execute(
+            "select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'"
+        )
         last = cursor.fetchone()[0]
         cursor.execute(f"drop table {last}")
     writer, installer = server.connect(database, autocommit=False), server.connect(database, autocommit=False)
@@ -87,9 +95,11 @@ def test_install_repeated_locks_tables_only_as_comment_does(server, database):
     installer = server.connect(database, autocommit=False)
     with installer.cursor() as cursor:
         install(cursor)
-        cursor.execute("""select l.mode, l.relation::regclass::text from pg_locks l join pg_class c on c.oid = l.relation
+        cursor.execute(
+            """select l.mode, l.relation::regclass::text from pg_locks l join pg_class c on c.oid = l.relation
                            where l.pid = pg_backend_pid() and c.relnamespace = 'fencing'::regnamespace and c.oid <> 'fencing.api_catalog'::regclass
-                             and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')""")
+                             and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')"""
+        )
         assert cursor.fetchall() == []
     installer.rollback()
     installer.close()

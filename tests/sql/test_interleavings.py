@@ -14,7 +14,9 @@ def enter(resource, token):
 
 
 def write(resource, token):
-    return f"insert into kept values ('{resource}', {token}) on conflict (resource) do update set token = excluded.token"
+    return (
+        f"insert into kept values ('{resource}', {token}) on conflict (resource) do update set token = excluded.token"
+    )
 
 
 def begin_write(resources, token):
@@ -26,8 +28,10 @@ WRITE_IDS = [f"00000000-0000-0000-0000-00000000000{n}" for n in (1, 2)]
 
 def begin_writes(resources, token):
     """Returns a statement that begins two writes in one transaction, each on one resource."""
-    return (f"select accepted from fencing.begin_writes(array[{resources}], array[{token}, {token}]::bigint[], array['{WRITE_IDS[0]}', '{WRITE_IDS[1]}']::uuid[], "
-            "array['o', 'o'], array['p', 'p'], array['t', 't'], array[null, null]::jsonb[])")
+    return (
+        f"select accepted from fencing.begin_writes(array[{resources}], array[{token}, {token}]::bigint[], array['{WRITE_IDS[0]}', '{WRITE_IDS[1]}']::uuid[], "
+        "array['o', 'o'], array['p', 'p'], array['t', 't'], array[null, null]::jsonb[])"
+    )
 
 
 def make_current_and_write(number, resource, token):
@@ -45,13 +49,19 @@ SELL_ONE = "update kept set token = current_setting('test.stock')::bigint - 1 wh
 def seller(token, reading):
     """Reads how many are left, and writes one less."""
     entering = enter("{r}", token)
-    beginnings = {"after_enter": [entering, READ], "before_enter": [READ, entering],
-                  "beside_enter": [f"{READ}, {entering.removeprefix('select ')}"]}
+    beginnings = {
+        "after_enter": [entering, READ],
+        "before_enter": [READ, entering],
+        "beside_enter": [f"{READ}, {entering.removeprefix('select ')}"],
+    }
     return [*beginnings[reading], SELL_ONE, "commit"]
 
 
 def raise_fence(token):
-    return [f"select found_token from fencing.raise_fences(array['{{r}}'], {token}, null, null, null, 'test')", "commit"]
+    return [
+        f"select found_token from fencing.raise_fences(array['{{r}}'], {token}, null, null, null, 'test')",
+        "commit",
+    ]
 
 
 ENTER_BOTH = "select fencing.enter('{r}', 1), fencing.enter('{s}', 1)"
@@ -63,10 +73,12 @@ class Bench:
     def __init__(self, server, database):
         self.server, self.database, self.number = server, database, 0
         self.owner = server.connect(database)
-        self.owner.cursor().execute("""
+        self.owner.cursor().execute(
+            """
             create table kept (resource text primary key, token bigint not null);
             select fencing.protect('kept', 'resource');
-            grant select, insert, update, delete on kept to test_app, test_gateway""")
+            grant select, insert, update, delete on kept to test_app, test_gateway"""
+        )
         self.sessions = {}
 
     def session(self, number, user, isolation):
@@ -83,9 +95,14 @@ class Bench:
             names = {"r": f"p/{self.number}/r", "s": f"p/{self.number}/s"}
             if before:
                 self.fetch_value(before.format(**names))
-            run = Run(sessions, [[step.format(**names) for step in script] for script in (first, second)], order, self.owner)
+            run = Run(
+                sessions, [[step.format(**names) for step in script] for script in (first, second)], order, self.owner
+            )
             for answers in run.outcomes:
-                assert not any(isinstance(answer, psycopg2.errors.DeadlockDetected) for answer in answers), (order, run.events)
+                assert not any(isinstance(answer, psycopg2.errors.DeadlockDetected) for answer in answers), (
+                    order,
+                    run.events,
+                )
             yield run, names["r"], names["s"]
 
     def fetch_value(self, statement):
@@ -186,8 +203,13 @@ def test_only_what_is_read_after_enter_is_never_sold_twice(bench, reading):
 @with_new_and_known_resource
 @pytest.mark.parametrize("tokens", [(5, 6), (5, 5)], ids=["older_and_newer", "equal"])
 def test_begin_write_with_opposite_orders_never_deadlocks(bench, tokens, before):
-    scripts = [[begin_write(names, token), write(first, token), write(second, token), "commit"]
-               for names, token, first, second in (("'{r}','{s}'", tokens[0], "{r}", "{s}"), ("'{s}','{r}'", tokens[1], "{s}", "{r}"))]
+    scripts = [
+        [begin_write(names, token), write(first, token), write(second, token), "commit"]
+        for names, token, first, second in (
+            ("'{r}','{s}'", tokens[0], "{r}", "{s}"),
+            ("'{s}','{r}'", tokens[1], "{s}", "{r}"),
+        )
+    ]
     for run, r, s in bench.every_order(*scripts, before, users=("test_gateway", "test_gateway")):
         # begin_write reports a stale token as a row, not as an error; the following changes fail.
         committed_tokens = [tokens[number] for number in committed(run)]
@@ -197,8 +219,15 @@ def test_begin_write_with_opposite_orders_never_deadlocks(bench, tokens, before)
 
 @with_new_and_known_resource
 def test_begin_writes_with_opposite_orders_never_deadlocks(bench, before):
-    scripts = [[begin_writes(f"'{first}', '{second}'", token), make_current_and_write(0, first, token), make_current_and_write(1, second, token), "commit"]
-               for token, first, second in ((5, "{r}", "{s}"), (6, "{s}", "{r}"))]
+    scripts = [
+        [
+            begin_writes(f"'{first}', '{second}'", token),
+            make_current_and_write(0, first, token),
+            make_current_and_write(1, second, token),
+            "commit",
+        ]
+        for token, first, second in ((5, "{r}", "{s}"), (6, "{s}", "{r}"))
+    ]
     for run, r, s in bench.every_order(*scripts, before, users=("test_gateway", "test_gateway")):
         committed_tokens = [(5, 6)[number] for number in committed(run)]
         assert committed_tokens in ([5, 6], [6]), run.events
@@ -215,7 +244,10 @@ def test_enter_in_name_order_never_deadlocks(bench):
 @with_new_and_known_resource
 def test_enter_with_array_locks_in_name_order(bench, before):
     """Entered in the order of the array, s before r, the first session would wait for r while the second waits for s."""
-    scripts = [["select fencing.enter(array['{s}', '{r}'], 5)", write("{r}", 5), "commit"], [enter("{r}", 6), enter("{s}", 6), "commit"]]
+    scripts = [
+        ["select fencing.enter(array['{s}', '{r}'], 5)", write("{r}", 5), "commit"],
+        [enter("{r}", 6), enter("{s}", 6), "commit"],
+    ]
     for run, r, s in bench.every_order(*scripts, before):
         assert bench.fence(r) == bench.fence(s) == 6
         assert committed(run) in ([0, 1], [1])

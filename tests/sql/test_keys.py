@@ -23,7 +23,9 @@ def test_claimed_key_is_running_for_others_until_commit(session_pair):
     assert second.run(CLAIM) == [("running", None)]
     assert second.run(CLAIM) == [("running", None)], "a call that finds the key running does not claim it"
     first.commit()
-    assert second.run(CLAIM) == [("kept", "done")], "also in the same transaction, because its isolation level is read committed"
+    assert second.run(CLAIM) == [
+        ("kept", "done")
+    ], "also in the same transaction, because its isolation level is read committed"
 
 
 def test_claimed_key_is_new_for_others_after_rollback(session_pair):

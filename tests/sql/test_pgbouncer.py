@@ -21,7 +21,8 @@ def connect_through_pool(server, database):
     folder.mkdir()
     folder.chmod(0o777)
     (folder / "users").write_text('"test_app" ""\n"test_gateway" ""\n')
-    (folder / "ini").write_text(f"""
+    (folder / "ini").write_text(
+        f"""
 [databases]
 * = host={server.folder}
 [pgbouncer]
@@ -33,8 +34,11 @@ auth_type = trust
 auth_file = {folder}/users
 logfile = {folder}/log
 pidfile = {folder}/pid
-""")
-    process = subprocess.Popen([*server.as_user, program, "-q", str(folder / "ini")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+"""
+    )
+    process = subprocess.Popen(
+        [*server.as_user, program, "-q", str(folder / "ini")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     opened = []
 
     def make(user="test_app", autocommit=True):
@@ -73,7 +77,9 @@ def sqlstate_of(connection, statement):
 
 def test_pgbouncer_enter_opens_only_its_own_transaction(connect_through_pool):
     first, second = connect_through_pool(), connect_through_pool()
-    assert run(first, "select pg_backend_pid()") == run(second, "select pg_backend_pid()"), "one server connection for both"
+    assert run(first, "select pg_backend_pid()") == run(
+        second, "select pg_backend_pid()"
+    ), "one server connection for both"
     assert run(first, "begin; select fencing.enter('inventory/sku-1', 5)") == 1
     run(first, CHANGE)
     run(first, "commit")
@@ -82,7 +88,9 @@ def test_pgbouncer_enter_opens_only_its_own_transaction(connect_through_pool):
     run(first, "begin; select fencing.enter('inventory/sku-1', 6)")
     run(first, "rollback")
     assert sqlstate_of(second, CHANGE) == "FG428"
-    assert run(first, "select fencing.enter('inventory/sku-1', 7)") == 5  # a transaction of its own, which ends with the statement
+    assert (
+        run(first, "select fencing.enter('inventory/sku-1', 7)") == 5
+    )  # a transaction of its own, which ends with the statement
     assert sqlstate_of(first, CHANGE) == "FG428"
     assert run(second, "select stock from inventory where sku = 'sku-1'") == 9
 

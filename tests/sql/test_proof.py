@@ -16,7 +16,20 @@ def base64url(data):
 
 
 def lease_id(key=KEY, token=TOKEN, resources=RESOURCE, format_number="1", owner="worker-7", cell=""):
-    claims = cell + base64url("\n".join([format_number, "0123456789abcdef" * 2, str(token), "1790000000000", resources, "0123456789abcdef+", "orders", owner]).encode())
+    claims = cell + base64url(
+        "\n".join(
+            [
+                format_number,
+                "0123456789abcdef" * 2,
+                str(token),
+                "1790000000000",
+                resources,
+                "0123456789abcdef+",
+                "orders",
+                owner,
+            ]
+        ).encode()
+    )
     return claims + "." + base64url(hmac.new(key, claims.encode(), hashlib.sha256).digest())
 
 
@@ -36,7 +49,15 @@ class Caller:
             assert error.pgcode == "FG401", error
             detail = json.loads(error.diag.message_detail)
             assert (detail["resource"], detail["fencing_token"]) == (resource, token)
-            error_text = " ".join(str(value) for value in (error.diag.message_primary, error.diag.message_detail, error.diag.message_hint, error.diag.context))
+            error_text = " ".join(
+                str(value)
+                for value in (
+                    error.diag.message_primary,
+                    error.diag.message_detail,
+                    error.diag.message_hint,
+                    error.diag.context,
+                )
+            )
             assert len(proof or "") < 20 or proof not in error_text
             return detail["fault"]
         finally:
@@ -64,14 +85,22 @@ def owner(server, database):
 @pytest.mark.parametrize("key", [KEY, OLD_KEY], ids=["new", "old"])
 @pytest.mark.parametrize("resources", [RESOURCE, "a\t" + RESOURCE, RESOURCE + "\tz/1"], ids=["alone", "last", "first"])
 def test_proof_for_resource_and_token_is_accepted(owner, caller, key, resources):
-    for worker in ("w", "wo", "wor", "worker \u00e9\u4e2d\n2"):  # every length of padding, and an owner with non-ASCII characters
+    for worker in (
+        "w",
+        "wo",
+        "wor",
+        "worker \u00e9\u4e2d\n2",
+    ):  # every length of padding, and an owner with non-ASCII characters
         assert caller.enter(lease_id(key, resources=resources, owner=worker)) == 1
 
 
 @pytest.mark.parametrize("resource", ["a b", "ü\\303\\274", "\\", "日本/🛒", "a,b\\134"])
 def test_proof_of_any_name_is_for_it_alone(owner, caller, resource):
     assert caller.enter(lease_id(resources="a\t" + resource), resource=resource) == 0
-    assert caller.enter(lease_id(resources="a\t" + resource.replace("\\", "\\\\") + "x"), resource=resource) == "other_resource"
+    assert (
+        caller.enter(lease_id(resources="a\t" + resource.replace("\\", "\\\\") + "x"), resource=resource)
+        == "other_resource"
+    )
 
 
 def test_proof_of_the_longest_lease_is_accepted(owner, caller):
@@ -113,28 +142,57 @@ def test_proof_is_of_the_cell_of_the_cluster(server, database, owner, caller):
     server.connect(database).cursor().execute("select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 2)")
     signed = lease_id(cell="2~")
     assert caller.enter(signed) == 1
-    for proof, fault in ((GOOD, "other_cell"), (lease_id(cell="22~"), "other_cell"), (signed[2:], "other_cell"), ("2~" + GOOD, "not_authentic"),
-                         (lease_id(cell="02~"), "other_cell"), (lease_id(cell="2~2~"), "not_authentic"), (lease_id(b"x" * 44, cell="2~"), "not_authentic")):
+    for proof, fault in (
+        (GOOD, "other_cell"),
+        (lease_id(cell="22~"), "other_cell"),
+        (signed[2:], "other_cell"),
+        ("2~" + GOOD, "not_authentic"),
+        (lease_id(cell="02~"), "other_cell"),
+        (lease_id(cell="2~2~"), "not_authentic"),
+        (lease_id(b"x" * 44, cell="2~"), "not_authentic"),
+    ):
         assert caller.enter(proof) == fault, proof
 
 
 def accepted_of(owner, proofs):
     """Returns the positions of the proofs without a fault."""
-    return owner.run("""select coalesce(array_agg(n), '{}') from unnest(%s) with ordinality as p (proof, n)
-                        where fencing.proof_fault(%s, %s, proof) is distinct from 'not_authentic'""", proofs, RESOURCE, TOKEN)
+    return owner.run(
+        """select coalesce(array_agg(n), '{}') from unnest(%s) with ordinality as p (proof, n)
+                        where fencing.proof_fault(%s, %s, proof) is distinct from 'not_authentic'""",
+        proofs,
+        RESOURCE,
+        TOKEN,
+    )
 
 
 def test_proof_with_any_bit_flipped_is_refused(owner):
-    flipped = [GOOD[:at] + chr(ord(GOOD[at]) ^ 1 << bit) + GOOD[at + 1:] for at in range(len(GOOD)) for bit in range(8)]
+    flipped = [
+        GOOD[:at] + chr(ord(GOOD[at]) ^ 1 << bit) + GOOD[at + 1 :] for at in range(len(GOOD)) for bit in range(8)
+    ]
     assert accepted_of(owner, [*flipped, GOOD]) == [len(flipped) + 1], "the last one is not changed"
 
 
 def test_proof_in_another_form_of_the_same_bytes_is_refused(owner):
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_+/="
     claims, signature = GOOD.split(".")
-    other_ends = [claims[:-1] + last + "." + signature for last in alphabet] + [claims + "." + signature[:-1] + last for last in alphabet]
-    others = [claims + "=." + signature, GOOD + "=", GOOD + "\n", " " + GOOD, "." + GOOD, GOOD.replace(".", ".."), GOOD.replace(".", ""), GOOD + "." + signature,
-              GOOD.swapcase(), GOOD.upper(), GOOD[::-1], *(GOOD[:end] for end in range(len(GOOD))), *(GOOD[begin:] for begin in range(1, len(GOOD)))]
+    other_ends = [claims[:-1] + last + "." + signature for last in alphabet] + [
+        claims + "." + signature[:-1] + last for last in alphabet
+    ]
+    others = [
+        claims + "=." + signature,
+        GOOD + "=",
+        GOOD + "\n",
+        " " + GOOD,
+        "." + GOOD,
+        GOOD.replace(".", ".."),
+        GOOD.replace(".", ""),
+        GOOD + "." + signature,
+        GOOD.swapcase(),
+        GOOD.upper(),
+        GOOD[::-1],
+        *(GOOD[:end] for end in range(len(GOOD))),
+        *(GOOD[begin:] for begin in range(1, len(GOOD))),
+    ]
     assert accepted_of(owner, [proof for proof in other_ends + others if proof != GOOD]) == []
     worker = next(worker for worker in map(str, range(1000)) if set(lease_id(owner=worker)) & set("-_"))
     by_worker = lease_id(owner=worker)
@@ -198,9 +256,18 @@ def test_add_proof_key_without_name_derives_it_from_the_key(owner):
     assert KEY.hex() not in names[0]
 
 
-@pytest.mark.parametrize("statement", [
-    "select inner_pad from fencing.proof_key", "select value from fencing.settings", "select fencing.add_proof_key('x')", "select fencing.retire_proof_key('new')",
-    "select fencing.require_proof(false)", "select fencing.proof_fault('a', 1, 'x')", "insert into fencing.settings values ('require_proof', 'off')"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select inner_pad from fencing.proof_key",
+        "select value from fencing.settings",
+        "select fencing.add_proof_key('x')",
+        "select fencing.retire_proof_key('new')",
+        "select fencing.require_proof(false)",
+        "select fencing.proof_fault('a', 1, 'x')",
+        "insert into fencing.settings values ('require_proof', 'off')",
+    ],
+)
 @pytest.mark.parametrize("user", ["test_app", "test_gateway", "test_auditor"])
 def test_proof_keys_and_settings_are_unreadable_for_all_roles(owner, server, database, user, statement):
     role = Caller(server, database, user)
@@ -211,12 +278,19 @@ def test_proof_keys_and_settings_are_unreadable_for_all_roles(owner, server, dat
 
 def test_begin_write_needs_no_proof(owner, server, database):
     gateway = Caller(server, database, "test_gateway")
-    assert gateway.run("select accepted from fencing.begin_write(%s, 34, gen_random_uuid(), null, null, null, null)", [RESOURCE])
+    assert gateway.run(
+        "select accepted from fencing.begin_write(%s, 34, gen_random_uuid(), null, null, null, null)", [RESOURCE]
+    )
     gateway.connection.close()
 
 
 def test_proof_refused_is_recorded_in_the_history(owner, caller, server, database):
     assert owner.run("select fencing.set_up_recorder()") is None
     caller.enter(FORGED)
-    assert owner.run("""select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate', detail ->> 'fault'])
-                        from fencing.history where event <> 'guard_changed'""") == [["write_rejected", RESOURCE, "34", "test_app", "FG401", "not_authentic"]]
+    assert (
+        owner.run(
+            """select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate', detail ->> 'fault'])
+                        from fencing.history where event <> 'guard_changed'"""
+        )
+        == [["write_rejected", RESOURCE, "34", "test_app", "FG401", "not_authentic"]]
+    )

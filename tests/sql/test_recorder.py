@@ -22,7 +22,7 @@ def test_copy_of_a_server_records_nothing_in_the_original(server, database, owne
         app.run("set datestyle = 'sql, dmy'; set timezone = 'Asia/Kolkata'")
         assert app.sqlstate(CHANGE) == "FG428"
         assert owner.run(REFUSALS) == [(0,)]
-        (fault,), = admin.run("select fencing.recorder_fault()")
+        ((fault,),) = admin.run("select fencing.recorder_fault()")
         assert fault.startswith(f"the recorder of {database} leads to another server"), fault
         # The statement of sql/README.md for a recorder that can't log in.
         admin.run("drop server fencing_recorder cascade")
@@ -39,12 +39,17 @@ def test_copy_of_a_server_records_nothing_in_the_original(server, database, owne
 def test_recorder_of_another_port_is_named_and_corrected(logins, owner):  # noqa: F811
     """What else the operator has set stays."""
     owner.run("alter server fencing_recorder options (set port '1', set connect_timeout '3')")
-    (fault,), = owner.run("select fencing.recorder_fault()")
-    assert fault == "the foreign server fencing_recorder leads to port 1, and this server listens on port 5432: run `fencegate migrate` as postgres"
+    ((fault,),) = owner.run("select fencing.recorder_fault()")
+    assert (
+        fault
+        == "the foreign server fencing_recorder leads to port 1, and this server listens on port 5432: run `fencegate migrate` as postgres"
+    )
     assert owner.run("select fencing.set_up_recorder()") == [(None,)]
     assert logins().sqlstate(CHANGE) == "FG428"
     assert owner.run("select fencing.recorder_fault()") == [(None,)] and owner.run(REFUSALS) == [(1,)]
-    assert owner.run("select 'connect_timeout=3' = any (srvoptions) from pg_foreign_server where srvname = 'fencing_recorder'") == [(True,)]
+    assert owner.run(
+        "select 'connect_timeout=3' = any (srvoptions) from pg_foreign_server where srvname = 'fencing_recorder'"
+    ) == [(True,)]
 
 
 def test_recorder_with_other_settings_keeps_them(owner):  # noqa: F811
@@ -77,7 +82,13 @@ def test_refusal_waits_for_no_synchronous_standby(logins, owner):  # noqa: F811
     try:
         threads[0].start()
         deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while owner.run("select pid from pg_stat_activity where wait_event = 'SyncRep' and pid = %s", writer.connection.info.backend_pid) == []:
+        while (
+            owner.run(
+                "select pid from pg_stat_activity where wait_event = 'SyncRep' and pid = %s",
+                writer.connection.info.backend_pid,
+            )
+            == []
+        ):
             assert time.monotonic() < deadline
             time.sleep(0.01)  # between two looks
         threads[1].start()
@@ -101,5 +112,9 @@ def test_refusal_cut_off_by_the_callers_timeout_is_logged(server, database, logi
     blocker.run("rollback")
     assert app.connection.notices == [] and owner.run(REFUSALS) == [(0,)]
     log = (server.folder / "log").read_text()
-    assert [line for line in log.splitlines() if "WARNING:  fencing: a refusal could not be recorded (57014 " in line and '"cut_off"' in line], log
+    assert [
+        line
+        for line in log.splitlines()
+        if "WARNING:  fencing: a refusal could not be recorded (57014 " in line and '"cut_off"' in line
+    ], log
     assert app.run("show client_min_messages") == [("notice",)]

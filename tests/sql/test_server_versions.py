@@ -12,20 +12,35 @@ def test_install_on_a_server_with_a_fault_is_refused(server):
         for file in SCHEMA_FILES:
             cursor.execute(file.read_text().replace("(0, 140005)", "(0, 990000)"))
     connection.close()
-    assert refused.value.pgcode == "0A000" and refused.value.diag.message_primary.endswith("; upgrade it to 99.0 or later"), refused.value
+    assert refused.value.pgcode == "0A000" and refused.value.diag.message_primary.endswith(
+        "; upgrade it to 99.0 or later"
+    ), refused.value
     assert rows(server, fresh, "select to_regnamespace('fencing')") == [(None,)]
     server.drop(fresh)
 
 
-@pytest.mark.parametrize("kind, name, code", [("table", "fencing.settings", "r"), ("sequence", "fencing.history_id_seq", "s"), ("schema", "fencing", "n"),
-                                              ("function", "fencing.fence_all(text)", "f")])
+@pytest.mark.parametrize(
+    "kind, name, code",
+    [
+        ("table", "fencing.settings", "r"),
+        ("sequence", "fencing.history_id_seq", "s"),
+        ("schema", "fencing", "n"),
+        ("function", "fencing.fence_all(text)", "f"),
+    ],
+)
 def test_every_privilege_of_this_server_is_named_and_taken(owner, kind, name, code):  # noqa: F811
     """PostgreSQL 17 has one more for tables, maintain."""
-    privileges = [p.lower() for p, in owner.run(f"select privilege_type from aclexplode(acldefault('{code}', 'postgres'::regrole))")]
+    privileges = [
+        p.lower()
+        for p, in owner.run(f"select privilege_type from aclexplode(acldefault('{code}', 'postgres'::regrole))")
+    ]
     for privilege in privileges:
         owner.run(f"grant {privilege} on {kind} {name} to test_app")
     faults = {fault for fault, in owner.run("select fencing.guard_faults()")}
-    assert {f"{kind} {name}: test_app has the privilege {privilege}, which is for nobody but the owner; fencegate migrate takes it" for privilege in privileges} == faults
+    assert {
+        f"{kind} {name}: test_app has the privilege {privilege}, which is for nobody but the owner; fencegate migrate takes it"
+        for privilege in privileges
+    } == faults
     owner.run("select fencing.apply_privileges()")
     assert owner.run("select fencing.guard_faults()") == []
 

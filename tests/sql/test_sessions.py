@@ -186,7 +186,9 @@ def test_begin_write_batches_that_overlap_never_deadlock(sessions, server, datab
         try:
             for turn in range(40):
                 order = names[seed:] + names[:seed] if turn % 2 else list(reversed(names))
-                session.run("select fencing.begin_write(%s, 7, %s, null, null, null, null)", order[:5], str(uuid.uuid4()))
+                session.run(
+                    "select fencing.begin_write(%s, 7, %s, null, null, null, null)", order[:5], str(uuid.uuid4())
+                )
                 session.commit()
         except psycopg2.Error as error:
             failures.append(error)
@@ -199,15 +201,22 @@ def test_begin_write_batches_that_overlap_never_deadlock(sessions, server, datab
     for thread in threads:
         thread.join(WAIT_SECONDS_MAX * 2)
     assert failures == []
-    assert fetch_value(sessions.observer, "select count(*) from fencing.history where event = 'write_applied'") == 4 * 40 * 5
+    assert (
+        fetch_value(sessions.observer, "select count(*) from fencing.history where event = 'write_applied'")
+        == 4 * 40 * 5
+    )
 
 
-@pytest.mark.parametrize("call", [
-    "select * from fencing.begin_write(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, gen_random_uuid(), null, null, null, null)",
-    """select * from fencing.begin_writes(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], '{9,9,9,9}', array(select gen_random_uuid() from generate_series(1, 4)),
+@pytest.mark.parametrize(
+    "call",
+    [
+        "select * from fencing.begin_write(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, gen_random_uuid(), null, null, null, null)",
+        """select * from fencing.begin_writes(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], '{9,9,9,9}', array(select gen_random_uuid() from generate_series(1, 4)),
                                           '{o,o,o,o}', '{p,p,p,p}', '{t,t,t,t}', '{null,null,null,null}')""",
-    "select * from fencing.raise_fences(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, null, null, null, null)",
-], ids=["begin_write", "begin_writes", "raise_fences"])
+        "select * from fencing.raise_fences(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, null, null, null, null)",
+    ],
+    ids=["begin_write", "begin_writes", "raise_fences"],
+)
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_guards_are_locked_in_byte_order_of_their_names(sessions, call, seen_before):
     """While the call waits for one guard row, the rows before it in the order are locked, and the rows after it are free."""
@@ -227,7 +236,9 @@ def test_guards_are_locked_in_byte_order_of_their_names(sessions, call, seen_bef
                 checker = sessions()
                 checker.run("set local lock_timeout = '30ms'")
                 if other_position < position:
-                    assert sqlstate_of(lambda: checker.enter(other, 9)) == "55P03", f"{other} is not locked before {name}"
+                    assert (
+                        sqlstate_of(lambda: checker.enter(other, 9)) == "55P03"
+                    ), f"{other} is not locked before {name}"
                 else:
                     checker.enter(other, 9)
                 checker.rollback()
@@ -241,7 +252,9 @@ def test_accepted_tokens_never_decrease_in_commit_order(sessions, server, databa
         session = Session(server, database, user="test_gateway")
         for turn in range(60):
             token = 1 + (turn * 7 + seed * 13) % 60 + turn
-            session.run("select fencing.begin_write('{hot/one}', %s, %s, null, null, null, null)", token, str(uuid.uuid4()))
+            session.run(
+                "select fencing.begin_write('{hot/one}', %s, %s, null, null, null, null)", token, str(uuid.uuid4())
+            )
             session.commit()
         session.connection.close()
 
@@ -254,7 +267,10 @@ def test_accepted_tokens_never_decrease_in_commit_order(sessions, server, databa
               where event = 'write_applied') h where fell"""
     assert fetch_value(sessions.observer, decreases) == 0
     assert fetch_value(sessions.observer, "select count(distinct event) from fencing.history") == 2
-    assert fetch_value(sessions.observer, "select max(fencing_token) = fencing.fence('hot/one') from fencing.history where event = 'write_applied'")
+    assert fetch_value(
+        sessions.observer,
+        "select max(fencing_token) = fencing.fence('hot/one') from fencing.history where event = 'write_applied'",
+    )
 
 
 @pytest.mark.parametrize("seen_before", [True, False])
@@ -270,11 +286,15 @@ def test_write_landed_waits_for_a_commit_in_progress(sessions, seen_before, comm
     assert resolver.finish() == [(commits,)]
 
 
-@pytest.mark.parametrize("call", [
-    "select * from fencing.raise_fences('{inventory/sku-1}', 1, null, null, null, 'read at the fence as it is')",
-    "select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1')",
-    "select * from fencing.begin_write('{inventory/sku-1,inventory/sku-2}', 9, '00000000-0000-0000-0000-000000000001', null, null, null, null)",
-], ids=["raise_fences", "write_landed", "begin_write"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "select * from fencing.raise_fences('{inventory/sku-1}', 1, null, null, null, 'read at the fence as it is')",
+        "select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1')",
+        "select * from fencing.begin_write('{inventory/sku-1,inventory/sku-2}', 9, '00000000-0000-0000-0000-000000000001', null, null, null, null)",
+    ],
+    ids=["raise_fences", "write_landed", "begin_write"],
+)
 def test_guard_stays_locked_even_if_no_fence_was_raised(sessions, call):
     holder, other = sessions(user="test_gateway"), sessions()
     holder.run(call)
@@ -336,14 +356,18 @@ def test_append_events_repeated_adds_only_missing_events(sessions, known, ending
     getattr(broken, ending)()
     assert again.finish() == [(added,)]
     again.commit()
-    assert fetch_value(sessions.observer, "select array_agg(event::text order by id) from fencing.history where event <> 'lease_renewed'") == [
-        "lease_granted", "lease_released", "lease_refused"]
+    assert fetch_value(
+        sessions.observer,
+        "select array_agg(event::text order by id) from fencing.history where event <> 'lease_renewed'",
+    ) == ["lease_granted", "lease_released", "lease_refused"]
 
 
 def test_changed_column_type_is_written_after_protect_again(server, database, sessions):
     """PL/pgSQL keeps the types of a row in its plans: sessions that wrote before fail, and never write unchecked, until protect() makes another check function."""
     owner = server.connect(database)
-    owner.cursor().execute("create table parts (id integer, place integer) partition by range (place); create table parts_1 partition of parts default; select fencing.protect('parts', $$'parts/' || id$$)")
+    owner.cursor().execute(
+        "create table parts (id integer, place integer) partition by range (place); create table parts_1 partition of parts default; select fencing.protect('parts', $$'parts/' || id$$)"
+    )
     owner.cursor().execute("grant select, insert, update on parts to test_app")
     writer = sessions()
 
@@ -362,7 +386,9 @@ def test_changed_column_type_is_written_after_protect_again(server, database, se
     new.rollback()
     owner.cursor().execute("select fencing.protect('parts', $$'parts/' || id$$)")
     write(3)
-    owner.cursor().execute("alter table parts alter id type numeric; select fencing.protect('parts', $$'parts/' || id$$)")
+    owner.cursor().execute(
+        "alter table parts alter id type numeric; select fencing.protect('parts', $$'parts/' || id$$)"
+    )
     write(4)
     assert sqlstate_of(lambda: writer.run("update parts set place = 0")) == REQUIRED
     owner.close()

@@ -30,10 +30,15 @@ def test_change_is_refused_under_any_caller_setting(server, database):
     """Whatever the setting does, the change fails and the row stays. Includes the guard's own settings and unknown ones."""
     owner, caller = server.connect(database), server.connect(database, "test_app", autocommit=False)
     with owner.cursor() as cursor:
-        cursor.execute("select name, vartype, enumvals, min_val, max_val, setting from pg_settings where context = 'user' order by name")
+        cursor.execute(
+            "select name, vartype, enumvals, min_val, max_val, setting from pg_settings where context = 'user' order by name"
+        )
         settings = [(name, value) for name, *about in cursor.fetchall() for value in values_of(*about)]
-    settings += [(f"fencing.{name}", value) for name in ("write_id", "entered", "mode", "off", "require_proof", "recorder", "gateway")
-                 for value in ("", "on", "observe", "0", "1", "00000000-0000-0000-0000-000000000001")]
+    settings += [
+        (f"fencing.{name}", value)
+        for name in ("write_id", "entered", "mode", "off", "require_proof", "recorder", "gateway")
+        for value in ("", "on", "observe", "0", "1", "00000000-0000-0000-0000-000000000001")
+    ]
     accepted = 0
     for name, value in settings:
         if caller.closed:  # some settings end the session
@@ -68,7 +73,12 @@ def test_change_is_refused_under_granted_replication_role(server, database):
     try:
         for role in ("replica", "local", "origin"):
             caller.cursor().execute(f"set session_replication_role = {role}")
-            for statement in (CHANGE, "delete from inventory", "insert into orders values (1, 'sku-1', 1)", "truncate order_events"):
+            for statement in (
+                CHANGE,
+                "delete from inventory",
+                "insert into orders values (1, 'sku-1', 1)",
+                "truncate order_events",
+            ):
                 with pytest.raises(psycopg2.Error) as refused:
                     caller.cursor().execute(statement)
                 assert refused.value.pgcode in ("FG428", "FG403")
@@ -81,15 +91,26 @@ def test_change_is_refused_under_granted_replication_role(server, database):
 @pytest.mark.parametrize("installed", [True, False], ids=["as_it_is", "without_the_setting"])
 def test_plpgsql_extra_errors_refuses_no_covered_change(server, database, installed):
     """plpgsql.extra_errors = all raises errors of its own where a query for one row returns more. An installation sets it for checks that exist."""
-    owner, caller = server.connect(database), server.connect(database, "test_app", autocommit=False, options="-c plpgsql.extra_errors=all")
+    owner, caller = server.connect(database), server.connect(
+        database, "test_app", autocommit=False, options="-c plpgsql.extra_errors=all"
+    )
     if not installed:
-        (name,) = [fetch_value(owner, "select check_function from fencing.protected where relation = 'public.inventory'::regclass")]
+        (name,) = [
+            fetch_value(
+                owner, "select check_function from fencing.protected where relation = 'public.inventory'::regclass"
+            )
+        ]
         owner.cursor().execute(f"alter function fencing.{name}() reset plpgsql.extra_errors")
-        assert fetch_value(owner, "select fencing.guard_faults()") == f"public.inventory: the function fencing.{name}() is not what this version of protect() makes; call it again"
+        assert (
+            fetch_value(owner, "select fencing.guard_faults()")
+            == f"public.inventory: the function fencing.{name}() is not what this version of protect() makes; call it again"
+        )
         for file in PLAIN_FILES:
             owner.cursor().execute(file.read_text())
     with caller.cursor() as cursor:
-        cursor.execute("select fencing.enter('{inventory/sku-1,inventory/sku-2,inventory/sku-n,inventory/sku-o}'::text[], 5)")
+        cursor.execute(
+            "select fencing.enter('{inventory/sku-1,inventory/sku-2,inventory/sku-n,inventory/sku-o}'::text[], 5)"
+        )
         cursor.execute("update inventory set stock = stock - 1 where sku in ('sku-1', 'sku-2')")
         cursor.execute("insert into inventory (sku, stock, initial_stock) values ('sku-n', 1, 1), ('sku-o', 1, 1)")
         cursor.execute("delete from inventory where sku in ('sku-n', 'sku-o')")
@@ -119,12 +140,19 @@ def subscription(server, database):
                 create table parted (id integer primary key, hall text) partition by range (id);
                 create table parted_1 partition of parted for values from (0) to (100);"""
     source.cursor().execute(tables + "create publication everything for table plain, parted")
-    target.cursor().execute(tables + """select fencing.protect('plain', $$'hall/' || hall$$); select fencing.protect('parted', $$'hall/' || hall$$)""")
+    target.cursor().execute(
+        tables
+        + """select fencing.protect('plain', $$'hall/' || hall$$); select fencing.protect('parted', $$'hall/' || hall$$)"""
+    )
     fetch_value(source, "select pg_create_logical_replication_slot('everything', 'pgoutput')::text")
-    target.cursor().execute(f"create subscription everything connection 'host={server.folder} dbname={database} user=postgres' publication everything "
-                            "with (create_slot = false, slot_name = 'everything', copy_data = false)")
+    target.cursor().execute(
+        f"create subscription everything connection 'host={server.folder} dbname={database} user=postgres' publication everything "
+        "with (create_slot = false, slot_name = 'everything', copy_data = false)"
+    )
     yield source, target
-    target.cursor().execute("alter subscription everything disable; alter subscription everything set (slot_name = none); drop subscription everything")
+    target.cursor().execute(
+        "alter subscription everything disable; alter subscription everything set (slot_name = none); drop subscription everything"
+    )
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while fetch_value(source, "select count(*) from pg_replication_slots where active"):
         assert time.monotonic() < deadline

@@ -16,11 +16,23 @@ CHANGED, STALE, SERIALIZATION, LOCK_TIMEOUT, READ_ONLY = "FG503", "FG412", "4000
 WRITE = "gen_random_uuid(), 'o', 'p', 't', null"
 LETS_IN = {  # each with the floor's row lock or a token as its only difference
     "enter": ("test_app", "select fencing.enter('inventory/sku-1', {token})"),
-    "begin_write": ("test_gateway", f"select * from fencing.begin_write('{{{{inventory/sku-1}}}}', {{token}}, {WRITE})"),
-    "begin_write_many": ("test_gateway", f"select * from fencing.begin_write('{{{{inventory/sku-1,inventory/sku-2}}}}', {{token}}, {WRITE})"),
-    "begin_writes": ("test_gateway", "select * from fencing.begin_writes('{{inventory/sku-1,inventory/sku-2}}', array[{token}, {token}]::bigint[], "
-                     "array[gen_random_uuid(), gen_random_uuid()], '{{o,o}}', '{{p,p}}', '{{t,t}}', array[null, null]::jsonb[])"),
-    "raise_fences": ("test_gateway", "select * from fencing.raise_fences('{{inventory/sku-1}}', {token}, 'o', 'p', 't', 'fenced read')"),
+    "begin_write": (
+        "test_gateway",
+        f"select * from fencing.begin_write('{{{{inventory/sku-1}}}}', {{token}}, {WRITE})",
+    ),
+    "begin_write_many": (
+        "test_gateway",
+        f"select * from fencing.begin_write('{{{{inventory/sku-1,inventory/sku-2}}}}', {{token}}, {WRITE})",
+    ),
+    "begin_writes": (
+        "test_gateway",
+        "select * from fencing.begin_writes('{{inventory/sku-1,inventory/sku-2}}', array[{token}, {token}]::bigint[], "
+        "array[gen_random_uuid(), gen_random_uuid()], '{{o,o}}', '{{p,p}}', '{{t,t}}', array[null, null]::jsonb[])",
+    ),
+    "raise_fences": (
+        "test_gateway",
+        "select * from fencing.raise_fences('{{inventory/sku-1}}', {token}, 'o', 'p', 't', 'fenced read')",
+    ),
 }
 DRAWS = {
     "draw_epoch": ("test_gateway", "select * from fencing.draw_epoch('n1', 'a life', true, 0)"),
@@ -51,7 +63,11 @@ def change_generation(session, seen=0):
 
 
 def state(server, database):
-    return rows(server, database, "select current, timeline, live_timeline, floor, system_identifier = live_system_identifier from fencing.storage_generation_state()")[0]
+    return rows(
+        server,
+        database,
+        "select current, timeline, live_timeline, floor, system_identifier = live_system_identifier from fencing.storage_generation_state()",
+    )[0]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -182,7 +198,9 @@ def test_begin_that_rolls_back_leaves_nothing(sessions):
     owner.commit()
     rolled_back = gateway.run("select * from fencing.begin_generation_change(0)")[0][0]
     gateway.rollback()
-    assert gateway.run("select finished from fencing.finish_generation_change(%s, 'g', '[]')", rolled_back) == [(False,)]
+    assert gateway.run("select finished from fencing.finish_generation_change(%s, 'g', '[]')", rolled_back) == [
+        (False,)
+    ]
     gateway.commit()
     assert change_generation(gateway) == 1024 << 32
 
@@ -202,7 +220,11 @@ def test_refusal_below_the_floor_waits_for_the_resource(sessions):
     writer.commit()
     with pytest.raises(psycopg2.Error) as refused:
         late.finish()
-    assert refused.value.pgcode == STALE and json.loads(refused.value.diag.message_detail) == {"resource": "inventory/sku-1", "fencing_token": 5, "last_fencing_token": floor + 5}
+    assert refused.value.pgcode == STALE and json.loads(refused.value.diag.message_detail) == {
+        "resource": "inventory/sku-1",
+        "fencing_token": 5,
+        "last_fencing_token": floor + 5,
+    }
 
 
 def test_finish_waits_for_those_let_in_under_another_system(sessions):
@@ -242,7 +264,9 @@ def test_storage_floor_is_called_once_per_call(sessions):
             join(owner)
         owner.run("set track_functions = 'all'")
         owner.run(call.format(token=5))
-        counted = owner.run("select funcname, calls from pg_stat_xact_user_functions where schemaname = 'fencing' and funcname = 'storage_floor'")
+        counted = owner.run(
+            "select funcname, calls from pg_stat_xact_user_functions where schemaname = 'fencing' and funcname = 'storage_floor'"
+        )
         assert counted == [("storage_floor", 2 if name == "draw_epoch" else 1)], name  # once more by next_epoch
         owner.rollback()
 
@@ -307,7 +331,11 @@ def test_promotion_is_noticed_in_sessions_opened_before(server, database, standb
     # The change does not wait for the prepared transaction, which still commits.
     floor = change_generation(opened["begin_write"])
     assert state(standby, database) == (True, 2, 2, floor, True)
-    assert rows(standby, database, "select detail -> 'from' ->> 'timeline', detail -> 'to' ->> 'timeline' from fencing.history where event = 'storage_generation_changed'") == [("1", "2")]
+    assert rows(
+        standby,
+        database,
+        "select detail -> 'from' ->> 'timeline', detail -> 'to' ->> 'timeline' from fencing.history where event = 'storage_generation_changed'",
+    ) == [("1", "2")]
     writer_after = opened["enter"]
     assert sqlstate_of(writer_after.enter, "inventory/sku-1", 9) == STALE
     writer_after.rollback()
@@ -339,8 +367,13 @@ def test_dump_loaded_elsewhere_is_refused_after_fence_all(server, database):
         admin.cursor().execute("create database loaded")
         admin.close()
         dump = server.dump(database)
-        subprocess.run([other.client("psql"), "-h", other.folder, "-U", "postgres", "-X", "-q", "-o", os.devnull, "-d", "loaded"], input=dump, text=True, check=True,
-                       stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [other.client("psql"), "-h", other.folder, "-U", "postgres", "-X", "-q", "-o", os.devnull, "-d", "loaded"],
+            input=dump,
+            text=True,
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         assert state(other, "loaded") == (False, 1, 1, 0, False)
         writer = Session(other, "loaded")
         writer.enter("inventory/sku-1", 9)  # not promised
@@ -353,7 +386,11 @@ def test_dump_loaded_elsewhere_is_refused_after_fence_all(server, database):
         gateway = Session(other, "loaded", user="test_gateway")
         floor = change_generation(gateway, seen=40)
         assert floor == (40 + 1024) << 32 and state(other, "loaded") == (True, 1, 1, floor, True)
-        assert rows(other, "loaded", "select detail ->> 'reason', detail -> 'from' <> detail -> 'to' from fencing.history where event = 'storage_generation_changed'") == [("a dump was loaded", True)]
+        assert rows(
+            other,
+            "loaded",
+            "select detail ->> 'reason', detail -> 'from' <> detail -> 'to' from fencing.history where event = 'storage_generation_changed'",
+        ) == [("a dump was loaded", True)]
         assert sqlstate_of(writer.enter, "inventory/sku-1", 9) == STALE
         for session in (writer, owner, gateway):
             session.connection.close()
@@ -365,16 +402,25 @@ def test_lost_writes_are_looked_up_by_the_index(server, database):
     """Also before the history was analyzed: each write by the index of write_id, and by no other."""
     connection = server.connect(database)
     cursor = connection.cursor()
-    cursor.execute("insert into fencing.history (event, resource, fencing_token, last_fencing_token, write_id) "
-                   "select 'write_applied', 'a/b', 5, 5, gen_random_uuid() from generate_series(1, 20000)")
+    cursor.execute(
+        "insert into fencing.history (event, resource, fencing_token, last_fencing_token, write_id) "
+        "select 'write_applied', 'a/b', 5, 5, gen_random_uuid() from generate_series(1, 20000)"
+    )
     cursor.execute("select prosrc from pg_proc where oid = 'fencing.find_lost_writes'::regproc")
-    statement = re.sub(r"--.*", "", cursor.fetchone()[0]).strip().rstrip(";").replace("$1", "array[gen_random_uuid(), gen_random_uuid()]")
+    statement = (
+        re.sub(r"--.*", "", cursor.fetchone()[0])
+        .strip()
+        .rstrip(";")
+        .replace("$1", "array[gen_random_uuid(), gen_random_uuid()]")
+    )
     for _ in range(2):
         cursor.execute("explain (costs off) " + statement)
         plan = "\n".join(line for line, in cursor.fetchall())
         used = set(re.findall(r"Index Scan (?:using|on) (\w+)", plan))
         assert used and all(index.endswith("_write_id_idx") for index in used), plan
         cursor.execute("analyze fencing.history")
-    cursor.execute("select count(*) from fencing.find_lost_writes((select array_agg(write_id) || gen_random_uuid() from fencing.history where write_id is not null))")
+    cursor.execute(
+        "select count(*) from fencing.find_lost_writes((select array_agg(write_id) || gen_random_uuid() from fencing.history where write_id is not null))"
+    )
     assert cursor.fetchall() == [(1,)]
     connection.close()

@@ -58,8 +58,14 @@ def pointers_of(answer: Answer, status: int = 400, slug: str = "invalid-request"
 class Connection:
     """One keep-alive connection, to be used by one thread at a time."""
 
-    def __init__(self, host: str, port: int, headers: dict[str, str], timeout: float, tls: ssl.SSLContext | None = None) -> None:
-        self.wire = http.client.HTTPSConnection(host, port, timeout=timeout, context=tls) if tls else http.client.HTTPConnection(host, port, timeout=timeout)
+    def __init__(
+        self, host: str, port: int, headers: dict[str, str], timeout: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.wire = (
+            http.client.HTTPSConnection(host, port, timeout=timeout, context=tls)
+            if tls
+            else http.client.HTTPConnection(host, port, timeout=timeout)
+        )
         self.headers = headers
         self.last_request = "", ""
 
@@ -72,8 +78,9 @@ class Connection:
     def close(self) -> None:
         self.wire.close()
 
-    def send(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
-             raw: bytes | None = None) -> None:
+    def send(
+        self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None, raw: bytes | None = None
+    ) -> None:
         """Sends a request with `body` as JSON, or with the bytes `raw` as they are."""
         sent_headers = dict(self.headers)
         if body is not None or raw is not None:
@@ -90,8 +97,9 @@ class Connection:
         contract.check(*self.last_request, answer)
         return answer
 
-    def call(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
-             raw: bytes | None = None) -> Answer:
+    def call(
+        self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None, raw: bytes | None = None
+    ) -> Answer:
         began = time.monotonic()
         self.send(method, path, body, headers, raw)
         response = self.receive()
@@ -101,12 +109,15 @@ class Connection:
 class Call(threading.Thread):
     """A call that runs in a thread, on its own connection, while the test continues."""
 
-    def __init__(self, connection: Connection, method: str, path: str, body: Json = None,
-                 headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, connection: Connection, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(daemon=True)
         self.connection = connection
         self.began = time.monotonic()
-        connection.send(method, path, body, headers)  # sent before the constructor returns, so that calls arrive in the order in which they are made
+        connection.send(
+            method, path, body, headers
+        )  # sent before the constructor returns, so that calls arrive in the order in which they are made
         self.received: Answer | None = None
         self.failed: Exception | None = None
         self.ended = 0.0
@@ -143,7 +154,9 @@ class Api:
     `must_acquire`, `must_write` and `must_release` fail the test where the call does not succeed; `acquire`, `write` and `release` return the answer.
     """
 
-    def __init__(self, url: str, key: str | None = None, timeout: float = 40.0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, url: str, key: str | None = None, timeout: float = 40.0, tls: ssl.SSLContext | None = None
+    ) -> None:
         parts = urllib.parse.urlsplit(url)
         self.tls = tls
         self.url, self.host, self.port, self.timeout = url, parts.hostname or "", parts.port or 80, timeout
@@ -155,8 +168,9 @@ class Api:
     def connection(self) -> Connection:
         return Connection(self.host, self.port, self.headers, self.timeout, self.tls)
 
-    def call(self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None,
-             raw: bytes | None = None) -> Answer:
+    def call(
+        self, method: str, path: str, body: Json = None, headers: dict[str, str] | None = None, raw: bytes | None = None
+    ) -> Answer:
         with self.connection() as connection:
             return connection.call(method, path, body, headers, raw)
 
@@ -184,13 +198,20 @@ class Api:
 
     def await_waiters(self, resource: str, count: int) -> None:
         """Waits until `count` callers are in this gateway's queues for the resource."""
-        eventually(lambda: self.waiters(resource) == count, 15, interval=0.005, goal=f"{count} callers wait for {resource}")
+        eventually(
+            lambda: self.waiters(resource) == count, 15, interval=0.005, goal=f"{count} callers wait for {resource}"
+        )
 
     def begin_wait(self, resource: str, **fields: object) -> Call:
         """Begins to acquire a held resource, and returns the call once it is in this gateway's queue."""
         waiters = self.waiters(resource)
         call = self.begin_acquire(resource, **{"wait_ms": 20_000, "ttl_ms": 20_000, **fields})
-        eventually(lambda: not call.is_alive() or self.waiters(resource) == waiters + 1, 15, interval=0.005, goal=f"it is in the queue for {resource}")
+        eventually(
+            lambda: not call.is_alive() or self.waiters(resource) == waiters + 1,
+            15,
+            interval=0.005,
+            goal=f"it is in the queue for {resource}",
+        )
         assert call.is_alive(), f"it did not wait: {call.received}"
         return call
 
@@ -198,7 +219,9 @@ class Api:
         """Acquires a lease on a free resource; repeats the call while too few nodes answer in time, or the answer comes after the end of a short ttl."""
         until = time.monotonic() + 10
         answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
-        while time.monotonic() < until and (answer.status == 410 or answer.status == 503 and answer.json()["type"] == "/problems/no-quorum"):
+        while time.monotonic() < until and (
+            answer.status == 410 or answer.status == 503 and answer.json()["type"] == "/problems/no-quorum"
+        ):
             answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
         assert answer.status == 201, f"no lease on {resource}: {answer}"
         return answer.json()
@@ -219,7 +242,9 @@ class Api:
     # Writes
 
     def write(self, lease: Json, *operations: Json, **fields: object) -> Answer:
-        return self.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": list(operations), **fields})
+        return self.call(
+            "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": list(operations), **fields}
+        )
 
     def must_write(self, lease: Json, *operations: Json, **fields: object) -> Json:
         answer = self.write(lease, *operations, **fields)

@@ -14,12 +14,19 @@ def copy_server(superuser: psycopg2.extensions.connection, source: Path, target:
     """Makes `target` the data folder of a streaming standby of the server whose data folder is `source`.
 
     superuser: a connection in autocommit mode."""
-    start, stop = (("pg_backup_start('copy', true)", "pg_backup_stop(false)") if superuser.server_version >= 150_000
-                   else ("pg_start_backup('copy', true, false)", "pg_stop_backup(false, false)"))
+    start, stop = (
+        ("pg_backup_start('copy', true)", "pg_backup_stop(false)")
+        if superuser.server_version >= 150_000
+        else ("pg_start_backup('copy', true, false)", "pg_stop_backup(false, false)")
+    )
     with superuser.cursor() as cursor:
         cursor.execute(f"select {start}")
-        copied = subprocess.run(["cp", "-a", str(source), str(target)], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
-        faults = [line for line in copied.stderr.splitlines() if not line.endswith("No such file or directory")]  # deleted meanwhile
+        copied = subprocess.run(
+            ["cp", "-a", str(source), str(target)], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+        )
+        faults = [
+            line for line in copied.stderr.splitlines() if not line.endswith("No such file or directory")
+        ]  # deleted meanwhile
         assert not faults, "\n".join(faults)
         cursor.execute(f"select labelfile from {stop}")
         (label,) = cursor.fetchone()

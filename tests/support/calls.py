@@ -20,7 +20,11 @@ class Load:
     def run(self) -> None:
         while not self.stopping.is_set():
             lease = self.api.acquire(f"test/load-{self.calls}", ttl_ms=2_000)
-            answers = [lease] if lease.status != 201 else [self.api.renew(lease.json(), ttl_ms=2_000), self.api.release(lease.json())]
+            answers = (
+                [lease]
+                if lease.status != 201
+                else [self.api.renew(lease.json(), ttl_ms=2_000), self.api.release(lease.json())]
+            )
             self.refused += [answer for answer in answers if answer.status not in (200, 204)]
             self.calls += 1
             time.sleep(0.005)  # the nodes are not to be busy

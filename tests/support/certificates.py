@@ -36,19 +36,72 @@ class Authority:
         if parent:
             parent._sign(name, f"/CN={name}", extensions, days=30)
         else:
-            openssl(folder, "req", "-x509", *ECDSA, "-nodes", "-keyout", self.key.name, "-out", self.file.name, "-subj", f"/CN={name}", "-days", "30",
-                    *(word for line in extensions.splitlines() for word in ("-addext", line)))
+            openssl(
+                folder,
+                "req",
+                "-x509",
+                *ECDSA,
+                "-nodes",
+                "-keyout",
+                self.key.name,
+                "-out",
+                self.file.name,
+                "-subj",
+                f"/CN={name}",
+                "-days",
+                "30",
+                *(word for line in extensions.splitlines() for word in ("-addext", line)),
+            )
 
     def _sign(self, name: str, subject: str, extensions: str, days: int, key_options: list[str] | None = None) -> None:
         (self.folder / f"{name}.extensions").write_text(extensions + "\n")
-        openssl(self.folder, "req", "-new", "-utf8", *(key_options or ECDSA), "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.request", "-subj", subject)
-        openssl(self.folder, "x509", "-req", "-in", f"{name}.request", "-CA", self.file.name, "-CAkey", self.key.name, "-CAcreateserial", "-days", str(days),
-                "-extfile", f"{name}.extensions", "-out", f"{name}.pem")
+        openssl(
+            self.folder,
+            "req",
+            "-new",
+            "-utf8",
+            *(key_options or ECDSA),
+            "-nodes",
+            "-keyout",
+            f"{name}.key",
+            "-out",
+            f"{name}.request",
+            "-subj",
+            subject,
+        )
+        openssl(
+            self.folder,
+            "x509",
+            "-req",
+            "-in",
+            f"{name}.request",
+            "-CA",
+            self.file.name,
+            "-CAkey",
+            self.key.name,
+            "-CAcreateserial",
+            "-days",
+            str(days),
+            "-extfile",
+            f"{name}.extensions",
+            "-out",
+            f"{name}.pem",
+        )
 
-    def issue(self, name: str, names: str = LOCAL_NAMES, *, subject: str | None = None, usage: str = "serverAuth,clientAuth", days: int = 2,
-              key_options: list[str] | None = None) -> Certificate:
+    def issue(
+        self,
+        name: str,
+        names: str = LOCAL_NAMES,
+        *,
+        subject: str | None = None,
+        usage: str = "serverAuth,clientAuth",
+        days: int = 2,
+        key_options: list[str] | None = None,
+    ) -> Certificate:
         """Issues a certificate; `days` below 0 makes one that has expired."""
-        self._sign(name, subject or f"/CN={name}", f"subjectAltName={names}\nextendedKeyUsage={usage}", days, key_options)
+        self._sign(
+            name, subject or f"/CN={name}", f"subjectAltName={names}\nextendedKeyUsage={usage}", days, key_options
+        )
         issued = Certificate(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         if self.parent:
             issued.file.write_text(issued.file.read_text() + self.file.read_text())
@@ -62,12 +115,16 @@ class Certificates:
         self.root = Authority(folder, "root")
         self.foreign = Authority(folder, "foreign")
         self.server = Authority(folder, "intermediate", self.root).issue("gateway")
-        self.orders = self.root.issue("orders", "DNS:orders.shop.test,URI:spiffe://shop.test/orders", subject="/O=Shop/CN=orders")
+        self.orders = self.root.issue(
+            "orders", "DNS:orders.shop.test,URI:spiffe://shop.test/orders", subject="/O=Shop/CN=orders"
+        )
         self.expired = self.root.issue("expired", days=-1)
         self.of_foreign = self.foreign.issue("stranger")
 
 
-def trust(authority: Authority, certificate: Certificate | None = None, version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
+def trust(
+    authority: Authority, certificate: Certificate | None = None, version: ssl.TLSVersion | None = None
+) -> ssl.SSLContext:
     """Returns the TLS of a caller, for which only close_notify ends a connection."""
     context = ssl.create_default_context(cafile=str(authority.file))
     context.options &= ~OP_IGNORE_UNEXPECTED_EOF
@@ -78,7 +135,12 @@ def trust(authority: Authority, certificate: Certificate | None = None, version:
     return context
 
 
-def tls_settings(settings: dict[str, Any], pki: Certificates, http: dict[str, Any] | None = None, **tls: object) -> dict[str, Any]:
+def tls_settings(
+    settings: dict[str, Any], pki: Certificates, http: dict[str, Any] | None = None, **tls: object
+) -> dict[str, Any]:
     """Adds http.tls with these keys, and `http` to its section."""
-    settings["http"] |= {"tls": {"certificate_file": str(pki.server.file), "key_file": str(pki.server.key), **tls}, **(http or {})}
+    settings["http"] |= {
+        "tls": {"certificate_file": str(pki.server.file), "key_file": str(pki.server.key), **tls},
+        **(http or {}),
+    }
     return settings

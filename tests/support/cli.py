@@ -18,8 +18,13 @@ from support.polling import eventually
 
 
 def environment(url: str, key: str | None, **variables: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items()
-                 if not name.startswith(("FENCEGATE_", "FENCING_")) and not name.lower().endswith("_proxy") and name != "NO_COLOR"}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("FENCEGATE_", "FENCING_"))
+        and not name.lower().endswith("_proxy")
+        and name != "NO_COLOR"
+    }
     return {**inherited, "FENCEGATE_URL": url, **({"FENCEGATE_API_KEY": key} if key else {}), **variables}
 
 
@@ -30,21 +35,42 @@ class Cli:
         self.url, self.key = url, key
 
     def run(self, *arguments: str, timeout: float = 30.0, **variables: str) -> subprocess.CompletedProcess:
-        return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
-                              env=environment(self.url, self.key, **variables), preexec_fn=processes.terminate_with_parent)
+        return subprocess.run(
+            [str(processes.fencegate_binary()), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment(self.url, self.key, **variables),
+            preexec_fn=processes.terminate_with_parent,
+        )
 
     def begin(self, *arguments: str, **options: object) -> subprocess.Popen:
-        return subprocess.Popen([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, env=environment(self.url, self.key), preexec_fn=processes.terminate_with_parent, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(
+            [str(processes.fencegate_binary()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(self.url, self.key),
+            preexec_fn=processes.terminate_with_parent,
+            **options,
+        )  # type: ignore[call-overload]
 
     def run_on_terminal(self, *arguments: str, columns: int = 0, **variables: str) -> "Terminal":
-        return Terminal([str(processes.fencegate_binary()), *arguments], environment(self.url, self.key, TERM="xterm", **variables), columns)
+        return Terminal(
+            [str(processes.fencegate_binary()), *arguments],
+            environment(self.url, self.key, TERM="xterm", **variables),
+            columns,
+        )
 
     def shell_on_terminal(self) -> "Terminal":
         """Starts an interactive bash with job control that finds the program as `fencegate`."""
         folder = str(processes.fencegate_binary().parent)
         path = f"{folder}:{os.environ.get('PATH', '')}"
-        return Terminal(["/bin/bash", "--norc", "--noprofile", "-i"], environment(self.url, self.key, TERM="dumb", PATH=path))
+        return Terminal(
+            ["/bin/bash", "--norc", "--noprofile", "-i"], environment(self.url, self.key, TERM="dumb", PATH=path)
+        )
 
 
 class Terminal:
@@ -75,18 +101,30 @@ class Terminal:
         return bool(piece)
 
     def expect(self, text: str, timeout: float = 10.0) -> None:
-        eventually(lambda: self.read() and text in self.shown or text in self.shown, timeout, goal=f"{text!r} in {self.shown!r}")
+        eventually(
+            lambda: self.read() and text in self.shown or text in self.shown,
+            timeout,
+            goal=f"{text!r} in {self.shown!r}",
+        )
 
     def end(self, timeout: float = 20.0) -> int:
         """Reads the output to its end and returns the exit code."""
         until = time.monotonic() + timeout
         while self.read() and time.monotonic() < until:
             pass
-        status = eventually(lambda: (waited := os.waitpid(self.pid, os.WNOHANG))[0] and (waited[1],), max(0.1, until - time.monotonic()), goal="it ends")[0]
+        status = eventually(
+            lambda: (waited := os.waitpid(self.pid, os.WNOHANG))[0] and (waited[1],),
+            max(0.1, until - time.monotonic()),
+            goal="it ends",
+        )[0]
         os.close(self.master)
         return os.waitstatus_to_exitcode(status)
 
 
 def first_line(file: Path, timeout: float = 10.0) -> str:
     """Waits for the first line of a file that a command writes, and returns it."""
-    return eventually(lambda: file.exists() and file.read_text().endswith("\n") and file.read_text().splitlines()[0], timeout, goal=f"a line in {file}")
+    return eventually(
+        lambda: file.exists() and file.read_text().endswith("\n") and file.read_text().splitlines()[0],
+        timeout,
+        goal=f"a line in {file}",
+    )

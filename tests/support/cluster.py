@@ -53,11 +53,27 @@ class RedisServer:
     def launch(self, fsync: str | None = None) -> None:
         """Starts the process and does not wait for it."""
         fsync = fsync or self.fsync
-        persistence = ["--appendonly", "yes", "--appendfsync", fsync] if fsync and fsync != "without" else ["--appendonly", "no"]
+        persistence = (
+            ["--appendonly", "yes", "--appendfsync", fsync] if fsync and fsync != "without" else ["--appendonly", "no"]
+        )
         self.process = processes.start(
-            ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder), "--save", "",
-             "--repl-diskless-sync-delay", "0", *persistence],
-            self.folder / "log", env={**os.environ, **self.environment})
+            [
+                "redis-server",
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--dir",
+                str(self.folder),
+                "--save",
+                "",
+                "--repl-diskless-sync-delay",
+                "0",
+                *persistence,
+            ],
+            self.folder / "log",
+            env={**os.environ, **self.environment},
+        )
 
     def wait_until_ready(self) -> None:
         eventually(lambda: answers(self.client()), 15, goal=f"{self.name} answers")
@@ -100,8 +116,11 @@ class Gateway:
         self.environment: dict[str, str] = {}
 
     def start(self, wait: bool = True) -> None:
-        self.process = processes.start([str(processes.fencegate_binary()), "serve", "--config", str(self.config), *self.arguments], self.log,
-                                       env={**os.environ, **self.environment})
+        self.process = processes.start(
+            [str(processes.fencegate_binary()), "serve", "--config", str(self.config), *self.arguments],
+            self.log,
+            env={**os.environ, **self.environment},
+        )
         if wait:
             self.wait_until_ready()
 
@@ -123,7 +142,12 @@ class Gateway:
 
     def wait_until_all_vote(self, timeout: float = 30.0) -> None:
         """Waits until every node votes; a gateway is ready once a majority does."""
-        eventually(lambda: {node["state"] for node in self.nodes()} == {"voting"}, timeout, interval=0.05, goal="every node votes")
+        eventually(
+            lambda: {node["state"] for node in self.nodes()} == {"voting"},
+            timeout,
+            interval=0.05,
+            goal="every node votes",
+        )
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.api.get("/v1/nodes").json()["nodes"]
@@ -151,8 +175,14 @@ class Gateway:
 class Cluster:
     """Five nodes, a database, and gateways that use them."""
 
-    def __init__(self, stack: Stack, database: str, max_ttl_ms: int = MAX_TTL_MS, fsync: str | None = None,
-                 owner: str | None = None) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        database: str,
+        max_ttl_ms: int = MAX_TTL_MS,
+        fsync: str | None = None,
+        owner: str | None = None,
+    ) -> None:
         self.stack, self.database, self.max_ttl_ms = stack, database, max_ttl_ms
         self.owner = owner  # of the database, who installs the guard; None: the superuser
         self.folder = make_folder()
@@ -168,9 +198,18 @@ class Cluster:
         ports = ports or [node.port for node in self.nodes]
         return {
             "http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
-            "redis": {"node_timeout_ms": 1_000,  # so long that a busy machine does not make a node late
-                      "nodes": [{"name": node.name, "host": "127.0.0.1", "port": port} for node, port in zip(self.nodes, ports)]},
-            "lease": {"signing_key_file": str(self.key_file), "max_ttl_ms": self.max_ttl_ms, "default_ttl_ms": min(2_000, self.max_ttl_ms), **lease},
+            "redis": {
+                "node_timeout_ms": 1_000,  # so long that a busy machine does not make a node late
+                "nodes": [
+                    {"name": node.name, "host": "127.0.0.1", "port": port} for node, port in zip(self.nodes, ports)
+                ],
+            },
+            "lease": {
+                "signing_key_file": str(self.key_file),
+                "max_ttl_ms": self.max_ttl_ms,
+                "default_ttl_ms": min(2_000, self.max_ttl_ms),
+                **lease,
+            },
             "postgres": {"conninfo": self.stack.conninfo(self.database)},
         }
 
@@ -188,14 +227,20 @@ class Cluster:
             self.stack.query(f'create database "fencegate_unmigrated" {self.owned()}')
             self.migrate("fencegate_unmigrated")
             self.stack.query(f'alter database "fencegate_unmigrated" rename to "{MIGRATED_DATABASE}"')
-        self.stack.query(f'create database "{self.database}" template "{MIGRATED_DATABASE}" {self.copied_by_file()} {self.owned()}')
+        self.stack.query(
+            f'create database "{self.database}" template "{MIGRATED_DATABASE}" {self.copied_by_file()} {self.owned()}'
+        )
         # The copied recorder connects to the other database.
         owner = {"user": self.owner} if self.owner else {}
         assert self.stack.query("select fencing.set_up_recorder()", dbname=self.database, **owner) == [(None,)]
 
     def copied_by_file(self) -> str:
         """Returns the strategy that takes a third of the processor time of the default one; before PostgreSQL 15 it is the only one, without a name."""
-        return "strategy file_copy" if self.stack.query("select current_setting('server_version_num')::int >= 150000") == [(True,)] else ""
+        return (
+            "strategy file_copy"
+            if self.stack.query("select current_setting('server_version_num')::int >= 150000") == [(True,)]
+            else ""
+        )
 
     def owned(self) -> str:
         return f'owner "{self.owner}"' if self.owner else ""
@@ -222,12 +267,20 @@ class Cluster:
 
     @staticmethod
     def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess:
-        return subprocess.run([str(processes.fencegate_binary()), *arguments], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=timeout, preexec_fn=processes.terminate_with_parent)
+        return subprocess.run(
+            [str(processes.fencegate_binary()), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            preexec_fn=processes.terminate_with_parent,
+        )
 
     def migrate(self, database: str | None = None) -> None:
         file = self.folder / "migrate.yaml"
-        file.write_text(json.dumps({**self.settings(), "postgres": {"conninfo": self.stack.conninfo(database or self.database)}}))
+        file.write_text(
+            json.dumps({**self.settings(), "postgres": {"conninfo": self.stack.conninfo(database or self.database)}})
+        )
         done = self.run("migrate", file)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -244,7 +297,9 @@ class Cluster:
 
 
 @contextmanager
-def two_gateways(cluster: Cluster, settings: Callable[[Cluster], dict[str, Any]] = Cluster.settings) -> Iterator[tuple[Gateway, Gateway]]:
+def two_gateways(
+    cluster: Cluster, settings: Callable[[Cluster], dict[str, Any]] = Cluster.settings
+) -> Iterator[tuple[Gateway, Gateway]]:
     """Runs two gateways at which every node votes."""
     made = cluster.gateway(settings(cluster)), cluster.gateway(settings(cluster))
     try:

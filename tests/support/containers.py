@@ -75,7 +75,9 @@ class Containers:
         self.processes: dict[str, subprocess.Popen] = {}
         self.addresses = {name: f"10.99.0.{number}" for number, name in enumerate(compose["services"], 2)}
         self.hosts = folder / "hosts"
-        self.hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self.addresses.items()))
+        self.hosts.write_text(
+            "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self.addresses.items())
+        )
         self.hub = processes.start(["unshare", "--net", "sleep", "infinity"], folder / "hub.log")
         self._await_namespace(self.hub)
         self._in_hub("ip", "link", "add", "br0", "type", "bridge")
@@ -84,7 +86,11 @@ class Containers:
     @staticmethod
     def _await_namespace(process: subprocess.Popen) -> None:
         own = Path("/proc/self/ns/net").readlink()
-        eventually(lambda: Path(f"/proc/{process.pid}/ns/net").readlink() != own, interval=0.002, goal="it has a network namespace")
+        eventually(
+            lambda: Path(f"/proc/{process.pid}/ns/net").readlink() != own,
+            interval=0.002,
+            goal="it has a network namespace",
+        )
 
     def _in_hub(self, *command: str) -> None:
         subprocess.run(["nsenter", f"--net=/proc/{self.hub.pid}/ns/net", *command], check=True)
@@ -106,12 +112,18 @@ class Containers:
             assert path.exists(), f"{name}: there is no {path}"
             found.append((path.resolve(), target, mode[0] if mode else "rw"))
         for secret in service.get("secrets", []):
-            found.append(((self.project / self.compose["secrets"][secret]["file"]).resolve(), f"/run/secrets/{secret}", "ro"))
+            found.append(
+                ((self.project / self.compose["secrets"][secret]["file"]).resolve(), f"/run/secrets/{secret}", "ro")
+            )
         return found
 
     def environment_of(self, name: str) -> list[str]:
         """Returns the command `env` with exactly the variables of the container."""
-        values = {"PATH": self.image_of(name).path, "LC_ALL": "C.UTF-8", **self.compose["services"][name].get("environment", {})}
+        values = {
+            "PATH": self.image_of(name).path,
+            "LC_ALL": "C.UTF-8",
+            **self.compose["services"][name].get("environment", {}),
+        }
         return ["env", "--chdir=/", "-i", *(f"{key}={value}" for key, value in values.items())]
 
     def start(self, name: str) -> None:
@@ -123,16 +135,54 @@ class Containers:
             privileges.append("--no-new-privs")
         if service.get("cap_drop") == ["ALL"]:
             privileges += ["--bounding-set=-all", "--inh-caps=-all"]
-        variables = {"ADDRESS": f"{self.addresses[name]}/24", "BOX": box, "IMAGE": image.root, "PRIVILEGES": shlex.join(privileges),
-                     "READ_ONLY": "yes" if service.get("read_only") else "", "MOUNTS": "\n".join(f"{a} {b} {c}" for a, b, c in self.mounts_of(name))}
+        variables = {
+            "ADDRESS": f"{self.addresses[name]}/24",
+            "BOX": box,
+            "IMAGE": image.root,
+            "PRIVILEGES": shlex.join(privileges),
+            "READ_ONLY": "yes" if service.get("read_only") else "",
+            "MOUNTS": "\n".join(f"{a} {b} {c}" for a, b, c in self.mounts_of(name)),
+        }
         with open(self.log_of(name), "ab") as log:
-            process = subprocess.Popen(["env", *(f"{key}={value}" for key, value in variables.items()), "unshare", "--net", "--mount", "bash", "-euc", ENTER, name,
-                                        *self.environment_of(name), *service.get("entrypoint", image.entrypoint), *service.get("command", [])],
-                                       stdin=subprocess.PIPE, stdout=log, stderr=log, cwd="/", preexec_fn=processes.terminate_with_parent)
+            process = subprocess.Popen(
+                [
+                    "env",
+                    *(f"{key}={value}" for key, value in variables.items()),
+                    "unshare",
+                    "--net",
+                    "--mount",
+                    "bash",
+                    "-euc",
+                    ENTER,
+                    name,
+                    *self.environment_of(name),
+                    *service.get("entrypoint", image.entrypoint),
+                    *service.get("command", []),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                preexec_fn=processes.terminate_with_parent,
+            )
         self.processes[name] = process
         self._await_namespace(process)
         port = f"v{list(self.addresses).index(name)}"
-        self._in_hub("ip", "link", "add", port, "master", "br0", "type", "veth", "peer", "name", "eth0", "netns", str(process.pid))
+        self._in_hub(
+            "ip",
+            "link",
+            "add",
+            port,
+            "master",
+            "br0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(process.pid),
+        )
         self._in_hub("ip", "link", "set", port, "up")
         assert process.stdin is not None
         process.stdin.write(b"\n")
@@ -144,9 +194,27 @@ class Containers:
     def run(self, name: str, *command: str) -> str:
         """Runs a command in a container as its user, like `docker compose exec`, and returns its output."""
         image, pid = self.image_of(name), self.processes[name].pid
-        done = subprocess.run(["nsenter", f"--target={pid}", "--net", "--mount", "--root", "setpriv", f"--reuid={image.user}", f"--regid={image.user}",
-                               "--clear-groups", *self.environment_of(name), *command], capture_output=True, text=True, timeout=30)
-        assert done.returncode == 0, f"{command}: {done.returncode} {done.stdout}{done.stderr}\n{self.log_of(name).read_text()[-2000:]}"
+        done = subprocess.run(
+            [
+                "nsenter",
+                f"--target={pid}",
+                "--net",
+                "--mount",
+                "--root",
+                "setpriv",
+                f"--reuid={image.user}",
+                f"--regid={image.user}",
+                "--clear-groups",
+                *self.environment_of(name),
+                *command,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert (
+            done.returncode == 0
+        ), f"{command}: {done.returncode} {done.stdout}{done.stderr}\n{self.log_of(name).read_text()[-2000:]}"
         return done.stdout
 
     def await_started(self, name: str, condition: str) -> None:
@@ -155,7 +223,9 @@ class Containers:
         if condition == "service_completed_successfully":
             assert process.wait(60) == 0, self.log_of(name).read_text()
             return
-        check = self.compose["services"][name].get("healthcheck", {}).get("test", ["CMD", *self.image_of(name).healthcheck])
+        check = (
+            self.compose["services"][name].get("healthcheck", {}).get("test", ["CMD", *self.image_of(name).healthcheck])
+        )
         assert check[0] == "CMD" and len(check) > 1, check
 
         def is_healthy() -> bool:
@@ -180,11 +250,18 @@ class Containers:
         """Stops a service by its stop_signal, within its stop_grace_period."""
         service = self.compose["services"][name]
         number = {"SIGTERM": 15, "SIGINT": 2}[service.get("stop_signal", "SIGTERM")]
-        return processes.stop(self.processes.pop(name), float(service.get("stop_grace_period", "10s").removesuffix("s")), number)
+        return processes.stop(
+            self.processes.pop(name), float(service.get("stop_grace_period", "10s").removesuffix("s")), number
+        )
 
     def get_json(self, name: str, url: str, *options: str) -> Any:
         """Calls an address from inside a container's network."""
-        done = subprocess.run(["nsenter", f"--target={self.processes[name].pid}", "--net", "curl", "-sS", *options, url], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            ["nsenter", f"--target={self.processes[name].pid}", "--net", "curl", "-sS", *options, url],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
         assert done.returncode == 0, done.stderr + self.log_of(name).read_text()[-2000:]
         try:
             return json.loads(done.stdout)

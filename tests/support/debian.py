@@ -35,7 +35,12 @@ def codename() -> str:
 def base_archive(package: Path) -> Path:
     """Returns an archive of a minimal Debian with the packages that this one depends on. It is kept in build, because it is downloaded."""
     names = sorted({*ALWAYS, *dependencies_of(package)})
-    archive = processes.repository() / "build" / "tests" / f"debian-{hashlib.sha256(' '.join([codename(), *names]).encode()).hexdigest()[:12]}.tar"
+    archive = (
+        processes.repository()
+        / "build"
+        / "tests"
+        / f"debian-{hashlib.sha256(' '.join([codename(), *names]).encode()).hexdigest()[:12]}.tar"
+    )
     if not archive.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
         made = archive.with_suffix(f".{os.getpid()}.tar")
@@ -60,11 +65,25 @@ class Root:
 
     def call(self, *command: object, timeout: float = 60.0) -> subprocess.CompletedProcess:
         if self.process:
-            enter = ["nsenter", "--all", "--target", str(self.pid_here('1'))]
+            enter = ["nsenter", "--all", "--target", str(self.pid_here("1"))]
         else:
-            enter = ["unshare", "--mount", "--", "sh", "-c", 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"', str(self.folder)]
-        return subprocess.run([*enter, *map(str, command)], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL,
-                              env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"})
+            enter = [
+                "unshare",
+                "--mount",
+                "--",
+                "sh",
+                "-c",
+                'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"',
+                str(self.folder),
+            ]
+        return subprocess.run(
+            [*enter, *map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"},
+        )
 
     def run(self, *command: object) -> str:
         done = self.call(*command)
@@ -78,9 +97,23 @@ class Root:
 
     def start(self) -> None:
         """Boots systemd."""
-        self.process = processes.start(["systemd-nspawn", "--quiet", f"--machine=fencegate-{uuid.uuid4().hex[:8]}", "--register=no", "--keep-unit", f"--directory={self.folder}",
-                                        "--boot"], self.log)
-        eventually(lambda: self.call("systemctl", "is-system-running").stdout.strip() in ("running", "degraded"), 60, goal="systemd has started")
+        self.process = processes.start(
+            [
+                "systemd-nspawn",
+                "--quiet",
+                f"--machine=fencegate-{uuid.uuid4().hex[:8]}",
+                "--register=no",
+                "--keep-unit",
+                f"--directory={self.folder}",
+                "--boot",
+            ],
+            self.log,
+        )
+        eventually(
+            lambda: self.call("systemctl", "is-system-running").stdout.strip() in ("running", "degraded"),
+            60,
+            goal="systemd has started",
+        )
 
     def pid_here(self, pid: str) -> int:
         """Returns the id on this machine of a process there."""

@@ -27,7 +27,10 @@ from support.cli import Terminal
 from support.polling import NotInTime, eventually
 
 TIMEOUT = 60.0
-PARTS = re.compile(r"^ *<!-- (?P<directive>not run|recipe|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+PARTS = re.compile(
+    r"^ *<!-- (?P<directive>not run|recipe|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,11 @@ class Block:
 
 def faults_of(blocks: list[Block]) -> list[str]:
     """Returns an error for each block that is neither run nor marked as not run. A drawing has no commands."""
-    return [f"{block.where}: a block of {block.language or 'no language'} is neither run nor marked" for block in blocks
-            if not block.is_run and block.directive not in ("not run", "recipe") and block.language != "mermaid"]
+    return [
+        f"{block.where}: a block of {block.language or 'no language'} is neither run nor marked"
+        for block in blocks
+        if not block.is_run and block.directive not in ("not run", "recipe") and block.language != "mermaid"
+    ]
 
 
 def blocks_of(document: Path, root: Path) -> list[Block]:
@@ -62,7 +68,9 @@ def blocks_of(document: Path, root: Path) -> list[Block]:
             blocks.append(Block(where, "sh", part["words"] + "\n", "run"))
         elif part["directive"]:
             pending = part
-            assert re.match(r" *```", text[part.end():]), f"{where}: a comment about a block has to stand directly before it"
+            assert re.match(
+                r" *```", text[part.end() :]
+            ), f"{where}: a comment about a block has to stand directly before it"
         else:
             directive, words = (pending["directive"], pending["words"]) if pending else ("", "")
             if not directive and part["language"] == "json" and blocks and blocks[-1].directive == "sent to":
@@ -91,7 +99,9 @@ def commands_of(text: str) -> Iterator[Command]:
         lines.append(line)
         whole = "\n".join(lines) + "\n"
         checked = subprocess.run(["/bin/bash", "-n"], input=whole, capture_output=True, text=True)
-        if line.endswith("\\") or checked.returncode != 0 or checked.stderr:  # bash only warns about a here-document that has not ended
+        if (
+            line.endswith("\\") or checked.returncode != 0 or checked.stderr
+        ):  # bash only warns about a here-document that has not ended
             continue
         comment = re.search(r"\s# (.*)$", lines[0] if "<<" in lines[0] else line)
         words = comment[1] if comment else ""
@@ -103,7 +113,10 @@ def commands_of(text: str) -> Iterator[Command]:
 
 def has_words(shown: str, output: str) -> bool:
     """Returns whether the output has these words in their order."""
-    return re.search(".*?".join(re.escape(word) for word in re.split(r"[\s…]+", shown) if word), output, re.DOTALL) is not None
+    return (
+        re.search(".*?".join(re.escape(word) for word in re.split(r"[\s…]+", shown) if word), output, re.DOTALL)
+        is not None
+    )
 
 
 def form_of(line: str) -> str:
@@ -118,8 +131,13 @@ def missing_lines(shown: str, output: str) -> list[str]:
     """Returns the lines of a shown output that the actual one does not have in this order. `…` matches any text."""
     actual, next_line, missing = [form_of(line) for line in output.splitlines()], 0, []
     for line in filter(str.strip, shown.splitlines()):
-        pattern = ".*".join(re.escape(form_of(f"{piece}…").removesuffix("…") if has_gap else form_of(piece)) for piece, has_gap in pieces_of(line))
-        found = next((number for number in range(next_line, len(actual)) if re.fullmatch(pattern, actual[number])), None)
+        pattern = ".*".join(
+            re.escape(form_of(f"{piece}…").removesuffix("…") if has_gap else form_of(piece))
+            for piece, has_gap in pieces_of(line)
+        )
+        found = next(
+            (number for number in range(next_line, len(actual)) if re.fullmatch(pattern, actual[number])), None
+        )
         if found is None:
             missing.append(line)
         else:
@@ -136,9 +154,15 @@ def pieces_of(line: str) -> list[tuple[str, bool]]:
 def differs(shown: Any, actual: Any, where: str = "") -> list[str]:
     """Returns the paths of members of a shown answer that the actual one lacks, or has with another type."""
     if isinstance(shown, dict) and isinstance(actual, dict):
-        return [fault for name, value in shown.items() for fault in (differs(value, actual[name], f"{where}/{name}") if name in actual else [f"{where}/{name}"])]
+        return [
+            fault
+            for name, value in shown.items()
+            for fault in (differs(value, actual[name], f"{where}/{name}") if name in actual else [f"{where}/{name}"])
+        ]
     if isinstance(shown, list) and isinstance(actual, list):
-        return [fault for number, pair in enumerate(zip(shown, actual)) for fault in differs(*pair, f"{where}/{number}")] + ([] if len(shown) <= len(actual) else [where])
+        return [
+            fault for number, pair in enumerate(zip(shown, actual)) for fault in differs(*pair, f"{where}/{number}")
+        ] + ([] if len(shown) <= len(actual) else [where])
     return [] if type(shown) is type(actual) else [where]
 
 
@@ -165,9 +189,20 @@ class Shell:
         (programs / "fencegate").symlink_to(processes.fencegate_binary())
         home = folder / "home"
         home.mkdir(exist_ok=True)
-        env = {**env, "PATH": f"{programs}:{env['PATH']}", "HOME": str(home), "LC_ALL": "C.UTF-8", "PAGER": "cat", "TERM": "dumb", "PS1": "", "PS2": ""}
+        env = {
+            **env,
+            "PATH": f"{programs}:{env['PATH']}",
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "PAGER": "cat",
+            "TERM": "dumb",
+            "PS1": "",
+            "PS2": "",
+        }
         self.terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "--noediting", "-i"], env, columns=160)
-        self.terminal.type(f"stty -echo; cd {home}; set -o pipefail; PS1= PS2= PROMPT_COMMAND='printf \"{MARK}%d{MARK}\" $?'\n")
+        self.terminal.type(
+            f"stty -echo; cd {home}; set -o pipefail; PS1= PS2= PROMPT_COMMAND='printf \"{MARK}%d{MARK}\" $?'\n"
+        )
         self._ended()
 
     def _await(self, condition: Callable[[], Any], goal: str) -> Any:
@@ -180,7 +215,7 @@ class Shell:
     def _ended(self) -> int:
         """Waits for the end of the first command in the output and returns its exit code; a later one is that of an interrupted prompt."""
         done = self._await(lambda: re.search(f"{MARK}(\\d+){MARK}", self.terminal.shown), "the command ends")
-        self.terminal.shown, self.at_prompt = self.terminal.shown[:done.start()], True
+        self.terminal.shown, self.at_prompt = self.terminal.shown[: done.start()], True
         return int(done[1])
 
     def run(self, command: Command, meanwhile: Callable[[], None]) -> str:
@@ -189,9 +224,14 @@ class Shell:
         self.answers.write_text("")
         self.terminal.type(command.text)
         if command.endless:
+
             def has_printed() -> bool:
                 meanwhile()
-                return has_words(command.shown, self.terminal.shown) if command.shown else bool(self.terminal.shown.strip())
+                return (
+                    has_words(command.shown, self.terminal.shown)
+                    if command.shown
+                    else bool(self.terminal.shown.strip())
+                )
 
             self._await(has_printed, f"{command.text.strip()} prints")
             self.terminal.type("\x03")

@@ -23,7 +23,14 @@ class Event:
 class EventStream(threading.Thread):
     """A call whose answer is a stream of events, on its own connection. `refused` is the answer if it is no stream."""
 
-    def __init__(self, api: Api, body: Json, headers: dict[str, str] | None = None, method: str = "POST", path: str = "/v1/leases") -> None:
+    def __init__(
+        self,
+        api: Api,
+        body: Json,
+        headers: dict[str, str] | None = None,
+        method: str = "POST",
+        path: str = "/v1/leases",
+    ) -> None:
         super().__init__(daemon=True)
         self.events: list[Event] = []
         self.refused: Answer | None = None

@@ -15,7 +15,12 @@ from support.api import Answer, Api, Json
 from support.cluster import Cluster
 from support.polling import eventually, pause
 
-EXPECTED_STATUSES = {201, 410, 423, 503}  # 410: the validity was over before the grant could be answered, as on a busy machine
+EXPECTED_STATUSES = {
+    201,
+    410,
+    423,
+    503,
+}  # 410: the validity was over before the grant could be answered, as on a busy machine
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,13 @@ class Callers:
     def wait_for_more(self, count: int, timeout: float = 60.0) -> None:
         """Waits until each caller has got `count` more grants."""
         before = [len(caller.grants) for caller in self.members]
-        eventually(lambda: all(caller.failed or len(caller.grants) >= had + count for caller, had in zip(self.members, before)), timeout,
-                   goal=f"each caller has {count} more grants")
+        eventually(
+            lambda: all(
+                caller.failed or len(caller.grants) >= had + count for caller, had in zip(self.members, before)
+            ),
+            timeout,
+            goal=f"each caller has {count} more grants",
+        )
 
     def stop(self) -> None:
         for caller in self.members:
@@ -98,7 +108,9 @@ class Callers:
 
 
 @contextmanager
-def running_callers(apis: list[Api], resources: list[str], ttl_ms: int = 500, wait_ms: int = 0, hold: float = 0.0) -> Iterator[Callers]:
+def running_callers(
+    apis: list[Api], resources: list[str], ttl_ms: int = 500, wait_ms: int = 0, hold: float = 0.0
+) -> Iterator[Callers]:
     """Runs callers while the block lasts: one for each API and resource."""
     callers = Callers(apis, resources, ttl_ms, wait_ms, hold)
     try:
@@ -127,7 +139,10 @@ def expect_growing(grants: list[Grant]) -> None:
 def expect_exclusive(grants: list[Grant]) -> None:
     """Checks that no two leases of a resource were valid at the same time."""
     for resource in {grant.resource for grant in grants}:
-        valid = sorted((grant for grant in grants if grant.resource == resource and grant.until > grant.ended), key=lambda grant: grant.ended)
+        valid = sorted(
+            (grant for grant in grants if grant.resource == resource and grant.until > grant.ended),
+            key=lambda grant: grant.ended,
+        )
         for earlier, later in zip(valid, valid[1:]):
             assert earlier.until <= later.ended, f"{earlier} and {later} at once"
 
@@ -160,8 +175,12 @@ def acquire_on_all_nodes(api: Api, nodes: list[redis.Redis], resource: str, ttl_
                 asked = time.monotonic()
                 renewed = api.renew(lease, ttl_ms).json()
                 renewed["valid_until"] = asked + renewed["validity_ms"] / 1000
-                eventually(lambda: {str(value).split()[2] for value in lease_values(nodes, resource)} == {"1"}, ttl_ms / 1000, interval=0.005,
-                           goal="the renewal has reached all")
+                eventually(
+                    lambda: {str(value).split()[2] for value in lease_values(nodes, resource)} == {"1"},
+                    ttl_ms / 1000,
+                    interval=0.005,
+                    goal="the renewal has reached all",
+                )
                 return renewed
             pause(0.005, "between two reads")
         api.must_release(lease)

@@ -34,10 +34,19 @@ class Flood:
         self.turns: dict[int, int] = {}
         self.answers = 0
 
-    def request(self, method: str, path: str, body: object = None, headers: str = "", length: int | None = None) -> bytes:
+    def request(
+        self, method: str, path: str, body: object = None, headers: str = "", length: int | None = None
+    ) -> bytes:
         payload = b"" if body is None else json.dumps(body).encode()
-        sized = f"Content-Type: application/json\r\nContent-Length: {length or len(payload)}\r\n" if payload or length else ""
-        return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {self.key}\r\n{headers}{sized}\r\n".encode() + payload
+        sized = (
+            f"Content-Type: application/json\r\nContent-Length: {length or len(payload)}\r\n"
+            if payload or length
+            else ""
+        )
+        return (
+            f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {self.key}\r\n{headers}{sized}\r\n".encode()
+            + payload
+        )
 
     def connect(self, number: int, receive_buffer: int = 0) -> socket.socket:
         made = socket.socket()
@@ -56,6 +65,7 @@ class Flood:
 
     def repeat(self, connections: int, make: Make, pipelined: int = 1) -> None:
         """Sends the next request of a connection when an answer has arrived."""
+
         def open_one(number: int) -> None:
             made = self.connect(number)
             self.selector.register(made, selectors.EVENT_READ, number)
@@ -93,7 +103,9 @@ class Flood:
                         self.send(opened[number], number, make, 1)
                     elif trickle:
                         opened[number].sendall(trickle)
-                    elif make(number, 0) == b"" and opened[number].recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b"":
+                    elif (
+                        make(number, 0) == b"" and opened[number].recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+                    ):
                         raise ConnectionError
                 except BlockingIOError:
                     pass
@@ -125,19 +137,38 @@ def unread_answers(flood: Flood) -> None:
 
 
 def waiters(flood: Flood) -> None:
-    flood.repeat(300, lambda number, turn: flood.request("POST", "/v1/leases", {"resource": HELD, "wait_ms": 20_000, "owner": f"o-{number}", **LEASE}))
+    flood.repeat(
+        300,
+        lambda number, turn: flood.request(
+            "POST", "/v1/leases", {"resource": HELD, "wait_ms": 20_000, "owner": f"o-{number}", **LEASE}
+        ),
+    )
 
 
 def streams(flood: Flood) -> None:
-    flood.hold(200, lambda number, turn: flood.request("GET", "/v1/history/stream", headers="Accept: text/event-stream\r\n") if number % 2 else
-               flood.request("POST", "/v1/leases", {"resource": f"flood/kept-{number}", **LEASE}, "Accept: text/event-stream\r\n"))
+    flood.hold(
+        200,
+        lambda number, turn: flood.request("GET", "/v1/history/stream", headers="Accept: text/event-stream\r\n")
+        if number % 2
+        else flood.request(
+            "POST", "/v1/leases", {"resource": f"flood/kept-{number}", **LEASE}, "Accept: text/event-stream\r\n"
+        ),
+    )
 
 
 def writes(flood: Flood) -> None:
     def write(number: int, turn: int) -> bytes:
         resource = f"inventory/flood-{number}"
-        return flood.request("POST", "/v1/writes", {"lease": {"resource": resource, **LEASE},
-                                                    "operations": [{"update": "inventory", "where": {"sku": f"flood-{number}"}, "set": {"note": str(turn)}}]})
+        return flood.request(
+            "POST",
+            "/v1/writes",
+            {
+                "lease": {"resource": resource, **LEASE},
+                "operations": [
+                    {"update": "inventory", "where": {"sku": f"flood-{number}"}, "set": {"note": str(turn)}}
+                ],
+            },
+        )
 
     flood.repeat(100, write)
 
@@ -147,7 +178,12 @@ def reads(flood: Flood) -> None:
 
 
 def exports(flood: Flood) -> None:
-    flood.repeat(50, lambda number, turn: flood.request("GET", f"/v1/history?resource={EXPORTED}", headers="Accept: application/x-ndjson\r\n"))
+    flood.repeat(
+        50,
+        lambda number, turn: flood.request(
+            "GET", f"/v1/history?resource={EXPORTED}", headers="Accept: application/x-ndjson\r\n"
+        ),
+    )
 
 
 def failed_authentications(flood: Flood) -> None:
@@ -161,19 +197,39 @@ def failed_authentications(flood: Flood) -> None:
 
 
 def resources(flood: Flood) -> None:
-    flood.repeat(100, lambda number, turn: flood.request("POST", "/v1/leases", {"resource": f"flood/{number}/{turn}", **LEASE}))
+    flood.repeat(
+        100, lambda number, turn: flood.request("POST", "/v1/leases", {"resource": f"flood/{number}/{turn}", **LEASE})
+    )
 
 
-KINDS: dict[str, Callable[[Flood], None]] = {kind.__name__: kind for kind in (
-    requests, anonymous_requests, connections, slow_bodies, unread_answers, waiters, streams, writes, reads, exports, failed_authentications, resources)}
+KINDS: dict[str, Callable[[Flood], None]] = {
+    kind.__name__: kind
+    for kind in (
+        requests,
+        anonymous_requests,
+        connections,
+        slow_bodies,
+        unread_answers,
+        waiters,
+        streams,
+        writes,
+        reads,
+        exports,
+        failed_authentications,
+        resources,
+    )
+}
 
 
 @contextmanager
 def running(kind: str, port: int, key: str, source: str, log: Path) -> Iterator[subprocess.Popen]:
     """Runs a flood while the block lasts, with a lower priority than the gateway, so that it does not take the processor from it."""
     tests = Path(__file__).resolve().parents[1]
-    made = processes.start(["nice", "-n", "10", sys.executable, "-m", "support.floods", kind, str(port), key, source], log,
-                           env={**os.environ, "PYTHONPATH": str(tests), "PYTHONDONTWRITEBYTECODE": "1"})
+    made = processes.start(
+        ["nice", "-n", "10", sys.executable, "-m", "support.floods", kind, str(port), key, source],
+        log,
+        env={**os.environ, "PYTHONPATH": str(tests), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
     try:
         yield made
         assert made.poll() is None, f"the flood {kind} has ended: {log.read_text()[-2000:]}"

@@ -38,7 +38,9 @@ class HttpProxy:
                 else:
                     path = "/" + target.split("/", 3)[3]
                     header_lines = [line for line in lines[1:] if not line.lower().startswith("proxy-")]
-                    upstream_writer.write("\r\n".join([f"{method} {path} {version}", *header_lines, "", ""]).encode("latin-1"))
+                    upstream_writer.write(
+                        "\r\n".join([f"{method} {path} {version}", *header_lines, "", ""]).encode("latin-1")
+                    )
                 await asyncio.gather(forward(reader, upstream_writer), forward(upstream_reader, writer))
                 upstream_writer.close()
         writer.close()

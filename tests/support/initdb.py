@@ -63,8 +63,14 @@ def run_initdb(programs: Path, target: Path, *arguments: str) -> None:
         if os.geteuid() == 0:
             shutil.chown(folder, SERVER_USER, SERVER_USER)
         made = Path(folder) / "data"
-        done = subprocess.run([str(programs / "initdb"), f"--pgdata={made}", "--no-sync", *arguments],
-                              capture_output=True, text=True, timeout=60, cwd=folder, **unprivileged())
+        done = subprocess.run(
+            [str(programs / "initdb"), f"--pgdata={made}", "--no-sync", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=folder,
+            **unprivileged(),
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         copy(made, target)
 

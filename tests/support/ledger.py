@@ -72,7 +72,10 @@ class Writer(threading.Thread):
             with self.api.connection() as connection:
                 while not self.stop_requested.is_set():
                     name, lease = f"{self.label}-{len(self.entries)}", self.place.lease
-                    body = {"lease_id": lease["lease_id"], "operations": [{"insert": "ledger", "values": {"place": self.place.place, "entry": name}}]}
+                    body = {
+                        "lease_id": lease["lease_id"],
+                        "operations": [{"insert": "ledger", "values": {"place": self.place.place, "entry": name}}],
+                    }
                     self.entries.append(Entry(self.place.place, name, connection.call("POST", "/v1/writes", body)))
                     if self.entries[-1].answer.status == 412:
                         self.place.replace(lease)
@@ -103,8 +106,11 @@ class Writers:
     def wait_for_more(self, count: int, timeout: float = 60.0) -> None:
         """Waits until `count` more writes of each writer are applied."""
         before = [writer.applied() for writer in self.members]
-        eventually(lambda: all(writer.failed or writer.applied() >= had + count for writer, had in zip(self.members, before)), timeout,
-                   goal=f"{count} more writes of each writer are applied")
+        eventually(
+            lambda: all(writer.failed or writer.applied() >= had + count for writer, had in zip(self.members, before)),
+            timeout,
+            goal=f"{count} more writes of each writer are applied",
+        )
 
     def stop(self) -> None:
         for writer in self.members:
@@ -131,7 +137,11 @@ def create_ledger(site: Site, apis: list[Api]) -> None:
     site.server.query(LEDGER)
     lease = apis[0].must_acquire("ledger/none", ttl_ms=500)
     for api in apis:
-        eventually(lambda: api.write(lease, {"delete": "ledger", "where": {"place": "none"}}).status == 200, 10, goal="the gateway knows the ledger")
+        eventually(
+            lambda: api.write(lease, {"delete": "ledger", "where": {"place": "none"}}).status == 200,
+            10,
+            goal="the gateway knows the ledger",
+        )
 
 
 def check_outcomes(server: PostgresServer, apis: list[Api], entries: list[Entry]) -> Counter:
@@ -140,8 +150,16 @@ def check_outcomes(server: PostgresServer, apis: list[Api], entries: list[Entry]
     A write answered with 200 is in table and history exactly once, a refused one in neither. Where the outcome was unknown, table
     and history agree, and GET /v1/history?write_id=… returns the same.
     """
-    rows = Counter(name for (name,) in server.query("select entry from ledger where place = any (%s)", (list({entry.place for entry in entries}),)))
-    history = Counter(str(write_id) for (write_id,) in server.query("select write_id from fencing.history where event = 'write_applied'"))
+    rows = Counter(
+        name
+        for (name,) in server.query(
+            "select entry from ledger where place = any (%s)", (list({entry.place for entry in entries}),)
+        )
+    )
+    history = Counter(
+        str(write_id)
+        for (write_id,) in server.query("select write_id from fencing.history where event = 'write_applied'")
+    )
     failures, tally = [], Counter()
     for number, entry in enumerate(entries):
         found = (rows.pop(entry.name, 0), history[entry.write_id])
@@ -154,7 +172,11 @@ def check_outcomes(server: PostgresServer, apis: list[Api], entries: list[Entry]
             correct = found in ((0, 0), (1, 1)) and len(recorded) == found[0]
         else:
             tally["refused"] += 1
-            expect_problem(entry.answer, entry.answer.status, {503: "storage-unavailable", 409: "write-conflict", 412: "stale-fencing-token"}[entry.answer.status])
+            expect_problem(
+                entry.answer,
+                entry.answer.status,
+                {503: "storage-unavailable", 409: "write-conflict", 412: "stale-fencing-token"}[entry.answer.status],
+            )
             correct = found == (0, 0)
         if not correct:
             failures.append((entry.name, str(entry.answer), found))
@@ -168,7 +190,11 @@ def count_slower_than(api: Api, seconds: str) -> int:
     text = api.get("/metrics").body.decode()
 
     def counted(kind: str) -> int:
-        lines = [line for line in text.splitlines() if line.startswith(f"fencegate_http_request_seconds_{kind}") and 'route="/v1/writes"' in line]
+        lines = [
+            line
+            for line in text.splitlines()
+            if line.startswith(f"fencegate_http_request_seconds_{kind}") and 'route="/v1/writes"' in line
+        ]
         return sum(int(line.rsplit(" ", 1)[1]) for line in lines if kind == "count" or f'le="{seconds}"' in line)
 
     assert counted("count") > 0

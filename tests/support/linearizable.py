@@ -60,7 +60,9 @@ def linearizable(operations: Iterable[Operation], initial: State, steps_max: int
     ends = [each.completed if each.must_happen() else math.inf for each in ops]
     needed = sum(1 << number for number, each in enumerate(ops) if each.must_happen())
     tried: set[tuple[int, State]] = set()
-    stack: list[tuple[int, int, State]] = [(0, 0, initial)]  # bits of the operations that have happened, the first that has not, the state
+    stack: list[tuple[int, int, State]] = [
+        (0, 0, initial)
+    ]  # bits of the operations that have happened, the first that has not, the state
     steps = 0
     while stack:
         happened, first, state = stack.pop()
@@ -115,4 +117,3 @@ def faults_of(operations: Sequence[Operation], commits: Sequence[Commit], initia
         if (write.outcome == "done" and count != 1) or (write.outcome == "refused" and count != 0) or count > 1:
             faults.append(f"{write.outcome}, but applied {count} times: {write}")
     return faults
-

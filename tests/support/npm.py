@@ -12,9 +12,18 @@ INSTALL_TIMEOUT = 300
 
 def run(command: list[str], folder: Path, timeout: float = 120, **environment: str) -> str:
     """Runs a command in a folder and returns its output; fails with the output unless the command succeeds."""
-    done = subprocess.run(command, cwd=folder, timeout=timeout, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                          env={**os.environ, "NO_COLOR": "1", **environment})
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-12_000:]}\n{done.stderr[-6_000:]}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "NO_COLOR": "1", **environment},
+    )
+    assert (
+        done.returncode == 0
+    ), f"{' '.join(command)} ended with {done.returncode}\n{done.stdout[-12_000:]}\n{done.stderr[-6_000:]}"
     return done.stdout
 
 

@@ -46,7 +46,9 @@ def has_lease_id(request: Request) -> bool:
 
 def parameters_of(item: dict[str, Any], method: str) -> list[dict[str, Any]]:
     """Returns the parameters of an operation, those of its path included."""
-    return [contract.resolve(parameter) for parameter in [*item.get("parameters", []), *item[method].get("parameters", [])]]
+    return [
+        contract.resolve(parameter) for parameter in [*item.get("parameters", []), *item[method].get("parameters", [])]
+    ]
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
@@ -66,7 +68,9 @@ def requests() -> list[Request]:
         target = path
         for parameter in parameters_of(item, method):
             if "example" not in parameter:
-                assert not parameter.get("required"), f"{operation['operationId']}: {parameter['name']} is required and has no example"
+                assert not parameter.get(
+                    "required"
+                ), f"{operation['operationId']}: {parameter['name']} is required and has no example"
                 continue
             value = parameter["example"]
             if parameter["in"] == "path":
@@ -76,17 +80,30 @@ def requests() -> list[Request]:
             else:
                 query.update(value if isinstance(value, dict) else {parameter["name"]: value})
         target += f"?{urllib.parse.urlencode(query)}" if query else ""
-        bodies = operation.get("requestBody", {"content": {"application/json": {"examples": {"": {"value": None}}}}})["content"]["application/json"]["examples"]
-        found += [Request(operation["operationId"], name, method.upper(), target, headers, body["value"]) for name, body in bodies.items()]
+        bodies = operation.get("requestBody", {"content": {"application/json": {"examples": {"": {"value": None}}}}})[
+            "content"
+        ]["application/json"]["examples"]
+        found += [
+            Request(operation["operationId"], name, method.upper(), target, headers, body["value"])
+            for name, body in bodies.items()
+        ]
     return found
 
 
 def answers_of(operation: str, name: str = "") -> dict[tuple[str, str], Any]:
     """Returns the examples of an operation's answers by status and media type: those of this name, where a request has several."""
     responses = next(found["responses"] for _, _, _, found in operations() if found["operationId"] == operation)
-    contents = {(status, kind): content for status, response in responses.items() for kind, content in contract.resolve(response).get("content", {}).items()}
-    examples = {key: {"": content["example"]} if "example" in content else {known: part["value"] for known, part in content.get("examples", {}).items()}
-                for key, content in contents.items()}
+    contents = {
+        (status, kind): content
+        for status, response in responses.items()
+        for kind, content in contract.resolve(response).get("content", {}).items()
+    }
+    examples = {
+        key: {"": content["example"]}
+        if "example" in content
+        else {known: part["value"] for known, part in content.get("examples", {}).items()}
+        for key, content in contents.items()
+    }
     return {key: named.get(name, named.get("")) for key, named in examples.items() if named.keys() & {name, ""}}
 
 
@@ -107,4 +124,8 @@ def differs(example: Any, actual: Any, where: str = "") -> Iterator[str]:
 
 def missing_words(example: str, actual: str) -> list[str]:
     """Returns the first words of the example's lines that the answer does not have."""
-    return [words[0] for line in example.splitlines() if (words := re.split(r"[\s{:]", line.strip(), maxsplit=1)) and words[0] not in actual]
+    return [
+        words[0]
+        for line in example.splitlines()
+        if (words := re.split(r"[\s{:]", line.strip(), maxsplit=1)) and words[0] not in actual
+    ]

@@ -35,8 +35,13 @@ def compiler_flags() -> str:
 
 
 def configure(source: Path, build: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(["cmake", "-G", "Ninja", "-S", str(source), "-B", str(build), *arguments], capture_output=True, text=True, timeout=120,
-                          env={**os.environ, **environment})
+    return subprocess.run(
+        ["cmake", "-G", "Ninja", "-S", str(source), "-B", str(build), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
 
 
 def built_against(prefix: Path, source: Path, build: Path) -> Path:

@@ -43,10 +43,24 @@ class Etcd:
     def start(self) -> None:
         client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
         self.process = processes.start(
-            ["etcd", "--name=etcd", f"--data-dir={self.folder}/data", f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
-             f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=etcd={peer}", "--logger=zap"],
-            self.log, cwd=self.folder, **unprivileged())
-        eventually(lambda: get_json(self.port, "/health")["health"] == "true", LONG, goal=f"etcd answers; see {self.log}")
+            [
+                "etcd",
+                "--name=etcd",
+                f"--data-dir={self.folder}/data",
+                f"--listen-client-urls={client}",
+                f"--advertise-client-urls={client}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=etcd={peer}",
+                "--logger=zap",
+            ],
+            self.log,
+            cwd=self.folder,
+            **unprivileged(),
+        )
+        eventually(
+            lambda: get_json(self.port, "/health")["health"] == "true", LONG, goal=f"etcd answers; see {self.log}"
+        )
 
     def kill(self) -> None:
         kill(self.process)
@@ -64,17 +78,53 @@ class Member(PostgresServer):
         self.suspended = False
         trusted = ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
         bootstrap = {
-            "dcs": {"ttl": TTL, "loop_wait": 1, "retry_timeout": 4, "maximum_lag_on_failover": 100_000_000, "synchronous_mode": synchronous,
-                    "postgresql": {"use_pg_rewind": True, "parameters": {"max_connections": 60, "shared_buffers": "32MB", "dynamic_shared_memory_type": "mmap"}}},
-            "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, {"auth": "trust"}, "no-sync"]}
-        self.config.write_text(json.dumps({
-            "scope": SCOPE, "name": name, "restapi": {"listen": f"127.0.0.1:{self.rest_port}", "connect_address": f"127.0.0.1:{self.rest_port}"},
-            "etcd3": {"proxy": f"http://127.0.0.1:{etcd_port}"},  # a proxy, so that it never learns etcd's own port
-            "bootstrap": bootstrap,
-            "postgresql": {"listen": f"127.0.0.1:{self.port}", "connect_address": f"127.0.0.1:{self.port}", "data_dir": str(self.data), "bin_dir": str(programs()),
-                           "pgpass": str(self.folder / "pgpass"), "pg_hba": trusted, "basebackup": [{"checkpoint": "fast"}, "no-sync"],
-                           "authentication": {"superuser": {"username": "owner"}, "replication": {"username": "replicator"}},
-                           "parameters": {"unix_socket_directories": ""}}}))  # JSON is YAML
+            "dcs": {
+                "ttl": TTL,
+                "loop_wait": 1,
+                "retry_timeout": 4,
+                "maximum_lag_on_failover": 100_000_000,
+                "synchronous_mode": synchronous,
+                "postgresql": {
+                    "use_pg_rewind": True,
+                    "parameters": {
+                        "max_connections": 60,
+                        "shared_buffers": "32MB",
+                        "dynamic_shared_memory_type": "mmap",
+                    },
+                },
+            },
+            "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, {"auth": "trust"}, "no-sync"],
+        }
+        self.config.write_text(
+            json.dumps(
+                {
+                    "scope": SCOPE,
+                    "name": name,
+                    "restapi": {
+                        "listen": f"127.0.0.1:{self.rest_port}",
+                        "connect_address": f"127.0.0.1:{self.rest_port}",
+                    },
+                    "etcd3": {
+                        "proxy": f"http://127.0.0.1:{etcd_port}"
+                    },  # a proxy, so that it never learns etcd's own port
+                    "bootstrap": bootstrap,
+                    "postgresql": {
+                        "listen": f"127.0.0.1:{self.port}",
+                        "connect_address": f"127.0.0.1:{self.port}",
+                        "data_dir": str(self.data),
+                        "bin_dir": str(programs()),
+                        "pgpass": str(self.folder / "pgpass"),
+                        "pg_hba": trusted,
+                        "basebackup": [{"checkpoint": "fast"}, "no-sync"],
+                        "authentication": {
+                            "superuser": {"username": "owner"},
+                            "replication": {"username": "replicator"},
+                        },
+                        "parameters": {"unix_socket_directories": ""},
+                    },
+                }
+            )
+        )  # JSON is YAML
 
     def start(self, wait: bool = False) -> None:
         self.process = processes.start(["patroni", str(self.config)], self.log, cwd=self.folder, **unprivileged())
@@ -128,8 +178,15 @@ class Member(PostgresServer):
             return None
 
     def control(self, *arguments: str, answers: str = "") -> None:
-        done = subprocess.run(["patronictl", "-c", str(self.config), *arguments], input=answers, capture_output=True, text=True, timeout=LONG,
-                              cwd=self.folder, **unprivileged())
+        done = subprocess.run(
+            ["patronictl", "-c", str(self.config), *arguments],
+            input=answers,
+            capture_output=True,
+            text=True,
+            timeout=LONG,
+            cwd=self.folder,
+            **unprivileged(),
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -141,7 +198,9 @@ class PatroniSite:
         self.synchronous = synchronous
         self.etcd = Etcd(self.folder)
         self.gates = Gates([self.etcd.port] * members)
-        self.members = [Member(self.folder, f"pg-{number}", gate.port, synchronous) for number, gate in enumerate(self.gates[:], 1)]
+        self.members = [
+            Member(self.folder, f"pg-{number}", gate.port, synchronous) for number, gate in enumerate(self.gates[:], 1)
+        ]
         self.cluster = Cluster(self, DATABASE, max_ttl_ms=20_000, fsync="always")  # type: ignore[arg-type]
         self.balancer: subprocess.Popen | None = None
         self.api = Api(f"http://127.0.0.1:{processes.free_port()}")
@@ -170,14 +229,24 @@ class PatroniSite:
         return self.wait_for_primary()
 
     def wait_for_primary(self, *others_than: Member) -> Member:
-        return eventually(lambda: next((m for m in self.running() if m not in others_than and m.is_primary()), None), LONG, interval=0.1,
-                          goal=f"a member is the primary; see {self.folder}/*.log")
+        return eventually(
+            lambda: next((m for m in self.running() if m not in others_than and m.is_primary()), None),
+            LONG,
+            interval=0.1,
+            goal=f"a member is the primary; see {self.folder}/*.log",
+        )
 
     def wait_for_standbys(self, count: int) -> None:
         """Waits until `count` standbys follow the primary, one of them synchronously if the cluster is synchronous."""
+
         def follow() -> bool:
-            states = self.primary.query("select sync_state from pg_stat_replication where state = 'streaming' and application_name like 'pg-%'", dbname="postgres")
-            return len(states) == count and (not self.synchronous or ("sync",) in states and self.synchronous_standby() is not None)
+            states = self.primary.query(
+                "select sync_state from pg_stat_replication where state = 'streaming' and application_name like 'pg-%'",
+                dbname="postgres",
+            )
+            return len(states) == count and (
+                not self.synchronous or ("sync",) in states and self.synchronous_standby() is not None
+            )
 
         eventually(follow, LONG, interval=0.1, goal=f"{count} standbys follow; see {self.folder}/*.log")
 
@@ -194,8 +263,10 @@ class PatroniSite:
 
     def conninfo(self, database: str | None = None, user: str = "owner", ports: list[int] | None = None) -> str:
         ports = ports or [member.port for member in self.members]
-        return (f"host={','.join('127.0.0.1' for _ in ports)} port={','.join(map(str, ports))} dbname={database or DATABASE} user={user} "
-                "target_session_attrs=read-write")
+        return (
+            f"host={','.join('127.0.0.1' for _ in ports)} port={','.join(map(str, ports))} dbname={database or DATABASE} user={user} "
+            "target_session_attrs=read-write"
+        )
 
     def gate_of(self, member: Member) -> Gate:
         """Returns the gate through which only this member's Patroni reaches etcd."""
@@ -217,7 +288,12 @@ class PatroniSite:
         for conninfo in conninfos or [self.conninfo(user=GATEWAY_ROLE)] * 2:
             settings = self.cluster.settings()
             settings["http"]["request_timeout_ms"] = 3_000
-            settings["postgres"] = {"conninfo": conninfo, "connections": 4, "statement_timeout_ms": 2_000, "lock_timeout_ms": 1_000}
+            settings["postgres"] = {
+                "conninfo": conninfo,
+                "connections": 4,
+                "statement_timeout_ms": 2_000,
+                "lock_timeout_ms": 1_000,
+            }
             self.cluster.gateway(settings).start()
         for gateway in self.gateways:
             gateway.wait_until_all_vote(LONG)
@@ -232,7 +308,8 @@ class PatroniSite:
         """HAProxy balances by connection and asks whether leases can be had, as docs/operations/load-balancer.md advises."""
         config = self.folder / "haproxy.cfg"
         servers = "".join(f"  server {gateway.config.stem} 127.0.0.1:{gateway.api.port}\n" for gateway in self.gateways)
-        config.write_text(f"""defaults
+        config.write_text(
+            f"""defaults
   mode http
   timeout connect 1s
   timeout client 60s
@@ -243,7 +320,8 @@ listen gateways
   balance roundrobin
   option httpchk GET /readyz/leases
   default-server check inter 500ms fall 2 rise 1
-{servers}""")
+{servers}"""
+        )
         program = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         assert program, "there is no haproxy"
         self.balancer = processes.start([program, "-db", "-f", str(config)], self.folder / "haproxy.log")

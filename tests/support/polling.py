@@ -12,7 +12,9 @@ class NotInTime(AssertionError):
     """The condition did not become true before the deadline."""
 
 
-def eventually(condition: Callable[[], Value], timeout: float = 10.0, interval: float | None = None, goal: str = "") -> Value:
+def eventually(
+    condition: Callable[[], Value], timeout: float = 10.0, interval: float | None = None, goal: str = ""
+) -> Value:
     """Calls `condition` until it returns something true, and returns that. `goal` says in an error what was waited for.
 
     The pauses between the calls are `interval`, or a tenth of the time that has passed, 10 to 200 ms: the tests that wait

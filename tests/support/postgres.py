@@ -45,27 +45,53 @@ class PostgresServer:
         self.database = "postgres"
 
     def run(self, *command: str) -> None:
-        done = subprocess.run([str(programs() / command[0]), *command[1:]], capture_output=True, text=True, timeout=60, cwd=self.folder,
-                              **unprivileged())
+        done = subprocess.run(
+            [str(programs() / command[0]), *command[1:]],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=self.folder,
+            **unprivileged(),
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def init_data(self, shares_identifier: bool = True) -> None:
         """Makes the data folder; support.initdb says when a server needs a system identifier of its own."""
-        init_data(programs(), self.data, f"--username={SUPERUSER}", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8",
-                  shares_identifier=shares_identifier)
+        init_data(
+            programs(),
+            self.data,
+            f"--username={SUPERUSER}",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            shares_identifier=shares_identifier,
+        )
 
     def copy_from(self, primary: "PostgresServer") -> None:
         """Makes this server a streaming replica of `primary` whose application_name is its own name."""
         connection = primary.sql(dbname="postgres")
-        copy_server(connection, primary.data, self.data, f"host=127.0.0.1 port={primary.port} user={SUPERUSER} application_name={self.name}")
+        copy_server(
+            connection,
+            primary.data,
+            self.data,
+            f"host=127.0.0.1 port={primary.port} user={SUPERUSER} application_name={self.name}",
+        )
         connection.close()
         self.database = primary.database
 
     def start(self, wait: bool = True) -> None:
-        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": 60,
-                    "shared_buffers": "32MB", **self.settings}
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": 60,
+            "shared_buffers": "32MB",
+            **self.settings,
+        }
         options = [text for key, value in settings.items() for text in ("-c", f"{key}={value}")]
-        self.process = processes.start([str(programs() / "postgres"), "-D", str(self.data), *options], self.log, cwd=self.folder, **unprivileged())
+        self.process = processes.start(
+            [str(programs() / "postgres"), "-D", str(self.data), *options], self.log, cwd=self.folder, **unprivileged()
+        )
         if wait:
             eventually(self.answers, 30, goal=f"{self.name} answers; see {self.log}")
 
@@ -115,7 +141,16 @@ class PostgresServer:
             processes.signal_all(pids, signal.SIGCONT)
 
     def sql(self, **parameters: object) -> psycopg2.extensions.connection:
-        connection = psycopg2.connect(**{"host": "127.0.0.1", "port": self.port, "user": SUPERUSER, "dbname": self.database, "connect_timeout": 5, **parameters})
+        connection = psycopg2.connect(
+            **{
+                "host": "127.0.0.1",
+                "port": self.port,
+                "user": SUPERUSER,
+                "dbname": self.database,
+                "connect_timeout": 5,
+                **parameters,
+            }
+        )
         connection.autocommit = True
         return connection
 
@@ -150,7 +185,9 @@ class Site:
         self.server.start()
         if SUPERUSER != OWNER:
             self.server.query(f"create role {OWNER} login createrole")
-            recorder = re.search("create schema fencing_recorder;[^`]*", (processes.repository() / "sql/README.md").read_text())
+            recorder = re.search(
+                "create schema fencing_recorder;[^`]*", (processes.repository() / "sql/README.md").read_text()
+            )
             self.server.query(recorder[0].replace("OWNER", OWNER), dbname="template1")
         self.cluster.start()
         self.server.database = DATABASE
@@ -160,11 +197,18 @@ class Site:
     def conninfo(self) -> str:
         return self.server.conninfo(user=GATEWAY_ROLE)
 
-    def gateway(self, conninfo: str = "", request_timeout_ms: int = 3_000, statement_timeout_ms: int = 2_000) -> Gateway:
+    def gateway(
+        self, conninfo: str = "", request_timeout_ms: int = 3_000, statement_timeout_ms: int = 2_000
+    ) -> Gateway:
         """Starts and returns another gateway."""
         settings = self.cluster.settings()
         settings["http"]["request_timeout_ms"] = request_timeout_ms
-        settings["postgres"] = {"conninfo": conninfo or self.conninfo(), "connections": 4, "statement_timeout_ms": statement_timeout_ms, "lock_timeout_ms": 1_000}
+        settings["postgres"] = {
+            "conninfo": conninfo or self.conninfo(),
+            "connections": 4,
+            "statement_timeout_ms": statement_timeout_ms,
+            "lock_timeout_ms": 1_000,
+        }
         settings["lease"]["max_ttl_ms"] = self.cluster.max_ttl_ms
         gateway = self.cluster.gateway(settings)
         gateway.start()

@@ -49,8 +49,14 @@ def terminate_with_parent() -> None:
 
 def start(command: list[str], log: Path, **options: object) -> subprocess.Popen:
     with open(log, "ab") as output:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                preexec_fn=terminate_with_parent, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=terminate_with_parent,
+            **options,
+        )  # type: ignore[call-overload]
 
 
 def stop(process: subprocess.Popen, timeout: float = 20.0, signal_number: int = signal.SIGTERM) -> int:
@@ -176,7 +182,10 @@ def stopped_thread(pid: int, name: str) -> Iterator[None]:
 def _is_stopped(pid: int) -> bool:
     """Returns whether all threads of the process have stopped, or it has ended."""
     try:
-        return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX" for task in Path(f"/proc/{pid}/task").iterdir())
+        return all(
+            (task / "stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+            for task in Path(f"/proc/{pid}/task").iterdir()
+        )
     except (FileNotFoundError, ProcessLookupError):
         return not Path(f"/proc/{pid}").exists()
 
@@ -201,7 +210,9 @@ def free_port() -> int:
 
 
 _given_ports: set[int] = set()
-_ports_of_all_processes = (Path(tempfile.gettempdir()) / f"fencegate-test-ports-{os.getuid()}").open("w")  # the byte of a port is locked, never written
+_ports_of_all_processes = (Path(tempfile.gettempdir()) / f"fencegate-test-ports-{os.getuid()}").open(
+    "w"
+)  # the byte of a port is locked, never written
 
 
 def accepts(port: int) -> bool:

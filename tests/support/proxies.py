@@ -40,15 +40,21 @@ class Haproxy(Proxy):
 
     def __init__(self, folder: Path, ports: list[int]) -> None:
         port, self.metrics = processes.free_port(), processes.free_port()
-        environment = {"FENCEGATE_BIND": f"127.0.0.1:{port}", "METRICS_BIND": f"127.0.0.1:{self.metrics}",
-                       **{f"GATEWAY_{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports, 1)}}
+        environment = {
+            "FENCEGATE_BIND": f"127.0.0.1:{port}",
+            "METRICS_BIND": f"127.0.0.1:{self.metrics}",
+            **{f"GATEWAY_{number}": f"127.0.0.1:{port}" for number, port in enumerate(ports, 1)},
+        }
         super().__init__(["haproxy", "-db", "-f", str(self.FILE)], folder / "haproxy.log", port, environment)
 
     def ready(self) -> dict[tuple[str, str], bool]:
         """Returns for each backend and server whether calls are sent there."""
         with urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=5) as answer:
-            states = re.findall(r'^haproxy_server_status\{proxy="(\w+)",server="([\w-]+)",state="UP"\} (\d)',
-                                answer.read().decode(), re.MULTILINE)
+            states = re.findall(
+                r'^haproxy_server_status\{proxy="(\w+)",server="([\w-]+)",state="UP"\} (\d)',
+                answer.read().decode(),
+                re.MULTILINE,
+            )
         return {(backend, server): value == "1" for backend, server, value in states}
 
     def await_ready(self, count: int = 6) -> None:

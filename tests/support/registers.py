@@ -46,7 +46,9 @@ class Behavior:
 class Client(threading.Thread):
     """One client of one gateway that uses all registers in turn."""
 
-    def __init__(self, number: int, api: Api, stack: Stack, names: list[str], behavior: Behavior, guarded: bool) -> None:
+    def __init__(
+        self, number: int, api: Api, stack: Stack, names: list[str], behavior: Behavior, guarded: bool
+    ) -> None:
         super().__init__(daemon=True)
         self.number, self.api, self.names, self.behavior, self.guarded = number, api, names, behavior, guarded
         self.rng = random.Random(number)
@@ -68,7 +70,9 @@ class Client(threading.Thread):
             self.database.close()
 
     def take_turn(self, name: str, mark: str) -> None:
-        answer = self.connection.call("POST", "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.behavior.ttl_ms, "wait_ms": 2_000})
+        answer = self.connection.call(
+            "POST", "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.behavior.ttl_ms, "wait_ms": 2_000}
+        )
         if answer.status != 201:
             assert answer.status in (410, 423, 503), answer
             return
@@ -94,7 +98,9 @@ class Client(threading.Thread):
         else:
             # The update makes it a fenced read.
             touch = {"update": "registers", "where": {"name": name}, "add": {"readers": 1}, "expect_rows": 1}
-            answer = self.connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [touch], "return": "rows"})
+            answer = self.connection.call(
+                "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [touch], "return": "rows"}
+            )
             outcome, value = outcome_of(answer.status, answer.json())
             if outcome == "done":
                 value = answer.json()["results"][0]["rows"][0]["value"]
@@ -152,9 +158,14 @@ def outcome_of(status: int, body: Json) -> tuple[str, str]:
     return ("unknown" if body.get("outcome_unknown") else "nothing"), ""
 
 
-def run_clients(stack: Stack, names: list[str], clients: int, seconds: float, behavior: Behavior = Behavior(), guarded: bool = True) -> dict[str, list[Operation]]:
+def run_clients(
+    stack: Stack, names: list[str], clients: int, seconds: float, behavior: Behavior = Behavior(), guarded: bool = True
+) -> dict[str, list[Operation]]:
     """Runs the clients for some time and returns their operations by register."""
-    members = [Client(number, stack.api(number % len(stack.facts["gateways"])), stack, names, behavior, guarded) for number in range(clients)]
+    members = [
+        Client(number, stack.api(number % len(stack.facts["gateways"])), stack, names, behavior, guarded)
+        for number in range(clients)
+    ]
     for client in members:
         client.start()
     pause(seconds, "the clients are at work")
@@ -171,10 +182,15 @@ def run_clients(stack: Stack, names: list[str], clients: int, seconds: float, be
 def create_registers(stack: Stack, names: list[str]) -> None:
     stack.query(REGISTERS)
     for name in names:
-        stack.query("begin; select fencing.enter(%s, 1); insert into registers (name, value) values (%s, %s); commit", (f"registers/{name}", name, INITIAL))
+        stack.query(
+            "begin; select fencing.enter(%s, 1); insert into registers (name, value) values (%s, %s); commit",
+            (f"registers/{name}", name, INITIAL),
+        )
         stack.query("insert into bare_registers values (%s, %s)", (name, INITIAL))
 
 
 def commits_of(stack: Stack, name: str, relation: str = "registers") -> list[Commit]:
-    rows = stack.query("select fence, value from register_log where name = %s and relation = %s order by id", (name, relation))
+    rows = stack.query(
+        "select fence, value from register_log where name = %s and relation = %s order by id", (name, relation)
+    )
     return [Commit(*row) for row in rows]

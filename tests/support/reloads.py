@@ -21,13 +21,19 @@ KEYS = {name: f"a long enough key of {name}" for name in ("old", "new", "admin")
 
 
 def key_entry(name: str) -> dict[str, Any]:
-    return {"principal": name, "key_sha256": hashlib.sha256(KEYS[name].encode()).hexdigest(), "scopes": ["leases", "history", "operate"]}
+    return {
+        "principal": name,
+        "key_sha256": hashlib.sha256(KEYS[name].encode()).hexdigest(),
+        "scopes": ["leases", "history", "operate"],
+    }
 
 
 class Reloaded:
     """A running gateway whose configuration the test changes. `settings` are those of its file."""
 
-    def __init__(self, cluster: Cluster, settings: dict[str, Any], tls: ssl.SSLContext | None = None, **environment: str) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: dict[str, Any], tls: ssl.SSLContext | None = None, **environment: str
+    ) -> None:
         self.settings = settings
         self.gateway = cluster.gateway(settings, tls)
         self.gateway.environment = environment
@@ -41,7 +47,11 @@ class Reloaded:
         return self.api(name).get("/v1/leases/none").status != 401
 
     def count(self, result: str) -> int:
-        found = re.search(rf'^fencegate_config_reloads_total{{result="{result}"}} (\d+)$', self.gateway.api.get("/metrics").body.decode(), re.MULTILINE)
+        found = re.search(
+            rf'^fencegate_config_reloads_total{{result="{result}"}} (\d+)$',
+            self.gateway.api.get("/metrics").body.decode(),
+            re.MULTILINE,
+        )
         assert found
         return int(found[1])
 
@@ -55,7 +65,11 @@ class Reloaded:
         os.kill(self.gateway.pid, signal.SIGHUP)
         eventually(lambda: self.count(result) == before + 1, goal=f"a reload is {result}")
         assert self.gateway.process is not None and self.gateway.process.poll() is None
-        eventually(lambda: "configuration" in self.gateway.log.read_text()[logged:] or self.settings.get("log", {}).get("level") == "error", goal="the log says it")
+        eventually(
+            lambda: "configuration" in self.gateway.log.read_text()[logged:]
+            or self.settings.get("log", {}).get("level") == "error",
+            goal="the log says it",
+        )
         return self.gateway.log.read_text()[logged:]
 
 

@@ -115,7 +115,9 @@ class Sellers:
 
     def __init__(self, apis: list[Api], skus: list[Sku]) -> None:
         self.skus = skus
-        self.members = [Seller(f"{sku.name}-{number}", apis[number % len(apis)], sku) for sku in skus for number in range(2)]
+        self.members = [
+            Seller(f"{sku.name}-{number}", apis[number % len(apis)], sku) for sku in skus for number in range(2)
+        ]
 
     def sales(self) -> list[Sale]:
         return [sale for member in self.members for sale in list(member.sales)]
@@ -124,8 +126,12 @@ class Sellers:
         """Waits until each of the sellers, or of `members`, has `count` more acknowledged sales."""
         members = members or self.members
         before = [member.acknowledged() for member in members]
-        eventually(lambda: all(member.failed or member.acknowledged() >= had + count for member, had in zip(members, before)), timeout,
-                   interval=0.05, goal=f"each seller sells {count} more; the last answers were {[str(m.sales[-1].answer) for m in members if m.sales]}")
+        eventually(
+            lambda: all(member.failed or member.acknowledged() >= had + count for member, had in zip(members, before)),
+            timeout,
+            interval=0.05,
+            goal=f"each seller sells {count} more; the last answers were {[str(m.sales[-1].answer) for m in members if m.sales]}",
+        )
 
     def longest_gap(self, since: float) -> float:
         """Returns the longest time after `since` in which no sale was acknowledged."""
@@ -153,7 +159,9 @@ def running_sellers(apis: list[Api], skus: list[Sku]) -> Iterator[Sellers]:
         sellers.stop()
 
 
-def check_sales(query: Callable[..., list[tuple[Any, ...]]], skus: list[Sku], sales: list[Sale]) -> tuple[Counter, set[str]]:
+def check_sales(
+    query: Callable[..., list[tuple[Any, ...]]], skus: list[Sku], sales: list[Sale]
+) -> tuple[Counter, set[str]]:
     """Returns how many sales there are of each kind, and the write ids that were acknowledged and are gone.
 
     Checks that what a refused write would have changed is unchanged, that no sale counts twice, that stock, sales and history agree, and
@@ -161,8 +169,10 @@ def check_sales(query: Callable[..., list[tuple[Any, ...]]], skus: list[Sku], sa
     """
     names = [sku.name for sku in skus]
     rows = Counter(entry for (entry,) in query("select entry from sales where sku = any (%s)", (names,)))
-    applied = query("select resource, fencing_token, write_id from fencing.history where event = 'write_applied' and resource = any (%s) order by id",
-                    ([sku.resource for sku in skus],))
+    applied = query(
+        "select resource, fencing_token, write_id from fencing.history where event = 'write_applied' and resource = any (%s) order by id",
+        ([sku.resource for sku in skus],),
+    )
     recorded = Counter(str(write_id) for _, _, write_id in applied)
     stocks = dict(query("select sku, initial_stock - stock from inventory where sku = any (%s)", (names,)))
     sold = Counter(dict(query("select sku, count(*) from sales where sku = any (%s) group by sku", (names,))))
@@ -188,7 +198,9 @@ def check_sales(query: Callable[..., list[tuple[Any, ...]]], skus: list[Sku], sa
             tally[f"refused {sale.answer.status}"] += 1
             if found:
                 failures.append((sale, found))
-    assert not failures, f"{len(failures)} of {len(sales)}, such as {[(s.entry, str(s.answer), found) for s, found in failures[:3]]}"
+    assert (
+        not failures
+    ), f"{len(failures)} of {len(sales)}, such as {[(s.entry, str(s.answer), found) for s, found in failures[:3]]}"
     assert not rows, f"sales that nobody made: {rows}"
     for sku in skus:
         tokens = [token for resource, token, _ in applied if resource == sku.resource]
@@ -198,7 +210,12 @@ def check_sales(query: Callable[..., list[tuple[Any, ...]]], skus: list[Sku], sa
 
 def generation_changes(query: Callable[..., list[tuple[Any, ...]]]) -> list[Json]:
     """Returns the details of the changes of the storage generation, the oldest first; `floor` is only in those that set it."""
-    return [detail for (detail,) in query("select detail from fencing.history where event = 'storage_generation_changed' order by id")]
+    return [
+        detail
+        for (detail,) in query(
+            "select detail from fencing.history where event = 'storage_generation_changed' order by id"
+        )
+    ]
 
 
 def named_lost_writes(changes: list[Json]) -> set[str]:

@@ -31,14 +31,22 @@ class Sku:
 
     def sell(self, count: int = 1) -> dict[str, Any]:
         """Returns the operation that sells `count` pieces."""
-        return {"update": "inventory", "where": {"sku": self.name, "stock": {"gte": count}}, "add": {"stock": -count}, "expect_rows": 1}
+        return {
+            "update": "inventory",
+            "where": {"sku": self.name, "stock": {"gte": count}},
+            "add": {"stock": -count},
+            "expect_rows": 1,
+        }
 
 
 def create_sku(stack: Stack, name: str, stock: int = 10) -> Sku:
     """Inserts an article as the owner and without enter(), so that the history has no event of it."""
     # Several statements of one message are one transaction, in which the guard's row counts as entered.
-    stack.query("insert into fencing.guard (resource, last_fencing_token, entered_xid, entered_at) values (%s, %s, pg_current_xact_id(), now());"
-                "insert into inventory (sku, stock, initial_stock) values (%s, %s, %s)", (f"inventory/{name}", SETUP_TOKEN, name, stock, stock))
+    stack.query(
+        "insert into fencing.guard (resource, last_fencing_token, entered_xid, entered_at) values (%s, %s, pg_current_xact_id(), now());"
+        "insert into inventory (sku, stock, initial_stock) values (%s, %s, %s)",
+        (f"inventory/{name}", SETUP_TOKEN, name, stock, stock),
+    )
     return Sku(name, stack)
 
 

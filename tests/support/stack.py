@@ -26,7 +26,14 @@ from support.rows import rows_of
 
 READY_WITHIN = 180.0  # it takes 3 s on an idle machine
 # Those of gateway/devstack/postgres.cpp.
-INITDB_ARGUMENTS = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--data-checksums", "--no-instructions"]
+INITDB_ARGUMENTS = [
+    "--username=postgres",
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C.UTF-8",
+    "--data-checksums",
+    "--no-instructions",
+]
 SESSIONS_MAX = 3  # those of the stack's own database and of a module's two clusters
 
 
@@ -55,10 +62,25 @@ class Stack:
     def start(self, timeout: float = READY_WITHIN) -> float:
         """Starts the stack, waits until it is ready, and returns the seconds that took."""
         began, wall = time.monotonic(), time.time_ns()
-        self.process = processes.start([*self.prefix, str(processes.fencegate_binary()), "dev", "--data-dir", str(self.data), "--http", "127.0.0.1:0",
-                                        *self.arguments], self.log)
+        self.process = processes.start(
+            [
+                *self.prefix,
+                str(processes.fencegate_binary()),
+                "dev",
+                "--data-dir",
+                str(self.data),
+                "--http",
+                "127.0.0.1:0",
+                *self.arguments,
+            ],
+            self.log,
+        )
         try:
-            eventually(lambda: self._is_fresh(wall) and self._is_ready(), timeout, goal=f"the stack is ready\n{self.log_tail()}")
+            eventually(
+                lambda: self._is_fresh(wall) and self._is_ready(),
+                timeout,
+                goal=f"the stack is ready\n{self.log_tail()}",
+            )
         except BaseException:
             print(self.log_tail())
             self.kill()
@@ -74,13 +96,18 @@ class Stack:
 
     def _is_ready(self) -> bool:
         self.facts = self.read()
-        return all(Api(gateway["http"], self.key("admin"), 5).get("/readyz").status == 200 for gateway in self.facts["gateways"])
+        return all(
+            Api(gateway["http"], self.key("admin"), 5).get("/readyz").status == 200
+            for gateway in self.facts["gateways"]
+        )
 
     def wait_until_all_vote(self, timeout: float = 30.0) -> None:
         """Waits until every node votes; the stack is ready once a majority does."""
 
         def all_vote() -> bool:
-            answers = [self.api(number).get("/v1/nodes").json()["nodes"] for number in range(len(self.facts["gateways"]))]
+            answers = [
+                self.api(number).get("/v1/nodes").json()["nodes"] for number in range(len(self.facts["gateways"]))
+            ]
             return all(node["state"] == "voting" for nodes in answers for node in nodes)
 
         eventually(all_vote, timeout, interval=0.1, goal="every node votes")
@@ -140,8 +167,12 @@ class Stack:
     def sql(self, **parameters: object) -> psycopg2.extensions.connection:
         """Opens a superuser's connection to PostgreSQL in autocommit mode."""
         postgres = self.facts["postgres"]
-        connection = psycopg2.connect(host=postgres["host"], port=postgres["port"], user=postgres["superuser"],
-                                      **{"dbname": postgres["database"], **parameters})
+        connection = psycopg2.connect(
+            host=postgres["host"],
+            port=postgres["port"],
+            user=postgres["superuser"],
+            **{"dbname": postgres["database"], **parameters},
+        )
         connection.autocommit = True
         return connection
 
@@ -183,11 +214,16 @@ class Stack:
 
     def conninfo(self, database: str | None = None) -> str:
         postgres = self.facts["postgres"]
-        return (f"host={postgres['host']} port={postgres['port']} dbname={database or postgres['database']} "
-                f"user={postgres['superuser']}")
+        return (
+            f"host={postgres['host']} port={postgres['port']} dbname={database or postgres['database']} "
+            f"user={postgres['superuser']}"
+        )
 
     def nodes(self) -> list[redis.Redis]:
-        return [redis.Redis(node["host"], node["port"], decode_responses=True, socket_timeout=5) for node in self.facts["redis"]]
+        return [
+            redis.Redis(node["host"], node["port"], decode_responses=True, socket_timeout=5)
+            for node in self.facts["redis"]
+        ]
 
     def node_pids(self) -> list[int]:
         return [node["pid"] for node in self.read()["redis"]]

@@ -29,12 +29,23 @@ class Direction:
     stalled: bool = False  # bytes wait until it is false again, as when packets are lost and sent again
     discard: bool = False  # bytes are lost; clear_faults resets a connection that lost some
     single_bytes: bool = False  # bytes are sent on one by one
-    cut_after: Callable[[], int] | None = None  # returns how many more bytes a connection forwards before it is reset; called once for each connection
+    cut_after: Callable[
+        [], int
+    ] | None = (
+        None  # returns how many more bytes a connection forwards before it is reset; called once for each connection
+    )
     rewrite: Callable[[bytes], bytes] | None = None  # changes each piece
     passed: int = 0  # bytes forwarded since the start
 
     def clear_faults(self) -> None:
-        self.delay, self.stalled, self.discard, self.single_bytes, self.cut_after, self.rewrite = 0.0, False, False, False, None, None
+        self.delay, self.stalled, self.discard, self.single_bytes, self.cut_after, self.rewrite = (
+            0.0,
+            False,
+            False,
+            False,
+            None,
+            None,
+        )
 
 
 class Link:
@@ -78,7 +89,9 @@ class Link:
         waiting.put_nowait((self.gate.loop.time(), b""))
         await writing
 
-    async def _deliver(self, direction: Direction, waiting: "asyncio.Queue[tuple[float, bytes]]", sink: asyncio.StreamWriter) -> None:
+    async def _deliver(
+        self, direction: Direction, waiting: "asyncio.Queue[tuple[float, bytes]]", sink: asyncio.StreamWriter
+    ) -> None:
         budget, rule = 0, None
         while not self.ended:
             arrived, data = await waiting.get()
@@ -104,7 +117,7 @@ class Link:
                 budget -= len(data)
             try:
                 for start in range(len(data)) if faults.single_bytes else range(1 if data else 0):
-                    sink.write(data[start:start + 1] if faults.single_bytes else data)
+                    sink.write(data[start : start + 1] if faults.single_bytes else data)
                     await sink.drain()
                     if faults.single_bytes:
                         await asyncio.sleep(0)
@@ -189,7 +202,9 @@ class Gate:
             return link.end(reset=True)
         if link.ended:  # reset while it was being opened
             return link.upstream.close()
-        await asyncio.gather(link.forward(self.requests, reader, link.upstream), link.forward(self.replies, upstream, writer))
+        await asyncio.gather(
+            link.forward(self.requests, reader, link.upstream), link.forward(self.replies, upstream, writer)
+        )
 
 
 class Gates:

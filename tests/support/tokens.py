@@ -30,7 +30,11 @@ class SigningKey:
 
     def __init__(self, folder: Path, algorithm: str, kid: str) -> None:
         self.algorithm, self.kid, self.file = algorithm, kid, str(folder / f"{kid}.pem")
-        options = {"RS256": ["RSA", "-pkeyopt", "rsa_keygen_bits:2048"], "ES256": ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"], "EdDSA": ["ED25519"]}
+        options = {
+            "RS256": ["RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+            "ES256": ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+            "EdDSA": ["ED25519"],
+        }
         openssl("genpkey", "-algorithm", *options[algorithm], "-out", self.file)
 
     def jwk(self) -> dict[str, str]:
@@ -51,13 +55,26 @@ class SigningKey:
         signature = openssl("dgst", "-sha256", "-sign", self.file, data=text)
         if self.algorithm == "RS256":
             return signature
-        numbers = [int(found, 16) for found in re.findall(rb"INTEGER\s+:([0-9A-F]+)", openssl("asn1parse", "-inform", "DER", data=signature))]
+        numbers = [
+            int(found, 16)
+            for found in re.findall(rb"INTEGER\s+:([0-9A-F]+)", openssl("asn1parse", "-inform", "DER", data=signature))
+        ]
         return b"".join(number.to_bytes(32, "big") for number in numbers)
 
     def token(self, header: dict[str, Any] | None = None, **claims: Any) -> str:
         """Returns a token that is good for a minute, with these claims; a claim that is None is left out."""
-        payload = {"iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60, "sub": "token-caller", "scope": "leases", **claims}
-        parts = [{"alg": self.algorithm, "kid": self.kid, "typ": "JWT", **(header or {})}, {name: value for name, value in payload.items() if value is not None}]
+        payload = {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "exp": int(time.time()) + 60,
+            "sub": "token-caller",
+            "scope": "leases",
+            **claims,
+        }
+        parts = [
+            {"alg": self.algorithm, "kid": self.kid, "typ": "JWT", **(header or {})},
+            {name: value for name, value in payload.items() if value is not None},
+        ]
         text = ".".join(base64url(json.dumps(part).encode()) for part in parts)
         return f"{text}.{base64url(self.sign(text.encode()))}"
 

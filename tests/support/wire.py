@@ -60,7 +60,9 @@ class Wire:
     def receive(self, has_body: bool = True) -> RawAnswer:
         """Reads the next answer, whose length must be given by Content-Length."""
         lines = self._read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
+        }
         status = int(lines[0].split()[1])
         length = int(headers.get("content-length", 0)) if has_body and status != 204 else 0
         while len(self.buffer) < length:

@@ -21,10 +21,19 @@ CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 def tracked() -> list[Path]:
     """Returns the files that are or could be committed; in a copy without git, all files."""
     try:
-        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         names = listed.stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not {"build", ".git", "__pycache__"} & set(path.parts)]
+        names = [
+            str(path.relative_to(ROOT))
+            for path in ROOT.rglob("*")
+            if not {"build", ".git", "__pycache__"} & set(path.parts)
+        ]
     return sorted(path for path in (ROOT / name for name in names) if path.is_file())
 
 
@@ -86,7 +95,11 @@ def test_link_check_finds_missing_files_and_headings() -> None:
     text = "# One\n## `Two`, *three*\n## One\n[a](#one) [b](#two-three) [c](#one-1) [d](#four) [e](none.md) [f](README.md#none)\n```\n[g](none.md)\n```\n`[h](none.md)`\n"
     assert anchors_in(text) == {"one", "two-three", "one-1"}
     assert links_in(text) == ["#one", "#two-three", "#one-1", "#four", "none.md", "README.md#none"]
-    assert [link for link in ["README.md", "README.md#none", "none.md", "sql", "https://example.org"] if fault_of(link, ROOT / "x.md")] == ["README.md#none", "none.md"]
+    assert [
+        link
+        for link in ["README.md", "README.md#none", "none.md", "sql", "https://example.org"]
+        if fault_of(link, ROOT / "x.md")
+    ] == ["README.md#none", "none.md"]
 
 
 LISTED_FROM = 1500  # words: longer documents begin with a list of their headings
@@ -156,7 +169,11 @@ def is_rule(name: str, rules: dict[str, str]) -> bool:
 
 def test_cited_rules_exist_in_the_protocol() -> None:
     rules = sections(read("docs/protocol.md"))
-    assert is_rule("R8b", rules) and is_rule("UPGRADE", rules) and not any(is_rule(name, rules) for name in ["R11", "R8z", "R1b", "DOWNGRADE"])
+    assert (
+        is_rule("R8b", rules)
+        and is_rule("UPGRADE", rules)
+        and not any(is_rule(name, rules) for name in ["R11", "R8z", "R1b", "DOWNGRADE"])
+    )
     found = []
     for path in FILES:
         if path.suffix not in TEXTS or path == Path(__file__):
@@ -171,19 +188,26 @@ def test_cited_rules_exist_in_the_protocol() -> None:
 
 def cited_headings(text: str) -> list[tuple[str, str]]:
     """Returns (document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`; the anchor is empty where only a document is cited."""
-    cited = [(document, anchor_of(heading)) for document, heading in re.findall(r'([\w./-]+\.md)[,:]? "([^"\n]+)"', text)]
+    cited = [
+        (document, anchor_of(heading)) for document, heading in re.findall(r'([\w./-]+\.md)[,:]? "([^"\n]+)"', text)
+    ]
     return cited + [(document, anchor) for document, anchor in re.findall(r"([\w./-]+\.md)(?:#([\w-]+))?", text)]
 
 
 def cited_document(name: str, source: Path) -> Path | None:
     """Finds a document by its path from the root, or from a folder above the file that cites it."""
-    return next((folder / name for folder in [*source.parents][:-len(ROOT.parents)] if folder / name in FILES), None)
+    return next((folder / name for folder in [*source.parents][: -len(ROOT.parents)] if folder / name in FILES), None)
 
 
 def test_documents_and_headings_cited_in_code_exist() -> None:
     assert cited_headings('docs/protocol.md, "State" and sql/README.md#the-recorder') == [
-        ("docs/protocol.md", "state"), ("docs/protocol.md", ""), ("sql/README.md", "the-recorder")]
-    assert cited_document("docs/guard.md", ROOT / "sql/install.sql") and not cited_document("docs/none.md", ROOT / "sql/install.sql")
+        ("docs/protocol.md", "state"),
+        ("docs/protocol.md", ""),
+        ("sql/README.md", "the-recorder"),
+    ]
+    assert cited_document("docs/guard.md", ROOT / "sql/install.sql") and not cited_document(
+        "docs/none.md", ROOT / "sql/install.sql"
+    )
     found = []
     for path in FILES:
         # Tests of documents create documents of their own.
@@ -201,8 +225,9 @@ MUTATIONS = runpy.run_path(str(ROOT / "tests/sim/mutation_table.py"))
 
 def test_what_goes_wrong_without_each_rule_is_current() -> None:
     document = read("docs/protocol-tests.md")
-    assert document == MUTATIONS["replace_generated"](document, MUTATIONS["render"](MUTATIONS["read_table"]())), (
-        "run tests/sim/mutation_table.py")
+    assert document == MUTATIONS["replace_generated"](
+        document, MUTATIONS["render"](MUTATIONS["read_table"]())
+    ), "run tests/sim/mutation_table.py"
 
 
 def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
@@ -235,7 +260,10 @@ def names_of_tests() -> set[str]:
         if ROOT / "tests" in path.parents and path.suffix == ".py":
             names |= set(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
         elif ROOT / "tests" in path.parents and path.suffix == ".cpp":
-            names |= {f"{suite}.{test}" for suite, test in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
+            names |= {
+                f"{suite}.{test}"
+                for suite, test in re.findall(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)
+            }
     return names
 
 
@@ -259,16 +287,24 @@ def test_promises_each_name_tests_that_exist() -> None:
 def test_tests_of_threat_model_exist() -> None:
     """Each ability of an attacker has its tests, under `Tests:` at its end."""
     text = read("docs/threat-model.md")
-    items = re.findall(r"^- .*\n(?:  .*\n)*", text.partition("\n## A hostile client\n")[2].partition("\n## Secrets\n")[0], re.MULTILINE)
+    items = re.findall(
+        r"^- .*\n(?:  .*\n)*", text.partition("\n## A hostile client\n")[2].partition("\n## Secrets\n")[0], re.MULTILINE
+    )
     assert items and not [item for item in items if "\n  Tests: `" not in item]
-    cited = [name for tests in re.findall(r"^  Tests: (.*(?:\n  .*)*)", text, re.MULTILINE) for name in re.findall(r"`([^`]+)`", tests)]
+    cited = [
+        name
+        for tests in re.findall(r"^  Tests: (.*(?:\n  .*)*)", text, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", tests)
+    ]
     assert len(cited) > 50 and not unknown_tests(cited)
 
 
 def test_tests_run_in_contributing_exist() -> None:
     table = sections(read("CONTRIBUTING.md"))["Test"]
     filters = re.findall(r"--gtest_filter='([^']+)'", table)
-    assert len(filters) > 1 and not [each for each in filters if not any(fnmatchcase(name, each) for name in names_of_tests())]
+    assert len(filters) > 1 and not [
+        each for each in filters if not any(fnmatchcase(name, each) for name in names_of_tests())
+    ]
     assert not [name for name in re.findall(r"-k (\w+)", table) if name not in names_of_tests()]
     assert not [path for path in re.findall(r"\btests/[\w./]+", table) if not (ROOT / path).exists()]
 
@@ -285,7 +321,12 @@ def test_problems_are_all_in_the_http_contract() -> None:
 
 
 def test_sqlstates_are_all_in_the_contract_of_the_guard() -> None:
-    raised = {code for path in FILES if ROOT / "sql/schema" in path.parents for code in re.findall(r"errcode = '(FG\d{3})'", path.read_text())}
+    raised = {
+        code
+        for path in FILES
+        if ROOT / "sql/schema" in path.parents
+        for code in re.findall(r"errcode = '(FG\d{3})'", path.read_text())
+    }
     described = set(re.findall(r"`(FG\d{3})`", sections(read("docs/guard.md"))["Errors"]))
     assert raised and raised == described
 
@@ -300,7 +341,8 @@ def test_events_of_the_history_are_all_in_the_http_contract() -> None:
 
 def test_subcommands_are_all_in_the_command_line_page() -> None:
     commands = set(re.findall(r'add_subcommand\("(\w+)"|add_subcommand\(\s*"(\w+)"', read("gateway/main.cpp"))) | set(
-        re.findall(r'\badd\(\s*"(\w+)"()', read("gateway/cli/commands.cpp")))
+        re.findall(r'\badd\(\s*"(\w+)"()', read("gateway/cli/commands.cpp"))
+    )
     names = {first or second for first, second in commands}
     described = set(re.findall(r"`(\w+)`", read("docs/cli.md").split("## Exit codes")[0]))
     assert len(names) > 8 and not names - described

@@ -18,10 +18,19 @@ CPP = {".cpp", ".hpp"}
 def tracked() -> list[Path]:
     """Returns the files that are or could be committed; in a copy without git, all files."""
     try:
-        listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         names = listed.stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not {"build", ".git", "__pycache__"} & set(path.parts)]
+        names = [
+            str(path.relative_to(ROOT))
+            for path in ROOT.rglob("*")
+            if not {"build", ".git", "__pycache__"} & set(path.parts)
+        ]
     return [ROOT / name for name in names if (ROOT / name).is_file()]
 
 
@@ -41,8 +50,12 @@ def code(path: Path) -> str:
     """Returns the text of a C++ file without comments and strings; line numbers stay the same."""
     text = path.read_text()
     blank = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-    return blank.sub(lambda match: match.group() if match.group().startswith('"') and "#" in text[text.rfind("\n", 0, match.start()) + 1:match.start()]
-                     else "\n" * match.group().count("\n"), text)
+    return blank.sub(
+        lambda match: match.group()
+        if match.group().startswith('"') and "#" in text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        else "\n" * match.group().count("\n"),
+        text,
+    )
 
 
 def includes(path: Path) -> list[str]:
@@ -71,8 +84,13 @@ LIBRARY_FOLDERS = [
 def test_libraries_are_used_only_in_their_folders(pattern: str, allowed: list[str]) -> None:
     folders = [ROOT / folder for folder in allowed]
     precompiled = ROOT / "gateway/pch.hpp"  # on which no unit may depend
-    found = [name(path) for path in files("gateway", "lockcore")
-             if path != precompiled and re.search(pattern, code(path)) and not any(folder in path.parents for folder in folders)]
+    found = [
+        name(path)
+        for path in files("gateway", "lockcore")
+        if path != precompiled
+        and re.search(pattern, code(path))
+        and not any(folder in path.parents for folder in folders)
+    ]
     assert not found
     users = [path for path in files(*allowed) if re.search(pattern, code(path))]
     assert users, "nothing matches the pattern any more: change the rule"
@@ -83,13 +101,36 @@ STANDARD = re.compile(r"^[a-z_]+$|^c(std[a-z]+|time|math|errno|string|assert|lim
 
 def test_protocol_folder_includes_only_std_and_boost_system() -> None:
     """The protocol has no clock, sockets, threads or randomness. Of other libraries it has a reader of UTF-8."""
-    found = [(name(path), header) for path in files("lockcore/proto") for header in includes(path)
-             if not (STANDARD.match(header) or header.startswith(("boost/system/", "proto/", "lockcore/")) or header == "boost/locale/utf.hpp")
-             or header.startswith(("lockcore/redis", "lockcore/runtime")) or header == "lockcore/lock_manager.hpp"]
+    found = [
+        (name(path), header)
+        for path in files("lockcore/proto")
+        for header in includes(path)
+        if not (
+            STANDARD.match(header)
+            or header.startswith(("boost/system/", "proto/", "lockcore/"))
+            or header == "boost/locale/utf.hpp"
+        )
+        or header.startswith(("lockcore/redis", "lockcore/runtime"))
+        or header == "lockcore/lock_manager.hpp"
+    ]
     assert not found
-    forbidden = {"thread", "mutex", "random", "future", "condition_variable", "iostream", "fstream", "atomic", "semaphore"}
-    assert not [(name(path), header) for path in files("lockcore/proto") for header in includes(path) if header in forbidden]
-    reads_clock_or_randomness = re.compile(r"_clock::now\s*\(|\brandom_device\b|\btime\s*\(\s*(nullptr|NULL|0)\s*\)|\bgetrandom\b|\brand\s*\(")
+    forbidden = {
+        "thread",
+        "mutex",
+        "random",
+        "future",
+        "condition_variable",
+        "iostream",
+        "fstream",
+        "atomic",
+        "semaphore",
+    }
+    assert not [
+        (name(path), header) for path in files("lockcore/proto") for header in includes(path) if header in forbidden
+    ]
+    reads_clock_or_randomness = re.compile(
+        r"_clock::now\s*\(|\brandom_device\b|\btime\s*\(\s*(nullptr|NULL|0)\s*\)|\bgetrandom\b|\brand\s*\("
+    )
     assert not [name(path) for path in files("lockcore/proto") if reads_clock_or_randomness.search(code(path))]
 
 
@@ -115,31 +156,63 @@ def find_reachable_headers(start: Path) -> dict[str, Path]:
 
 def test_protocol_reaches_no_asio_sockets_or_driver() -> None:
     """Not through headers of lockcore either: the core has no driver, so that the simulation can be one."""
-    forbidden = re.compile(r"boost/(asio|beast)|hiredis|openssl/|curl/|sys/|netinet/|unistd\.h|(redis|runtime)/|lockcore/(redis/|runtime/|(ports|lock_manager)\.hpp)")
+    forbidden = re.compile(
+        r"boost/(asio|beast)|hiredis|openssl/|curl/|sys/|netinet/|unistd\.h|(redis|runtime)/|lockcore/(redis/|runtime/|(ports|lock_manager)\.hpp)"
+    )
     sources = files("lockcore/proto")
     assert {"core.hpp", "core_io.hpp"} <= {path.name for path in sources}
-    assert "boost/asio/awaitable.hpp" in find_reachable_headers(ROOT / "lockcore/runtime/shard.cpp"), "the search finds no header of a header"
-    found = [f"{name(path)} reaches {header} by {name(user)}" for path in sources for header, user in find_reachable_headers(path).items() if forbidden.match(header)]
+    assert "boost/asio/awaitable.hpp" in find_reachable_headers(
+        ROOT / "lockcore/runtime/shard.cpp"
+    ), "the search finds no header of a header"
+    found = [
+        f"{name(path)} reaches {header} by {name(user)}"
+        for path in sources
+        for header, user in find_reachable_headers(path).items()
+        if forbidden.match(header)
+    ]
     assert not found, "\n".join(found)
 
 
 def test_lockcore_names_no_table_of_the_gateway() -> None:
     """lockcore knows a register, an interface; that it is a table of PostgreSQL is a matter of the gateway."""
     texts = CPP | {".lua", ".md", ".cmake", ".txt", ".in"}
-    found = [f"{name(path)}:{number}: {line.strip()}" for path in files("lockcore", suffixes=texts)
-             for number, line in enumerate(path.read_text().splitlines(), 1) if re.search(r"\bfencing\.[a-z]", line)]
+    found = [
+        f"{name(path)}:{number}: {line.strip()}"
+        for path in files("lockcore", suffixes=texts)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\bfencing\.[a-z]", line)
+    ]
     assert not found, "\n".join(found)
 
 
 def test_lockcore_includes_no_gateway_http_or_postgresql() -> None:
-    found = [(name(path), header) for path in files("lockcore") for header in includes(path)
-             if header.startswith(("gateway/", "pqxx", "boost/beast", "boost/json", "yaml-cpp", "libpq", "spdlog"))]
+    found = [
+        (name(path), header)
+        for path in files("lockcore")
+        for header in includes(path)
+        if header.startswith(("gateway/", "pqxx", "boost/beast", "boost/json", "yaml-cpp", "libpq", "spdlog"))
+    ]
     assert not found
 
 
 def test_lockcore_public_headers_include_only_each_other() -> None:
-    found = [(name(path), header) for path in files("lockcore/include") for header in includes(path)
-             if header.startswith(("lockcore/redis", "lockcore/runtime", "lockcore/proto", "redis/", "runtime/", "proto/", "hiredis", "openssl"))]
+    found = [
+        (name(path), header)
+        for path in files("lockcore/include")
+        for header in includes(path)
+        if header.startswith(
+            (
+                "lockcore/redis",
+                "lockcore/runtime",
+                "lockcore/proto",
+                "redis/",
+                "runtime/",
+                "proto/",
+                "hiredis",
+                "openssl",
+            )
+        )
+    ]
     assert not found
 
 
@@ -173,21 +246,31 @@ def test_gateway_folders_include_only_lower_folders(folder: str) -> None:
 
 def test_gateway_libraries_link_those_whose_headers_they_include() -> None:
     """Directly or through others: a program that links one of them alone has no undefined functions."""
-    listed = re.findall(r"^gateway_library\((\w+) ([^)]*)\)", (ROOT / "gateway/CMakeLists.txt").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^gateway_library\((\w+) ([^)]*)\)", (ROOT / "gateway/CMakeLists.txt").read_text(), re.MULTILINE
+    )
     links = {library: set(re.findall(r"gateway_(\w+)", given)) for library, given in listed}
     for library in links:  # CMake defines each after those that it links
         links[library] |= {lower for direct in links[library] for lower in links[direct]}
-    assert not [(name(path), header) for library in links for path in files(f"gateway/{library}") for header in includes(path)
-                if header.startswith("gateway/") and header.split("/")[1] in links.keys() - links[library] - {library}]
+    assert not [
+        (name(path), header)
+        for library in links
+        for path in files(f"gateway/{library}")
+        for header in includes(path)
+        if header.startswith("gateway/") and header.split("/")[1] in links.keys() - links[library] - {library}
+    ]
 
 
 def test_gateway_folders_are_all_in_the_layer_table() -> None:
-    present = {path.relative_to(ROOT / "gateway").parts[0] for path in files("gateway") if path.parent != ROOT / "gateway"}
+    present = {
+        path.relative_to(ROOT / "gateway").parts[0] for path in files("gateway") if path.parent != ROOT / "gateway"
+    }
     assert present <= set(GATEWAY)
 
 
 def test_includes_have_no_cycles() -> None:
     """Counts a header and its .cpp as one unit."""
+
     def unit(path: Path) -> str:
         return name(path.with_suffix("")).replace("lockcore/include/", "")
 
@@ -208,48 +291,111 @@ def test_includes_have_no_cycles() -> None:
         return found
 
     reachable = {start: find_reachable(start) for start in units}
-    assert not {frozenset(member for member in reachable[start] if start in reachable[member]) for start in units if start in reachable[start]}
+    assert not {
+        frozenset(member for member in reachable[start] if start in reachable[member])
+        for start in units
+        if start in reachable[start]
+    }
 
 
 def test_namespaces_are_named_after_folders() -> None:
     """The definitions of domain and config, which all folders share, are in fencegate itself."""
     for folder in set(GATEWAY) - {"domain", "config"}:
         for path in files(f"gateway/{folder}"):
-            assert path.name == "beast_impl.cpp" or re.search(rf"^namespace fencegate::{folder}(::\w+)* \{{$", path.read_text(), re.MULTILINE), name(path)
+            assert path.name == "beast_impl.cpp" or re.search(
+                rf"^namespace fencegate::{folder}(::\w+)* \{{$", path.read_text(), re.MULTILINE
+            ), name(path)
 
 
 def test_product_includes_nothing_of_the_tests() -> None:
-    assert not [(name(path), header) for path in files("gateway", "lockcore") for header in includes(path) if header.startswith("tests/") or "gtest" in header]
+    assert not [
+        (name(path), header)
+        for path in files("gateway", "lockcore")
+        for header in includes(path)
+        if header.startswith("tests/") or "gtest" in header
+    ]
 
 
 # Form
 
 
 def test_headers_begin_with_pragma_once() -> None:
-    assert not [name(path) for path in files("gateway", "lockcore", "tests", suffixes={".hpp"})
-                if path.name != "pch.hpp" and not path.read_text().startswith("#pragma once\n")]
+    assert not [
+        name(path)
+        for path in files("gateway", "lockcore", "tests", suffixes={".hpp"})
+        if path.name != "pch.hpp" and not path.read_text().startswith("#pragma once\n")
+    ]
 
 
 def test_file_names_are_snake_case() -> None:
-    known = {"CMakeLists.txt", "README.md", "CMakePresets.json", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "Dockerfile.dockerignore"}
+    known = {
+        "CMakeLists.txt",
+        "README.md",
+        "CMakePresets.json",
+        "LICENSE",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "Dockerfile",
+        "Dockerfile.dockerignore",
+    }
     forbidden = re.compile(r"[^a-z0-9_.-]")
     # javac demands that a file is named after its class.
-    assert not [name(path) for path in FILES if path.name not in known and path.suffix != ".java" and forbidden.search(path.name)]
+    assert not [
+        name(path)
+        for path in FILES
+        if path.name not in known and path.suffix != ".java" and forbidden.search(path.name)
+    ]
 
 
-LARGEST = {".cpp": 450, ".hpp": 320, ".lua": 200, ".sql": 450, ".py": 460, ".java": 450, ".sh": 250, ".md": 500, ".js": 400, ".ts": 350, ".css": 350, ".html": 200}
+LARGEST = {
+    ".cpp": 450,
+    ".hpp": 320,
+    ".lua": 200,
+    ".sql": 450,
+    ".py": 460,
+    ".java": 450,
+    ".sh": 250,
+    ".md": 500,
+    ".js": 400,
+    ".ts": 350,
+    ".css": 350,
+    ".html": 200,
+}
 
 
 def test_files_are_below_their_size_limits() -> None:
-    found = [(name(path), lines) for path in FILES if path.suffix in LARGEST and any(ROOT / folder in path.parents for folder in SOURCES)
-             and (lines := path.read_text().count("\n")) > LARGEST[path.suffix]]
+    found = [
+        (name(path), lines)
+        for path in FILES
+        if path.suffix in LARGEST
+        and any(ROOT / folder in path.parents for folder in SOURCES)
+        and (lines := path.read_text().count("\n")) > LARGEST[path.suffix]
+    ]
     assert not found
 
 
 def test_lines_have_no_tabs_or_trailing_blanks() -> None:
     found = []
     for path in FILES:
-        if path.suffix not in {".cpp", ".hpp", ".py", ".sql", ".lua", ".sh", ".md", ".txt", ".yaml", ".yml", ".json", ".java", ".js", ".ts", ".css", ".html"}:
+        if path.suffix not in {
+            ".cpp",
+            ".hpp",
+            ".py",
+            ".sql",
+            ".lua",
+            ".sh",
+            ".md",
+            ".txt",
+            ".yaml",
+            ".yml",
+            ".json",
+            ".java",
+            ".js",
+            ".ts",
+            ".css",
+            ".html",
+        }:
             continue
         text = path.read_text()
         tabs = "\t" in text and path.suffix != ".md" and "from stdin" not in text  # COPY separates columns by tabs
@@ -266,36 +412,75 @@ def test_sleeps_state_their_reason() -> None:
         if path == ROOT / "tests/support/polling.py" or path == Path(__file__) or ROOT / "tests/bench" in path.parents:
             continue
         lines = ["", *path.read_text().splitlines()]
-        found += [f"{name(path)}:{number}" for number, (before, line) in enumerate(zip(lines, lines[1:]), 1)
-                  if sleeps.search(line) and not re.search(r"#|//", line) and not before.strip().startswith(("#", "//"))]
+        found += [
+            f"{name(path)}:{number}"
+            for number, (before, line) in enumerate(zip(lines, lines[1:]), 1)
+            if sleeps.search(line) and not re.search(r"#|//", line) and not before.strip().startswith(("#", "//"))
+        ]
     assert not found
 
 
-LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b|not " r"implemented|for " r"now\b|GTEST_" r"SKIP|DIS" r"ABLED_|pytest\.(mark\.)?" r"(skip|xfail)|EXPECT_TRUE\(true\)"
-                       r"|SUC" r"CEED\(\)")
+LEFTOVERS = re.compile(
+    r"\b(TO"
+    r"DO|FIX"
+    r"ME|X"
+    r"XX|HA"
+    r"CK)\b|not "
+    r"implemented|for "
+    r"now\b|GTEST_"
+    r"SKIP|DIS"
+    r"ABLED_|pytest\.(mark\.)?"
+    r"(skip|xfail)|EXPECT_TRUE\(true\)"
+    r"|SUC"
+    r"CEED\(\)"
+)
 
 # A skip that says what the machine lacks is allowed: the guard supports PostgreSQL 14, and MERGE and GRANT SET came with 15.
-ALLOWED_LEFTOVERS = {"tests/sql/test_cases.py": "MERGE came with PostgreSQL 15", "tests/sql/test_settings_and_subscriptions.py": "GRANT SET came with PostgreSQL 15",
-                     "tests/sql/conftest.py": "reads no newer server",
-                     "tests/integration/test_hardening.py": "a program with sanitizers is not hardened", "tests/integration/test_secrets.py": "this machine leaves no core dumps",
-                     "tests/package/test_containers.py": "it needs root and namespaces of its own",
-                     "tests/clients/test_recipes_node.py": "Prisma 7 needs Node.js 20.19 or later",
-                     "tests/package/test_debian_root.py": "only root makes a Debian and runs systemd in it"}
+ALLOWED_LEFTOVERS = {
+    "tests/sql/test_cases.py": "MERGE came with PostgreSQL 15",
+    "tests/sql/test_settings_and_subscriptions.py": "GRANT SET came with PostgreSQL 15",
+    "tests/sql/conftest.py": "reads no newer server",
+    "tests/integration/test_hardening.py": "a program with sanitizers is not hardened",
+    "tests/integration/test_secrets.py": "this machine leaves no core dumps",
+    "tests/package/test_containers.py": "it needs root and namespaces of its own",
+    "tests/clients/test_recipes_node.py": "Prisma 7 needs Node.js 20.19 or later",
+    "tests/package/test_debian_root.py": "only root makes a Debian and runs systemd in it",
+}
 
 
 def test_co_await_has_no_temporary_that_gcc_destroys_twice() -> None:
     """g++ 12 destroys twice an object that braces create in the arguments of an awaited call, and one that `?:` selects inside `co_await (…)`."""
     temporary = re.compile(r"co_await\b[^;]*[(,]\s*\{(?!\})|co_await\s*\([^;]*\?[^;]*:")
-    assert not [(name(path), found[0]) for path in files("gateway", "lockcore") for found in temporary.finditer(code(path))]
+    assert not [
+        (name(path), found[0]) for path in files("gateway", "lockcore") for found in temporary.finditer(code(path))
+    ]
 
 
 def test_no_leftovers_remain() -> None:
     found = []
     for path in FILES:
-        if path.suffix in {".cpp", ".hpp", ".py", ".sql", ".lua", ".sh", ".txt", ".yaml", ".md", ".java", ".js", ".ts", ".css", ".html"} and path != Path(__file__):
+        if path.suffix in {
+            ".cpp",
+            ".hpp",
+            ".py",
+            ".sql",
+            ".lua",
+            ".sh",
+            ".txt",
+            ".yaml",
+            ".md",
+            ".java",
+            ".js",
+            ".ts",
+            ".css",
+            ".html",
+        } and path != Path(__file__):
             allowed = ALLOWED_LEFTOVERS.get(name(path))
-            found += [f"{name(path)}:{number}: {line.strip()}" for number, line in enumerate(path.read_text().splitlines(), 1)
-                      if LEFTOVERS.search(line) and not (allowed and allowed in line)]
+            found += [
+                f"{name(path)}:{number}: {line.strip()}"
+                for number, line in enumerate(path.read_text().splitlines(), 1)
+                if LEFTOVERS.search(line) and not (allowed and allowed in line)
+            ]
     assert not found
 
 
@@ -325,8 +510,11 @@ def test_lua_scripts_document_keys_argv_and_reply() -> None:
 
 def test_lua_scripts_write_no_number_with_tostring() -> None:
     """Lua's tostring prints only 14 digits of a number; a token may have 16."""
-    found = [name(script) for script in files("lockcore/redis/scripts", suffixes={".lua"})
-             if re.search(r"tostring\s*\(", re.sub(r"--[^\n]*", "", script.read_text()))]
+    found = [
+        name(script)
+        for script in files("lockcore/redis/scripts", suffixes={".lua"})
+        if re.search(r"tostring\s*\(", re.sub(r"--[^\n]*", "", script.read_text()))
+    ]
     assert not found
 
 
@@ -334,7 +522,11 @@ def test_lua_scripts_use_only_keys_of_the_protocol() -> None:
     found = []
     for script in files("lockcore/redis/scripts", suffixes={".lua"}):
         text = re.sub(r"--[^\n]*", "", script.read_text())
-        found += [(name(script), key) for key in re.findall(r"['\"](fg:[^'\"]*)", text) if not key.startswith(("fg:node", "fg:lease:", "fg:token:", "fg:wake:"))]
+        found += [
+            (name(script), key)
+            for key in re.findall(r"['\"](fg:[^'\"]*)", text)
+            if not key.startswith(("fg:node", "fg:lease:", "fg:token:", "fg:wake:"))
+        ]
     assert not found
 
 
@@ -347,8 +539,12 @@ def test_public_classes_have_a_docstring() -> None:
     for path in files("lockcore/include", "gateway", suffixes={".hpp"}):
         text = path.read_text()
         for match in CLASS.finditer(text):
-            before = text[:match.start()].rstrip("\n").rsplit("\n", 1)[-1].strip()
-            body = text[match.end():text.index("\n}", match.end())] if "\n}" in text[match.end():] else text[match.end():]
+            before = text[: match.start()].rstrip("\n").rsplit("\n", 1)[-1].strip()
+            body = (
+                text[match.end() : text.index("\n}", match.end())]
+                if "\n}" in text[match.end() :]
+                else text[match.end() :]
+            )
             at_members = match.group(1) == "struct" and "///" in body
             if not (before.startswith("///") or at_members or body.count(";") <= 2):
                 found.append(f"{name(path)}: {match.group(2)}")
@@ -369,16 +565,40 @@ def test_names_of_tests_have_at_most_60_characters() -> None:
     found = []
     for path in files("tests", suffixes={".py", ".cpp"}):
         text = path.read_text()
-        names = re.findall(r"^def (test_\w+)\(", text, re.MULTILINE) if path.suffix == ".py" else re.findall(r"^TEST(?:_[FP])?\(\w+,\s*(\w+)\)", text, re.MULTILINE)
+        names = (
+            re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)
+            if path.suffix == ".py"
+            else re.findall(r"^TEST(?:_[FP])?\(\w+,\s*(\w+)\)", text, re.MULTILINE)
+        )
         found += [f"{name(path)}: {test}" for test in names if len(test) > 60]
     assert not found
 
 
 def test_python_of_tests_names_what_exists() -> None:
     """mypy finds a name that nothing has any more: a method that was renamed, but not where a subclass calls it, is otherwise noticed by a run of minutes. Types of arguments are not compared."""
-    folders = sorted({name(path.parent) for path in files("tests", suffixes={".py"})} - {"tests/integration/faults"})  # it is in tests/integration
-    done = subprocess.run(["mypy", "--cache-dir", str(ROOT / "build/mypy-tests"), "--python-executable", "/usr/bin/python3", "--explicit-package-bases", "--ignore-missing-imports",
-                           "--check-untyped-defs", "--disable-error-code", "import", *folders], cwd=ROOT, env={**os.environ, "MYPYPATH": "tests"}, capture_output=True, text=True, timeout=900)
+    folders = sorted(
+        {name(path.parent) for path in files("tests", suffixes={".py"})} - {"tests/integration/faults"}
+    )  # it is in tests/integration
+    done = subprocess.run(
+        [
+            "mypy",
+            "--cache-dir",
+            str(ROOT / "build/mypy-tests"),
+            "--python-executable",
+            "/usr/bin/python3",
+            "--explicit-package-bases",
+            "--ignore-missing-imports",
+            "--check-untyped-defs",
+            "--disable-error-code",
+            "import",
+            *folders,
+        ],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": "tests"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     assert re.search(r"checked \d{3} source files|no issues found", done.stdout), done.stdout + done.stderr
     assert not [line for line in done.stdout.splitlines() if re.search(r"\[(attr|name)-defined\]$", line)]
 
@@ -386,31 +606,91 @@ def test_python_of_tests_names_what_exists() -> None:
 def test_patches_of_mutations_apply() -> None:
     """A patch that no longer applies would be noticed only by the long part `mutations`."""
     for path in files("tests/sim/mutations", suffixes={".patch"}):
-        done = subprocess.run(["patch", "-p1", "--dry-run", "-F0", "-i", str(path)], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            ["patch", "-p1", "--dry-run", "-F0", "-i", str(path)], cwd=ROOT, capture_output=True, text=True
+        )
         assert done.returncode == 0, f"{name(path)}: {done.stdout}"
 
 
 # Words that were private language here, and have a standard term in docs/glossary.md or in the field.
 # Figures of speech, each of which stood for a standard term (CONTRIBUTING.md).
-BANNED = ("whoever", "story", "stories", "told", "heard", "hear", "judge", "judged", "police", "warden", "patience", "patient", "manner", "let go", "let_go", "given_back", "give_back",
-          "gives back", "sits out", "aside", "ear", "bell", "retell", "disturbed", "room", "house", "course", "stands", "wakes up", "set_out", "conclude", "lazy", "landed", "spent")
+BANNED = (
+    "whoever",
+    "story",
+    "stories",
+    "told",
+    "heard",
+    "hear",
+    "judge",
+    "judged",
+    "police",
+    "warden",
+    "patience",
+    "patient",
+    "manner",
+    "let go",
+    "let_go",
+    "given_back",
+    "give_back",
+    "gives back",
+    "sits out",
+    "aside",
+    "ear",
+    "bell",
+    "retell",
+    "disturbed",
+    "room",
+    "house",
+    "course",
+    "stands",
+    "wakes up",
+    "set_out",
+    "conclude",
+    "lazy",
+    "landed",
+    "spent",
+)
 
 
 def test_banned_words_do_not_return() -> None:
     pattern = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
     found = []
-    text = {".cpp", ".hpp", ".lua", ".sql", ".py", ".java", ".js", ".ts", ".pml", ".json", ".sh", ".md", ".yaml", ".yml", ".conf"}
+    text = {
+        ".cpp",
+        ".hpp",
+        ".lua",
+        ".sql",
+        ".py",
+        ".java",
+        ".js",
+        ".ts",
+        ".pml",
+        ".json",
+        ".sh",
+        ".md",
+        ".yaml",
+        ".yml",
+        ".conf",
+    }
     for path in files("gateway", "lockcore", "sql/schema", "tests", "docs", "config", "clients", suffixes=text):
         if path == Path(__file__) or path.name == "package-lock.json":
             continue
-        found += [f"{name(path)}:{number}: {line.strip()[:120]}" for number, line in enumerate(path.read_text().splitlines(), 1) if pattern.search(line)]
+        found += [
+            f"{name(path)}:{number}: {line.strip()[:120]}"
+            for number, line in enumerate(path.read_text().splitlines(), 1)
+            if pattern.search(line)
+        ]
     assert not found, "\n".join(found)
 
 
 def test_every_part_has_the_version_of_the_program() -> None:
     """The clients for programs are compared by tests/clients."""
-    places = {"CMakeLists.txt": r"project\(fencegate VERSION ([0-9.]+)", "lockcore/CMakeLists.txt": r"project\(lockcore VERSION ([0-9.]+)", "config/debian/changelog": r"\Afencegate \(([0-9.]+)\)",
-              "gateway/api/service/openapi.json": r'"title": "fencegate",\s*"version": "([^"]+)"'}
+    places = {
+        "CMakeLists.txt": r"project\(fencegate VERSION ([0-9.]+)",
+        "lockcore/CMakeLists.txt": r"project\(lockcore VERSION ([0-9.]+)",
+        "config/debian/changelog": r"\Afencegate \(([0-9.]+)\)",
+        "gateway/api/service/openapi.json": r'"title": "fencegate",\s*"version": "([^"]+)"',
+    }
     found = {path: re.findall(pattern, (ROOT / path).read_text()) for path, pattern in places.items()}
     assert len({version for versions in found.values() for version in versions}) == 1 and all(found.values()), found
 
@@ -419,6 +699,11 @@ def test_configuration_keys_are_explained_in_the_example() -> None:
     """Every key that the program reads is in an example configuration."""
     examples = "".join(path.read_text() for path in files("config", suffixes={".yaml", ".yml"}))
     source = "".join(path.read_text() for path in files("gateway/config", suffixes={".cpp"}))
-    keys = set(re.findall(r'\{\s*"([a-z_0-9]+)",\s*(?:mapping|text|integer|duration|list|boolean|secret_|choice|scope_list|nodes|api_keys)', source))
+    keys = set(
+        re.findall(
+            r'\{\s*"([a-z_0-9]+)",\s*(?:mapping|text|integer|duration|list|boolean|secret_|choice|scope_list|nodes|api_keys)',
+            source,
+        )
+    )
     assert keys
     assert not sorted(key for key in keys if not re.search(rf"\b{key}\b", examples))

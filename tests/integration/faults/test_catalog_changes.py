@@ -14,7 +14,7 @@ from support.polling import eventually, pause
 from support.stack import Stack
 
 AT_ONCE = 1.0  # where a notification is sent
-BOUND = 6.0    # where none is sent, as for ALTER TABLE: the catalogue is read at least every 2 s
+BOUND = 6.0  # where none is sent, as for ALTER TABLE: the catalogue is read at least every 2 s
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ def test_catalogue_reexposed_columns_and_operations_are_known(stack: Stack, api:
 
 
 def test_catalogue_exposed_and_replaced_function_is_known(stack: Stack, api: Api, name: str) -> None:
-    stack.query(f"create function f_{name}(a integer) returns integer language sql immutable as 'select a'; select fencing.expose_function('f_{name}(integer)')")
+    stack.query(
+        f"create function f_{name}(a integer) returns integer language sql immutable as 'select a'; select fencing.expose_function('f_{name}(integer)')"
+    )
     eventually(lambda: api.get(f"/v1/rpc/f_{name}?a=1").body == b"1", BOUND, goal="the function is served")
     stack.query(f"create or replace function f_{name}(a integer) returns integer language sql volatile as 'select a'")
     eventually(lambda: api.get(f"/v1/rpc/f_{name}?a=1").status == 428, BOUND, goal="it is known to be volatile")
@@ -81,7 +83,11 @@ def test_catalogue_altered_column_is_seen_within_bound(stack: Stack, api: Api, n
     write = {"update": name, "where": {"id": "a"}, "set": {"n": 2}}
     api.must_write(lease, write)
     stack.query(f"alter table {name} add column extra text default 'x'")
-    eventually(lambda: api.get(f"/v1/tables/{name}").json() == [{"id": "a", "n": 2, "extra": "x"}], BOUND, goal="the new column is read")
+    eventually(
+        lambda: api.get(f"/v1/tables/{name}").json() == [{"id": "a", "n": 2, "extra": "x"}],
+        BOUND,
+        goal="the new column is read",
+    )
     api.must_write(lease, {"update": name, "where": {"id": "a"}, "set": {"extra": "y"}})
     # The sessions have prepared the same statement for an integer.
     stack.query(f"alter table {name} alter column n type text")
@@ -91,7 +97,9 @@ def test_catalogue_altered_column_is_seen_within_bound(stack: Stack, api: Api, n
         assert api.write(lease, text).status == 200
         assert api.get(f"/v1/tables/{name}", n="eq.two", select="n").body == b'[{"n":"two"}]'
     stack.query(f"alter table {name} drop column extra")
-    eventually(lambda: api.get(f"/v1/tables/{name}").json() == [{"id": "a", "n": "two"}], BOUND, goal="the column is gone")
+    eventually(
+        lambda: api.get(f"/v1/tables/{name}").json() == [{"id": "a", "n": "two"}], BOUND, goal="the column is gone"
+    )
 
 
 def test_catalogue_widened_column_type_accepts_new_values(stack: Stack, api: Api, name: str) -> None:
@@ -124,7 +132,9 @@ def test_catalogue_is_reloaded_after_postgresql_restart(own_stack: Stack) -> Non
 
 
 def test_catalogue_killed_listener_is_replaced(stack: Stack, api: Api, name: str) -> None:
-    killed = stack.query("select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'fencegate' and query like 'select name, kind, target%'")
+    killed = stack.query(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'fencegate' and query like 'select name, kind, target%'"
+    )
     assert killed[0][0] >= 1
     stack.query(f"select fencing.expose_table('{name}')")
     eventually(lambda: table_status(api, name) == 200, 5, goal="the table is served")
@@ -132,7 +142,9 @@ def test_catalogue_killed_listener_is_replaced(stack: Stack, api: Api, name: str
 
 def test_catalogue_endless_notifications_read_ten_times_a_second(stack: Stack, api: Api, name: str) -> None:
     def scans() -> int:
-        ((count,),) = stack.query("select seq_scan + coalesce(idx_scan, 0) from pg_stat_user_tables where relid = 'fencing.exposed'::regclass")
+        ((count,),) = stack.query(
+            "select seq_scan + coalesce(idx_scan, 0) from pg_stat_user_tables where relid = 'fencing.exposed'::regclass"
+        )
         return int(count)
 
     stack.query(f"select fencing.expose_table('{name}')")

@@ -16,7 +16,9 @@ from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack
 
-WAITER = "select pid from pg_stat_activity where application_name = 'fencegate' and query like '%pg_logical_emit_message%'"
+WAITER = (
+    "select pid from pg_stat_activity where application_name = 'fencegate' and query like '%pg_logical_emit_message%'"
+)
 
 
 class Sellers:
@@ -25,8 +27,12 @@ class Sellers:
     def __init__(self, stack: Stack, unique_name: Callable[[str], str], count: int, one_shot: bool = False) -> None:
         self.stack = stack
         self.goods = [create_sku(stack, unique_name("flush"), 1_000_000) for _ in range(count)]
-        self.lease_members: list[Json] = [{"lease": {"resource": sku.resource, "wait_ms": 10_000, "ttl_ms": 10_000}} if one_shot
-                                          else {"lease_id": stack.api().must_acquire(sku.resource, ttl_ms=60_000)["lease_id"]} for sku in self.goods]
+        self.lease_members: list[Json] = [
+            {"lease": {"resource": sku.resource, "wait_ms": 10_000, "ttl_ms": 10_000}}
+            if one_shot
+            else {"lease_id": stack.api().must_acquire(sku.resource, ttl_ms=60_000)["lease_id"]}
+            for sku in self.goods
+        ]
         self.answers: list[tuple[Sku, Answer]] = []
         self._mutex = threading.Lock()
         self._stop_requested = threading.Event()
@@ -36,7 +42,11 @@ class Sellers:
 
     def tally(self, sku: Sku, known: bool = True) -> int:
         with self._mutex:
-            return sum(1 for seller, answer in self.answers if seller == sku and (answer.status == 200 if known else self.is_unknown(answer)))
+            return sum(
+                1
+                for seller, answer in self.answers
+                if seller == sku and (answer.status == 200 if known else self.is_unknown(answer))
+            )
 
     @staticmethod
     def is_unknown(answer: Answer) -> bool:
@@ -54,7 +64,10 @@ class Sellers:
                         self.answers.append((sku, answer))
 
         self._stop_requested.clear()
-        threads = [threading.Thread(target=sell, args=arguments, daemon=True) for arguments in zip(self.goods, self.lease_members)]
+        threads = [
+            threading.Thread(target=sell, args=arguments, daemon=True)
+            for arguments in zip(self.goods, self.lease_members)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -93,7 +106,9 @@ def test_unflushed_writes_are_not_answered(own_stack: Stack, unique_name: Callab
     assert [answer.status for _, answer in sellers.answers] == [200] * 32 and sellers.sold() == 32 * 11
 
 
-def test_unflushed_one_shot_frees_resource_but_caller_waits(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+def test_unflushed_one_shot_frees_resource_but_caller_waits(
+    own_stack: Stack, unique_name: Callable[[str], str]
+) -> None:
     sellers = Sellers(own_stack, unique_name, 1, one_shot=True)
     ((sku,), api) = sellers.goods, own_stack.api()
     with sellers.selling(times=1):
@@ -104,7 +119,9 @@ def test_unflushed_one_shot_frees_resource_but_caller_waits(own_stack: Stack, un
         pause(0.3, "time for answers that must not arrive")
         assert len(sellers.answers) == 1, "its caller was answered although nothing was flushed"
         resume()
-    assert [answer.status for _, answer in sellers.answers] == [200, 200] and sellers.answers[1][1].json()["released"] is True
+    assert [answer.status for _, answer in sellers.answers] == [200, 200] and sellers.answers[1][1].json()[
+        "released"
+    ] is True
     assert next_one["fencing_token"] > sellers.answers[1][1].json()["fencing_token"]
 
 
@@ -117,25 +134,33 @@ def test_unflushed_then_release_keeps_lease_held(own_stack: Stack, unique_name: 
     with flush_suspended(own_stack) as resume, sellers.selling(times=1):
         eventually(lambda: sku.stock() == 999_999, 10, goal="it is committed")
         pause(0.3, "time for answers that must not arrive")
-        assert not sellers.answers and api.acquire(sku.resource).status == 423, "a crash that loses the write must leave the lease as it was"
+        assert (
+            not sellers.answers and api.acquire(sku.resource).status == 423
+        ), "a crash that loses the write must leave the lease as it was"
         resume()
     assert [answer.status for _, answer in sellers.answers] == [200]
     api.must_release(api.must_acquire(sku.resource, wait_ms=2_000))
 
 
-def test_unflushable_one_shot_503_outcome_unknown_by_deadline(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+def test_unflushable_one_shot_503_outcome_unknown_by_deadline(
+    own_stack: Stack, unique_name: Callable[[str], str]
+) -> None:
     sellers = Sellers(own_stack, unique_name, 1, one_shot=True)
     with sellers.selling(times=1):
         pass
     with flush_suspended(own_stack), sellers.selling(times=1):
         pass
     (_, reported) = sellers.answers[1]
-    assert reported.status == 503 and reported.json()["outcome_unknown"] is True and reported.json()["write_id"], reported
+    assert (
+        reported.status == 503 and reported.json()["outcome_unknown"] is True and reported.json()["write_id"]
+    ), reported
     eventually(lambda: sellers.sold() == 2, 5, goal="the write that was committed is there")
 
 
 @pytest.mark.parametrize("one_shot", [False, True])
-def test_crash_of_server_keeps_every_answered_write(own_stack: Stack, unique_name: Callable[[str], str], one_shot: bool) -> None:
+def test_crash_of_server_keeps_every_answered_write(
+    own_stack: Stack, unique_name: Callable[[str], str], one_shot: bool
+) -> None:
     sellers = Sellers(own_stack, unique_name, 32, one_shot)
 
     def accepted() -> int:
@@ -146,7 +171,9 @@ def test_crash_of_server_keeps_every_answered_write(own_stack: Stack, unique_nam
         eventually(lambda: accepted() > before + 100, 60, goal="they sell")
 
     def kill_backend() -> bool:
-        ((victim,),) = own_stack.query("select pid from pg_stat_activity where application_name = 'fencegate' order by random() limit 1")
+        ((victim,),) = own_stack.query(
+            "select pid from pg_stat_activity where application_name = 'fencegate' order by random() limit 1"
+        )
         os.kill(victim, signal.SIGKILL)  # an OSError if the gateway has closed the connection meanwhile
         return True
 
@@ -160,8 +187,10 @@ def test_crash_of_server_keeps_every_answered_write(own_stack: Stack, unique_nam
     for sku in sellers.goods:
         sold, known = 1_000_000 - sku.stock(), sellers.tally(sku)
         assert known <= sold <= known + sellers.tally(sku, known=False), (sku, known, sold)
-        assert own_stack.query("select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
-                               (sku.resource,)) == [(sold, sold)]
+        assert own_stack.query(
+            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
+            (sku.resource,),
+        ) == [(sold, sold)]
 
 
 def test_writes_are_known_where_markers_are_not_allowed(own_stack: Stack, unique_name: Callable[[str], str]) -> None:

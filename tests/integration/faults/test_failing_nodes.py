@@ -78,10 +78,16 @@ def test_nodes_majority_hanging_503_with_answer_of_each(stack: Stack, api: Api, 
             assert all(set(node) == NAMED_ANSWER for node in problem["nodes"])
             assert [node["name"] for node in problem["nodes"]] == [node["name"] for node in stack.facts["redis"]]
             assert all(isinstance(node["answer"], str) and node["answer"] for node in problem["nodes"])
-            assert {node["answer"] for node in problem["nodes"][:2]}.isdisjoint({node["answer"] for node in problem["nodes"][2:]})
+            assert {node["answer"] for node in problem["nodes"][:2]}.isdisjoint(
+                {node["answer"] for node in problem["nodes"][2:]}
+            )
         eventually(lambda: not lease_keys(stack.nodes()[:2], resource), 3, goal="the nodes that granted are cleaned up")
     eventually(lambda: api.get("/readyz").status == 200, 15, goal="ready again")
-    lease = eventually(lambda: (answer := api.acquire(resource, wait_ms=1_000)).status == 201 and answer.json(), 15, goal="granted again")
+    lease = eventually(
+        lambda: (answer := api.acquire(resource, wait_ms=1_000)).status == 201 and answer.json(),
+        15,
+        goal="granted again",
+    )
     assert lease["fencing_token"] > before["fencing_token"]
     api.must_release(lease)
     wait_until_five_grant(api, resource, 15)
@@ -116,7 +122,12 @@ def test_waiter_majority_hanging_gets_answer_in_time(stack: Stack, api: Api, res
         answer = waiter.answer(12)
         assert answer.status in (423, 503), answer
     eventually(lambda: api.get("/readyz").status == 200, 15)
-    assert eventually(lambda: (answer := api.acquire(resource, wait_ms=1_000)).status == 201 and answer, 15).json()["fencing_token"] > held["fencing_token"]
+    assert (
+        eventually(lambda: (answer := api.acquire(resource, wait_ms=1_000)).status == 201 and answer, 15).json()[
+            "fencing_token"
+        ]
+        > held["fencing_token"]
+    )
 
 
 def test_node_resuming_does_not_restore_released_lease(stack: Stack, api: Api, resource: str) -> None:
@@ -134,7 +145,12 @@ def test_node_resuming_does_not_restore_released_lease(stack: Stack, api: Api, r
 
 def test_scripts_flushed_on_every_node_are_loaded_again(stack: Stack, api: Api, resource: str) -> None:
     held = api.must_acquire(f"{resource}-held")
-    for call in (lambda: api.acquire(resource), lambda: api.renew(held), lambda: api.read_lease(held), lambda: api.release(held)):
+    for call in (
+        lambda: api.acquire(resource),
+        lambda: api.renew(held),
+        lambda: api.read_lease(held),
+        lambda: api.release(held),
+    ):
         for node in stack.nodes():
             node.script_flush()
         answer = call()
@@ -180,7 +196,9 @@ def test_nodes_restarted_empty_in_turn_tokens_only_grow(cluster: Cluster, gatewa
         tokens, _ = acquire_and_release(gateway.api, resource, 4)
         node.restart_empty()
         later_tokens, _ = acquire_and_release(gateway.api, resource, 4)
-        assert [last, *tokens, *later_tokens] == sorted({last, *tokens, *later_tokens}), f"after the restart of {node.name}"
+        assert [last, *tokens, *later_tokens] == sorted(
+            {last, *tokens, *later_tokens}
+        ), f"after the restart of {node.name}"
         last = later_tokens[-1]
         wait_until_five_grant(gateway.api, resource, 20)
 
@@ -225,7 +243,11 @@ def test_lease_forgotten_by_minority_stays_exclusive(cluster: Cluster, gateway: 
             assert answer.status in (423, 503), f"{answer} while {held} is held"
     finally:
         processes.signal_all([cluster.nodes[2].pid], signal.SIGCONT)
-    next_lease = eventually(lambda: (answer := gateway.api.acquire(resource, ttl_ms=1_000, wait_ms=1_000)).status == 201 and answer, 15, goal="granted again").json()
+    next_lease = eventually(
+        lambda: (answer := gateway.api.acquire(resource, ttl_ms=1_000, wait_ms=1_000)).status == 201 and answer,
+        15,
+        goal="granted again",
+    ).json()
     assert next_lease["fencing_token"] > held["fencing_token"]
 
 
@@ -249,18 +271,29 @@ def test_dev_killed_node_is_restarted_and_tokens_only_grow(own_stack: Stack, res
         assert max(seconds) < 2
         assert [last, *tokens, *later_tokens] == sorted({last, *tokens, *later_tokens})
         last = later_tokens[-1]
-        eventually(lambda: own_stack.node_pids()[index] != old and answers(own_stack.nodes()[index]), 10, goal="the node is started again")
+        eventually(
+            lambda: own_stack.node_pids()[index] != old and answers(own_stack.nodes()[index]),
+            10,
+            goal="the node is started again",
+        )
     assert acquire_and_release(api, resource, 3)[0][0] > last
 
 
 def test_lease_keys_always_have_ttl(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
     api.must_acquire(unique_name("test/ttl"))
     nodes = stack.nodes()
-    remains(lambda: not [key for node in nodes for key in node.scan_iter(match="fg:lease:*", count=1000) if node.pttl(key) == -1], 0.3)
+    remains(
+        lambda: not [
+            key for node in nodes for key in node.scan_iter(match="fg:lease:*", count=1000) if node.pttl(key) == -1
+        ],
+        0.3,
+    )
 
 
 @pytest.mark.parametrize("kind", ["hash", "text"])
-def test_foreign_type_in_lease_key_harms_no_other_resource(gateway: Gateway, cluster: Cluster, unique_name: Callable[[str], str], kind: str) -> None:
+def test_foreign_type_in_lease_key_harms_no_other_resource(
+    gateway: Gateway, cluster: Cluster, unique_name: Callable[[str], str], kind: str
+) -> None:
     """The key of a lease has a value of another type, on every node and without a ttl."""
     gateway.wait_until_all_vote()
     api, name, other_name = gateway.api, unique_name("no/lease"), unique_name("other")
@@ -282,14 +315,20 @@ def test_foreign_type_in_lease_key_harms_no_other_resource(gateway: Gateway, clu
 
 
 @pytest.mark.parametrize("value", ["", "0" * 32, "x"], ids=["empty", "cut-off", "text"])
-def test_foreign_value_in_lease_key_allows_other_grants(stack: Stack, api: Api, unique_name: Callable[[str], str], value: str) -> None:
+def test_foreign_value_in_lease_key_allows_other_grants(
+    stack: Stack, api: Api, unique_name: Callable[[str], str], value: str
+) -> None:
     """An empty value once made the script fail for every lease of the same script call, and the node stopped voting."""
     stack.wait_until_all_vote()
     odd = unique_name("test/odd")
     for node in stack.nodes()[:3]:
         node.set(f"fg:lease:{odd}", value)
     try:
-        calls = [api.begin_acquire(name, ttl_ms=MAX_TTL_MS) for number in range(20) for name in (odd, unique_name("test/other"))]
+        calls = [
+            api.begin_acquire(name, ttl_ms=MAX_TTL_MS)
+            for number in range(20)
+            for name in (odd, unique_name("test/other"))
+        ]
         answers = [call.answer() for call in calls]
         assert {answer.status for answer in answers[::2]} <= {423, 503}, [str(answer) for answer in answers]
         assert {answer.status for answer in answers[1::2]} <= {201, 503}, [str(answer) for answer in answers]
@@ -303,7 +342,9 @@ def test_foreign_value_in_lease_key_allows_other_grants(stack: Stack, api: Api, 
     assert api.acquire(odd, ttl_ms=MAX_TTL_MS).status == 201
 
 
-def test_hand_over_replaces_old_lease_on_hanging_nodes(stack: Stack, api: Api, resource: str, unique_name: Callable[[str], str]) -> None:
+def test_hand_over_replaces_old_lease_on_hanging_nodes(
+    stack: Stack, api: Api, resource: str, unique_name: Callable[[str], str]
+) -> None:
     stack.wait_until_all_vote()
     held = api.must_acquire(resource, ttl_ms=20_000)
     eventually(lambda: len(lease_keys(stack.nodes(), resource)) == 5, goal="the grant is on every node")
@@ -315,7 +356,11 @@ def test_hand_over_replaces_old_lease_on_hanging_nodes(stack: Stack, api: Api, r
         api.must_release(held)
         lease = waiting.answer().json()
     old = str(held["fencing_token"])
-    eventually(lambda: all(f" {old} " not in (node.get(f"fg:lease:{resource}") or "") for node in hung), 5, goal="the old lease is gone from the nodes that hung")
+    eventually(
+        lambda: all(f" {old} " not in (node.get(f"fg:lease:{resource}") or "") for node in hung),
+        5,
+        goal="the old lease is gone from the nodes that hung",
+    )
     assert api.read_lease(lease).status == 200
     api.must_release(lease)
     wait_until_five_grant(api, resource, 15)

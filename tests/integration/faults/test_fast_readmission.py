@@ -50,7 +50,12 @@ def forget(nodes: list[RedisServer], *gateways: Gateway) -> float:
         began = time.monotonic()
         node.restart_empty()
         for gateway in gateways:
-            eventually(lambda gateway=gateway: (now := state_of(gateway, node))["state"] == "voting" and now["epoch"] > before, 30, interval=0.01, goal=f"{node.name} votes again")
+            eventually(
+                lambda gateway=gateway: (now := state_of(gateway, node))["state"] == "voting" and now["epoch"] > before,
+                30,
+                interval=0.01,
+                goal=f"{node.name} votes again",
+            )
         longest = max(longest, time.monotonic() - began)
     return longest
 
@@ -66,10 +71,20 @@ def without(cluster: Cluster, nodes: list[RedisServer], *gateways: Gateway) -> I
 
 def expect_held(gateway: Gateway, resource: str) -> None:
     """Checks that a majority refuses the resource to somebody else."""
-    expect_problem(eventually(lambda: (answer := gateway.api.acquire(resource, owner="rival", ttl_ms=500)).status != 503 and answer, 10, goal="an answer of a majority"), 423, "resource-locked")
+    expect_problem(
+        eventually(
+            lambda: (answer := gateway.api.acquire(resource, owner="rival", ttl_ms=500)).status != 503 and answer,
+            10,
+            goal="an answer of a majority",
+        ),
+        423,
+        "resource-locked",
+    )
 
 
-def test_node_that_forgot_votes_after_bound_of_answers(forgetful: Cluster, gateways: tuple[Gateway, Gateway], unique_name: Callable[[str], str]) -> None:
+def test_node_that_forgot_votes_after_bound_of_answers(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], unique_name: Callable[[str], str]
+) -> None:
     leases = [gateways[0].api.must_acquire(unique_name("test/held"), ttl_ms=40_000) for _ in range(20)]
     seconds = forget(forgetful.nodes[:1], *gateways)
     assert ANSWER_BOUND_MS / 1000 < seconds < MAX_TTL_MS / 4_000, "long before max_ttl_ms is over"
@@ -78,10 +93,16 @@ def test_node_that_forgot_votes_after_bound_of_answers(forgetful: Cluster, gatew
         assert 0 < copied.pttl(f"fg:lease:{lease['resource']}") <= 40_001
     for lease in leases:
         gateways[0].api.must_release(lease)
-    eventually(lambda: not copied.exists(*[f"fg:lease:{lease['resource']}" for lease in leases]), 5, goal="a release deletes the copy")
+    eventually(
+        lambda: not copied.exists(*[f"fg:lease:{lease['resource']}" for lease in leases]),
+        5,
+        goal="a release deletes the copy",
+    )
 
 
-def test_lease_is_exclusive_on_majority_of_copies(forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str) -> None:
+def test_lease_is_exclusive_on_majority_of_copies(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str
+) -> None:
     """The lease is on three nodes; two of them forget, and then the third one hangs: only the copies know of it."""
     nodes = forgetful.nodes
     with without(forgetful, nodes[3:], *gateways):
@@ -97,7 +118,9 @@ def test_lease_is_exclusive_on_majority_of_copies(forgetful: Cluster, gateways: 
 
 
 @pytest.mark.parametrize("hung", [slice(1, 3), slice(3, 5)], ids=["first-two", "last-two"])
-def test_copy_excludes_while_two_other_nodes_hang(forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, hung: slice) -> None:
+def test_copy_excludes_while_two_other_nodes_hang(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, hung: slice
+) -> None:
     lease = gateways[0].api.must_acquire(resource, owner="holder", ttl_ms=MAX_TTL_MS)
     forget(forgetful.nodes[:1], *gateways)
     with without(forgetful, forgetful.nodes[hung], *gateways):
@@ -108,7 +131,9 @@ def test_copy_excludes_while_two_other_nodes_hang(forgetful: Cluster, gateways: 
     gateways[0].api.must_release(lease)
 
 
-def test_lease_survives_each_node_forgetting_in_turn(forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str) -> None:
+def test_lease_survives_each_node_forgetting_in_turn(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str
+) -> None:
     """In the end no node has what it was granted: the lease lives on in copies, each of which an UPGRADE made count."""
     with open_kept_lease(gateways[0].api, resource, owner="keeper", ttl_ms=6_000) as kept:
         lease = kept.wait_for_grant()
@@ -117,7 +142,9 @@ def test_lease_survives_each_node_forgetting_in_turn(forgetful: Cluster, gateway
             forget([node], *gateways)
             expect_held(gateways[1], resource)
             eventually(lambda: kept.names().count("renewed") > renewals, 10, goal="it is renewed")
-        assert set(kept.names()) == {"granted", "renewed"} and {event.data["fencing_token"] for event in kept.events} == {lease["fencing_token"]}
+        assert set(kept.names()) == {"granted", "renewed"} and {
+            event.data["fencing_token"] for event in kept.events
+        } == {lease["fencing_token"]}
         assert gateways[1].api.read_lease(lease).json()["owner"] == "keeper"
 
 
@@ -133,7 +160,9 @@ def test_copy_has_all_holds(forgetful: Cluster, gateways: tuple[Gateway, Gateway
     assert first.release(one).json()["hold_count"] == 1
     expect_held(gateways[0], resource)
     first.must_release(two)
-    eventually(lambda: first.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="free after its last hold")
+    eventually(
+        lambda: first.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="free after its last hold"
+    )
 
 
 def test_copy_has_close_mark(forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str) -> None:
@@ -154,7 +183,11 @@ def test_copy_has_close_mark(forgetful: Cluster, gateways: tuple[Gateway, Gatewa
 
 def lines_of(node: RedisServer, resource: str) -> list[str]:
     """Returns the lines of the lease on the node, without the marks of waiting gateways."""
-    return eventually(lambda: node.client().get(f"fg:lease:{resource}"), 5, goal="the lease is on the node").split("\x01")[0].split("\n")
+    return (
+        eventually(lambda: node.client().get(f"fg:lease:{resource}"), 5, goal="the lease is on the node")
+        .split("\x01")[0]
+        .split("\n")
+    )
 
 
 def nonce_on(node: RedisServer, resource: str) -> str:
@@ -167,7 +200,9 @@ def put_other_lease(nodes: list[RedisServer], resource: str, other: str) -> None
         node.client().set(f"fg:lease:{resource}", "\n".join(lines_of(node, other)), px=MAX_TTL_MS)
 
 
-def test_lease_survives_another_key_on_one_node(forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, unique_name: Callable[[str], str]) -> None:
+def test_lease_survives_another_key_on_one_node(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, unique_name: Callable[[str], str]
+) -> None:
     """The key of one node, as a failed attempt leaves it, is no valid lease: of two nodes that forget each gets the lease of the others."""
     api = gateways[0].api
     other = unique_name("test/other")
@@ -184,7 +219,9 @@ def test_lease_survives_another_key_on_one_node(forgetful: Cluster, gateways: tu
     api.must_release(strange)
 
 
-def test_leases_that_may_both_be_valid_become_a_block(forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, unique_name: Callable[[str], str]) -> None:
+def test_leases_that_may_both_be_valid_become_a_block(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, unique_name: Callable[[str], str]
+) -> None:
     """Two nodes have one lease and two another one; with the node that forgot each may have had a majority."""
     api = gateways[0].api
     other = unique_name("test/other")
@@ -207,7 +244,11 @@ def test_data_lost_in_one_life_are_copied(forgetful: Cluster, gateways: tuple[Ga
     before = state_of(gateways[0], node)["epoch"]
     node.client().flushall()
     for gateway in gateways:
-        eventually(lambda gateway=gateway: (now := state_of(gateway, node))["state"] == "voting" and now["epoch"] > before, 15, goal="it votes again")
+        eventually(
+            lambda gateway=gateway: (now := state_of(gateway, node))["state"] == "voting" and now["epoch"] > before,
+            15,
+            goal="it votes again",
+        )
     assert node.client().pttl(f"fg:lease:{resource}") > 30_000
     gateways[0].api.must_release(lease)
 
@@ -224,11 +265,23 @@ def test_two_voting_nodes_are_too_few_to_copy_from(stack: Stack, resource: str) 
             node.kill()
         for node in cluster.nodes[:3]:
             node.start()
-        eventually(lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2, 5, goal="they are quarantined")
+        eventually(
+            lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2,
+            5,
+            goal="they are quarantined",
+        )
         left = [state["quarantine_left_ms"] for state in gateway.nodes()[:3]]
-        remains(lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2 and gateway.api.acquire(resource).status == 503, (min(left) - 1_500) / 1000)
+        remains(
+            lambda: [state["state"] for state in gateway.nodes()] == ["quarantined"] * 3 + ["voting"] * 2
+            and gateway.api.acquire(resource).status == 503,
+            (min(left) - 1_500) / 1000,
+        )
         gateway.wait_until_all_vote()
         assert time.monotonic() - began > 6
-        eventually(lambda: gateway.api.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="the lease has expired")
+        eventually(
+            lambda: gateway.api.acquire(resource, owner="rival", ttl_ms=500).status == 201,
+            5,
+            goal="the lease has expired",
+        )
         assert gateway.api.renew(lease, ttl_ms=1_000).status == 410
         gateway.kill()

@@ -14,7 +14,16 @@ from support import processes
 from support.api import Api, expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway, RedisServer
 from support.cluster import running as running_cluster
-from support.faults import wait_for_grant_above, count_holders, lease_values, expect_exclusive_until, install_shop, sale_operation, read_stock, acquire_on_all_nodes
+from support.faults import (
+    wait_for_grant_above,
+    count_holders,
+    lease_values,
+    expect_exclusive_until,
+    install_shop,
+    sale_operation,
+    read_stock,
+    acquire_on_all_nodes,
+)
 from support.polling import eventually
 from support.stack import Stack
 
@@ -80,7 +89,9 @@ def expect_clock_offset(cluster: Cluster, offset_s: int, count: int) -> None:
         assert abs(node.time()[0] - time.time() - offset_s) < 60
 
 
-def test_clocks_of_two_nodes_forward_lease_stays_exclusive(clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str) -> None:
+def test_clocks_of_two_nodes_forward_lease_stays_exclusive(
+    clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str
+) -> None:
     """The jump expires the lease on a minority only: nobody else is granted, the holder renews, and the renewal restores
     the lease where it expired early."""
     api, nodes = module_gateway.api, clock_cluster.clients()
@@ -103,7 +114,9 @@ def test_clocks_of_two_nodes_forward_lease_stays_exclusive(clock_cluster: Cluste
     module_gateway.wait_until_all_vote(10)
 
 
-def test_clocks_of_two_nodes_back_leases_end_in_time(clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str) -> None:
+def test_clocks_of_two_nodes_back_leases_end_in_time(
+    clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str
+) -> None:
     """Two nodes would keep a lease for an hour too long. They neither delay other callers nor extend the expired lease, and keep it for its ttl at most."""
     api, nodes = module_gateway.api, clock_cluster.clients()
     asked = time.monotonic()
@@ -116,7 +129,9 @@ def test_clocks_of_two_nodes_back_leases_end_in_time(clock_cluster: Cluster, mod
     stuck = lease_values(nodes[:2], resource)
     assert all(stuck) and min(node.pttl(f"fg:lease:{resource}") for node in nodes[:2]) > HOUR * 900
     expect_exclusive_until(api, resource, until)
-    assert max(node.pttl(f"fg:lease:{resource}") for node in nodes) <= MAX_TTL_MS, "the first attempt of another caller corrects it"
+    assert (
+        max(node.pttl(f"fg:lease:{resource}") for node in nodes) <= MAX_TTL_MS
+    ), "the first attempt of another caller corrects it"
     after = wait_for_grant_above(api, resource, held["fencing_token"], timeout=5, release=False)
     expect_problem(api.read_lease(held), 410, "lease-lost")
     expect_problem(api.renew(held, 1_000), 410, "lease-lost")
@@ -127,7 +142,9 @@ def test_clocks_of_two_nodes_back_leases_end_in_time(clock_cluster: Cluster, mod
     wait_for_grant_above(api, resource, after["fencing_token"])
 
 
-def test_clocks_of_three_nodes_back_lease_ends_within_its_ttl(clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str) -> None:
+def test_clocks_of_three_nodes_back_lease_ends_within_its_ttl(
+    clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str
+) -> None:
     """The holder is gone. Without the correction, a majority would keep its lease for an hour."""
     api, nodes = module_gateway.api, clock_cluster.clients()
     held = acquire_on_all_nodes(api, nodes, resource, MAX_TTL_MS)
@@ -152,7 +169,8 @@ def test_clocks_of_three_nodes_back_lease_ends_within_its_ttl(clock_cluster: Clu
 
 
 def test_clocks_of_all_nodes_forward_guard_refuses_older_holder(
-        clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], unique_name: Callable[[str], str]) -> None:
+    clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], unique_name: Callable[[str], str]
+) -> None:
     """A lease does not survive this, as documented. Tokens still grow, and the guard refuses the older holder."""
     sku = install_shop(clock_cluster, unique_name("jump"))
     resource, api = f"inventory/{sku}", module_gateway.api
@@ -165,9 +183,16 @@ def test_clocks_of_all_nodes_forward_guard_refuses_older_holder(
     usurper = api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
     assert time.monotonic() < until, "too slow: the lease may have expired by itself"
     assert usurper["fencing_token"] > held["fencing_token"]
-    eventually(lambda: api.write(usurper, sale_operation(sku, 2)).status == 200, 10, goal="the gateway knows the shop and sells")
+    eventually(
+        lambda: api.write(usurper, sale_operation(sku, 2)).status == 200,
+        10,
+        goal="the gateway knows the shop and sells",
+    )
     refused = expect_problem(api.write(held, sale_operation(sku, 3)), 412, "stale-fencing-token")
-    assert (refused["fencing_token"], refused["last_fencing_token"]) == (held["fencing_token"], usurper["fencing_token"])
+    assert (refused["fencing_token"], refused["last_fencing_token"]) == (
+        held["fencing_token"],
+        usurper["fencing_token"],
+    )
     expect_problem(api.renew(held, MAX_TTL_MS), 410, "lease-lost")
     assert read_stock(clock_cluster, sku) == 8
     for clock in clocks:
@@ -180,7 +205,9 @@ def test_clocks_of_all_nodes_forward_guard_refuses_older_holder(
 
 
 @pytest.mark.parametrize("offset_s", [0, HOUR], ids=["true", "forward"])
-def test_clocks_forward_on_older_data_nodes_stay_quarantined(stack: Stack, unique_name: Callable[[str], str], resource: str, offset_s: int) -> None:
+def test_clocks_forward_on_older_data_nodes_stay_quarantined(
+    stack: Stack, unique_name: Callable[[str], str], resource: str, offset_s: int
+) -> None:
     """A majority loses a held lease, and its clocks are set forward during quarantine. The nodes are quarantined (true), for
     a time that is measured by a monotonic clock (forward)."""
     with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=7_000, fsync="everysec") as cluster:
@@ -212,7 +239,9 @@ def test_clocks_forward_on_older_data_nodes_stay_quarantined(stack: Stack, uniqu
         second.wait_until_all_vote()
 
 
-def test_clock_of_restarted_node_back_node_votes_after_max_ttl(clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str) -> None:
+def test_clock_of_restarted_node_back_node_votes_after_max_ttl(
+    clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str
+) -> None:
     """A clock that is set back does not extend the quarantine."""
     before = module_gateway.api.must_acquire(resource, ttl_ms=500)
     module_gateway.api.must_release(before)
@@ -223,7 +252,12 @@ def test_clock_of_restarted_node_back_node_votes_after_max_ttl(clock_cluster: Cl
     eventually(lambda: module_gateway.nodes()[0]["state"] == "quarantined", 5, interval=0.005, goal="it is quarantined")
     wait_for_grant_above(module_gateway.api, resource, before["fencing_token"])
     try:
-        eventually(lambda: module_gateway.nodes()[0]["state"] == "voting", 2 * MAX_TTL_MS / 1000, interval=0.05, goal="it votes again")
+        eventually(
+            lambda: module_gateway.nodes()[0]["state"] == "voting",
+            2 * MAX_TTL_MS / 1000,
+            interval=0.05,
+            goal="it votes again",
+        )
     finally:
         clocks[0].set_offset(0)
         module_gateway.wait_until_all_vote()

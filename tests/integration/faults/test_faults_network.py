@@ -8,7 +8,16 @@ from typing import Callable, Iterator
 import pytest
 from support.api import Api, expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
-from support.faults import EXPECTED_STATUSES, running_callers, majority_counter, expect_exclusive, expect_growing, wait_for_grant_above, count_holders, count_holders_of_token
+from support.faults import (
+    EXPECTED_STATUSES,
+    running_callers,
+    majority_counter,
+    expect_exclusive,
+    expect_growing,
+    wait_for_grant_above,
+    count_holders,
+    count_holders_of_token,
+)
 from support.polling import eventually, pause
 from support.tcp_gate import Gates, random_limits, open_gates
 
@@ -64,7 +73,9 @@ def expect_recovery(gates: Gates, gateway: Gateway, resource: str, above: int) -
     gateway.wait_until_all_vote(15)
 
 
-def test_replies_of_two_nodes_late_do_not_slow_grants(cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str) -> None:
+def test_replies_of_two_nodes_late_do_not_slow_grants(
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
+) -> None:
     """A slow minority causes neither errors nor its delay, and what it executed late is released."""
     for gate in gates[:2]:
         gate.replies.delay = 1.6 * NODE_TIMEOUT
@@ -82,33 +93,44 @@ def test_replies_of_two_nodes_late_do_not_slow_grants(cluster: Cluster, gates: G
     held = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
     expect_problem(gated_api.acquire(resource), 423, "resource-locked")
     gated_api.must_release(held)
-    eventually(lambda: count_holders(cluster.clients(), resource) == 0, 1.5, goal="no node holds it, long before its ttl")
+    eventually(
+        lambda: count_holders(cluster.clients(), resource) == 0, 1.5, goal="no node holds it, long before its ttl"
+    )
     expect_recovery(gates, module_gateway, resource, held["fencing_token"])
 
 
 @pytest.mark.parametrize("count", [3, 5])
 def test_replies_of_grant_lost_503_and_grant_is_undone(
-        cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str, count: int) -> None:
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str, count: int
+) -> None:
     """A grant that the nodes executed and whose replies were lost is not reported as granted. Its keys are removed by the undo,
     not by the ttl, and its token is never granted again."""
     nodes = cluster.clients()
     before = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
     gated_api.must_release(before)
-    for gate in gates[5 - count:]:
+    for gate in gates[5 - count :]:
         gate.replies.discard = True
     began = time.monotonic()
     answer = gated_api.acquire(resource, ttl_ms=MAX_TTL_MS)
     problem = expect_problem(answer, 503, "no-quorum")
     assert answer.seconds < NODE_TIMEOUT + 1
     answers = {node["name"]: node["answer"] for node in problem["nodes"]}
-    assert answers == {node.name: "granted" if number < 5 - count else "timeout" for number, node in enumerate(cluster.nodes)}
-    eventually(lambda: count_holders(nodes, resource) == 0, max(0.3, began + MAX_TTL_MS / 1000 - 0.2 - time.monotonic()), goal="undone before the ttl")
+    assert answers == {
+        node.name: "granted" if number < 5 - count else "timeout" for number, node in enumerate(cluster.nodes)
+    }
+    eventually(
+        lambda: count_holders(nodes, resource) == 0,
+        max(0.3, began + MAX_TTL_MS / 1000 - 0.2 - time.monotonic()),
+        goal="undone before the ttl",
+    )
     executed = majority_counter(nodes, resource)
     assert executed > before["fencing_token"], "the nodes did not execute the grant"
     expect_recovery(gates, module_gateway, resource, executed)
 
 
-def test_replies_and_undo_lost_resource_is_free_after_ttl(cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str) -> None:
+def test_replies_and_undo_lost_resource_is_free_after_ttl(
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
+) -> None:
     """Keys that no undo can reach expire with their ttl."""
     nodes = cluster.clients()
     for gate in gates[2:]:
@@ -127,7 +149,9 @@ def test_replies_and_undo_lost_resource_is_free_after_ttl(cluster: Cluster, gate
     module_gateway.wait_until_all_vote(15)
 
 
-def test_replies_of_renewal_delayed_503_and_holder_keeps_lease(cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str) -> None:
+def test_replies_of_renewal_delayed_503_and_holder_keeps_lease(
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
+) -> None:
     """Requests arrive, replies do not. The lease is not reported lost while the nodes have it, and the holder still has it
     once replies arrive again."""
     held = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
@@ -136,14 +160,18 @@ def test_replies_of_renewal_delayed_503_and_holder_keeps_lease(cluster: Cluster,
     expect_problem(gated_api.renew(held, MAX_TTL_MS), 503, "no-quorum")
     for gate in gates[2:]:
         gate.replies.stalled = False
-    renewed = eventually(lambda: (answer := gated_api.renew(held, MAX_TTL_MS)).status != 503 and answer, 1, goal="replies arrive")
+    renewed = eventually(
+        lambda: (answer := gated_api.renew(held, MAX_TTL_MS)).status != 503 and answer, 1, goal="replies arrive"
+    )
     assert renewed.status == 200 and renewed.json()["fencing_token"] == held["fencing_token"], renewed
     expect_problem(gated_api.acquire(resource), 423, "resource-locked")
     gated_api.must_release(held)
     expect_recovery(gates, module_gateway, resource, held["fencing_token"])
 
 
-def test_slow_nodes_ahead_in_epoch_lease_survives_lost_node(cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str) -> None:
+def test_slow_nodes_ahead_in_epoch_lease_survives_lost_node(
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
+) -> None:
     """The two nodes with the highest epochs answer in time but last. They too come to hold leases with the granted token, so that
     a lease on five nodes is not lost with one of them."""
     nodes = cluster.clients()
@@ -154,7 +182,11 @@ def test_slow_nodes_ahead_in_epoch_lease_survives_lost_node(cluster: Cluster, ga
         gated_api.must_release(gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS))
         eventually(lambda: count_holders(nodes, resource) == 0, 2, goal="released everywhere")
     held = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
-    eventually(lambda: count_holders_of_token(nodes, resource, held["fencing_token"]) == 5, 1, goal="all five hold it under its token")
+    eventually(
+        lambda: count_holders_of_token(nodes, resource, held["fencing_token"]) == 5,
+        1,
+        goal="all five hold it under its token",
+    )
     gates.members[by_epoch[0]].black_hole()
     renewed = gated_api.renew(held, MAX_TTL_MS)
     assert renewed.status == 200 and renewed.json()["fencing_token"] == held["fencing_token"], renewed
@@ -162,9 +194,20 @@ def test_slow_nodes_ahead_in_epoch_lease_survives_lost_node(cluster: Cluster, ga
     expect_recovery(gates, module_gateway, resource, held["fencing_token"])
 
 
-@pytest.mark.parametrize("way, rule", [("replies", random_limits(2_000, 30_000, 1)), ("requests", random_limits(12_000, 60_000, 2))], ids=["replies", "requests"])
+@pytest.mark.parametrize(
+    "way, rule",
+    [("replies", random_limits(2_000, 30_000, 1)), ("requests", random_limits(12_000, 60_000, 2))],
+    ids=["replies", "requests"],
+)
 def test_connections_cut_under_load_tokens_grow_and_no_key_stays(
-        cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str], way: str, rule: Callable[[], int]) -> None:
+    cluster: Cluster,
+    gates: Gates,
+    module_gateway: Gateway,
+    gated_api: Api,
+    unique_name: Callable[[str], str],
+    way: str,
+    rule: Callable[[], int],
+) -> None:
     """For seconds every connection breaks after some thousand bytes, in the middle of a message. Incomplete replies and requests
     and reconnects never grant one token twice or one resource to two holders."""
     resources = [unique_name("test/cut") for _ in range(3)]
@@ -182,10 +225,14 @@ def test_connections_cut_under_load_tokens_grow_and_no_key_stays(
     expect_exclusive(callers.grants())
     for resource in resources:
         expect_recovery(gates, module_gateway, resource, callers.highest_token(resource))
-        eventually(lambda: count_holders(cluster.clients(), resource) == 0, MAX_TTL_MS / 1000 + 1, goal="nothing is left")
+        eventually(
+            lambda: count_holders(cluster.clients(), resource) == 0, MAX_TTL_MS / 1000 + 1, goal="nothing is left"
+        )
 
 
-def test_messages_sent_byte_by_byte_are_all_understood(cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str) -> None:
+def test_messages_sent_byte_by_byte_are_all_understood(
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
+) -> None:
     """No message is parsed before it is complete: grants, renewals, refusals, and the first messages of a connection."""
     for gate in gates.members:
         gate.requests.single_bytes = gate.replies.single_bytes = True
@@ -206,13 +253,20 @@ def test_messages_sent_byte_by_byte_are_all_understood(cluster: Cluster, gates: 
     expect_recovery(gates, module_gateway, resource, answer.json()["fencing_token"])
 
 
-def test_silent_subscription_is_opened_again_and_others_stay(cluster: Cluster, gates: Gates, module_gateway: Gateway) -> None:
+def test_silent_subscription_is_opened_again_and_others_stay(
+    cluster: Cluster, gates: Gates, module_gateway: Gateway
+) -> None:
     """A network that loses everything without a reset, as a firewall that forgot the connection, ends no socket. The subscription to
-    ends of leases, on which nothing arrives for hours otherwise, notices it; subscriptions to nodes that answer stay."""
+    ends of leases, on which nothing arrives for hours otherwise, notices it; subscriptions to nodes that answer stay.
+    """
+
     def subscribers(number: int) -> set[str]:
         return {client["id"] for client in cluster.clients()[number].client_list(_type="pubsub")}
 
-    before = eventually(lambda: all(found := [subscribers(number) for number in range(5)]) and found, goal="each node has a subscription")
+    before = eventually(
+        lambda: all(found := [subscribers(number) for number in range(5)]) and found,
+        goal="each node has a subscription",
+    )
     gates.members[0].replies.stalled = True
     eventually(lambda: before[0] - subscribers(0), 15, goal="the silent subscription ends")
     assert [before[number] - subscribers(number) for number in range(1, 5)] == [set()] * 4
@@ -222,7 +276,8 @@ def test_silent_subscription_is_opened_again_and_others_stay(cluster: Cluster, g
 
 
 def test_node_flapping_causes_neither_errors_nor_waits(
-        cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]) -> None:
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]
+) -> None:
     """One node is reachable for 100 ms and unreachable for 100 ms in turn. No call fails, and 99 % take less than the node timeout."""
     resources = [unique_name("test/flap") for _ in range(2)]
     flapping = gates.members[2]
@@ -247,7 +302,8 @@ def test_node_flapping_causes_neither_errors_nor_waits(
 
 
 def test_gateways_with_one_common_node_grant_to_one_holder(
-        cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]) -> None:
+    cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]
+) -> None:
     """Each gateway reaches three nodes, and only one of them is common to both: that with the lowest epoch, whose own counter is below
     the tokens of both. One common node is enough for tokens in real-time order and for one holder at a time."""
     resources = [unique_name("test/split") for _ in range(2)]
@@ -258,16 +314,27 @@ def test_gateways_with_one_common_node_grant_to_one_holder(
             for first, second in zip(other_nodes[:2], other_nodes[2:]):
                 gates.members[first].black_hole()
                 other_gates.members[second].black_hole()
-            eventually(lambda: all([node["state"] for node in gateway.nodes()].count("voting") == 3 for gateway in (module_gateway, other_gateway)), 10,
-                       goal="each has three voting nodes")
-            for turns in ([gated_api, other_gateway.api] * 2, [other_gateway.api, gated_api] * 2):  # for a new resource each time, of which neither gateway has observed a token
+            eventually(
+                lambda: all(
+                    [node["state"] for node in gateway.nodes()].count("voting") == 3
+                    for gateway in (module_gateway, other_gateway)
+                ),
+                10,
+                goal="each has three voting nodes",
+            )
+            for turns in (
+                [gated_api, other_gateway.api] * 2,
+                [other_gateway.api, gated_api] * 2,
+            ):  # for a new resource each time, of which neither gateway has observed a token
                 new_resource, tokens = unique_name("test/split"), []
                 for api in turns:
                     lease = api.must_acquire(new_resource, ttl_ms=1_000, wait_ms=2_000)
                     tokens.append(lease["fencing_token"])
                     api.must_release(lease)
                 assert tokens == sorted(set(tokens)), "a later grant by the other gateway has a lower token"
-            with running_callers([gated_api, other_gateway.api], resources, ttl_ms=500, wait_ms=2_000, hold=0.002) as callers:
+            with running_callers(
+                [gated_api, other_gateway.api], resources, ttl_ms=500, wait_ms=2_000, hold=0.002
+            ) as callers:
                 callers.wait_for_more(10, 30)
             assert callers.statuses() <= EXPECTED_STATUSES, callers.statuses()
             expect_growing(callers.grants())

@@ -15,7 +15,18 @@ from support import processes
 from support.api import expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.cluster import running as running_cluster
-from support.faults import set_counters_apart, majority_counter, wait_for_grant_above, count_holders, lease_values, expect_exclusive_until, install_shop, sale_operation, read_stock, acquire_on_all_nodes
+from support.faults import (
+    set_counters_apart,
+    majority_counter,
+    wait_for_grant_above,
+    count_holders,
+    lease_values,
+    expect_exclusive_until,
+    install_shop,
+    sale_operation,
+    read_stock,
+    acquire_on_all_nodes,
+)
 from support.polling import eventually, remains
 from support.stack import Stack
 from support.tcp_gate import Gates, open_gates
@@ -77,7 +88,8 @@ def nonce_of(value: str | None) -> str | None:
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_gateway_stopped_during_grant_grants_nothing_expired(
-        cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, rounds: int) -> None:
+    cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, rounds: int
+) -> None:
     """All five nodes grant, and the gateway reads the replies when the lease has expired and another caller holds the resource.
     Validity is checked last (one round: counters agree and the grant is complete), no node confirms a lease that it has granted
     to another caller (two rounds), and the undo of the expired grant does not change the next lease."""
@@ -110,7 +122,8 @@ def test_gateway_stopped_during_grant_grants_nothing_expired(
 
 @pytest.mark.parametrize("way", ["requests", "replies"])
 def test_gateway_stopped_during_release_keeps_next_holder(
-        cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, way: str) -> None:
+    cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, way: str
+) -> None:
     """A release that reaches the nodes (requests) or is answered (replies) when another caller holds the resource does not
     change that caller's lease, and its answer is true."""
     nodes = cluster.clients()
@@ -122,7 +135,10 @@ def test_gateway_stopped_during_release_keeps_next_holder(
     release.join(0.1)
     assert release.is_alive(), release.received
     if way == "replies":
-        eventually(lambda: sum(gate.requests.passed for gate in gates.members) > passed, goal="the requests have reached the nodes")
+        eventually(
+            lambda: sum(gate.requests.passed for gate in gates.members) > passed,
+            goal="the requests have reached the nodes",
+        )
     with stopped(slow_gateway.pid):
         eventually(lambda: count_holders(nodes, resource) == 0, goal="it is released or expired")
         after = other_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
@@ -153,7 +169,9 @@ def test_gateway_stopped_before_write_412_for_older_token(cluster: Cluster, uniq
         second_gateway.start()
         old = first_gateway.api.must_acquire(resource, ttl_ms=500)
         with stopped(first_gateway.pid):
-            write = first_gateway.api.begin("POST", "/v1/writes", {"lease_id": old["lease_id"], "operations": [sale_operation(sku, 3)]})
+            write = first_gateway.api.begin(
+                "POST", "/v1/writes", {"lease_id": old["lease_id"], "operations": [sale_operation(sku, 3)]}
+            )
             new = second_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
             second_gateway.api.must_write(new, sale_operation(sku, 2))
         refused = expect_problem(write.answer(), 412, "stale-fencing-token")
@@ -182,13 +200,20 @@ print(answer.status, answer.json().get("type"), flush=True)
 """
 
 
-def test_holder_stopped_past_ttl_write_is_refused(cluster: Cluster, gateway: Gateway, unique_name: Callable[[str], str]) -> None:
+def test_holder_stopped_past_ttl_write_is_refused(
+    cluster: Cluster, gateway: Gateway, unique_name: Callable[[str], str]
+) -> None:
     """A real holder process that is suspended past its lease and does not notice: the guard refuses its write."""
     sku = install_shop(cluster, unique_name("paused"))
     resource = f"inventory/{sku}"
     eventually(lambda: gateway.api.get("/readyz").status == 200)
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(processes.repository() / "tests"), gateway.api.url, resource, sku],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=processes.terminate_with_parent)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(processes.repository() / "tests"), gateway.api.url, resource, sku],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=processes.terminate_with_parent,
+    )
     try:
         assert holder.stdin and holder.stdout
         token = int(holder.stdout.readline())
@@ -197,7 +222,11 @@ def test_holder_stopped_past_ttl_write_is_refused(cluster: Cluster, gateway: Gat
             holder.stdin.flush()
             new = gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
             assert new["fencing_token"] > token
-            eventually(lambda: gateway.api.write(new, sale_operation(sku, 2)).status == 200, 10, goal="the gateway knows the shop and sells")
+            eventually(
+                lambda: gateway.api.write(new, sale_operation(sku, 2)).status == 200,
+                10,
+                goal="the gateway knows the shop and sells",
+            )
         assert holder.stdout.readline().split() == ["412", "/problems/stale-fencing-token"]
         assert holder.wait(10) == 0
     finally:
@@ -208,7 +237,9 @@ def test_holder_stopped_past_ttl_write_is_refused(cluster: Cluster, gateway: Gat
     wait_for_grant_above(gateway.api, resource, new["fencing_token"])
 
 
-def test_gateway_killed_its_leases_expire_for_other_waiters(cluster: Cluster, other_gateway: Gateway, unique_name: Callable[[str], str]) -> None:
+def test_gateway_killed_its_leases_expire_for_other_waiters(
+    cluster: Cluster, other_gateway: Gateway, unique_name: Callable[[str], str]
+) -> None:
     """The queue of a killed gateway is lost, its leases last until their ttl and not longer, and then the waiters of the other
     gateway are served."""
     nodes = cluster.clients()
@@ -216,9 +247,18 @@ def test_gateway_killed_its_leases_expire_for_other_waiters(cluster: Cluster, ot
     killed_gateway = cluster.gateway()
     killed_gateway.start()
     began = time.monotonic()
-    held = {resource: killed_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, owner="orphan") for resource in resources}
-    lost = [killed_gateway.api.begin_acquire(resource, wait_ms=20_000, owner="lost") for resource in resources for _ in range(2)]
-    waiting = {resource: other_gateway.api.begin_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=20_000, owner="heir") for resource in resources}
+    held = {
+        resource: killed_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, owner="orphan") for resource in resources
+    }
+    lost = [
+        killed_gateway.api.begin_acquire(resource, wait_ms=20_000, owner="lost")
+        for resource in resources
+        for _ in range(2)
+    ]
+    waiting = {
+        resource: other_gateway.api.begin_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=20_000, owner="heir")
+        for resource in resources
+    }
     waiting[resources[0]].join(0.2)
     assert all(call.is_alive() for call in [*lost, *waiting.values()])
     killed_gateway.kill()
@@ -229,9 +269,13 @@ def test_gateway_killed_its_leases_expire_for_other_waiters(cluster: Cluster, ot
         answer = call.answer()
         assert answer.status == 201 and answer.json()["owner"] == "heir", answer
         assert answer.json()["fencing_token"] > held[resource]["fencing_token"]
-        assert MAX_TTL_MS / 1000 - 0.2 < call.ended - began < MAX_TTL_MS / 1000 + 3, "not before the ttl has passed, and soon after"
+        assert (
+            MAX_TTL_MS / 1000 - 0.2 < call.ended - began < MAX_TTL_MS / 1000 + 3
+        ), "not before the ttl has passed, and soon after"
         other_gateway.api.must_release(answer.json())
-        remains(lambda: count_holders(nodes, resource) == 0, 0.1, goal="it is not granted to a waiter of the killed gateway")
+        remains(
+            lambda: count_holders(nodes, resource) == 0, 0.1, goal="it is not granted to a waiter of the killed gateway"
+        )
         wait_for_grant_above(other_gateway.api, resource, answer.json()["fencing_token"])
 
 
@@ -249,7 +293,12 @@ def test_nodes_resuming_after_ttl_restore_no_lease(cluster: Cluster, other_gatew
         assert written
         eventually(lambda: count_holders(nodes[2:], resource) == 0, goal="it expired")
         new = api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
-    eventually(lambda: any(nonce_of(value) == written for value in lease_values(nodes[:2], resource)), 2, interval=0.005, goal="the late command ran")
+    eventually(
+        lambda: any(nonce_of(value) == written for value in lease_values(nodes[:2], resource)),
+        2,
+        interval=0.005,
+        goal="the late command ran",
+    )
     expect_problem(api.read_lease(old), 410, "lease-lost")
     expect_problem(api.renew(old, 500), 410, "lease-lost")
     assert api.renew(new, MAX_TTL_MS).json()["fencing_token"] == new["fencing_token"] > old["fencing_token"]
@@ -285,11 +334,17 @@ def test_late_grant_of_dead_gateway_expires(cluster: Cluster, other_gateway: Gat
 # Nodes that are killed together
 
 
-@pytest.mark.parametrize("data, fsync", [("kept", "everysec"), ("kept", "always"), ("older", "everysec"), ("older", "always"), ("none", None)])
-def test_all_killed_and_data_replaced_tokens_only_grow(stack: Stack, unique_name: Callable[[str], str], resource: str, data: str, fsync: str | None) -> None:
+@pytest.mark.parametrize(
+    "data, fsync",
+    [("kept", "everysec"), ("kept", "always"), ("older", "everysec"), ("older", "always"), ("none", None)],
+)
+def test_all_killed_and_data_replaced_tokens_only_grow(
+    stack: Stack, unique_name: Callable[[str], str], resource: str, data: str, fsync: str | None
+) -> None:
     """SIGKILL of all five nodes and of the gateway, so that no process remembers a token. The nodes start with their data, a copy from
     before the last grants, or none. Tokens grow because of the epochs in PostgreSQL, and the end of a held lease is waited for if
-    Redis' settings of persistence are true (with an older copy under appendfsync always they are not: there only tokens are safe)."""
+    Redis' settings of persistence are true (with an older copy under appendfsync always they are not: there only tokens are safe).
+    """
     with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=1_500, fsync=fsync) as cluster:
         nodes = cluster.nodes
         first = cluster.gateway()
@@ -316,7 +371,9 @@ def test_all_killed_and_data_replaced_tokens_only_grow(stack: Stack, unique_name
             node.start()
         if data != "none":
             kept = majority_counter(cluster.clients(), resource)
-            assert (kept == held["fencing_token"]) == (data == "kept") and kept > 0, "the nodes do not have the data that the test needs"
+            assert (kept == held["fencing_token"]) == (
+                data == "kept"
+            ) and kept > 0, "the nodes do not have the data that the test needs"
         second = cluster.gateway()
         second.start(wait=False)
         eventually(lambda: processes.accepts(second.api.port), 10, goal="it listens")
@@ -327,7 +384,9 @@ def test_all_killed_and_data_replaced_tokens_only_grow(stack: Stack, unique_name
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_nodes_flushed_held_lease_stays_exclusive(cluster: Cluster, other_gateway: Gateway, resource: str, count: int) -> None:
+def test_nodes_flushed_held_lease_stays_exclusive(
+    cluster: Cluster, other_gateway: Gateway, resource: str, count: int
+) -> None:
     """FLUSHALL on a minority, a majority and all. Flushed nodes are quarantined until the leases they lost have expired, also for a gateway
     that has observed no token of the resource, and later tokens are higher."""
     other_gateway.wait_until_all_vote()

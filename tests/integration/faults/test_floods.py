@@ -38,14 +38,27 @@ def start_gateway(cluster: Cluster) -> Gateway:
     """Starts a gateway with limits for everyone but the principal `good`."""
     settings = cluster.settings(max_ttl_ms=20_000)  # so long that a busy machine does not make a lease end
     settings["http"].update(bodies_max_bytes=64 * MIB, answers_max_bytes=64 * MIB)
-    settings["auth"] = {"api_keys": [{"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": ["leases", "writes", "history"]}
-                                     for name, key in KEYS.items()]}
-    settings["limits"] = {"address": {"requests_per_second": 50, "requests_burst": 100}, "principal": {"requests_per_second": 100, "requests_burst": 50, "leases_max": 500},
-                          "principals": [{"principal": "good", "requests_per_second": 1000}]}
+    settings["auth"] = {
+        "api_keys": [
+            {
+                "principal": name,
+                "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
+                "scopes": ["leases", "writes", "history"],
+            }
+            for name, key in KEYS.items()
+        ]
+    }
+    settings["limits"] = {
+        "address": {"requests_per_second": 50, "requests_burst": 100},
+        "principal": {"requests_per_second": 100, "requests_burst": 50, "leases_max": 500},
+        "principals": [{"principal": "good", "requests_per_second": 1000}],
+    }
     gateway = cluster.gateway(settings)
     gateway.start()
     api = gateway.api.with_key(KEYS["good"])
-    eventually(lambda: api.get("/v1/tables/inventory?sku=eq.good").status == 200, 10, goal="the gateway knows the tables")
+    eventually(
+        lambda: api.get("/v1/tables/inventory?sku=eq.good").status == 200, 10, goal="the gateway knows the tables"
+    )
     return gateway
 
 
@@ -88,7 +101,15 @@ def use_gateway(connection: Connection, sku: str, turn: int) -> list[float]:
         return answer
 
     lease = call(201, "POST", "/v1/leases", {"resource": f"inventory/{sku}", "ttl_ms": 20_000, "wait_ms": 5_000}).json()
-    call(200, "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [{"update": "inventory", "where": {"sku": sku}, "set": {"note": str(turn)}}]})
+    call(
+        200,
+        "POST",
+        "/v1/writes",
+        {
+            "lease_id": lease["lease_id"],
+            "operations": [{"update": "inventory", "where": {"sku": sku}, "set": {"note": str(turn)}}],
+        },
+    )
     call(204, "DELETE", lease_path(lease))
     call(200, "GET", f"/v1/tables/inventory?sku=eq.{sku}")
     call(200, "GET", "/v1/history?limit=5")
@@ -98,7 +119,9 @@ def use_gateway(connection: Connection, sku: str, turn: int) -> list[float]:
 def measure_p99(flooded: Gateway, control: Gateway) -> tuple[float, float]:
     """Returns the 99th percentile of the seconds of a call at each of the gateways."""
     seconds: tuple[list[float], list[float]] = [], []
-    with flooded.api.with_key(KEYS["good"]).connection() as beside_flood, control.api.with_key(KEYS["good"]).connection() as alone:
+    with flooded.api.with_key(KEYS["good"]).connection() as beside_flood, control.api.with_key(
+        KEYS["good"]
+    ).connection() as alone:
         for turn in range(CYCLES):
             seconds[0].extend(use_gateway(beside_flood, "good", turn))
             seconds[1].extend(use_gateway(alone, "control", turn))
@@ -108,8 +131,10 @@ def measure_p99(flooded: Gateway, control: Gateway) -> tuple[float, float]:
 
 def record(kind: str, p99: float, alone: float, resident: int, processors: float, share: float) -> None:
     """Prints what was measured; a file of measurements gets it too, if one is named."""
-    line = (f"{kind}: p99 {p99 * 1000:.1f} ms, alone {alone * 1000:.1f} ms, peak {resident / 1e6:.0f} MB, "
-            f"processor {processors:.0%} ({share:.0%} of what it could use), load {os.getloadavg()[0]:.0f}")
+    line = (
+        f"{kind}: p99 {p99 * 1000:.1f} ms, alone {alone * 1000:.1f} ms, peak {resident / 1e6:.0f} MB, "
+        f"processor {processors:.0%} ({share:.0%} of what it could use), load {os.getloadavg()[0]:.0f}"
+    )
     print(line)
     if name := os.environ.get("FENCEGATE_FLOODS_MEASURED"):
         with open(name, "a") as file:
@@ -119,14 +144,23 @@ def record(kind: str, p99: float, alone: float, resident: int, processors: float
 def check_beside(kinds: list[str], flooded: Gateway, control: Gateway, folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         for number, kind in enumerate(kinds):
-            stack.enter_context(floods.running(kind, flooded.api.port, KEYS["flood"], f"127.0.0.{number + 10}", folder / f"{kind}.log"))
+            stack.enter_context(
+                floods.running(kind, flooded.api.port, KEYS["flood"], f"127.0.0.{number + 10}", folder / f"{kind}.log")
+            )
         pause(1.0, "the floods have opened their connections")
         for _ in range(MEASUREMENTS_MAX):
             began, at_first = time.monotonic(), scheduled_seconds(flooded.pid)
             p99, alone = measure_p99(flooded, control)
             ran, waited = (after - before for before, after in zip(at_first, scheduled_seconds(flooded.pid)))
             share, resident = ran / (ran + waited), peak_resident_bytes(flooded.pid)
-            record(kinds[0] if len(kinds) == 1 else "all at once", p99, alone, resident, ran / (time.monotonic() - began), share)
+            record(
+                kinds[0] if len(kinds) == 1 else "all at once",
+                p99,
+                alone,
+                resident,
+                ran / (time.monotonic() - began),
+                share,
+            )
             if p99 < (p99_max := max(P99_MAX_SECONDS, BUSY_MACHINE_FACTOR * alone) / share):
                 break
         assert p99 < p99_max

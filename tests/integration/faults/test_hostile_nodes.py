@@ -114,6 +114,7 @@ def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, res
             gateway.start()
             gateway.wait_until_all_vote()
             parts = 0
+
             def name_a_further_part(replies: bytes) -> bytes:
                 nonlocal parts
                 changed, count = re.subn(rb"(\r\n0 )0(?=[ \t\r])", rb"\g<1>7", replies)
@@ -127,7 +128,9 @@ def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, res
             for gate in gates.members[:3]:
                 gate.refuse()
                 gate.cut()
-            answers = {node["answer"] for node in expect_problem(gateway.api.get("/v1/leases"), 503, "no-quorum")["nodes"]}
+            answers = {
+                node["answer"] for node in expect_problem(gateway.api.get("/v1/leases"), 503, "no-quorum")["nodes"]
+            }
             assert answers == {"listed", "no answer"}
         finally:
             gateway.kill()
@@ -141,12 +144,17 @@ def own_epoch(cluster: Cluster, node: int = 4) -> int:
     return int(cluster.nodes[node].client().hget("fg:node", "base")) >> 32
 
 
-@pytest.mark.parametrize("field, value", [
-    ("floor", "2097150 8d24129b-c30d-4bd5-a91c-e108557b2a0f"),
-    ("floor", "9223372036854775807 8d24129b-c30d-4bd5-a91c-e108557b2a0f"),
-    ("base", str(2_097_150 << 32)),
-])
-def test_node_with_implausible_epoch_uses_up_no_epochs(cluster: Cluster, ready_gateway: Gateway, resource: str, field: str, value: str) -> None:
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("floor", "2097150 8d24129b-c30d-4bd5-a91c-e108557b2a0f"),
+        ("floor", "9223372036854775807 8d24129b-c30d-4bd5-a91c-e108557b2a0f"),
+        ("base", str(2_097_150 << 32)),
+    ],
+)
+def test_node_with_implausible_epoch_uses_up_no_epochs(
+    cluster: Cluster, ready_gateway: Gateway, resource: str, field: str, value: str
+) -> None:
     """It does not vote and says why; the others are admitted with the next epochs, also by a gateway that has seen nothing before."""
     redis, before = cluster.nodes[4].client(), drawn_epoch(cluster)
     correct = redis.hget("fg:node", field)
@@ -163,7 +171,11 @@ def test_node_with_implausible_epoch_uses_up_no_epochs(cluster: Cluster, ready_g
         ready_gateway.stop()
         ready_gateway.start()
         cluster.nodes[1].restart_empty()
-        eventually(lambda: ready_gateway.nodes()[1]["state"] == "voting" and own_epoch(cluster, 1) == before + 2, 15, goal="the restarted node is admitted")
+        eventually(
+            lambda: ready_gateway.nodes()[1]["state"] == "voting" and own_epoch(cluster, 1) == before + 2,
+            15,
+            goal="the restarted node is admitted",
+        )
         assert drawn_epoch(cluster) == before + 2
     finally:
         if correct is None:
@@ -186,7 +198,9 @@ def test_node_with_implausible_epoch_that_restarts_draws_none(cluster: Cluster, 
     assert drawn_epoch(cluster) == before + 1
 
 
-def test_counter_at_the_end_of_all_tokens_of_one_node_is_ignored(cluster: Cluster, ready_gateway: Gateway, resource: str) -> None:
+def test_counter_at_the_end_of_all_tokens_of_one_node_is_ignored(
+    cluster: Cluster, ready_gateway: Gateway, resource: str
+) -> None:
     """Each grant is as usual, no refused acquire uses up an epoch, and the node takes part again as soon as the value is gone."""
     redis, before = cluster.nodes[4].client(), drawn_epoch(cluster)
     highest = max(own_epoch(cluster, node) for node in range(5))

@@ -25,7 +25,9 @@ def keeping_gateway(cluster: Cluster) -> Iterator[Gateway]:
     made.kill()
 
 
-def test_kept_lease_forgotten_by_majority_lost_within_validity(cluster: Cluster, keeping_gateway: Gateway, resource: str) -> None:
+def test_kept_lease_forgotten_by_majority_lost_within_validity(
+    cluster: Cluster, keeping_gateway: Gateway, resource: str
+) -> None:
     with open_kept_lease(keeping_gateway.api, resource, ttl_ms=1_500) as kept:
         lease = kept.wait_for_grant()
         kept.wait_for("renewed")
@@ -36,10 +38,14 @@ def test_kept_lease_forgotten_by_majority_lost_within_validity(cluster: Cluster,
         assert lost.received_at - forgot < 1.5 + 1
         assert lost.data["fencing_token"] == lease["fencing_token"] and lost.data["reason"]
         kept.wait_for_end()
-        eventually(lambda: not lease_keys(cluster.clients(), resource), goal="its keys are removed from the other nodes")
+        eventually(
+            lambda: not lease_keys(cluster.clients(), resource), goal="its keys are removed from the other nodes"
+        )
 
 
-def test_kept_lease_on_wiped_nodes_lost_within_validity(cluster: Cluster, keeping_gateway: Gateway, resource: str) -> None:
+def test_kept_lease_on_wiped_nodes_lost_within_validity(
+    cluster: Cluster, keeping_gateway: Gateway, resource: str
+) -> None:
     with open_kept_lease(keeping_gateway.api, resource, ttl_ms=1_500) as kept:
         kept.wait_for("renewed")
         for client in cluster.clients():
@@ -69,7 +75,10 @@ def test_kept_lease_of_stopping_gateway_is_released(cluster: Cluster, resource: 
     answer = waiter.answer()
     assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
     assert waiter.ended - released.received_at < 1.5, "it had to wait for the lease to expire"
-    events = eventually(lambda: (found := other_gateway.api.history(resource=resource, event="lease_released")) and found, goal="the release is in the history")
+    events = eventually(
+        lambda: (found := other_gateway.api.history(resource=resource, event="lease_released")) and found,
+        goal="the release is in the history",
+    )
     assert events[0]["owner"] == "keeper"
     other_gateway.api.must_release(answer.json())
     assert other_gateway.stop() == 0
@@ -101,8 +110,12 @@ def test_kept_lease_is_released_at_requested_max_hold(api_a: Api, api_b: Api, re
 
 
 def test_max_hold_that_can_not_be_honoured_400(api_a: Api, resource: str) -> None:
-    for body, accept in (({"max_hold_ms": 86_400_001}, "text/event-stream"), ({"max_hold_ms": 99}, "text/event-stream"),
-                         ({"max_hold_ms": "1"}, "text/event-stream"), ({"max_hold_ms": 5_000}, "application/json")):
+    for body, accept in (
+        ({"max_hold_ms": 86_400_001}, "text/event-stream"),
+        ({"max_hold_ms": 99}, "text/event-stream"),
+        ({"max_hold_ms": "1"}, "text/event-stream"),
+        ({"max_hold_ms": 5_000}, "application/json"),
+    ):
         answer = api_a.call("POST", "/v1/leases", {"resource": resource, **body}, {"Accept": accept})
         assert pointers_of(answer) == ["/max_hold_ms"]
     assert api_a.renew(lease := api_a.must_acquire(resource)).json()["max_hold_ms"] == 86_400_000
@@ -139,7 +152,9 @@ def test_kept_lease_silent_majority_lost_at_end_of_validity(guarded_pair: Stack,
         with guarded_pair.frozen(guarded_pair.node_pids()[:3]):
             reported = kept.events[-1]
             lost = kept.wait_for("lost", 10)
-            assert lost.received_at - reported.received_at < 2 + 2, "the caller was notified after the end of the validity"
+            assert (
+                lost.received_at - reported.received_at < 2 + 2
+            ), "the caller was notified after the end of the validity"
             assert lost.data["reason"]
             kept.wait_for_end()
     guarded_pair.wait_until_all_vote()
@@ -154,7 +169,9 @@ def test_kept_lease_silent_minority_is_kept(guarded_pair: Stack, api_a: Api, res
         kept = open_kept_lease(api_a, resource, ttl_ms=3_000, wait_ms=5_000)
         token = str(kept.wait_for_grant()["fencing_token"])
         try:
-            eventually(lambda: all(token in (node.get(f"fg:lease:{resource}") or "") for node in guarded_pair.nodes()), 0.3)
+            eventually(
+                lambda: all(token in (node.get(f"fg:lease:{resource}") or "") for node in guarded_pair.nodes()), 0.3
+            )
             return kept
         except NotInTime:
             kept.disconnect()

@@ -26,9 +26,17 @@ def write(token: int, base: str, value: str, times: tuple[float, float], outcome
 
 
 FAULTLESS = [
-    read(1, "0", (0, 1)), write(1, "0", "1/a", (1, 2)), read(2, "1/a", (3, 4)), write(1, "1/a", "2/late", (4, 5), "refused"),
-    write(2, "1/a", "2/b", (5, 7)), read(3, "2/b", (6, 8)), Operation("seal", 3, 8, 9, "done"), write(3, "2/b", "3/c", (9, 10), "refused"),
-    read(4, "2/b", (10.5, 11)), write(4, "2/b", "3/d", (11, 12), "unknown"), read(4, "3/d", (13, 14)),
+    read(1, "0", (0, 1)),
+    write(1, "0", "1/a", (1, 2)),
+    read(2, "1/a", (3, 4)),
+    write(1, "1/a", "2/late", (4, 5), "refused"),
+    write(2, "1/a", "2/b", (5, 7)),
+    read(3, "2/b", (6, 8)),
+    Operation("seal", 3, 8, 9, "done"),
+    write(3, "2/b", "3/c", (9, 10), "refused"),
+    read(4, "2/b", (10.5, 11)),
+    write(4, "2/b", "3/d", (11, 12), "unknown"),
+    read(4, "3/d", (13, 14)),
 ]
 
 
@@ -42,11 +50,33 @@ def test_search_finds_order_of_faultless_history() -> None:
     assert linearizable(FAULTLESS[:-1] + [read(5, "2/b", (13, 14))], START)
 
 
-@pytest.mark.parametrize("history", [
-    changed(3, outcome="done"), changed(7, outcome="done"), changed(2, value="0"), changed(5, value="0"), changed(8, value="3/c"),
-    changed(4, outcome="refused"), changed(10, value="2/b", token=2), changed(1, token=9), changed(6, token=0), FAULTLESS + [read(9, "2/b", (15, 16))],
-], ids=["stale write accepted", "sealed write accepted", "write not visible", "old value read", "refused write visible", "accepted write refused",
-        "stale read accepted", "token from the future", "seal without effect", "committed write gone again"])
+@pytest.mark.parametrize(
+    "history",
+    [
+        changed(3, outcome="done"),
+        changed(7, outcome="done"),
+        changed(2, value="0"),
+        changed(5, value="0"),
+        changed(8, value="3/c"),
+        changed(4, outcome="refused"),
+        changed(10, value="2/b", token=2),
+        changed(1, token=9),
+        changed(6, token=0),
+        FAULTLESS + [read(9, "2/b", (15, 16))],
+    ],
+    ids=[
+        "stale write accepted",
+        "sealed write accepted",
+        "write not visible",
+        "old value read",
+        "refused write visible",
+        "accepted write refused",
+        "stale read accepted",
+        "token from the future",
+        "seal without effect",
+        "committed write gone again",
+    ],
+)
 def test_search_finds_no_order_of_faulty_history(history: list[Operation]) -> None:
     assert not linearizable(history, START)
 
@@ -61,13 +91,22 @@ def test_search_of_100_overlapping_operations_ends() -> None:
 COMMITS = [Commit(1, "1/a"), Commit(2, "2/b"), Commit(4, "3/d")]
 
 
-@pytest.mark.parametrize("commits, word", [
-    ([COMMITS[0], COMMITS[2]], "lost update"), ([COMMITS[1], COMMITS[0], COMMITS[2]], "the token fell"), (COMMITS + [Commit(4, "4/x")], "nobody wrote"),
-    (COMMITS + [Commit(4, "2/late")], "refused, but applied"), (COMMITS[1:], "applied 0 times"), (COMMITS + [COMMITS[2]], "applied 2 times"),
-])
+@pytest.mark.parametrize(
+    "commits, word",
+    [
+        ([COMMITS[0], COMMITS[2]], "lost update"),
+        ([COMMITS[1], COMMITS[0], COMMITS[2]], "the token fell"),
+        (COMMITS + [Commit(4, "4/x")], "nobody wrote"),
+        (COMMITS + [Commit(4, "2/late")], "refused, but applied"),
+        (COMMITS[1:], "applied 0 times"),
+        (COMMITS + [COMMITS[2]], "applied 2 times"),
+    ],
+)
 def test_commit_order_with_fault_is_named(commits: list[Commit], word: str) -> None:
     assert faults_of(FAULTLESS, COMMITS, INITIAL) == []
-    assert any(word in fault for fault in faults_of(FAULTLESS, commits, INITIAL)), faults_of(FAULTLESS, commits, INITIAL)
+    assert any(word in fault for fault in faults_of(FAULTLESS, commits, INITIAL)), faults_of(
+        FAULTLESS, commits, INITIAL
+    )
 
 
 @pytest.fixture
@@ -76,8 +115,12 @@ def names(guarded_pair: Stack, unique_name: Callable[[str], str]) -> Iterator[li
     create_registers(guarded_pair, made)
     lease = guarded_pair.api().must_acquire(f"registers/{made[0]}", ttl_ms=200)
     for number in range(2):
-        eventually(lambda: guarded_pair.api(number).write(lease, {"delete": "registers", "where": {"name": "none"}}).status == 200, 10,
-                   goal="both gateways know the table")
+        eventually(
+            lambda: guarded_pair.api(number).write(lease, {"delete": "registers", "where": {"name": "none"}}).status
+            == 200,
+            10,
+            goal="both gateways know the table",
+        )
     yield made
 
 
@@ -90,13 +133,25 @@ def test_registers_under_pauses_and_seals_are_linearizable(guarded_pair: Stack, 
         assert faults_of(operations, commits_of(guarded_pair, name), INITIAL) == []
         assert linearizable(operations, (1, INITIAL)), name
         # With one changed answer the same history must be found faulty.
-        refusals = [number for number, operation in enumerate(operations) if operation.kind == "write" and operation.outcome == "refused"]
+        refusals = [
+            number
+            for number, operation in enumerate(operations)
+            if operation.kind == "write" and operation.outcome == "refused"
+        ]
         for number in refusals[:3]:
-            lie = [replace(operation, outcome="done") if index == number else operation for index, operation in enumerate(operations)]
+            lie = [
+                replace(operation, outcome="done") if index == number else operation
+                for index, operation in enumerate(operations)
+            ]
             assert not linearizable(lie, (1, INITIAL))
             assert faults_of(lie, commits_of(guarded_pair, name), INITIAL)
     print(dict(tally))
-    assert tally["write done"] >= 20 and tally["write refused"] >= 3 and tally["seal done"] >= 2 and tally["read done"] >= 40
+    assert (
+        tally["write done"] >= 20
+        and tally["write refused"] >= 3
+        and tally["seal done"] >= 2
+        and tally["read done"] >= 40
+    )
 
 
 def test_rows_without_guard_have_lost_updates(guarded_pair: Stack, names: list[str]) -> None:
@@ -104,7 +159,11 @@ def test_rows_without_guard_have_lost_updates(guarded_pair: Stack, names: list[s
     seen = run_clients(guarded_pair, names[:1], clients=12, seconds=5, guarded=False)
     operations = seen[names[0]]
     tokens = {operation.value: operation.token for operation in operations}
-    commits = [replace(commit, token=tokens[commit.value]) for commit in commits_of(guarded_pair, names[0], "bare_registers")]
+    commits = [
+        replace(commit, token=tokens[commit.value]) for commit in commits_of(guarded_pair, names[0], "bare_registers")
+    ]
     faults = faults_of(operations, commits, INITIAL)
-    assert any("lost update" in fault for fault in faults) and any("the token fell" in fault for fault in faults), faults
+    assert any("lost update" in fault for fault in faults) and any(
+        "the token fell" in fault for fault in faults
+    ), faults
     assert not linearizable(operations, START)

@@ -69,7 +69,13 @@ def token_of(answer: Any) -> int:
 
 def wait_for_token(api: Api, resource: str) -> int:
     """Waits for a grant and returns its token."""
-    return token_of(eventually(lambda: (found := api.acquire(resource, ttl_ms=500, wait_ms=1_000)).status == 201 and found, 20, goal="granted again"))
+    return token_of(
+        eventually(
+            lambda: (found := api.acquire(resource, ttl_ms=500, wait_ms=1_000)).status == 201 and found,
+            20,
+            goal="granted again",
+        )
+    )
 
 
 def expect_exclusive_until(api: Api, resource: str, lease: dict[str, Any], asked_at: float) -> None:
@@ -99,7 +105,9 @@ def epochs_of(gateway: Gateway) -> dict[str, int]:
 # Losses without a restart
 
 
-def test_tokens_after_slaveof_to_older_data_only_grow(cluster: Cluster, ready_gateway: Gateway, other_gateway: Gateway, resource: str) -> None:
+def test_tokens_after_slaveof_to_older_data_only_grow(
+    cluster: Cluster, ready_gateway: Gateway, other_gateway: Gateway, resource: str
+) -> None:
     """Three nodes get a copy of their own older data, with fg:node, under the same run id."""
     api, nodes = ready_gateway.api, cluster.nodes[:3]
     api.must_release(api.must_acquire(resource, ttl_ms=500))
@@ -128,13 +136,16 @@ def test_node_that_was_replica_admits_no_rival(synced: Cluster, synced_gateway: 
     quarantines = count_changes_to("quarantined", synced_gateway, nodes[2])
     replicate(nodes[2], nodes[3])
     expect_exclusive_until(api, resource, lease, asked_at)
-    eventually(lambda: count_changes_to("quarantined", synced_gateway, nodes[2]) > quarantines, 15, goal="it is quarantined")
+    eventually(
+        lambda: count_changes_to("quarantined", synced_gateway, nodes[2]) > quarantines, 15, goal="it is quarantined"
+    )
     synced_gateway.wait_until_all_vote()
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru"])
 def test_lease_and_tokens_survive_evicted_keys(
-        cluster: Cluster, ready_gateway: Gateway, other_gateway: Gateway, unique_name: Callable[[str], str], policy: str) -> None:
+    cluster: Cluster, ready_gateway: Gateway, other_gateway: Gateway, unique_name: Callable[[str], str], policy: str
+) -> None:
     """A low maxmemory evicts all keys, and the settings are restored before a gateway checks the node."""
     api, resource, held = ready_gateway.api, unique_name("evicted"), unique_name("held")
     before = api.must_acquire(resource, ttl_ms=500)
@@ -158,7 +169,9 @@ def test_lease_and_tokens_survive_evicted_keys(
     ready_gateway.wait_until_all_vote()
 
 
-def test_tokens_after_loss_and_reset_counts_only_grow(cluster: Cluster, ready_gateway: Gateway, other_gateway: Gateway, resource: str) -> None:
+def test_tokens_after_loss_and_reset_counts_only_grow(
+    cluster: Cluster, ready_gateway: Gateway, other_gateway: Gateway, resource: str
+) -> None:
     api = ready_gateway.api
     before = api.must_acquire(resource, ttl_ms=500)
     api.must_release(before)
@@ -177,7 +190,11 @@ def test_node_that_forgot_is_quarantined_and_gets_new_epoch(cluster: Cluster, re
     node, forgot_at = cluster.nodes[0], time.monotonic()
     quarantines = count_changes_to("quarantined", ready_gateway, node)
     cluster.nodes[0].client().execute_command("SWAPDB", "1", "2")
-    eventually(lambda: count_changes_to("quarantined", ready_gateway, node) > quarantines, 15, goal="noticed without any traffic")
+    eventually(
+        lambda: count_changes_to("quarantined", ready_gateway, node) > quarantines,
+        15,
+        goal="noticed without any traffic",
+    )
     ready_gateway.wait_until_all_vote()
     assert time.monotonic() - forgot_at > 1, "the bound of answers, which is the cluster's node_timeout_ms"
     after = epochs_of(ready_gateway)
@@ -187,20 +204,27 @@ def test_node_that_forgot_is_quarantined_and_gets_new_epoch(cluster: Cluster, re
     assert any("node-1" in str(event) for event in events), events
 
 
-def test_nodes_with_harmless_setting_changed_keep_voting(cluster: Cluster, ready_gateway: Gateway, resource: str) -> None:
+def test_nodes_with_harmless_setting_changed_keep_voting(
+    cluster: Cluster, ready_gateway: Gateway, resource: str
+) -> None:
     before = epochs_of(ready_gateway)
     quarantines = [count_changes_to("quarantined", ready_gateway, node) for node in cluster.nodes]
     for node in cluster.clients():
         node.config_set("slowlog-log-slower-than", 4_321)
     eventually(lambda: ready_gateway.api.acquire(resource, ttl_ms=500, wait_ms=1_000).status == 201, 15, goal="granted")
     ready_gateway.wait_until_all_vote()
-    assert epochs_of(ready_gateway) == before and [count_changes_to("quarantined", ready_gateway, node) for node in cluster.nodes] == quarantines
+    assert (
+        epochs_of(ready_gateway) == before
+        and [count_changes_to("quarantined", ready_gateway, node) for node in cluster.nodes] == quarantines
+    )
 
 
 # Losses with a restart
 
 
-def test_lease_on_killed_nodes_without_sync_admits_no_rival(synced: Cluster, synced_gateway: Gateway, resource: str) -> None:
+def test_lease_on_killed_nodes_without_sync_admits_no_rival(
+    synced: Cluster, synced_gateway: Gateway, resource: str
+) -> None:
     """CONFIG SET appendonly no: after the restart nothing shows that writes were not synced."""
     api = synced_gateway.api
     for node in synced.clients()[:3]:
@@ -220,7 +244,9 @@ def test_lease_on_killed_nodes_without_sync_admits_no_rival(synced: Cluster, syn
     synced_gateway.wait_until_all_vote()
 
 
-def test_older_file_with_sync_switched_on_later_admits_no_rival(synced: Cluster, synced_gateway: Gateway, resource: str) -> None:
+def test_older_file_with_sync_switched_on_later_admits_no_rival(
+    synced: Cluster, synced_gateway: Gateway, resource: str
+) -> None:
     """The nodes start with an older RDB file of the same life; Redis' own way to an append-only file makes them look as if they had always synced."""
     api, nodes = synced_gateway.api, synced.nodes[:3]
     for client in synced.clients()[:3]:
@@ -233,7 +259,11 @@ def test_older_file_with_sync_switched_on_later_admits_no_rival(synced: Cluster,
         shutil.rmtree(node.folder / "appendonlydir")
         node.start("without")
     for node in nodes:
-        eventually(lambda node=node: count_changes_to("quarantined", synced_gateway, node) > quarantines[node.name], 5, goal="it is quarantined")
+        eventually(
+            lambda node=node: count_changes_to("quarantined", synced_gateway, node) > quarantines[node.name],
+            5,
+            goal="it is quarantined",
+        )
         node.client().config_set("appendfsync", "always")
         node.client().config_set("appendonly", "yes")
     expect_exclusive_until(api, resource, lease, asked_at)
@@ -252,8 +282,14 @@ def test_second_restart_does_not_end_the_quarantine(synced: Cluster, synced_gate
     node.start("without")
     node.client().config_set("appendfsync", "always")
     node.client().config_set("appendonly", "yes")
-    eventually(lambda: count_changes_to("quarantined", synced_gateway, node) == quarantines + 1, 5, goal="it is quarantined")
-    eventually(lambda: node.client().info("persistence")["aof_rewrite_in_progress"] == 0, 5, goal="the append-only file is written")
+    eventually(
+        lambda: count_changes_to("quarantined", synced_gateway, node) == quarantines + 1, 5, goal="it is quarantined"
+    )
+    eventually(
+        lambda: node.client().info("persistence")["aof_rewrite_in_progress"] == 0,
+        5,
+        goal="the append-only file is written",
+    )
     node.kill()
     node.start()
     synced_gateway.wait_until_all_vote()
@@ -262,7 +298,9 @@ def test_second_restart_does_not_end_the_quarantine(synced: Cluster, synced_gate
 
 
 @pytest.mark.parametrize("setting, value", [("no-appendfsync-on-rewrite", "yes"), ("appendfsync", "everysec")])
-def test_node_without_sync_is_quarantined_after_restart(synced: Cluster, synced_gateway: Gateway, setting: str, value: str) -> None:
+def test_node_without_sync_is_quarantined_after_restart(
+    synced: Cluster, synced_gateway: Gateway, setting: str, value: str
+) -> None:
     node, client = synced.nodes[0], synced.clients()[0]
     before = client.config_get(setting)[setting]
     client.config_set(setting, value)
@@ -271,14 +309,18 @@ def test_node_without_sync_is_quarantined_after_restart(synced: Cluster, synced_
     synced_gateway.wait_until_all_vote()
     quarantines = count_changes_to("quarantined", synced_gateway, node)
     node.restart_empty()  # with its append-only file
-    eventually(lambda: count_changes_to("quarantined", synced_gateway, node) > quarantines, 15, goal="it is quarantined")
+    eventually(
+        lambda: count_changes_to("quarantined", synced_gateway, node) > quarantines, 15, goal="it is quarantined"
+    )
     synced_gateway.wait_until_all_vote()
     assert is_synced_life(synced, node.name), "a new life"
     quarantines, losses = (count_changes_to(state, synced_gateway, node) for state in ("quarantined", "unreachable"))
     node.restart_empty()
     eventually(lambda: count_changes_to("unreachable", synced_gateway, node) > losses, 15, goal="its end is noticed")
     synced_gateway.wait_until_all_vote()
-    assert count_changes_to("quarantined", synced_gateway, node) == quarantines, "it synced as long as it voted, and needs no quarantine"
+    assert (
+        count_changes_to("quarantined", synced_gateway, node) == quarantines
+    ), "it synced as long as it voted, and needs no quarantine"
 
 
 def test_node_with_unfinished_rewrite_counts_as_not_synced(synced: Cluster, synced_gateway: Gateway) -> None:
@@ -292,12 +334,16 @@ def test_node_with_unfinished_rewrite_counts_as_not_synced(synced: Cluster, sync
     eventually(lambda: not is_synced_life(synced, node.name), 10, goal="the register records that it does not sync")
     quarantines = count_changes_to("quarantined", synced_gateway, node)
     node.restart_empty()
-    eventually(lambda: count_changes_to("quarantined", synced_gateway, node) > quarantines, 15, goal="it is quarantined")
+    eventually(
+        lambda: count_changes_to("quarantined", synced_gateway, node) > quarantines, 15, goal="it is quarantined"
+    )
     synced_gateway.wait_until_all_vote()
 
 
 def is_synced_life(cluster: Cluster, node: str) -> bool:
-    return cluster.stack.query("select synced from fencing.node where name = %s", (node,), dbname=cluster.database)[0][0]
+    return cluster.stack.query("select synced from fencing.node where name = %s", (node,), dbname=cluster.database)[0][
+        0
+    ]
 
 
 def test_epochs_are_drawn_only_for_lives_that_vote(cluster: Cluster, resource: str) -> None:
@@ -314,9 +360,15 @@ def test_epochs_are_drawn_only_for_lives_that_vote(cluster: Cluster, resource: s
         for _ in range(4):
             quarantines = count_history_events(made[0], "node_quarantined", "node-1")
             cluster.nodes[0].restart_empty()
-            eventually(lambda: count_history_events(made[0], "node_quarantined", "node-1") > quarantines, 15, goal="its new life is quarantined")
+            eventually(
+                lambda: count_history_events(made[0], "node_quarantined", "node-1") > quarantines,
+                15,
+                goal="its new life is quarantined",
+            )
         between = read_epoch(cluster) - before
-        assert between <= count_history_events(made[0], "node_readmitted", "node-1") - voted, "a life that never voted has used an epoch"
+        assert (
+            between <= count_history_events(made[0], "node_readmitted", "node-1") - voted
+        ), "a life that never voted has used an epoch"
         for member in made:
             member.wait_until_all_vote()
         assert read_epoch(cluster) == before + between + 1
@@ -347,8 +399,14 @@ def test_log_of_lost_node_has_one_line_for_each_change(cluster: Cluster) -> None
     try:
         at = len(gateway.log.read_text())
         cluster.nodes[1].restart_empty()
-        lines = eventually(lambda: (found := node_messages(gateway, at)) and "-> voting" in found[-1] and any("-> quarantined" in line for line in found) and found, 20,
-                           goal="it was quarantined and votes")
+        lines = eventually(
+            lambda: (found := node_messages(gateway, at))
+            and "-> voting" in found[-1]
+            and any("-> quarantined" in line for line in found)
+            and found,
+            20,
+            goal="it was quarantined and votes",
+        )
     finally:
         gateway.kill()
     changes = [line.split(": ")[1] for line in lines]
@@ -376,5 +434,7 @@ def node_messages(gateway: Gateway, after: int) -> list[str]:
     for line in gateway.log.read_text()[after:].splitlines():
         fields = json.loads(line) if line.startswith("{") else {}
         if fields.get("message") == "node changed its state":
-            found.append(f"{fields['node']}: {fields['old_state']} -> {fields['new_state']}: {fields.get('detail', '')}")
+            found.append(
+                f"{fields['node']}: {fields['old_state']} -> {fields['new_state']}: {fields.get('detail', '')}"
+            )
     return found

@@ -38,7 +38,10 @@ class Load:
 
     def __init__(self, api: Api, jobs: list[Callable[[Connection, str], None]]) -> None:
         self.api, self.stopping, self.failures, self.done = api, threading.Event(), [], Counter()
-        self.threads = [threading.Thread(target=self._run, args=(job, SKUS[index % len(SKUS)]), daemon=True) for index, job in enumerate(jobs)]
+        self.threads = [
+            threading.Thread(target=self._run, args=(job, SKUS[index % len(SKUS)]), daemon=True)
+            for index, job in enumerate(jobs)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -81,7 +84,9 @@ def sale(sku: str) -> list[dict]:
 
 
 def lease_and_write(connection: Connection, sku: str) -> None:
-    lease = call(connection, 201, "POST", "/v1/leases", {"resource": f"inventory/{sku}", "ttl_ms": 10_000, "wait_ms": 15_000})
+    lease = call(
+        connection, 201, "POST", "/v1/leases", {"resource": f"inventory/{sku}", "ttl_ms": 10_000, "wait_ms": 15_000}
+    )
     call(connection, 200, "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": sale(sku)})
     call(connection, 200, "POST", f"{lease_path(lease)}/renew", {"ttl_ms": 10_000})
     call(connection, 204, "DELETE", lease_path(lease))
@@ -89,18 +94,36 @@ def lease_and_write(connection: Connection, sku: str) -> None:
 
 def lease_alone(connection: Connection, sku: str) -> None:
     owner = f"lease-alone-{threading.get_ident()}"  # by which a repeated call finds what the lost one was granted
-    lease = call(connection, 201, "POST", "/v1/leases", {"resource": f"alone/{sku}", "ttl_ms": 10_000, "wait_ms": 15_000, "owner": owner})
+    lease = call(
+        connection,
+        201,
+        "POST",
+        "/v1/leases",
+        {"resource": f"alone/{sku}", "ttl_ms": 10_000, "wait_ms": 15_000, "owner": owner},
+    )
     call(connection, 200, "POST", f"{lease_path(lease)}/renew", {"ttl_ms": 10_000})
     connection.call("DELETE", lease_path(lease))
 
 
 def one_shot_write(connection: Connection, sku: str) -> None:
-    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 10_000, "wait_ms": 15_000}, "operations": sale(sku)})
+    call(
+        connection,
+        200,
+        "POST",
+        "/v1/writes",
+        {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 10_000, "wait_ms": 15_000}, "operations": sale(sku)},
+    )
 
 
 def keyed_write(connection: Connection, sku: str) -> None:
-    call(connection, 200, "POST", "/v1/writes", {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 5_000, "wait_ms": 15_000}, "operations": sale(sku)},
-         **{"Idempotency-Key": uuid.uuid4().hex})
+    call(
+        connection,
+        200,
+        "POST",
+        "/v1/writes",
+        {"lease": {"resources": [f"inventory/{sku}"], "ttl_ms": 5_000, "wait_ms": 15_000}, "operations": sale(sku)},
+        **{"Idempotency-Key": uuid.uuid4().hex},
+    )
 
 
 def read(connection: Connection, sku: str) -> None:
@@ -157,8 +180,11 @@ def sales(shop: Cluster) -> Callable[[], int]:
     def stock() -> int:
         return int(shop.stack.query("select sum(stock) from inventory", dbname=shop.database)[0][0])
 
-    shop.stack.query("begin; select fencing.enter('inventory/' || sku, greatest(fencing.fence('inventory/' || sku), 1)) from inventory;"
-                     "update inventory set stock = 1000000, initial_stock = 1000000; commit", dbname=shop.database)
+    shop.stack.query(
+        "begin; select fencing.enter('inventory/' || sku, greatest(fencing.fence('inventory/' || sku), 1)) from inventory;"
+        "update inventory set stock = 1000000, initial_stock = 1000000; commit",
+        dbname=shop.database,
+    )
     before = stock()
     return lambda: before - stock()
 
@@ -206,15 +232,17 @@ def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path, kind: type[Prox
     key = {"Idempotency-Key": "a"}
     with running(kind, tmp_path, [gateway.server_port for gateway in gateways]) as proxy:
         proxy.await_ready()
-        for method, path, headers, attempts in (("POST", "/v1/writes", {}, {1}),
-                                                ("POST", "/v1/rpc/place_order", {}, {1}),
-                                                ("DELETE", "/v1/tables/inventory", {}, {1}),
-                                                ("DELETE", "/v1/resource/lease?resource=a", {}, {1}),
-                                                ("POST", "/v1/writes", key, {2, 3}),
-                                                ("DELETE", "/v1/tables/inventory", key, {2, 3}),
-                                                ("GET", "/v1/tables/inventory", {}, {2, 3}),
-                                                ("POST", "/v1/leases", {}, {2, 3}),
-                                                ("DELETE", "/v1/leases/a", {}, {2, 3})):
+        for method, path, headers, attempts in (
+            ("POST", "/v1/writes", {}, {1}),
+            ("POST", "/v1/rpc/place_order", {}, {1}),
+            ("DELETE", "/v1/tables/inventory", {}, {1}),
+            ("DELETE", "/v1/resource/lease?resource=a", {}, {1}),
+            ("POST", "/v1/writes", key, {2, 3}),
+            ("DELETE", "/v1/tables/inventory", key, {2, 3}),
+            ("GET", "/v1/tables/inventory", {}, {2, 3}),
+            ("POST", "/v1/leases", {}, {2, 3}),
+            ("DELETE", "/v1/leases/a", {}, {2, 3}),
+        ):
             before = sum(gateway.calls for gateway in gateways)
             with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)) as connection:
                 connection.request(method, path, b"{}" if method == "POST" else None, headers)
@@ -258,7 +286,9 @@ def test_rolling_restarts_fail_no_call(gateways: list[Gateway], proxy: Proxy, sa
     assert sales() == sum(load.done[job.__name__] for job in (lease_and_write, one_shot_write, keyed_write))
 
 
-def test_killed_gateways_fail_no_repeatable_call(gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]) -> None:
+def test_killed_gateways_fail_no_repeatable_call(
+    gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]
+) -> None:
     load = Load(proxy.api, [keyed_write, keyed_write, keyed_write, read, read])
     for gateway in gateways:
         load.await_more()
@@ -274,7 +304,9 @@ def test_killed_gateways_fail_no_repeatable_call(gateways: list[Gateway], proxy:
 def test_waiting_call_goes_on_at_the_other_gateway(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
     lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
     waiting = proxy.api.begin_acquire(resource, wait_ms=25_000)
-    stopped = eventually(lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits")
+    stopped = eventually(
+        lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits"
+    )
     other = next(gateway for gateway in gateways if gateway is not stopped)
     assert stopped.stop() == 0
     other.api.await_waiters(resource, 1)
@@ -288,13 +320,21 @@ def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway
     lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
     with Wire("127.0.0.1", proxy.port) as waiting:
         body = json.dumps({"resource": resource, "wait_ms": 20_000}).encode()
-        waiting.send(f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        asked = eventually(lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits")
+        waiting.send(
+            f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        asked = eventually(
+            lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None),
+            goal="the call waits",
+        )
     eventually(lambda: asked.api.waiters(resource) == 0, 5, goal="it has left the queue")
     gateways[0].api.must_release(lease)
     began = time.monotonic()
     done = Cli(proxy.api.url).run("lock", "--ttl", "10s", resource, "--", "true")
-    assert done.returncode == 0 and time.monotonic() - began < 5, "it does not wait for an end of the stream that never comes"
+    assert (
+        done.returncode == 0 and time.monotonic() - began < 5
+    ), "it does not wait for an end of the stream that never comes"
     eventually(lambda: is_free(gateways[0].api, resource), 3, goal="the lease is released")
 
 
@@ -312,17 +352,37 @@ def test_waiting_caller_without_power_leaves_the_queue(gateways: list[Gateway], 
     lease = gateways[0].api.must_acquire(resource, ttl_ms=10_000)
     with Wire("127.0.0.1", proxy.port) as waiting:
         waiting.send(request("POST", "/v1/leases", json.dumps({"resource": resource, "wait_ms": 30_000}).encode()))
-        asked = eventually(lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None), goal="the call waits")
+        asked = eventually(
+            lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None),
+            goal="the call waits",
+        )
         lose_power(waiting.socket)
-        renewed = eventually(lambda: gateways[0].api.renew(lease, 10_000).status == 200 and asked.api.waiters(resource) == 0, 25, goal="it has left the queue")
+        renewed = eventually(
+            lambda: gateways[0].api.renew(lease, 10_000).status == 200 and asked.api.waiters(resource) == 0,
+            25,
+            goal="it has left the queue",
+        )
         assert renewed
 
 
 @pytest.mark.parametrize("way", ["proxy", "addresses"])
-def test_commands_go_on_over_rolling_restarts(gateways: list[Gateway], proxy: Proxy, resource: str, tmp_path: Path, way: str) -> None:
+def test_commands_go_on_over_rolling_restarts(
+    gateways: list[Gateway], proxy: Proxy, resource: str, tmp_path: Path, way: str
+) -> None:
     cli = Cli(proxy.api.url if way == "proxy" else ",".join(gateway.api.url for gateway in gateways))
-    running = [cli.begin(*(("elect",) if number == 0 else ("lock",)), "--ttl", "10s", f"{resource}/{number}", "--", "sh", "-c",
-                         f"echo $FENCING_TOKEN >> {tmp_path}/{number}; until [ -e {tmp_path}/stop ]; do sleep 0.05; done") for number in range(5)]
+    running = [
+        cli.begin(
+            *(("elect",) if number == 0 else ("lock",)),
+            "--ttl",
+            "10s",
+            f"{resource}/{number}",
+            "--",
+            "sh",
+            "-c",
+            f"echo $FENCING_TOKEN >> {tmp_path}/{number}; until [ -e {tmp_path}/stop ]; do sleep 0.05; done",
+        )
+        for number in range(5)
+    ]
     for number in range(len(running)):
         first_line(tmp_path / str(number))
     for gateway in gateways * 2:
@@ -398,8 +458,9 @@ http {
 """
 
 
-def test_second_forms_pass_nginx_that_decodes_slashes(tmp_path: Path, gateways: list[Gateway],
-                                                      unique_name: Callable[[str], str]) -> None:
+def test_second_forms_pass_nginx_that_decodes_slashes(
+    tmp_path: Path, gateways: list[Gateway], unique_name: Callable[[str], str]
+) -> None:
     """Each address with a resource in its path is 404 there; the form with the resource in the query is not."""
     resource = f"{unique_name('a')}/b c%2Fd"
     with running(Nginx, tmp_path, [gateways[0].api.port], text=DECODING) as nginx:
@@ -411,8 +472,11 @@ def test_second_forms_pass_nginx_that_decodes_slashes(tmp_path: Path, gateways: 
                 connection.request(method, f"/locks{path}", json.dumps(body) if body else None, headers)
                 return connection.getresponse().status
 
-        for method, part, body, status in (("GET", "", None, 200), ("DELETE", "/lease", {"reason": "r"}, 204),
-                                           ("POST", "/fence", {"reason": "r", "last_fencing_token": 7}, 200)):
+        for method, part, body, status in (
+            ("GET", "", None, 200),
+            ("DELETE", "/lease", {"reason": "r"}, 204),
+            ("POST", "/fence", {"reason": "r", "last_fencing_token": 7}, 200),
+        ):
             gateways[0].api.acquire(resource, ttl_ms=10_000)
             assert status_of(method, f"/v1/resources/{quote(resource, safe='')}{part}", body) == 404, part
             assert status_of(method, f"/v1/resource{part}?{urlencode({'resource': resource})}", body) == status, part
@@ -421,34 +485,51 @@ def test_second_forms_pass_nginx_that_decodes_slashes(tmp_path: Path, gateways: 
 
 
 @haproxy_alone
-def test_backends_follow_their_own_readiness(shop: Cluster, gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
+def test_backends_follow_their_own_readiness(
+    shop: Cluster, gateways: list[Gateway], proxy: Proxy, resource: str
+) -> None:
     """Without a majority of the nodes, writes and reads go on, and calls for leases get the cause from a gateway."""
     for node in shop.nodes[:3]:
         node.kill()
     assert isinstance(proxy, Haproxy)
     read_states = proxy.ready
     wanted = {"leases": False, "state": True, "writes": True}
-    eventually(lambda: read_states() == {(name, f"gateway-{number}"): ready for name, ready in wanted.items() for number in (1, 2)}, 20, goal="leases are not ready")
+    eventually(
+        lambda: read_states()
+        == {(name, f"gateway-{number}"): ready for name, ready in wanted.items() for number in (1, 2)},
+        20,
+        goal="leases are not ready",
+    )
     with proxy.api.connection() as connection:
         read(connection, "sku-1")
         assert Counter(node["state"] for node in proxy.api.get("/v1/nodes").json()["nodes"])["voting"] == 2
-        connection.wire.request("POST", "/v1/leases", json.dumps({"resource": resource}), {"Content-Type": "application/json"})
+        connection.wire.request(
+            "POST", "/v1/leases", json.dumps({"resource": resource}), {"Content-Type": "application/json"}
+        )
         answer = connection.wire.getresponse()
         problem = json.load(answer)
-        assert (answer.status, answer.headers["Content-Type"], problem["type"].rpartition("/")[2]) == (503, "application/problem+json", "no-quorum"), problem
+        assert (answer.status, answer.headers["Content-Type"], problem["type"].rpartition("/")[2]) == (
+            503,
+            "application/problem+json",
+            "no-quorum",
+        ), problem
     for node in shop.nodes[:3]:
         node.start()
     proxy.await_ready()
 
 
 @nginx_alone
-def test_nginx_shows_why_no_gateway_grants_leases(shop: Cluster, gateways: list[Gateway], proxy: Proxy,
-                                                  resource: str) -> None:
+def test_nginx_shows_why_no_gateway_grants_leases(
+    shop: Cluster, gateways: list[Gateway], proxy: Proxy, resource: str
+) -> None:
     """What every gateway answers comes through with its cause."""
     for node in shop.nodes[:3]:
         node.kill()
-    eventually(lambda: all(gateway.api.get("/readyz/leases").status == 503 for gateway in gateways), 20,
-               goal="leases are not ready")
+    eventually(
+        lambda: all(gateway.api.get("/readyz/leases").status == 503 for gateway in gateways),
+        20,
+        goal="leases are not ready",
+    )
     with proxy.api.connection() as connection:
         read(connection, "sku-1")
         for _ in range(5):
@@ -459,11 +540,16 @@ def test_nginx_shows_why_no_gateway_grants_leases(shop: Cluster, gateways: list[
         gateway.wait_until_all_vote()
 
 
-@pytest.mark.parametrize(("kind", "status", "detail"), [
-    (Haproxy, 503, "No gateway is ready for this call."),
-    (Nginx, 502, "A gateway ended before it answered, or none runs. The call may have taken effect.")])
-def test_no_gateway_that_runs_is_answered_by_a_problem_document(tmp_path: Path, kind: type[Proxy], status: int,
-                                                                detail: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "status", "detail"),
+    [
+        (Haproxy, 503, "No gateway is ready for this call."),
+        (Nginx, 502, "A gateway ended before it answered, or none runs. The call may have taken effect."),
+    ],
+)
+def test_no_gateway_that_runs_is_answered_by_a_problem_document(
+    tmp_path: Path, kind: type[Proxy], status: int, detail: str
+) -> None:
     with running(kind, tmp_path, [processes.free_port(), processes.free_port()]) as proxy:
         proxy.await_ready(*([0] if kind is Haproxy else []))
         for path in ("/v1/leases", "/v1/nodes", "/v1/writes"):

@@ -36,7 +36,9 @@ def postgres_stopped(stack: Stack, number: int = signal.SIGINT) -> Iterator[None
     eventually(back, 40, interval=0.1, goal="PostgreSQL is back and the gateway ready")
 
 
-def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+def test_release_with_seal_answers_503_only_if_the_hold_stays(
+    own_stack: Stack, unique_name: Callable[[str], str]
+) -> None:
     """Two last holds, released at once while PostgreSQL is away: one that finds itself the last after its release can't seal any more."""
     seen = set()
     with postgres_stopped(own_stack):
@@ -44,7 +46,9 @@ def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, 
             name = unique_name("seal")
             leases = [own_stack.api().acquire(name, owner="same", ttl_ms=20_000).json() for _ in range(2)]
             with ThreadPoolExecutor(2) as callers:
-                answers = list(callers.map(lambda lease: own_stack.api().call("DELETE", lease_path(lease) + "?seal=true"), leases))
+                answers = list(
+                    callers.map(lambda lease: own_stack.api().call("DELETE", lease_path(lease) + "?seal=true"), leases)
+                )
             still_held = [own_stack.api().read_lease(lease).status == 200 for lease in leases]
             assert still_held == [answer.status == 503 for answer in answers], (turn, answers)
             assert all(answer.json()["sealed"] is False for answer in answers if answer.status == 200), (turn, answers)
@@ -54,9 +58,15 @@ def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, 
     assert (200, 200) in seen, seen
 
     def find_warnings() -> list[str]:
-        lines = [line for log in (own_stack.data / "logs").glob("gateway*.log") for line in log.read_text().splitlines()]
+        lines = [
+            line for log in (own_stack.data / "logs").glob("gateway*.log") for line in log.read_text().splitlines()
+        ]
         # "may not have been" where the connection broke while the seal was under way
-        return [line for line in lines if re.search(f" of {name} (was not|may not have been) sealed after the release of its lease: ", line)]
+        return [
+            line
+            for line in lines
+            if re.search(f" of {name} (was not|may not have been) sealed after the release of its lease: ", line)
+        ]
 
     (warning,) = eventually(find_warnings, goal="the log has why nothing was sealed")
     assert "PostgreSQL" in warning and not any(lease["lease_id"] in warning for lease in leases), warning
@@ -64,7 +74,9 @@ def test_release_with_seal_answers_503_only_if_the_hold_stays(own_stack: Stack, 
 
 def write_after_recovery(api: Api, lease: Json, operation: Json) -> Answer:
     """Repeats the write until its answer is not 503: each connection of the gateway reconnects within its back-off."""
-    return eventually(lambda: (answer := api.write(lease, operation)).status != 503 and answer, 20, goal="PostgreSQL is reached again")
+    return eventually(
+        lambda: (answer := api.write(lease, operation)).status != 503 and answer, 20, goal="PostgreSQL is reached again"
+    )
 
 
 def test_readiness_postgresql_stopped_503_until_it_returns(own_stack: Stack) -> None:
@@ -113,8 +125,14 @@ def test_leases_without_postgresql_continue_and_are_recorded(own_stack: Stack, r
             assert answer.status == 201 and answer.seconds < 5, answer
             tokens.append(answer.json()["fencing_token"])
             api.must_release(answer.json())
-    eventually(lambda: len(api.history(resource=resource, event="lease_released")) == 10, 20, goal="ten releases in the history")
-    assert [item["fencing_token"] for item in api.history(resource=resource, event="lease_granted", order="asc")] == tokens
+    eventually(
+        lambda: len(api.history(resource=resource, event="lease_released")) == 10,
+        20,
+        goal="ten releases in the history",
+    )
+    assert [
+        item["fencing_token"] for item in api.history(resource=resource, event="lease_granted", order="asc")
+    ] == tokens
 
 
 class Seller(threading.Thread):
@@ -150,9 +168,17 @@ def sell_while_postgresql_ends(stack: Stack, names: list[str], number: int) -> N
             seller.start()
         eventually(lambda: all(seller.accepted() > 20 for seller in sellers), 20, goal="all sell")
         with postgres_stopped(stack, number):
-            eventually(lambda: all(any(answer.status == 503 for answer in seller.answers) for seller in sellers), 20, goal="each is refused")
+            eventually(
+                lambda: all(any(answer.status == 503 for answer in seller.answers) for seller in sellers),
+                20,
+                goal="each is refused",
+            )
             before = [seller.accepted() for seller in sellers]
-        eventually(lambda: all(seller.accepted() > count + 20 for seller, count in zip(sellers, before)), 30, goal="all sell again")
+        eventually(
+            lambda: all(seller.accepted() > count + 20 for seller, count in zip(sellers, before)),
+            30,
+            goal="all sell again",
+        )
     finally:
         for seller in sellers:
             seller.stop()
@@ -162,10 +188,15 @@ def sell_while_postgresql_ends(stack: Stack, names: list[str], number: int) -> N
                 expect_problem(answer, 503, "storage-unavailable")
         sold = 1_000_000 - seller.goods.stock()
         assert seller.accepted() <= sold <= seller.accepted() + seller.unknown(), (seller.accepted(), seller.unknown())
-        assert stack.query("select count(*) from fencing.history where event = 'write_applied' and resource = %s", (seller.goods.resource,)) == [(sold,)]
+        assert stack.query(
+            "select count(*) from fencing.history where event = 'write_applied' and resource = %s",
+            (seller.goods.resource,),
+        ) == [(sold,)]
 
 
-def test_writes_during_postgresql_restart_apply_at_most_once(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
+def test_writes_during_postgresql_restart_apply_at_most_once(
+    own_stack: Stack, unique_name: Callable[[str], str]
+) -> None:
     sell_while_postgresql_ends(own_stack, [unique_name("restart") for _ in range(4)], signal.SIGINT)
 
 
@@ -191,7 +222,9 @@ def test_backend_terminated_is_replaced_for_next_write(own_stack: Stack, unique_
     goods = create_sku(own_stack, unique_name("terminated"), 100)
     lease = api.must_acquire(goods.resource, ttl_ms=60_000)
     for _ in range(5):
-        own_stack.query("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'")
+        own_stack.query(
+            "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'"
+        )
         eventually(lambda: api.write(lease, goods.sell()).status == 200, 20, goal="it writes again")
 
 
@@ -204,13 +237,19 @@ def test_work_goes_to_workers_that_are_connected() -> None:
             return gateway.api.get("/readyz/writes").status == 200
 
         def find_first_worker() -> list[tuple[int]]:
-            return query("""select pid from pg_stat_activity where application_name = 'fencegate' and query like '%storage_generation_state()'
-                            and query_start > now() - interval '1 second' and backend_start < now() - interval '2 seconds'""")
+            return query(
+                """select pid from pg_stat_activity where application_name = 'fencegate' and query like '%storage_generation_state()'
+                            and query_start > now() - interval '1 second' and backend_start < now() - interval '2 seconds'"""
+            )
 
         (pid,) = eventually(find_first_worker, 15, goal="one worker of several without work is asked every second")[0]
         query(f"alter role {GATEWAY_ROLE} connection limit 1")
         assert query("select pg_terminate_backend(%s, 5000)", (pid,)) == [(True,)]
-        eventually(lambda: b'\nfencegate_postgres_workers{state="away"} 1\n' in gateway.api.get("/metrics").body, 10, goal="the worker finds that its connection is gone")
+        eventually(
+            lambda: b'\nfencegate_postgres_workers{state="away"} 1\n' in gateway.api.get("/metrics").body,
+            10,
+            goal="the worker finds that its connection is gone",
+        )
         eventually(is_ready, 10, goal="another worker answers")
         remains(is_ready, 2, goal="the worker without a connection gets no work")
 
@@ -226,4 +265,8 @@ def test_reads_wait_for_a_connection_that_is_there() -> None:
         assert read(0) == 200
         site.server.query(f"alter role {GATEWAY_ROLE} connection limit 1")
         with ThreadPoolExecutor(3) as callers:
-            eventually(lambda: list(callers.map(read, range(30))) == [200] * 30, 15, goal="all reads go to the connection that is there")
+            eventually(
+                lambda: list(callers.map(read, range(30))) == [200] * 30,
+                15,
+                goal="all reads go to the connection that is there",
+            )

@@ -40,23 +40,41 @@ def restart(nodes: list[RedisServer], *gateways: Gateway) -> None:
     for node in nodes:
         node.restart_orderly()
     for gateway in gateways:
-        eventually(lambda gateway=gateway: all((now := epochs_of(gateway)).get(node.name, 0) > before[node.name] for node in nodes), 15, interval=0.005,
-                   goal=f"{[node.name for node in nodes]} vote again")
+        eventually(
+            lambda gateway=gateway: all(
+                (now := epochs_of(gateway)).get(node.name, 0) > before[node.name] for node in nodes
+            ),
+            15,
+            interval=0.005,
+            goal=f"{[node.name for node in nodes]} vote again",
+        )
 
 
 def expect_held(api: Api, resource: str) -> None:
     """Checks that nobody else is granted the resource; a node that restarts may leave the answer open for a moment."""
-    expect_problem(eventually(lambda: (answer := api.acquire(resource, owner="rival", ttl_ms=500)).status != 503 and answer, 5, goal="an answer of a majority"), 423, "resource-locked")
+    expect_problem(
+        eventually(
+            lambda: (answer := api.acquire(resource, owner="rival", ttl_ms=500)).status != 503 and answer,
+            5,
+            goal="an answer of a majority",
+        ),
+        423,
+        "resource-locked",
+    )
 
 
 def expect_unchanged(api: Api, lease: Json) -> None:
     """Checks token, owner and hold of the lease as a majority has them now."""
     answer = api.read_lease(lease)
     assert answer.status == 200, answer
-    assert {name: answer.json()[name] for name in ("lease_id", "fencing_token", "owner", "hold_count")} == {name: lease[name] for name in ("lease_id", "fencing_token", "owner", "hold_count")}
+    assert {name: answer.json()[name] for name in ("lease_id", "fencing_token", "owner", "hold_count")} == {
+        name: lease[name] for name in ("lease_id", "fencing_token", "owner", "hold_count")
+    }
 
 
-def test_kept_lease_survives_twenty_rolling_restarts(synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str) -> None:
+def test_kept_lease_survives_twenty_rolling_restarts(
+    synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str
+) -> None:
     """Between two renewals every node is restarted, so most renewals need an UPGRADE without a majority that counts."""
     api, rival = gateways[0].api, gateways[1].api
     with open_kept_lease(api, resource, owner="keeper", ttl_ms=6_000) as kept:
@@ -68,14 +86,18 @@ def test_kept_lease_survives_twenty_rolling_restarts(synced: Cluster, gateways: 
             assert set(kept.names()) <= {"granted", "renewed"}, kept.events[-1]
         renewals = kept.names().count("renewed")
         eventually(lambda: kept.names().count("renewed") > renewals, 10, goal="it is still renewed")
-        assert set(kept.names()) == {"granted", "renewed"} and {event.data["fencing_token"] for event in kept.events} == {lease["fencing_token"]}
+        assert set(kept.names()) == {"granted", "renewed"} and {
+            event.data["fencing_token"] for event in kept.events
+        } == {lease["fencing_token"]}
         assert {event.data["lease_id"] for event in kept.events} == {lease["lease_id"]}
         expect_unchanged(api, lease)
     eventually(lambda: rival.acquire(resource, ttl_ms=500).status == 201, 5, goal="its release leaves nothing behind")
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one-gateway", "two-gateways-in-turn"])
-def test_renewed_lease_survives_rolling_restarts(synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str, count: int) -> None:
+def test_renewed_lease_survives_rolling_restarts(
+    synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str, count: int
+) -> None:
     in_turn = itertools.cycle(gateways[:count])
     lease = gateways[0].api.must_acquire(resource, owner="keeper", ttl_ms=TTL_MS)
     for _ in range(4):
@@ -89,7 +111,9 @@ def test_renewed_lease_survives_rolling_restarts(synced: Cluster, gateways: tupl
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_lease_survives_restarts_between_two_renewals(synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str, count: int) -> None:
+def test_lease_survives_restarts_between_two_renewals(
+    synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str, count: int
+) -> None:
     """Only the gateway that renewed last knows that the lease is valid, and so that nobody else was granted the resource since."""
     first, second = (gateway.api for gateway in gateways)
     lease = first.must_acquire(resource, owner="keeper", ttl_ms=2_000)
@@ -105,23 +129,31 @@ def test_lease_survives_restarts_between_two_renewals(synced: Cluster, gateways:
     first.must_release(lease)
 
 
-def test_lease_over_after_restarts_is_not_renewed(synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str) -> None:
+def test_lease_over_after_restarts_is_not_renewed(
+    synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str
+) -> None:
     """Once its validity is over the gateway does not know whether somebody else had the resource meanwhile."""
     first, second = (gateway.api for gateway in gateways)
     lease = first.must_acquire(resource, ttl_ms=1_000)
     restart(synced.nodes[:3], gateways[0])
-    eventually(lambda: second.acquire(resource, owner="rival", ttl_ms=TTL_MS).status == 201, 10, goal="the lease has expired")
+    eventually(
+        lambda: second.acquire(resource, owner="rival", ttl_ms=TTL_MS).status == 201, 10, goal="the lease has expired"
+    )
     assert first.renew(lease, ttl_ms=TTL_MS).status in (410, 503)
     expect_problem(first.acquire(resource, owner="third"), 423, "resource-locked")
 
 
-def test_several_resources_survive_rolling_restarts(synced: Cluster, gateways: tuple[Gateway, Gateway], unique_name: Callable[[str], str]) -> None:
+def test_several_resources_survive_rolling_restarts(
+    synced: Cluster, gateways: tuple[Gateway, Gateway], unique_name: Callable[[str], str]
+) -> None:
     names = [unique_name("test/rolling") for _ in range(3)]
     api = gateways[0].api
     lease = api.call("POST", "/v1/leases", {"resources": names, "owner": "keeper", "ttl_ms": TTL_MS}).json()
     for nodes in (synced.nodes[:1], synced.nodes[1:3], synced.nodes[2:]):
         restart(nodes, *gateways)
-        assert (renewed := api.renew(lease, ttl_ms=TTL_MS)).status == 200 and renewed.json()["fencing_token"] == lease["fencing_token"], renewed
+        assert (renewed := api.renew(lease, ttl_ms=TTL_MS)).status == 200 and renewed.json()["fencing_token"] == lease[
+            "fencing_token"
+        ], renewed
         for name in names:
             expect_held(gateways[1].api, name)
     api.must_release(lease)
@@ -139,4 +171,6 @@ def test_holds_survive_rolling_restarts(synced: Cluster, gateways: tuple[Gateway
     assert first.release(one).status == 200
     expect_held(first, resource)
     second.must_release(two)
-    eventually(lambda: first.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="free after its last hold")
+    eventually(
+        lambda: first.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="free after its last hold"
+    )

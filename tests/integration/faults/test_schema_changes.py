@@ -17,7 +17,13 @@ from support.stack import running as running_stack
 BOUND = 6.0  # the catalogue is read at least every 2 s
 ROWS = 6
 # A caller may have to repeat these: a lock, a lease that another call has, an outdated plan of a function that was executed.
-REPEATED = {"/problems/write-conflict", "/problems/resource-locked", "/problems/stale-fencing-token", "/problems/lease-lost", "/problems/storage-unavailable"}
+REPEATED = {
+    "/problems/write-conflict",
+    "/problems/resource-locked",
+    "/problems/stale-fencing-token",
+    "/problems/lease-lost",
+    "/problems/storage-unavailable",
+}
 
 TYPES = """
 create type shape_mood as enum ('sad', 'ok', 'old'); create domain shape_code as text check (value <> '');
@@ -56,15 +62,11 @@ CHANGES = {
         "alter table shape alter column place drop identity",
         "alter table shape drop column extra, drop column must, drop column place, drop column doubled",
     ],
-    "drop_and_add_column": ["alter table shape drop column a; alter table shape add column a integer; alter table shape drop column a; alter table shape add column a text"],
-    "column_renamed": [
-        "alter table shape rename column b to bb",
-        "alter table shape rename column bb to b",
+    "drop_and_add_column": [
+        "alter table shape drop column a; alter table shape add column a integer; alter table shape drop column a; alter table shape add column a text"
     ],
-    "type_text": [
-        "alter table shape alter column b type citext",
-        "alter table shape alter column b type varchar(20)",
-    ],
+    "column_renamed": ["alter table shape rename column b to bb", "alter table shape rename column bb to b"],
+    "type_text": ["alter table shape alter column b type citext", "alter table shape alter column b type varchar(20)"],
     "type_number": [
         "alter table shape alter column n type bigint",
         "alter table shape alter column n type integer",
@@ -76,12 +78,13 @@ CHANGES = {
         f"alter table shape alter column id type integer; {PROTECT}",
     ],
     "collation": ['alter table shape alter column a type text collate "C"'],
-    "defaults": ["alter table shape alter column a set default 'd', alter column n drop default; alter table shape alter column n set default 0"],
-    "not_null": [
-        "alter table shape alter column n drop not null",
-        "alter table shape alter column n set not null",
+    "defaults": [
+        "alter table shape alter column a set default 'd', alter column n drop default; alter table shape alter column n set default 0"
     ],
-    "statistics_and_storage": ["alter table shape alter column a set statistics 50, alter column a set storage external, alter column a set (n_distinct = -1)"],
+    "not_null": ["alter table shape alter column n drop not null", "alter table shape alter column n set not null"],
+    "statistics_and_storage": [
+        "alter table shape alter column a set statistics 50, alter column a set storage external, alter column a set (n_distinct = -1)"
+    ],
     "constraint": [
         "alter table shape add constraint small check (n < 1000000) not valid; alter table shape validate constraint small",
         "alter table shape rename constraint small to rather_small",
@@ -105,33 +108,51 @@ CHANGES = {
         "alter table shape disable trigger touch",
         "drop trigger touch on shape; drop function shape_touch()",
     ],
-    "rename_table": [f"alter table shape rename to shape_renamed; select fencing.protect('shape_renamed', $$'shape/' || id$$); alter table shape_renamed rename to shape; {PROTECT}"],
-    "schema": [f"create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; alter table shape set schema elsewhere; alter table elsewhere.shape set schema public; {PROTECT}"],
+    "rename_table": [
+        f"alter table shape rename to shape_renamed; select fencing.protect('shape_renamed', $$'shape/' || id$$); alter table shape_renamed rename to shape; {PROTECT}"
+    ],
+    "schema": [
+        f"create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; alter table shape set schema elsewhere; alter table elsewhere.shape set schema public; {PROTECT}"
+    ],
     "composite_type": [
         "alter type shape_pair add attribute c text; alter type shape_pair rename attribute a to aa",
         "alter type shape_pair drop attribute c; alter type shape_pair rename attribute aa to a",
     ],
-    "composite_made_anew": ["alter table shape alter column pair type text; drop type shape_pair; create type shape_pair as (a integer, b text); alter table shape alter column pair type shape_pair using null"],
-    "domain": ["alter domain shape_code add check (length(value) < 100); alter domain shape_code set default 'x'; alter domain shape_code drop default"],
-    "domain_made_anew": ["alter table shape alter column code type text; drop domain shape_code; create domain shape_code as text check (value <> ''); alter table shape alter column code type shape_code"],
-    "enum_value_renamed": ["alter type shape_mood rename value 'sad' to 'blue'; alter type shape_mood rename value 'blue' to 'sad'"],
+    "composite_made_anew": [
+        "alter table shape alter column pair type text; drop type shape_pair; create type shape_pair as (a integer, b text); alter table shape alter column pair type shape_pair using null"
+    ],
+    "domain": [
+        "alter domain shape_code add check (length(value) < 100); alter domain shape_code set default 'x'; alter domain shape_code drop default"
+    ],
+    "domain_made_anew": [
+        "alter table shape alter column code type text; drop domain shape_code; create domain shape_code as text check (value <> ''); alter table shape alter column code type shape_code"
+    ],
+    "enum_value_renamed": [
+        "alter type shape_mood rename value 'sad' to 'blue'; alter type shape_mood rename value 'blue' to 'sad'"
+    ],
     "enum_value_added": ["alter type shape_mood add value 'new'"],
-    "enum_replaced": [f"{DROP_CODE} {AS_TEXT} drop type shape_mood; create type shape_mood as enum ('sad', 'ok', 'old'); {AS_MOOD} {MAKE_CODE}"],
+    "enum_replaced": [
+        f"{DROP_CODE} {AS_TEXT} drop type shape_mood; create type shape_mood as enum ('sad', 'ok', 'old'); {AS_MOOD} {MAKE_CODE}"
+    ],
     "enum_replaced_by_rename": [
         f"alter type shape_mood rename to shape_mood_old; create type shape_mood as enum ('sad', 'ok'); {DROP_CODE}"
         "alter table shape alter column m drop default, alter column m type shape_mood using m::text::shape_mood, alter column list type shape_mood[] using list::text::shape_mood[], alter column m set default 'ok';"
-        f"{MAKE_CODE}",
+        f"{MAKE_CODE}"
     ],
     "function_made_anew": [f"{DROP_CODE} {MAKE_CODE}"],
     "extension_moved": [
         "create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; alter extension citext set schema elsewhere",
         "alter extension citext set schema public",
     ],
-    "extension_made_anew": ["alter table shape alter column c type text; drop extension citext; create extension citext; alter table shape alter column c type citext"],
-    "extension_dropped_with_column": ["drop extension citext cascade; create extension citext; alter table shape add column c citext"],
+    "extension_made_anew": [
+        "alter table shape alter column c type text; drop extension citext; create extension citext; alter table shape alter column c type citext"
+    ],
+    "extension_dropped_with_column": [
+        "drop extension citext cascade; create extension citext; alter table shape add column c citext"
+    ],
     "table_made_anew": [
         f"{DROP_CODE} select fencing.hide('shape'); select fencing.unprotect('shape'); create temporary table kept on commit drop as select id, n, m::text as m, a from shape; drop table shape;"
-        f"drop type shape_mood, shape_pair; drop domain shape_code; {TYPES} {TABLE} insert into shape (id, n, m, a) select id, n, m::shape_mood, a from kept; {PLACES} {MAKE_CODE}",
+        f"drop type shape_mood, shape_pair; drop domain shape_code; {TYPES} {TABLE} insert into shape (id, n, m, a) select id, n, m::shape_mood, a from kept; {PLACES} {MAKE_CODE}"
     ],
 }
 
@@ -147,7 +168,10 @@ class Load:
         self.lock = threading.Lock()
         self.done: dict[str, int] = {}
         self.wrong: list[str] = []
-        self.threads = [threading.Thread(target=self.repeat, args=(getattr(self, kind), number + 1)) for number, kind in enumerate(KINDS)]
+        self.threads = [
+            threading.Thread(target=self.repeat, args=(getattr(self, kind), number + 1))
+            for number, kind in enumerate(KINDS)
+        ]
 
     def repeat(self, kind, row: int) -> None:
         while not self.stop.is_set():
@@ -166,10 +190,16 @@ class Load:
                     self.wrong.append(f"{kind.__name__}: {answer}")
 
     def one_shot(self, row: int, operation: Json) -> Answer:
-        return self.api.call("POST", "/v1/writes", {"lease": {"resource": f"shape/{row}", "wait_ms": 2000}, "return": "rows", "operations": [operation]})
+        return self.api.call(
+            "POST",
+            "/v1/writes",
+            {"lease": {"resource": f"shape/{row}", "wait_ms": 2000}, "return": "rows", "operations": [operation]},
+        )
 
     def write(self, row: int) -> Answer:
-        return self.one_shot(row, {"update": "shape", "where": {"id": row}, "add": {"n": 1}, "set": {"m": "ok", "code": "x"}})
+        return self.one_shot(
+            row, {"update": "shape", "where": {"id": row}, "add": {"n": 1}, "set": {"m": "ok", "code": "x"}}
+        )
 
     def call(self, row: int) -> Answer:
         return self.one_shot(row, {"call": "shape_add", "args": {"row_id": row, "mood": "ok"}})
@@ -178,8 +208,12 @@ class Load:
         granted = self.api.acquire(f"shape/{row}", wait_ms=2000)
         if granted.status != 201:
             return None
-        answer = self.api.call("PATCH", f"/rest/v1/shape?id=eq.{row}&m=eq.ok&select=*", {"a": "x", "m": "ok"},
-                               {"Fencing-Lease": granted.json()["lease_id"], "Prefer": "return=representation"})
+        answer = self.api.call(
+            "PATCH",
+            f"/rest/v1/shape?id=eq.{row}&m=eq.ok&select=*",
+            {"a": "x", "m": "ok"},
+            {"Fencing-Lease": granted.json()["lease_id"], "Prefer": "return=representation"},
+        )
         self.api.release(granted.json())
         return answer
 
@@ -212,14 +246,20 @@ class Load:
 def shape() -> Iterator[Stack]:
     """A stack of its own, because extensions are made anew."""
     with running_stack() as stack:
-        stack.query(f"create extension citext; {TYPES} {TABLE} insert into shape (id) select generate_series(1, {ROWS}); {PLACES} {MAKE_CODE}")
+        stack.query(
+            f"create extension citext; {TYPES} {TABLE} insert into shape (id) select generate_series(1, {ROWS}); {PLACES} {MAKE_CODE}"
+        )
         yield stack
 
 
 @pytest.fixture(scope="module")
 def load(shape: Stack) -> Iterator[Load]:
     api = shape.api()
-    eventually(lambda: api.get("/rest/v1/rpc/shape_count?mood=ok").body == str(ROWS).encode(), BOUND, goal="the functions are served")
+    eventually(
+        lambda: api.get("/rest/v1/rpc/shape_count?mood=ok").body == str(ROWS).encode(),
+        BOUND,
+        goal="the functions are served",
+    )
     with Load(api).running() as made:
         yield made
 
@@ -236,7 +276,12 @@ def change(stack: Stack, statements: str) -> None:
 
 
 def names_in_database(stack: Stack) -> set[str]:
-    return {name for (name,) in stack.query("select attname from pg_attribute where attrelid = 'shape'::regclass and attnum > 0 and not attisdropped")}
+    return {
+        name
+        for (name,) in stack.query(
+            "select attname from pg_attribute where attrelid = 'shape'::regclass and attnum > 0 and not attisdropped"
+        )
+    }
 
 
 @pytest.mark.parametrize("kind", CHANGES)
@@ -244,10 +289,16 @@ def test_change_under_load_has_no_500_and_new_shape_soon(shape: Stack, load: Loa
     for statements in CHANGES[kind]:
         change(shape, statements)
         api = shape.api()
-        eventually(lambda: set(api.get("/rest/v1/shape?limit=1").json()[0]) == names_in_database(shape), BOUND, goal="the new columns are read")
+        eventually(
+            lambda: set(api.get("/rest/v1/shape?limit=1").json()[0]) == names_in_database(shape),
+            BOUND,
+            goal="the new columns are read",
+        )
         before = load.counts()
         for name in KINDS:  # each session, with many of each
-            eventually(lambda: load.wrong or load.counts().get(name, 0) >= before.get(name, 0) + 10, 60, goal=f"{name} goes on")
+            eventually(
+                lambda: load.wrong or load.counts().get(name, 0) >= before.get(name, 0) + 10, 60, goal=f"{name} goes on"
+            )
         with load.lock:
             wrong, load.wrong = load.wrong, []
         assert not wrong, (statements, len(wrong), wrong[:5])
@@ -259,17 +310,30 @@ def test_changes_under_load_executed_nothing_twice(shape: Stack, load: Load) -> 
     for thread in load.threads:
         thread.join()
     counts = load.counts()
-    assert shape.query("select id, n::bigint from shape where id in (1, 3) order by id") == [(1, counts["write"]), (3, counts["call"])]
+    assert shape.query("select id, n::bigint from shape where id in (1, 3) order by id") == [
+        (1, counts["write"]),
+        (3, counts["call"]),
+    ]
 
 
 def test_type_changed_in_partitioned_table_is_written_by_all(shape: Stack) -> None:
     """The plan of a check keeps the type of the column for as long as its session lives."""
     api = shape.api()
-    shape.query("create table ranged (id integer, code integer, n integer) partition by range (id); create table ranged_low partition of ranged for values from (0) to (10);"
-                "insert into ranged values (1, 7, 0); select fencing.protect('ranged', $$'ranged/' || code$$); select fencing.expose_table('ranged', columns => '{id,n}')")
+    shape.query(
+        "create table ranged (id integer, code integer, n integer) partition by range (id); create table ranged_low partition of ranged for values from (0) to (10);"
+        "insert into ranged values (1, 7, 0); select fencing.protect('ranged', $$'ranged/' || code$$); select fencing.expose_table('ranged', columns => '{id,n}')"
+    )
 
     def write() -> Answer:
-        return api.call("POST", "/v1/writes", {"lease": {"resource": "ranged/7", "wait_ms": 2000}, "return": "rows", "operations": [{"update": "ranged", "where": {"id": 1}, "add": {"n": 1}}]})
+        return api.call(
+            "POST",
+            "/v1/writes",
+            {
+                "lease": {"resource": "ranged/7", "wait_ms": 2000},
+                "return": "rows",
+                "operations": [{"update": "ranged", "where": {"id": 1}, "add": {"n": 1}}],
+            },
+        )
 
     eventually(lambda: write().status == 200, BOUND, goal="the table is served")
     written = shape.query("select n from ranged")[0][0]

@@ -18,8 +18,10 @@ from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack, running
 
-FLUSHERS = ("select pid from pg_stat_activity where backend_type = 'walwriter' "
-            "or (application_name = 'fencegate' and query like '%pg_logical_emit_message%')")
+FLUSHERS = (
+    "select pid from pg_stat_activity where backend_type = 'walwriter' "
+    "or (application_name = 'fencegate' and query like '%pg_logical_emit_message%')"
+)
 PENDING = "select pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()"
 SETTLE_SECONDS = 0.5
 
@@ -31,9 +33,15 @@ def pair() -> Iterator[Stack]:
         for gateway in (0, 1):
             begin_one_shot(made, create_sku(made, f"warm-{gateway}"), gateway)
         eventually(lambda: len(made.query(FLUSHERS)) == 3, 10, goal="both gateways have flushed")
-        made.query("create function stock_now(sku text) returns integer language sql stable as "
-                   "'select stock from public.inventory i where i.sku = stock_now.sku'; select fencing.expose_function('stock_now(text)')")
-        eventually(lambda: made.api().get("/v1/rpc/stock_now", sku="warm-0").status == 200, 10, goal="the gateway knows the function")
+        made.query(
+            "create function stock_now(sku text) returns integer language sql stable as "
+            "'select stock from public.inventory i where i.sku = stock_now.sku'; select fencing.expose_function('stock_now(text)')"
+        )
+        eventually(
+            lambda: made.api().get("/v1/rpc/stock_now", sku="warm-0").status == 200,
+            10,
+            goal="the gateway knows the function",
+        )
         yield made
 
 
@@ -121,11 +129,15 @@ READS = [read_row, read_fenced, read_function, read_page, read_export, read_summ
 
 
 @pytest.mark.parametrize("read", READS)
-def test_read_of_unflushed_snapshot_waits(pair: Stack, unique_name: Callable[[str], str], read: Callable[..., Call]) -> None:
+def test_read_of_unflushed_snapshot_waits(
+    pair: Stack, unique_name: Callable[[str], str], read: Callable[..., Call]
+) -> None:
     sku, api = create_sku(pair, unique_name("waits")), pair.api()
     lease = api.must_acquire(sku.resource, ttl_ms=60_000)
     before = read(api, sku, lease).answer()
-    assert eventually(lambda: waits_for_flush(pair, sku, lease, read, before), 60, goal="a commit that nothing else flushes meanwhile")
+    assert eventually(
+        lambda: waits_for_flush(pair, sku, lease, read, before), 60, goal="a commit that nothing else flushes meanwhile"
+    )
 
 
 def waits_for_flush(stack: Stack, sku: Sku, lease: dict, read: Callable[..., Call], before: Answer) -> bool:
@@ -151,7 +163,9 @@ def waits_for_flush(stack: Stack, sku: Sku, lease: dict, read: Callable[..., Cal
 
 
 @pytest.mark.parametrize("read", [read for read in READS if read is not read_fenced])
-def test_read_with_nothing_pending_waits_for_no_flush(pair: Stack, unique_name: Callable[[str], str], read: Callable[..., Call]) -> None:
+def test_read_with_nothing_pending_waits_for_no_flush(
+    pair: Stack, unique_name: Callable[[str], str], read: Callable[..., Call]
+) -> None:
     sku, api = create_sku(pair, unique_name("idle")), pair.api()
     lease = api.must_acquire(sku.resource, ttl_ms=60_000)
     read(api, sku, lease).answer()
@@ -165,7 +179,11 @@ def test_repeat_at_another_gateway_waits_for_flush(pair: Stack, unique_name: Cal
     sku, key = create_sku(pair, unique_name("kept")), unique_name("key")
     body = {"lease": {"resource": sku.resource, "wait_ms": 5_000}, "operations": [sku.sell()]}
     if then == "release":
-        body = {"lease_id": pair.api().must_acquire(sku.resource)["lease_id"], "operations": [sku.sell()], "then": "release"}
+        body = {
+            "lease_id": pair.api().must_acquire(sku.resource)["lease_id"],
+            "operations": [sku.sell()],
+            "then": "release",
+        }
     wait_until_log_is_flushed(pair)
     with flush_suspended(pair) as resume:
         first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
@@ -202,20 +220,30 @@ def test_seal_on_unflushed_fence_is_answered_after_flush(pair: Stack, unique_nam
 def crash_postgresql(stack: Stack) -> None:
     """Crashes PostgreSQL by killing a backend, as test_commit_flush does; unwritten WAL is lost although processes are suspended."""
     stopped = [pid for (pid,) in stack.query(FLUSHERS)]
-    ((victim,),) = stack.query("select pid from pg_stat_activity where application_name = 'fencegate' and query not like '%pg_logical_emit_message%' limit 1")
+    ((victim,),) = stack.query(
+        "select pid from pg_stat_activity where application_name = 'fencegate' and query not like '%pg_logical_emit_message%' limit 1"
+    )
     os.kill(victim, signal.SIGKILL)
 
     def has_pending_sigquit(pid: int) -> bool:
         pending = re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
         return pending is not None and bool(int(pending.group(1), 16) >> (signal.SIGQUIT - 1) & 1)
 
-    eventually(lambda: all(has_pending_sigquit(pid) for pid in stopped), 10, goal="the postmaster has sent SIGQUIT to all")
+    eventually(
+        lambda: all(has_pending_sigquit(pid) for pid in stopped), 10, goal="the postmaster has sent SIGQUIT to all"
+    )
 
 
 @pytest.mark.parametrize("read", [read_row, read_fenced, read_page])
-def test_read_before_crash_shows_nothing_that_is_lost(own_stack: Stack, unique_name: Callable[[str], str], read: Callable[..., Call]) -> None:
+def test_read_before_crash_shows_nothing_that_is_lost(
+    own_stack: Stack, unique_name: Callable[[str], str], read: Callable[..., Call]
+) -> None:
     begin_one_shot(own_stack, create_sku(own_stack, unique_name("warm"))).answer()
-    assert eventually(lambda: read_shows_nothing_lost(own_stack, create_sku(own_stack, unique_name("crash")), read), 120, goal="a crash that loses a commit")
+    assert eventually(
+        lambda: read_shows_nothing_lost(own_stack, create_sku(own_stack, unique_name("crash")), read),
+        120,
+        goal="a crash that loses a commit",
+    )
 
 
 def read_shows_nothing_lost(stack: Stack, sku: Sku, read: Callable[..., Call]) -> bool:
@@ -256,7 +284,9 @@ def settings_of(stack: Stack, **settings: str) -> Iterator[None]:
     apply("alter system set {name} = '{value}'")
     try:
         for name, value in settings.items():
-            eventually(lambda name=name, value=value: stack.query(f"show {name}") == [(value,)], 5, goal=f"{name} is set")
+            eventually(
+                lambda name=name, value=value: stack.query(f"show {name}") == [(value,)], 5, goal=f"{name} is set"
+            )
         yield
     finally:
         apply("alter system reset {name}")
@@ -271,7 +301,9 @@ def test_read_without_synchronous_standby_503_by_deadline(pair: Stack, unique_na
         began = time.monotonic()
         answer = api.get("/v1/tables/inventory", sku=f"eq.{sku.name}")
         assert answer.status == 503 and time.monotonic() - began < 12, answer
-    eventually(lambda: api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200, 10, goal="reads are answered again")
+    eventually(
+        lambda: api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200, 10, goal="reads are answered again"
+    )
 
 
 def test_lease_with_a_seal_of_unknown_outcome_takes_no_hold(pair: Stack, unique_name: Callable[[str], str]) -> None:

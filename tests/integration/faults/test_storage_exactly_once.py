@@ -36,8 +36,12 @@ def module_gates(site: Site) -> Iterator[Gates]:
 
 @pytest.fixture(scope="module")
 def apis(site: Site, module_gates: Gates) -> list[Api]:
-    made = [site.gateway(f"host=127.0.0.1 port={gate.port} dbname={site.server.database} user={GATEWAY_ROLE}", int(1000 * DEADLINE)).api
-            for gate in module_gates.members]
+    made = [
+        site.gateway(
+            f"host=127.0.0.1 port={gate.port} dbname={site.server.database} user={GATEWAY_ROLE}", int(1000 * DEADLINE)
+        ).api
+        for gate in module_gates.members
+    ]
     create_ledger(site, made)
     return made
 
@@ -51,10 +55,14 @@ def expect_true_outcomes(site: Site, apis: list[Api], writers: Writers) -> None:
     tally = check_outcomes(site.server, apis, writers.entries())
     print(dict(tally))
     assert tally["applied"] > 100
-    assert all(count_slower_than(api, "10") == 0 for api in apis), "longer than the deadline of 3 s plus the time to end the statement"
+    assert all(
+        count_slower_than(api, "10") == 0 for api in apis
+    ), "longer than the deadline of 3 s plus the time to end the statement"
 
 
-def test_writes_over_cut_connections_have_true_outcomes(site: Site, module_gates: Gates, apis: list[Api], places: list[str]) -> None:
+def test_writes_over_cut_connections_have_true_outcomes(
+    site: Site, module_gates: Gates, apis: list[Api], places: list[str]
+) -> None:
     """Connections are reset at random times and after some thousand bytes of one direction: in the middle of requests and of replies,
     among them COMMIT and its reply."""
     before = sum(gate.cuts for gate in module_gates.members)
@@ -87,7 +95,9 @@ def lose_one_answer(gate: Gate) -> None:
     gate.replies.stalled = False
 
 
-def test_writes_with_lost_answers_are_reported_as_applied(site: Site, module_gates: Gates, apis: list[Api], places: list[str]) -> None:
+def test_writes_with_lost_answers_are_reported_as_applied(
+    site: Site, module_gates: Gates, apis: list[Api], places: list[str]
+) -> None:
     """Commits succeed whose reply is lost: they are found by write_id, neither repeated nor reported as failed."""
     with running_writers(apis, places) as writers:
         writers.wait_for_more(3)
@@ -109,8 +119,10 @@ def test_writes_on_terminated_backends_have_true_outcomes(site: Site, apis: list
         with connection.cursor() as cursor:
             until = time.monotonic() + 30
             while ended < 100 and time.monotonic() < until:
-                cursor.execute("select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where application_name = 'fencegate' "
-                               "and state <> 'idle' order by random() limit 2) as victims")
+                cursor.execute(
+                    "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where application_name = 'fencegate' "
+                    "and state <> 'idle' order by random() limit 2) as victims"
+                )
                 ended += cursor.fetchone()[0]
                 pause(0.02, "writes go on between two faults")
         connection.close()
@@ -122,7 +134,9 @@ def test_writes_on_terminated_backends_have_true_outcomes(site: Site, apis: list
 def kill_one_backend(site: Site) -> None:
     """Kills a backend with SIGKILL: the server ends all sessions and recovers."""
     try:
-        rows = site.server.query("select pid from pg_stat_activity where application_name = 'fencegate' order by state = 'idle', random() limit 1")
+        rows = site.server.query(
+            "select pid from pg_stat_activity where application_name = 'fencegate' order by state = 'idle', random() limit 1"
+        )
         for (pid,) in rows:
             os.kill(pid, signal.SIGKILL)
     except (psycopg2.OperationalError, ProcessLookupError):

@@ -32,7 +32,11 @@ def standby(site: Site) -> Iterator[PostgresServer]:
     made.copy_from(site.server)
     made.start()
     site.server.configure("set synchronous_standby_names = 'two'")
-    eventually(lambda: site.server.query("select sync_state from pg_stat_replication") == [("sync",)], 10, goal="the standby follows")
+    eventually(
+        lambda: site.server.query("select sync_state from pg_stat_replication") == [("sync",)],
+        10,
+        goal="the standby follows",
+    )
     yield made
     made.stop(signal.SIGQUIT)
 
@@ -40,26 +44,48 @@ def standby(site: Site) -> Iterator[PostgresServer]:
 @pytest.fixture(scope="module")
 def apis(site: Site, standby: PostgresServer) -> list[Api]:
     """Two gateways whose conninfo names the standby first."""
-    conninfo = (f"host=127.0.0.1,127.0.0.1 port={standby.port},{site.server.port} dbname={site.server.database} user={GATEWAY_ROLE} "
-                "target_session_attrs=read-write")
+    conninfo = (
+        f"host=127.0.0.1,127.0.0.1 port={standby.port},{site.server.port} dbname={site.server.database} user={GATEWAY_ROLE} "
+        "target_session_attrs=read-write"
+    )
     made = [site.gateway(conninfo, int(1000 * DEADLINE)).api for _ in range(2)]
     create_ledger(site, made)
     return made
 
 
-def test_commit_without_synchronous_standby_is_not_reported(site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+def test_commit_without_synchronous_standby_is_not_reported(
+    site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]
+) -> None:
     """If the wait for the standby were cancelled, the write would be on the primary only, and a failover would lose it."""
     place = unique_name("place")
     lease = acquire_for_writes(apis[0], f"ledger/{place}")
     entry = {"insert": "ledger", "values": {"place": place, "entry": place}}
     with standby.frozen():
-        problem = eventually(lambda: (reported := expect_problem(apis[0].write(lease, entry), 503, "storage-unavailable")).get("outcome_unknown") and reported, 30,
-                             goal="a write reaches its commit before its deadline")
-        assert all(count_slower_than(api, "10") == 0 for api in apis), "longer than the deadline of 3 s plus the time to end the statement"
-        alone = apis[0].write(lease, entry, {"call": "place_order", "args": {"order_id": 1, "sku": "none", "quantity": 1}})
+        problem = eventually(
+            lambda: (reported := expect_problem(apis[0].write(lease, entry), 503, "storage-unavailable")).get(
+                "outcome_unknown"
+            )
+            and reported,
+            30,
+            goal="a write reaches its commit before its deadline",
+        )
+        assert all(
+            count_slower_than(api, "10") == 0 for api in apis
+        ), "longer than the deadline of 3 s plus the time to end the statement"
+        alone = apis[0].write(
+            lease, entry, {"call": "place_order", "args": {"order_id": 1, "sku": "none", "quantity": 1}}
+        )
         assert alone.status != 200
-    eventually(lambda: len(apis[1].history(write_id=problem["write_id"], event="write_applied")) == 1, 20, goal="the history has the write")
-    eventually(lambda: apis[0].write(lease, {"delete": "ledger", "where": {"place": place}}).status == 200, 20, goal="it writes again")
+    eventually(
+        lambda: len(apis[1].history(write_id=problem["write_id"], event="write_applied")) == 1,
+        20,
+        goal="the history has the write",
+    )
+    eventually(
+        lambda: apis[0].write(lease, {"delete": "ledger", "where": {"place": place}}).status == 200,
+        20,
+        goal="it writes again",
+    )
 
 
 @contextmanager
@@ -73,11 +99,15 @@ def silent_listeners(ports: list[int]) -> Iterator[None]:
             listener.close()
 
 
-def test_servers_silent_but_the_last_connects_to_last(site: Site, standby: PostgresServer, unique_name: Callable[[str], str]) -> None:
+def test_servers_silent_but_the_last_connects_to_last(
+    site: Site, standby: PostgresServer, unique_name: Callable[[str], str]
+) -> None:
     """Each server has libpq's connect_timeout of 2 s; the time for the first ones must not reduce that of the last."""
     silent = [processes.free_port() for _ in range(2)]
-    gateway = site.gateway(f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={silent[0]},{silent[1]},{site.server.port} dbname={site.server.database} "
-                           f"user={GATEWAY_ROLE} target_session_attrs=read-write")
+    gateway = site.gateway(
+        f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={silent[0]},{silent[1]},{site.server.port} dbname={site.server.database} "
+        f"user={GATEWAY_ROLE} target_session_attrs=read-write"
+    )
     goods = site.create_sku(unique_name("found"))
     lease = acquire_for_writes(gateway.api, goods.resource)
     with silent_listeners(silent):
@@ -86,7 +116,9 @@ def test_servers_silent_but_the_last_connects_to_last(site: Site, standby: Postg
     gateway.kill()
 
 
-def test_failover_under_load_loses_no_write(site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]) -> None:
+def test_failover_under_load_loses_no_write(
+    site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]
+) -> None:
     with running_writers(apis, [unique_name("place") for _ in range(8)]) as writers:
         writers.wait_for_more(10)
         site.server.stop(signal.SIGKILL)

@@ -33,22 +33,35 @@ class Failover:
             made.copy_from(site.server)
             made.start()
             self.servers.append(made)
-        eventually(lambda: len(site.server.query("select pid from pg_stat_replication where state = 'streaming'")) == standbys, 10, goal="the standbys follow")
+        eventually(
+            lambda: len(site.server.query("select pid from pg_stat_replication where state = 'streaming'")) == standbys,
+            10,
+            goal="the standbys follow",
+        )
 
     def gateway(self, *servers: PostgresServer, **timeouts: int) -> Gateway:
         used = servers or tuple(self.servers)
         hosts, ports = ",".join("127.0.0.1" for _ in used), ",".join(str(s.port) for s in used)
-        return self.site.gateway(f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} target_session_attrs=read-write", **timeouts)
+        return self.site.gateway(
+            f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} target_session_attrs=read-write",
+            **timeouts,
+        )
 
     def wait_for_replay(self, standby: PostgresServer) -> None:
         end = self.site.server.query("select pg_current_wal_lsn()")[0][0]
-        eventually(lambda: standby.query("select pg_last_wal_replay_lsn() >= %s", (end,)) == [(True,)], 10, goal="the standby has replayed everything")
+        eventually(
+            lambda: standby.query("select pg_last_wal_replay_lsn() >= %s", (end,)) == [(True,)],
+            10,
+            goal="the standby has replayed everything",
+        )
 
     def cut_off(self, standby: PostgresServer) -> None:
         """What the primary commits from now on does not reach the standby."""
         self.wait_for_replay(standby)
         standby.configure("set primary_conninfo = ''")
-        eventually(lambda: standby.query("select pid from pg_stat_wal_receiver") == [], 10, goal="the standby receives nothing")
+        eventually(
+            lambda: standby.query("select pid from pg_stat_wal_receiver") == [], 10, goal="the standby receives nothing"
+        )
 
     @staticmethod
     def promote(server: PostgresServer) -> None:
@@ -60,6 +73,7 @@ def failover() -> Iterator[Callable[..., Failover]]:
     site, made = Site(max_ttl_ms=60_000), list[Failover]()
     try:
         site.start()
+
         def make(standbys: int = 1) -> Failover:
             made.append(Failover(site, standbys))
             return made[0]
@@ -84,7 +98,9 @@ def enter(connection: Any, resource: str, token: int) -> str:
 
 def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
     """Returns the answer to the first write that is neither refused because of the change nor because PostgreSQL is away."""
-    answer = eventually(lambda: (a := api.write(lease, operation)).status != 503 and a, 20, goal="the gateway lets writes in again")
+    answer = eventually(
+        lambda: (a := api.write(lease, operation)).status != 503 and a, 20, goal="the gateway lets writes in again"
+    )
     return expect_problem(answer, 412, "stale-fencing-token") if answer.status == 412 else answer.json()
 
 
@@ -155,8 +171,14 @@ def test_lost_writes_are_named(failover: Callable[..., Failover]) -> None:
     one.stop(signal.SIGKILL)
     made.promote(two)
     assert write_when_let_in(gateway.api, lease, sku.sell())["cause"] == CAUSE
-    change = eventually(lambda: gateway.api.history(event="storage_generation_changed"), 10, goal="the history has the change")[0]["detail"]
-    assert sorted(change["lost_writes"]) == sorted(lost) and change["lost_write_count"] == 3 and kept not in change["lost_writes"]
+    change = eventually(
+        lambda: gateway.api.history(event="storage_generation_changed"), 10, goal="the history has the change"
+    )[0]["detail"]
+    assert (
+        sorted(change["lost_writes"]) == sorted(lost)
+        and change["lost_write_count"] == 3
+        and kept not in change["lost_writes"]
+    )
     assert b"\nfencegate_lost_writes_total 3\n" in gateway.api.get("/metrics").body
     log = gateway.log.read_text()
     assert all(write_id in log for write_id in lost) and kept not in log
@@ -170,10 +192,17 @@ def test_revocation_that_was_lost_still_holds(failover: Callable[..., Failover])
     sku = made.site.create_sku("a", 100)
     lease = gateway.api.must_acquire(sku.resource)
     made.cut_off(two)
-    assert gateway.api.call("DELETE", f"/v1/resources/{sku.resource.replace('/', '%2F')}/lease", {"reason": "paused"}).status == 204
+    assert (
+        gateway.api.call(
+            "DELETE", f"/v1/resources/{sku.resource.replace('/', '%2F')}/lease", {"reason": "paused"}
+        ).status
+        == 204
+    )
     one.stop(signal.SIGKILL)
     made.promote(two)
-    assert two.query("select last_fencing_token <= %s from fencing.guard where resource = %s", (lease["fencing_token"], sku.resource)) == [(True,)], "the seal is lost"
+    assert two.query(
+        "select last_fencing_token <= %s from fencing.guard where resource = %s", (lease["fencing_token"], sku.resource)
+    ) == [(True,)], "the seal is lost"
     assert write_when_let_in(gateway.api, lease, sku.sell())["cause"] == CAUSE
 
 
@@ -188,8 +217,14 @@ def test_second_promotion_of_a_standby_that_missed_the_first(failover: Callable[
     three.stop(signal.SIGINT)
     one.stop(signal.SIGKILL)
     made.promote(two)
-    between = eventually(lambda: (a := gateway.api.acquire(sku.resource, ttl_ms=20_000)).status == 201 and a.json()["fencing_token"] > EPOCH * 1_024 and a.json()
-                         or (a.status == 201 and gateway.api.must_release(a.json())), 20, goal="a token above the first floor")
+    between = eventually(
+        lambda: (a := gateway.api.acquire(sku.resource, ttl_ms=20_000)).status == 201
+        and a.json()["fencing_token"] > EPOCH * 1_024
+        and a.json()
+        or (a.status == 201 and gateway.api.must_release(a.json())),
+        20,
+        goal="a token above the first floor",
+    )
     gateway.api.must_write(between, sku.sell())
     two.stop(signal.SIGKILL)
     three.start()
@@ -207,7 +242,11 @@ def test_gateway_on_a_replaced_primary_lets_nothing_in(failover: Callable[..., F
     made.promote(two)
     new = made.gateway(two)
     eventually(lambda: new.api.call("GET", "/readyz").status == 200, 20, goal="the change is made")
-    eventually(lambda: (a := old.api.call("GET", "/readyz/writes")).status == 503 and a.json().get("cause") == CAUSE, 20, goal="the old one notices")
+    eventually(
+        lambda: (a := old.api.call("GET", "/readyz/writes")).status == 503 and a.json().get("cause") == CAUSE,
+        20,
+        goal="the old one notices",
+    )
     lease = new.api.must_acquire(sku.resource)
     assert expect_problem(old.api.write(lease, sku.sell()), 503, "storage-unavailable")["cause"] == CAUSE
     new.api.must_write(lease, sku.sell())
@@ -217,18 +256,28 @@ def test_session_replaced_within_write_keeps_no_outcome(failover: Callable[..., 
     """A gateway that sees a change of the generation renews its connections, also in the middle of a transaction of several round trips."""
     made = failover(0)
     server, sku = made.site.server, made.site.create_sku("a", 100)
-    server.query("""create function sell_slowly(sold text) returns void language plpgsql as $$ begin
+    server.query(
+        """create function sell_slowly(sold text) returns void language plpgsql as $$ begin
                       perform pg_sleep(4); update public.inventory set stock = stock - 1 where sku = sold; end $$;
-                    select fencing.expose_function('sell_slowly(text)')""")
+                    select fencing.expose_function('sell_slowly(text)')"""
+    )
     gateway = made.gateway(request_timeout_ms=10_000, statement_timeout_ms=8_000)
-    body = {"lease": {"resource": sku.resource, "wait_ms": 5_000}, "operations": [{"call": "sell_slowly", "args": {"sold": sku.name}}]}
+    body = {
+        "lease": {"resource": sku.resource, "wait_ms": 5_000},
+        "operations": [{"call": "sell_slowly", "args": {"sold": sku.name}}],
+    }
 
     def sell() -> Answer:
         return gateway.api.call("POST", "/v1/writes", body, {"Idempotency-Key": "slow-sale"})
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(sell)
-        eventually(lambda: server.query("select pid from pg_stat_activity where wait_event = 'PgSleep'"), 15, interval=0.02, goal="the function runs")
+        eventually(
+            lambda: server.query("select pid from pg_stat_activity where wait_event = 'PgSleep'"),
+            15,
+            interval=0.02,
+            goal="the function runs",
+        )
         server.query("update fencing.storage_generation set timeline = 1000")
         answer = first.result()
     assert answer.status == 503 and "outcome_unknown" not in answer.json(), answer
@@ -243,9 +292,13 @@ def test_history_stream_goes_on_after_lost_events(failover: Callable[..., Failov
     one, two = made.servers
     gateway = made.gateway()
     made.cut_off(two)
-    with EventStream(gateway.api, None, method="GET", path="/v1/history/stream?event=write_failed,storage_generation_changed") as stream:
+    with EventStream(
+        gateway.api, None, method="GET", path="/v1/history/stream?event=write_failed,storage_generation_changed"
+    ) as stream:
         eventually(lambda: stream.last_id, 5, goal="the stream begins")
-        one.query("insert into fencing.history (event, resource) select 'write_failed', 'a' from generate_series(1, 500)")
+        one.query(
+            "insert into fencing.history (event, resource) select 'write_failed', 'a' from generate_series(1, 500)"
+        )
         eventually(lambda: len(stream.events) == 500, 10, goal="the stream has the events that are going to be lost")
         last = int(stream.events[-1].id)
         one.stop(signal.SIGKILL)
@@ -253,7 +306,9 @@ def test_history_stream_goes_on_after_lost_events(failover: Callable[..., Failov
         change = stream.wait_for("storage_generation_changed", 20)
         assert last < change.data["detail"]["floor"] < int(change.id) < 2**53, change
         two.query("insert into fencing.history (event, resource) values ('write_failed', 'after')")
-        eventually(lambda: stream.events[-1].data.get("resource") == "after", 10, goal="the stream has the event that follows")
+        eventually(
+            lambda: stream.events[-1].data.get("resource") == "after", 10, goal="the stream has the event that follows"
+        )
 
 
 def test_history_stream_goes_on_when_ids_go_back(failover: Callable[..., Failover]) -> None:
@@ -266,7 +321,11 @@ def test_history_stream_goes_on_when_ids_go_back(failover: Callable[..., Failove
             server.query(f"select setval('fencing.history_id_seq', {last_id})")
             pause(0.5, "the gateway reads the last id every 100 ms")
             server.query("insert into fencing.history (event, resource) values ('write_failed', %s)", (str(last_id),))
-            eventually(lambda: [event.data["resource"] for event in stream.events][-1:] == [str(last_id)], 10, goal="the stream has the event")
+            eventually(
+                lambda: [event.data["resource"] for event in stream.events][-1:] == [str(last_id)],
+                10,
+                goal="the stream has the event",
+            )
 
 
 def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None:
@@ -275,10 +334,17 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     sku = made.site.create_sku("a", 100)
     lease = gateway.api.must_acquire(sku.resource, ttl_ms=60_000)
     gateway.api.must_write(lease, sku.sell())
-    done = Cluster.call("fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "snapshot of 09:00 put back")
+    done = Cluster.call(
+        "fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "snapshot of 09:00 put back"
+    )
     assert done.returncode == 0, done.stderr
-    done_without_right = Cluster.call("fence-all", "--conninfo", made.site.server.conninfo(user=GATEWAY_ROLE), "--reason", "in doubt")
-    assert done_without_right.returncode == 1 and "give --conninfo of a superuser, or of the role that installed the schema" in done_without_right.stderr, done_without_right.stderr
+    done_without_right = Cluster.call(
+        "fence-all", "--conninfo", made.site.server.conninfo(user=GATEWAY_ROLE), "--reason", "in doubt"
+    )
+    assert (
+        done_without_right.returncode == 1
+        and "give --conninfo of a superuser, or of the role that installed the schema" in done_without_right.stderr
+    ), done_without_right.stderr
     refused = write_when_let_in(gateway.api, lease, sku.sell())
     assert refused["cause"] == CAUSE and str(refused["last_fencing_token"]) in done.stdout
     change = gateway.api.history(event="storage_generation_changed")[0]["detail"]
@@ -288,8 +354,10 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     write_under_new_lease(gateway.api, sku.resource, sku.sell())
     report = verify(made.site)
     assert (report["verdict"], report["generation_changes"], report["lost_grants"]) == ("proved", 1, 0), report
-    row = made.site.server.query("insert into fencing.history (event, resource, fencing_token, last_fencing_token) values ('write_applied', 'inventory/b', %s, %s) returning id",
-                                 (lease["fencing_token"], lease["fencing_token"]))[0][0]
+    row = made.site.server.query(
+        "insert into fencing.history (event, resource, fencing_token, last_fencing_token) values ('write_applied', 'inventory/b', %s, %s) returning id",
+        (lease["fencing_token"], lease["fencing_token"]),
+    )[0][0]
     report = verify(made.site)
     assert any(f["id"] == row and "below the floor" in f["detail"] for f in report["findings"]), report
 
@@ -297,8 +365,20 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
 def test_fence_all_without_gateway_lets_nothing_in(failover: Callable[..., Failover]) -> None:
     made = failover(0)
     sku = made.site.create_sku("a", 100)
-    with subprocess.Popen([str(processes.fencegate_binary()), "fence-all", "--conninfo", made.site.server.conninfo(), "--reason", "in doubt"], stdout=subprocess.PIPE) as waiting:
-        eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG503 {CAUSE}", 10, goal="nothing is let in")
+    with subprocess.Popen(
+        [
+            str(processes.fencegate_binary()),
+            "fence-all",
+            "--conninfo",
+            made.site.server.conninfo(),
+            "--reason",
+            "in doubt",
+        ],
+        stdout=subprocess.PIPE,
+    ) as waiting:
+        eventually(
+            lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG503 {CAUSE}", 10, goal="nothing is let in"
+        )
         gateway = made.gateway()
         assert waiting.wait(20) == 0
     eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 10, goal="the floor is set")
@@ -315,7 +395,9 @@ def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failov
         node.process.send_signal(signal.SIGSTOP)
     one.stop(signal.SIGKILL)
     made.promote(two)
-    eventually(lambda: "waits until a majority of the nodes votes" in gateway.log.read_text(), 20, goal="the gateway waits")
+    eventually(
+        lambda: "waits until a majority of the nodes votes" in gateway.log.read_text(), 20, goal="the gateway waits"
+    )
     assert enter(two.sql(), sku.resource, 2**52) == f"FG503 {CAUSE}"
     assert b"\nfencegate_storage_generation_current 0\n" in gateway.api.get("/metrics").body
     assert "FAULT storage generation: PostgreSQL is " in checked(made, gateway)
@@ -323,23 +405,38 @@ def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failov
         node.process.send_signal(signal.SIGCONT)
     eventually(lambda: enter(two.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 20, goal="the floor is set")
     counted = b"\nfencegate_storage_generation_changes_total 1\n"
-    eventually(lambda: counted in (text := gateway.api.get("/metrics").body) and b"\nfencegate_storage_generation_current 1\n" in text, 10, goal="the metrics have the change")
+    eventually(
+        lambda: counted in (text := gateway.api.get("/metrics").body)
+        and b"\nfencegate_storage_generation_current 1\n" in text,
+        10,
+        goal="the metrics have the change",
+    )
     output = checked(made, gateway)
     assert "ok    storage generation: " in output and "WARNING: no synchronous standby" in output
     two.configure("set synchronous_standby_names = 'three'")
-    eventually(lambda: "commits wait for a synchronous standby" in checked(made, gateway), 10, goal="check sees the setting")
+    eventually(
+        lambda: "commits wait for a synchronous standby" in checked(made, gateway), 10, goal="check sees the setting"
+    )
 
 
 def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> None:
     made = failover()
     one, two = made.servers
-    gateway = made.site.gateway(f"host=127.0.0.1,127.0.0.1 port={one.port},{two.port} dbname={made.site.server.database} user={GATEWAY_ROLE}")
+    gateway = made.site.gateway(
+        f"host=127.0.0.1,127.0.0.1 port={one.port},{two.port} dbname={made.site.server.database} user={GATEWAY_ROLE}"
+    )
     sku = made.site.create_sku("a", 100)
     made.wait_for_replay(two)
     one.stop(signal.SIGKILL)
-    detail = eventually(lambda: (found := gateway.api.get("/readyz/writes").json().get("detail")) and "standby" in found and found, 10, goal="the gateway names the standby")
+    detail = eventually(
+        lambda: (found := gateway.api.get("/readyz/writes").json().get("detail")) and "standby" in found and found,
+        10,
+        goal="the gateway names the standby",
+    )
     assert "can't be reached" not in detail
-    assert "PostgreSQL is read-only (a standby, or default_transaction_read_only is on): name the primary" in checked(made, gateway)
+    assert "PostgreSQL is read-only (a standby, or default_transaction_read_only is on): name the primary" in checked(
+        made, gateway
+    )
     made.promote(two)
     eventually(lambda: gateway.api.get("/readyz/writes").status == 200, 20, goal="the promoted server is used")
     write_under_new_lease(gateway.api, sku.resource, sku.sell())

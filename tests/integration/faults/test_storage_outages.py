@@ -65,12 +65,18 @@ def resident_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def test_server_down_calls_refused_at_once_and_leases_continue(site: Site, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_server_down_calls_refused_at_once_and_leases_continue(
+    site: Site, api: Api, unique_name: Callable[[str], str]
+) -> None:
     goods = site.create_sku(unique_name("down"))
     lease = acquire_for_writes(api, goods.resource)
     with site.server.stopped():
         expect_not_ready(api, "PostgreSQL can't be reached")
-        eventually(lambda: expect_unavailable(api.write(lease, goods.sell()), "PostgreSQL can't be reached", 2.5), 10, goal="each worker has noticed")
+        eventually(
+            lambda: expect_unavailable(api.write(lease, goods.sell()), "PostgreSQL can't be reached", 2.5),
+            10,
+            goal="each worker has noticed",
+        )
         other = unique_name("test/lease")
         for _ in range(5):
             answer = api.acquire(other, wait_ms=500)
@@ -79,14 +85,20 @@ def test_server_down_calls_refused_at_once_and_leases_continue(site: Site, api: 
         expect_unavailable(api.get("/v1/history"), "PostgreSQL can't be reached", 2.5)
     expect_recovery(api, lease, goods.sell())
     assert goods.stock() == 999
-    eventually(lambda: len(api.history(resource=other, event="lease_granted")) == 5, 10, goal="the history has all grants")
+    eventually(
+        lambda: len(api.history(resource=other, event="lease_granted")) == 5, 10, goal="the history has all grants"
+    )
 
 
 def test_fence_on_grant_server_down_leaves_no_lease(site: Site, api: Api, resource: str) -> None:
     with site.server.stopped():
         expect_unavailable(api.acquire(resource, ttl_ms=20_000, fence_on_grant=True), "", 2.5)
         eventually(lambda: count_holders(site.cluster.clients(), resource) == 0, 8, goal="released long before the ttl")
-    granted = eventually(lambda: (answer := api.acquire(resource, ttl_ms=20_000, fence_on_grant=True)).status == 201 and answer.json(), BACK_WITHIN, goal="granted again")
+    granted = eventually(
+        lambda: (answer := api.acquire(resource, ttl_ms=20_000, fence_on_grant=True)).status == 201 and answer.json(),
+        BACK_WITHIN,
+        goal="granted again",
+    )
     assert site.server.query("select fencing.fence(%s)", (resource,)) == [(granted["fencing_token"],)]
     api.must_release(granted)
 
@@ -100,7 +112,9 @@ def test_fence_on_grant_server_hanging_503_and_no_lease(site: Site, api: Api, re
     eventually(lambda: api.get("/readyz").status == 200, BACK_WITHIN, goal="ready again")
 
 
-def test_server_hanging_calls_are_answered_by_deadline(site: Site, module_gateway: Gateway, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_server_hanging_calls_are_answered_by_deadline(
+    site: Site, module_gateway: Gateway, api: Api, unique_name: Callable[[str], str]
+) -> None:
     """Two hundred calls while the server is suspended. Writes that had begun may have an unknown outcome; for the others the answer
     says that nothing was changed, and that is true."""
     goods = [site.create_sku(unique_name("hung")) for _ in range(8)]
@@ -108,8 +122,17 @@ def test_server_hanging_calls_are_answered_by_deadline(site: Site, module_gatewa
     before = resident_mb(module_gateway.pid)
     answers: list[tuple[int, Answer]] = []
     with site.server.frozen():
-        calls = [(number % 8, api.begin("POST", "/v1/writes", {"lease_id": leases[number % 8]["lease_id"], "operations": [goods[number % 8].sell()]}))
-                 for number in range(200)]
+        calls = [
+            (
+                number % 8,
+                api.begin(
+                    "POST",
+                    "/v1/writes",
+                    {"lease_id": leases[number % 8]["lease_id"], "operations": [goods[number % 8].sell()]},
+                ),
+            )
+            for number in range(200)
+        ]
         began = time.monotonic()
         expect_not_ready(api, "PostgreSQL")
         asked = api.acquire(unique_name("test/lease"))
@@ -126,7 +149,9 @@ def test_server_hanging_calls_are_answered_by_deadline(site: Site, module_gatewa
     for number, sku in enumerate(goods):
         unknown = sum(answer.json().get("outcome_unknown") is True for at, answer in answers if at == number)
         assert 0 <= 999 - sku.stock() <= unknown, (sku.stock(), unknown)
-        rows = site.server.query("select count(*) from fencing.history where event = 'write_applied' and resource = %s", (sku.resource,))
+        rows = site.server.query(
+            "select count(*) from fencing.history where event = 'write_applied' and resource = %s", (sku.resource,)
+        )
         assert rows == [(1_000 - sku.stock(),)]
 
 
@@ -142,7 +167,12 @@ def connections_exhausted(site: Site) -> Iterator[None]:
         except psycopg2.OperationalError:
             pass
         own = [connection.info.backend_pid for connection in taken]
-        return len(site.server.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> all (%s)", (GATEWAY_ROLE, own)))
+        return len(
+            site.server.query(
+                "select pg_terminate_backend(pid) from pg_stat_activity where usename = %s and pid <> all (%s)",
+                (GATEWAY_ROLE, own),
+            )
+        )
 
     def stays_full() -> bool:
         """A backend leaves pg_stat_activity shortly before its connection slot is free."""
@@ -161,12 +191,18 @@ def connections_exhausted(site: Site) -> Iterator[None]:
             connection.close()
 
 
-def test_server_without_free_connection_503_names_cause(site: Site, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_server_without_free_connection_503_names_cause(
+    site: Site, api: Api, unique_name: Callable[[str], str]
+) -> None:
     goods = site.create_sku(unique_name("crowded"))
     lease = acquire_for_writes(api, goods.resource)
     with connections_exhausted(site):
         expect_not_ready(api, "max_connections")
-        eventually(lambda: expect_unavailable(api.write(lease, goods.sell()), "max_connections"), 5, goal="the worker has noticed")
+        eventually(
+            lambda: expect_unavailable(api.write(lease, goods.sell()), "max_connections"),
+            5,
+            goal="the worker has noticed",
+        )
     expect_recovery(api, lease, goods.sell())
     assert goods.stock() == 999
 
@@ -177,8 +213,13 @@ def test_server_read_only_503_names_cause(site: Site, api: Api, unique_name: Cal
     site.server.configure("set default_transaction_read_only = on")
     try:
         expect_not_ready(api, "read-only")
-        expect_unavailable(eventually(lambda: (answer := api.write(lease, goods.sell())).status == 503 and answer, 5), "read-only")
-        expect_unavailable(api.write(lease, {"call": "place_order", "args": {"order_id": 1, "sku": goods.name, "quantity": 1}}), "read-only")
+        expect_unavailable(
+            eventually(lambda: (answer := api.write(lease, goods.sell())).status == 503 and answer, 5), "read-only"
+        )
+        expect_unavailable(
+            api.write(lease, {"call": "place_order", "args": {"order_id": 1, "sku": goods.name, "quantity": 1}}),
+            "read-only",
+        )
         assert api.get("/v1/history", limit=1).status == 200, "it can be read"
     finally:
         site.server.configure("reset default_transaction_read_only")
@@ -189,8 +230,10 @@ def test_server_read_only_503_names_cause(site: Site, api: Api, unique_name: Cal
 def test_disk_full_503_names_cause_until_space_is_free(site: Site, api: Api, unique_name: Callable[[str], str]) -> None:
     """The table's file is a link to a device that is always full; VACUUM FULL writes it to a new file."""
     server = site.server
-    server.query("create table notes (id text primary key, words text); select fencing.protect('notes', $$'notes/' || id$$);"
-                 "select fencing.expose_table('notes')")
+    server.query(
+        "create table notes (id text primary key, words text); select fencing.protect('notes', $$'notes/' || id$$);"
+        "select fencing.expose_table('notes')"
+    )
     server.query("checkpoint")
     file = server.data / server.query("select pg_relation_filepath('notes')")[0][0]
     file.unlink()
@@ -198,7 +241,9 @@ def test_disk_full_503_names_cause_until_space_is_free(site: Site, api: Api, uni
     goods = site.create_sku(unique_name("other"))
     lease, other = acquire_for_writes(api, "notes/long"), acquire_for_writes(api, goods.resource)
     note = {"insert": "notes", "values": {"id": "long", "words": "many"}}
-    answer = eventually(lambda: (answer := api.write(lease, note)).status != 422 and answer, 10, goal="the gateway knows the table")
+    answer = eventually(
+        lambda: (answer := api.write(lease, note)).status != 422 and answer, 10, goal="the gateway knows the table"
+    )
     expect_unavailable(answer, "PostgreSQL's disk is full")
     api.must_write(other, goods.sell())
     assert api.get("/readyz").status == 200, "only this table is affected"
@@ -209,7 +254,9 @@ def test_disk_full_503_names_cause_until_space_is_free(site: Site, api: Api, uni
     assert server.query("select words from notes") == [("many",)]
 
 
-def test_privilege_missing_503_and_logged_for_operator(site: Site, module_gateway: Gateway, api: Api, unique_name: Callable[[str], str]) -> None:
+def test_privilege_missing_503_and_logged_for_operator(
+    site: Site, module_gateway: Gateway, api: Api, unique_name: Callable[[str], str]
+) -> None:
     """The caller did nothing wrong: the same call works once the operator has granted the privilege."""
     goods = site.create_sku(unique_name("granted"))
     lease = acquire_for_writes(api, goods.resource)
@@ -231,10 +278,16 @@ def test_row_security_refusal_403_and_not_503(site: Site, api: Api, unique_name:
     """The SQLSTATE is that of a missing privilege, but PostgreSQL refuses this row only."""
     goods = site.create_sku(unique_name("secured"))
     lease = acquire_for_writes(api, goods.resource)
-    site.server.query("alter table inventory enable row level security;"
-                      "create policy up_to_a_thousand on inventory using (true) with check (stock <= 1000)")
+    site.server.query(
+        "alter table inventory enable row level security;"
+        "create policy up_to_a_thousand on inventory using (true) with check (stock <= 1000)"
+    )
     try:
-        problem = expect_problem(api.write(lease, {"update": "inventory", "where": {"sku": goods.name}, "add": {"stock": 1}}), 403, "forbidden")
+        problem = expect_problem(
+            api.write(lease, {"update": "inventory", "where": {"sku": goods.name}, "add": {"stock": 1}}),
+            403,
+            "forbidden",
+        )
         assert problem["sqlstate"] == "42501"
         api.must_write(lease, goods.sell())
     finally:
@@ -246,22 +299,33 @@ def test_session_killed_is_replaced_with_settings(site: Site, api: Api, unique_n
     After a kill between two operations of a write, nothing of the write may remain."""
     goods = site.create_sku(unique_name("settings"))
     lease = acquire_for_writes(api, goods.resource)
-    site.server.query("create or replace function say_settings() returns text language sql volatile as "
-                      "$$ select current_setting('application_name') || ' ' || current_setting('lock_timeout') || ' ' || current_setting('timezone') $$;"
-                      "select fencing.expose_function('say_settings()');"
-                      "create or replace function die_here() returns void language plpgsql security definer as "
-                      "$$ begin perform pg_terminate_backend(pg_backend_pid()); end $$; select fencing.expose_function('die_here()')")
+    site.server.query(
+        "create or replace function say_settings() returns text language sql volatile as "
+        "$$ select current_setting('application_name') || ' ' || current_setting('lock_timeout') || ' ' || current_setting('timezone') $$;"
+        "select fencing.expose_function('say_settings()');"
+        "create or replace function die_here() returns void language plpgsql security definer as "
+        "$$ begin perform pg_terminate_backend(pg_backend_pid()); end $$; select fencing.expose_function('die_here()')"
+    )
     say = {"call": "say_settings", "args": {}}
     eventually(lambda: api.write(lease, say).status == 200, 5, goal="the gateway knows the functions")
     before = goods.stock()
     for _ in range(5):
         answer = api.write(lease, goods.sell(), {"call": "die_here", "args": {}}, goods.sell())
         assert not expect_unavailable(answer, "PostgreSQL").get("outcome_unknown"), answer
-        settings = eventually(lambda: (answer := api.write(lease, say)).status == 200 and answer.json()["results"][0]["value"], 20, goal="a new session")
+        settings = eventually(
+            lambda: (answer := api.write(lease, say)).status == 200 and answer.json()["results"][0]["value"],
+            20,
+            goal="a new session",
+        )
         assert settings == "fencegate 1s UTC"
     assert goods.stock() == before
-    assert len(api.history(resource=goods.resource, event="write_applied")) == site.server.query(
-        "select count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s", (goods.resource,))[0][0]
+    assert (
+        len(api.history(resource=goods.resource, event="write_applied"))
+        == site.server.query(
+            "select count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
+            (goods.resource,),
+        )[0][0]
+    )
 
 
 def test_server_resuming_does_not_apply_refused_writes(site: Site, api: Api, unique_name: Callable[[str], str]) -> None:

@@ -47,10 +47,16 @@ def slow_tables(stack: Stack) -> None:
     stack.query(SLOW)
     api = stack.api()
     lease = api.must_acquire("batch/none")
-    for operation in ({"call": "batch_sleep", "args": {"seconds": 0}}, {"call": "batch_setting", "args": {"word": ""}},
-                      {"delete": "batch_slow", "where": {"id": "none"}}, {"delete": "batch_late", "where": {"id": "none"}},
-                      {"delete": "batch_linked", "where": {"id": "none"}}):
-        eventually(lambda: api.write(lease, operation).status == 200, 10, goal="the gateway knows the tables and functions")
+    for operation in (
+        {"call": "batch_sleep", "args": {"seconds": 0}},
+        {"call": "batch_setting", "args": {"word": ""}},
+        {"delete": "batch_slow", "where": {"id": "none"}},
+        {"delete": "batch_late", "where": {"id": "none"}},
+        {"delete": "batch_linked", "where": {"id": "none"}},
+    ):
+        eventually(
+            lambda: api.write(lease, operation).status == 200, 10, goal="the gateway knows the tables and functions"
+        )
     api.must_release(lease)
 
 
@@ -73,8 +79,15 @@ def send_at_once(stack: Stack, callers: list[Caller], rows: bool = True) -> None
         with stack.api().connection() as connection:
             assert connection.call("GET", "/healthz").status == 200
             barrier.wait(30)
-            caller.answer = connection.call("POST", "/v1/writes", {"lease_id": caller.lease["lease_id"], "operations": [caller.operation],
-                                                                   **({"return": "rows"} if rows else {})})
+            caller.answer = connection.call(
+                "POST",
+                "/v1/writes",
+                {
+                    "lease_id": caller.lease["lease_id"],
+                    "operations": [caller.operation],
+                    **({"return": "rows"} if rows else {}),
+                },
+            )
 
     with ThreadPoolExecutor(len(callers)) as pool:
         list(pool.map(call, callers))
@@ -154,7 +167,11 @@ class MixedBatch:
         def check(answer: Answer) -> None:
             assert expect_problem(answer, 409, "constraint-violation")["constraint"] == "inventory_stock_check"
 
-        self.callers.append(Caller("constraint", lease, {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1000}}, check))
+        self.callers.append(
+            Caller(
+                "constraint", lease, {"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1000}}, check
+            )
+        )
 
     def add_wrong_expectation(self) -> None:
         sku, lease = self.new_article()
@@ -162,14 +179,25 @@ class MixedBatch:
 
     def add_unknown_table(self) -> None:
         _, lease = self.new_article()
-        self.callers.append(Caller("unknown", lease, {"insert": "no_such_table", "values": {"id": 1}}, expect_problem_of(422, "unprocessable")))
+        self.callers.append(
+            Caller(
+                "unknown",
+                lease,
+                {"insert": "no_such_table", "values": {"id": 1}},
+                expect_problem_of(422, "unprocessable"),
+            )
+        )
 
     def add_wrong_type(self) -> None:
         def pointed_at(answer: Answer) -> None:
             assert pointers_of(answer, 422, "unprocessable") == ["/operations/0/set/stock"]
 
         sku, lease = self.new_article()
-        self.callers.append(Caller("type", lease, {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}}, pointed_at))
+        self.callers.append(
+            Caller(
+                "type", lease, {"update": "inventory", "where": {"sku": sku.name}, "set": {"stock": "many"}}, pointed_at
+            )
+        )
 
     def add_uncovered_write(self) -> None:
         _, lease = self.new_article()
@@ -180,7 +208,9 @@ class MixedBatch:
         """The writer that holds the row's resource is in the same batch, perhaps in the same transaction."""
         self.add_sale()
         _, lease = self.new_article()
-        self.callers.append(Caller("foreign", lease, self.good[-1].sell(), expect_problem_of(403, "resource-not-covered")))
+        self.callers.append(
+            Caller("foreign", lease, self.good[-1].sell(), expect_problem_of(403, "resource-not-covered"))
+        )
 
     def add_slow_call(self, seconds: float) -> None:
         lease = self.api.must_acquire(self.unique_name("batch/slow"), ttl_ms=60_000)
@@ -198,15 +228,21 @@ class MixedBatch:
             assert answer.status == 200 and answer.seconds >= seconds, str(answer)
             assert self.stack.query("select count(*) from batch_slow where id = %s", (name,)) == [(1,)]
 
-        self.callers.append(Caller("slow row", lease, {"insert": "batch_slow", "values": {"id": name, "seconds": seconds}}, check))
+        self.callers.append(
+            Caller("slow row", lease, {"insert": "batch_slow", "values": {"id": name, "seconds": seconds}}, check)
+        )
 
     def check_all(self) -> None:
         random.shuffle(self.callers)
         send_at_once(self.stack, self.callers, self.rows)
         for sku in self.untouched:
             assert sku.stock() == 100, sku
-        applied = dict(self.stack.query("select resource, count(*) from fencing.history where event = 'write_applied' and resource = any (%s) group by 1",
-                                        ([sku.resource for sku in self.good],)))
+        applied = dict(
+            self.stack.query(
+                "select resource, count(*) from fencing.history where event = 'write_applied' and resource = any (%s) group by 1",
+                ([sku.resource for sku in self.good],),
+            )
+        )
         assert applied == {sku.resource: 1 for sku in self.good}
         for caller in self.callers:
             if caller.kind in ("stale", "constraint", "expectation", "type", "foreign"):
@@ -216,11 +252,15 @@ class MixedBatch:
                 assert [item["event"] for item in items] == [event], (caller, items)
 
     def slowest(self, kind: str) -> float:
-        return max(caller.answer.seconds for caller in self.callers if caller.kind == kind and caller.answer is not None)
+        return max(
+            caller.answer.seconds for caller in self.callers if caller.kind == kind and caller.answer is not None
+        )
 
 
 @pytest.mark.parametrize("rows", [True, False], ids=["rows returned", "one statement for several"])
-def test_batch_of_64_mixed_writes_answers_each_by_itself(stack: Stack, api: Api, unique_name: Callable[[str], str], rows: bool) -> None:
+def test_batch_of_64_mixed_writes_answers_each_by_itself(
+    stack: Stack, api: Api, unique_name: Callable[[str], str], rows: bool
+) -> None:
     for _ in range(3):
         batch = MixedBatch(stack, unique_name, rows)
         for _ in range(3):
@@ -236,7 +276,9 @@ def test_batch_of_64_mixed_writes_answers_each_by_itself(stack: Stack, api: Api,
         batch.check_all()
 
 
-def test_batch_with_slow_or_blocked_writes_delays_others_little(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+def test_batch_with_slow_or_blocked_writes_delays_others_little(
+    stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]
+) -> None:
     """The answers must be right each time; the times only once, because the machine may be busy."""
     taken = []
     for _ in range(5):
@@ -276,10 +318,14 @@ def test_write_waits_for_lock_and_is_applied(stack: Stack, api: Api, sku: Sku) -
     assert len(api.history(resource=sku.resource, event="write_applied")) == 1
 
 
-def test_batch_deferred_constraint_refuses_only_its_write(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+def test_batch_deferred_constraint_refuses_only_its_write(
+    stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]
+) -> None:
     base = random.randrange(10**9 // 100) * 100
-    stack.query("begin; select fencing.enter(%s, 1); insert into batch_late values (%s, %s); commit",
-                (f"batch-late/first-{base}", f"first-{base}", base))
+    stack.query(
+        "begin; select fencing.enter(%s, 1); insert into batch_late values (%s, %s); commit",
+        (f"batch-late/first-{base}", f"first-{base}", base),
+    )
     batch = MixedBatch(stack, unique_name)
     for place in range(30):
         name = unique_name("late")
@@ -291,28 +337,44 @@ def test_batch_deferred_constraint_refuses_only_its_write(stack: Stack, api: Api
             else:
                 assert answer.status == 200, str(answer)
 
-        batch.callers.append(Caller("late", lease, {"insert": "batch_late", "values": {"id": name, "place": base + place}}, check))
+        batch.callers.append(
+            Caller("late", lease, {"insert": "batch_late", "values": {"id": name, "place": base + place}}, check)
+        )
     batch.check_all()
     assert stack.query("select count(*) from batch_late where place between %s and %s", (base, base + 99)) == [(30,)]
 
 
-def test_batch_deferred_trigger_changes_only_own_resource(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+def test_batch_deferred_trigger_changes_only_own_resource(
+    stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]
+) -> None:
     """Each write but the last has a deferred trigger that changes the row of the last, whose resource only that one has entered."""
     for _ in range(5):
         callers, name = list[Caller](), unique_name("linked")
         last = f"{name}-z"
-        stack.query("begin; select fencing.enter(%s, 1); insert into batch_linked values (%s, null); commit", (f"batch-linked/{last}", last))
+        stack.query(
+            "begin; select fencing.enter(%s, 1); insert into batch_linked values (%s, null); commit",
+            (f"batch-linked/{last}", last),
+        )
         for number in range(12):
             lease = api.must_acquire(f"batch-linked/{name}-{number}", ttl_ms=60_000)
             insert = {"insert": "batch_linked", "values": {"id": f"{name}-{number}", "other": last}}
             callers.append(Caller("linked", lease, insert, expect_problem_of(403, "resource-not-covered")))
         lease = api.must_acquire(f"batch-linked/{last}", ttl_ms=60_000)
-        callers.append(Caller("last", lease, {"update": "batch_linked", "where": {"id": last}, "set": {"other": "own"}}, expect_success))
+        callers.append(
+            Caller(
+                "last",
+                lease,
+                {"update": "batch_linked", "where": {"id": last}, "set": {"other": "own"}},
+                expect_success,
+            )
+        )
         send_at_once(stack, callers)
         assert stack.query("select id, other from batch_linked where id like %s", (f"{name}%",)) == [(last, "own")]
 
 
-def test_batch_transaction_setting_is_not_seen_by_others(stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]) -> None:
+def test_batch_transaction_setting_is_not_seen_by_others(
+    stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]
+) -> None:
     batch = MixedBatch(stack, unique_name)
     for number in range(32):
         lease = api.must_acquire(unique_name("batch/setting"), ttl_ms=60_000)
@@ -335,7 +397,10 @@ class Sellers:
         self.odd: list[Answer] = []
         self.stop_requested = threading.Event()
         self._mutex = threading.Lock()
-        self.threads = [threading.Thread(target=self._sell, args=(stack, self.goods[number % len(self.goods)]), daemon=True) for number in range(threads)]
+        self.threads = [
+            threading.Thread(target=self._sell, args=(stack, self.goods[number % len(self.goods)]), daemon=True)
+            for number in range(threads)
+        ]
 
     def _sell(self, stack: Stack, sku: Sku) -> None:
         with stack.api().connection() as connection:
@@ -372,8 +437,10 @@ def test_batch_killed_backends_lose_and_repeat_no_write(own_stack: Stack, unique
         with connection.cursor() as cursor:
             deadline = time.monotonic() + 120
             while kills < 200 and time.monotonic() < deadline:
-                cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' and state <> 'idle' "
-                               "order by random() limit 1")
+                cursor.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' and state <> 'idle' "
+                    "order by random() limit 1"
+                )
                 kills += len(cursor.fetchall())
                 seen = sellers.total()
                 eventually(lambda: sellers.total() > seen, 30, goal="a busy machine gets further than the kills")
@@ -385,8 +452,10 @@ def test_batch_killed_backends_lose_and_repeat_no_write(own_stack: Stack, unique
     for sku in sellers.goods:
         sold = 1_000_000 - sku.stock()
         assert sellers.accepted[sku.name] <= sold <= sellers.accepted[sku.name] + sellers.unknown[sku.name], sku
-        assert own_stack.query("select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
-                               (sku.resource,)) == [(sold, sold)]
+        assert own_stack.query(
+            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
+            (sku.resource,),
+        ) == [(sold, sold)]
     assert sum(sellers.unknown.values()) == 0, "PostgreSQL was reachable, so that every outcome could be found"
 
 
@@ -396,29 +465,52 @@ def two_gateways() -> Iterator[Stack]:
         yield made
 
 
-def test_gateways_writing_in_opposite_orders_do_not_deadlock(two_gateways: Stack, unique_name: Callable[[str], str]) -> None:
-    goods = sorted((create_sku(two_gateways, unique_name("both"), 1_000_000) for _ in range(12)), key=lambda sku: sku.name)
+def test_gateways_writing_in_opposite_orders_do_not_deadlock(
+    two_gateways: Stack, unique_name: Callable[[str], str]
+) -> None:
+    goods = sorted(
+        (create_sku(two_gateways, unique_name("both"), 1_000_000) for _ in range(12)), key=lambda sku: sku.name
+    )
     leases = [two_gateways.api().must_acquire(sku.resource, ttl_ms=60_000) for sku in goods]
-    pairs = [(create_sku(two_gateways, unique_name("pair"), 1_000_000), create_sku(two_gateways, unique_name("pair"), 1_000_000)) for _ in range(4)]
-    both = [two_gateways.api().call("POST", "/v1/leases", {"resources": [first.resource, second.resource], "ttl_ms": 60_000}).json() for first, second in pairs]
+    pairs = [
+        (
+            create_sku(two_gateways, unique_name("pair"), 1_000_000),
+            create_sku(two_gateways, unique_name("pair"), 1_000_000),
+        )
+        for _ in range(4)
+    ]
+    both = [
+        two_gateways.api()
+        .call("POST", "/v1/leases", {"resources": [first.resource, second.resource], "ttl_ms": 60_000})
+        .json()
+        for first, second in pairs
+    ]
     ((deadlocks,),) = two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()")
     tally: list[int] = []
     mutex = threading.Lock()
 
     def work(number: int) -> None:
-        order = list(zip(leases, ([sku.sell()] for sku in goods))) + list(zip(both, ([first.sell(), second.sell()] for first, second in pairs)))
+        order = list(zip(leases, ([sku.sell()] for sku in goods))) + list(
+            zip(both, ([first.sell(), second.sell()] for first, second in pairs))
+        )
         if number % 2:
             order.reverse()
         with two_gateways.api(number % 2).connection() as connection:
             for turn in range(12):
-                for lease, operations in order[turn % 3:]:
-                    answer = connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations})
+                for lease, operations in order[turn % 3 :]:
+                    answer = connection.call(
+                        "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations}
+                    )
                     with mutex:
                         tally.append(answer.status)
 
     with ThreadPoolExecutor(32) as pool:
         list(pool.map(work, range(32)))
-    assert set(tally) <= {200, 409} and tally.count(409) <= len(tally) / 100, {status: tally.count(status) for status in set(tally)}
+    assert set(tally) <= {200, 409} and tally.count(409) <= len(tally) / 100, {
+        status: tally.count(status) for status in set(tally)
+    }
     sold = sum(1_000_000 - sku.stock() for sku in goods) + sum(1_000_000 - first.stock() for first, _ in pairs)
     assert sold == tally.count(200)
-    assert two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()") == [(deadlocks,)]
+    assert two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()") == [
+        (deadlocks,)
+    ]

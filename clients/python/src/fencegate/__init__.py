@@ -2,9 +2,37 @@
 
 from .aio import AsyncClient, AsyncLease
 from .client import Client, Lease
-from .errors import (ConnectionFailed, FencegateError, GuardError, LeaseLost, OutcomeUnknown, ProblemError, ResourceLocked, StaleFencingToken, TokenRefused)
+from .errors import (
+    ConnectionFailed,
+    FencegateError,
+    GuardError,
+    LeaseLost,
+    OutcomeUnknown,
+    ProblemError,
+    ResourceLocked,
+    StaleFencingToken,
+    TokenRefused,
+)
 from .models import Event, Fence, WriteResult
 from .sql import async_fenced, fenced
 
-__all__ = ["AsyncClient", "AsyncLease", "Client", "ConnectionFailed", "Event", "FencegateError", "Fence", "GuardError", "Lease", "LeaseLost", "OutcomeUnknown", "ProblemError",
-           "ResourceLocked", "StaleFencingToken", "TokenRefused", "WriteResult", "async_fenced", "fenced"]
+__all__ = [
+    "AsyncClient",
+    "AsyncLease",
+    "Client",
+    "ConnectionFailed",
+    "Event",
+    "FencegateError",
+    "Fence",
+    "GuardError",
+    "Lease",
+    "LeaseLost",
+    "OutcomeUnknown",
+    "ProblemError",
+    "ResourceLocked",
+    "StaleFencingToken",
+    "TokenRefused",
+    "WriteResult",
+    "async_fenced",
+    "fenced",
+]

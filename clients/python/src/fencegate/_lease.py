@@ -72,7 +72,12 @@ class LeaseState:
     def lose_if_over(self) -> None:
         if not self.released and self.remaining() == 0.0:
             cause = self.renewal_failure
-            self.lose(LeaseLost(f"the validity of the lease on {self.names} is over" + (f", which could not be renewed: {cause}" if cause else "")))
+            self.lose(
+                LeaseLost(
+                    f"the validity of the lease on {self.names} is over"
+                    + (f", which could not be renewed: {cause}" if cause else "")
+                )
+            )
 
     def lose(self, reason: LeaseLost) -> None:
         """Records that the lease is lost, and calls the listeners; once."""
@@ -165,7 +170,9 @@ class LeaseHandle:
             self._release_failure = self._state.lost_because
             if self._release_failure is None:
                 if seal:  # what a further call raises until the outcome is known
-                    self._release_failure = FencegateError(f"it is not known whether the token of the lease on {self._state.names} is sealed")
+                    self._release_failure = FencegateError(
+                        f"it is not known whether the token of the lease on {self._state.names} is sealed"
+                    )
                 return True
         if self._release_failure:
             raise self._release_failure

@@ -21,8 +21,20 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from ._lease import LeaseHandle, LeaseState, log, now, resources_of
-from .errors import (ConnectionFailed, ConstraintViolation, ExpectationFailed, FencegateError, LeaseLost, OutcomeUnknown, ProblemError, ResourceLocked,
-                     ResourceNotCovered, StaleFencingToken, UnexpectedAnswer, Unprocessable)
+from .errors import (
+    ConnectionFailed,
+    ConstraintViolation,
+    ExpectationFailed,
+    FencegateError,
+    LeaseLost,
+    OutcomeUnknown,
+    ProblemError,
+    ResourceLocked,
+    ResourceNotCovered,
+    StaleFencingToken,
+    UnexpectedAnswer,
+    Unprocessable,
+)
 from .models import Event, WriteResult
 
 Json = Mapping[str, Any]
@@ -39,7 +51,10 @@ ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
 CANCELLATION_SECONDS = 3.0
 PAGE_SIZE = 1000
 WATCH_SILENCE = 30.0  # a watch is broken if it is silent for longer: a gateway sends something each 10 s
-WATCH_PAUSE_FIRST, WATCH_PAUSE_MAX = 0.5, 60.0  # before a watch that broke, or was refused because of a limit, is begun again
+WATCH_PAUSE_FIRST, WATCH_PAUSE_MAX = (
+    0.5,
+    60.0,
+)  # before a watch that broke, or was refused because of a limit, is begun again
 TOO_MANY_REQUESTS, LEASE_LOST = 429, 410
 LINE_BYTES_MAX = 4096
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,64}")
@@ -54,7 +69,9 @@ class Request:
     timeout: float  # seconds until the answer
     body: Optional[Json] = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    cancelled_by: Optional[Request] = None  # what a driver sends (Protocol.cancel) if its caller no longer waits for the call
+    cancelled_by: Optional[
+        Request
+    ] = None  # what a driver sends (Protocol.cancel) if its caller no longer waits for the call
 
     def content(self) -> Optional[bytes]:
         return None if self.body is None else json.dumps(self.body, default=encode, allow_nan=False).encode()
@@ -143,7 +160,9 @@ def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
         slug = document["type"].rpartition("/")[2]
         detail = document["detail"]
     except (ValueError, TypeError, KeyError, AttributeError):
-        return UnexpectedAnswer(response.status, hide_lease_ids(response.content.decode(errors="replace"))[:200], retry_after)
+        return UnexpectedAnswer(
+            response.status, hide_lease_ids(response.content.decode(errors="replace"))[:200], retry_after
+        )
     return ProblemError.classes.get(slug, ProblemError)(detail, document, retry_after)
 
 
@@ -156,7 +175,9 @@ class Watch:
     """What a stream of events says about the end of a lease."""
 
     def __init__(self, state: LeaseState) -> None:
-        self.request = Request("GET", lease_path(state.lease_id), WATCH_SILENCE, headers={"Accept": "text/event-stream"})
+        self.request = Request(
+            "GET", lease_path(state.lease_id), WATCH_SILENCE, headers={"Accept": "text/event-stream"}
+        )
         self.pause = WATCH_PAUSE_FIRST
         self._line = b""
 
@@ -173,7 +194,9 @@ class Watch:
         """Whether a watch that was answered by `status` (None: not), or that broke, is begun again, and the pause before."""
         pause = WATCH_PAUSE_MAX if status == TOO_MANY_REQUESTS else self.pause
         self.pause, self._line = min(2 * self.pause, WATCH_PAUSE_MAX), b""
-        return status is None or status < 400 or status == TOO_MANY_REQUESTS or status >= 500, random.uniform(pause / 2, pause)
+        return status is None or status < 400 or status == TOO_MANY_REQUESTS or status >= 500, random.uniform(
+            pause / 2, pause
+        )
 
 
 @contextmanager
@@ -193,7 +216,11 @@ def describe_lease(resources: Sequence[str], ttl: Optional[float], owner: Option
     if isinstance(resources, str) or not resources:
         raise ValueError("resources: name at least one, in a list")
     names: Json = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
-    return {**names, **({} if ttl is None else {"ttl_ms": milliseconds(ttl)}), **({} if owner is None else {"owner": owner})}
+    return {
+        **names,
+        **({} if ttl is None else {"ttl_ms": milliseconds(ttl)}),
+        **({} if owner is None else {"owner": owner}),
+    }
 
 
 @dataclass(frozen=True)
@@ -213,8 +240,16 @@ class Protocol:
         if not self.retry_for >= 0:
             raise ValueError("retry_for: has to be at least 0")
 
-    def call(self, request: Request, until: Optional[float] = None, repeatable: bool = True, also: Tuple[Type[ProblemError], ...] = (),
-             also_if_maybe_executed: Tuple[Type[ProblemError], ...] = (), urgent: bool = False, attempts: Optional[Attempts] = None) -> Call[Answer]:
+    def call(
+        self,
+        request: Request,
+        until: Optional[float] = None,
+        repeatable: bool = True,
+        also: Tuple[Type[ProblemError], ...] = (),
+        also_if_maybe_executed: Tuple[Type[ProblemError], ...] = (),
+        urgent: bool = False,
+        attempts: Optional[Attempts] = None,
+    ) -> Call[Answer]:
         """Sends a request until it is answered, or until a repeat is useless or would begin too late; then raises the failure.
 
         Repeats begin within `retry_for` seconds and what the request itself may wait; or before the time `until`, at which also the last attempt ends.
@@ -229,16 +264,28 @@ class Protocol:
             sent_at = now()
             retry_after = 0.0
             try:
-                response: Response = yield request if until is None else replace(request, timeout=max(0.001, min(request.timeout, until - sent_at)))
+                response: Response = (
+                    yield request
+                    if until is None
+                    else replace(request, timeout=max(0.001, min(request.timeout, until - sent_at)))
+                )
             except NoAnswer as failure:
                 if failure.untrusted is not None:
                     attempts.untrusted.add(failure.untrusted)
                 error: Union[ConnectionFailed, UnexpectedAnswer, ProblemError] = ConnectionFailed(str(failure))
-                error.maybe_executed, error.temporary = failure.sent, not failure.final and len(attempts.untrusted) < self.gateways
+                error.maybe_executed, error.temporary = (
+                    failure.sent,
+                    not failure.final and len(attempts.untrusted) < self.gateways,
+                )
             else:
                 try:
                     if 200 <= response.status < 300:
-                        return Answer(read_success(response), sent_at, response.headers.get("idempotency-replayed") == "true", response.status)
+                        return Answer(
+                            read_success(response),
+                            sent_at,
+                            response.headers.get("idempotency-replayed") == "true",
+                            response.status,
+                        )
                     error = read_problem(response)
                 except UnexpectedAnswer as unreadable:
                     error = unreadable
@@ -247,7 +294,11 @@ class Protocol:
             attempts.maybe_executed = error.maybe_executed = attempts.maybe_executed or error.maybe_executed
             attempts.write_id = error.write_id = error.write_id or attempts.write_id
             attempts.unavailable = attempts.unavailable or isinstance(error, ProblemError) and error.status == 503
-            temporary = error.temporary or isinstance(error, also) or (attempts.maybe_executed and isinstance(error, also_if_maybe_executed))
+            temporary = (
+                error.temporary
+                or isinstance(error, also)
+                or (attempts.maybe_executed and isinstance(error, also_if_maybe_executed))
+            )
             pause = retry_after + random.uniform(0, min(BACKOFF_MAX, BACKOFF_FIRST * 2 ** min(attempts.count, 16)))
             attempts.count += 1
             left = repeat_until - now()
@@ -259,7 +310,9 @@ class Protocol:
 
     # Leases
 
-    def acquire(self, resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], fence_on_grant: bool) -> Call[LeaseState]:
+    def acquire(
+        self, resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], fence_on_grant: bool
+    ) -> Call[LeaseState]:
         """Acquires a lease, and waits up to `wait` seconds for it.
 
         All requests have one Idempotency-Key, so that a repeat neither gets a second hold nor loses its place in the queue.
@@ -270,9 +323,13 @@ class Protocol:
         while True:
             sent_at = now()
             wanted = {**body, "wait_ms": milliseconds(wait_now)}
-            cancellation = Request("POST", "/v1/leases/cancel", min(self.timeout, CANCELLATION_SECONDS / 3), wanted, key)
+            cancellation = Request(
+                "POST", "/v1/leases/cancel", min(self.timeout, CANCELLATION_SECONDS / 3), wanted, key
+            )
             try:
-                answer = yield from self.call(Request("POST", "/v1/leases", self.timeout + wait_now, wanted, key, cancellation), also=(LeaseLost,))
+                answer = yield from self.call(
+                    Request("POST", "/v1/leases", self.timeout + wait_now, wanted, key, cancellation), also=(LeaseLost,)
+                )
             except ResourceLocked as locked:
                 left = began + wait - now()
                 if left <= 0 or "nodes" in locked.document:
@@ -297,7 +354,10 @@ class Protocol:
         try:
             yield from self.call(cancellation, until=now() + CANCELLATION_SECONDS, urgent=True)
         except Exception as failure:  # also one of the function that returns the token
-            log.warning("a request for a lease was given up and not cancelled; if it was granted, the lease ends with its ttl: %s", failure)
+            log.warning(
+                "a request for a lease was given up and not cancelled; if it was granted, the lease ends with its ttl: %s",
+                failure,
+            )
 
     def renew(self, state: LeaseState) -> Call[None]:
         timeout = min(self.timeout, max(ATTEMPT_SECONDS_MIN, state.ttl_ms / 1000 / ATTEMPTS_PER_TTL))
@@ -309,7 +369,10 @@ class Protocol:
             raise
         with reading(answer):
             # The lease_id may differ, because a gateway may sign it with another key.
-            if (answer.document["fencing_token"], resources_of(answer.document)) != (state.fencing_token, state.resources):
+            if (answer.document["fencing_token"], resources_of(answer.document)) != (
+                state.fencing_token,
+                state.resources,
+            ):
                 raise ValueError("another lease")
             state.count_from(answer.document, answer.sent_at)
 
@@ -336,7 +399,11 @@ class Protocol:
         until = None if seal else max(state.valid_until, now() + BACKOFF_FIRST)
         attempts = Attempts()
         try:
-            answer = yield from self.call(Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout), until, attempts=attempts)
+            answer = yield from self.call(
+                Request("DELETE", lease_path(state.lease_id) + ("?seal=true" if seal else ""), self.timeout),
+                until,
+                attempts=attempts,
+            )
         except LeaseLost as lost:
             # If an earlier attempt was not answered, it has released the lease, and sealed before; or, where the validity is over, the lease may have ended without it.
             # After 503 a gateway goes on with a release that too few nodes have answered; one that seals has not begun then.
@@ -352,7 +419,15 @@ class Protocol:
 
     # Writes
 
-    def write_under(self, state: LeaseState, operations: Sequence[Json], rows: bool, require_live: bool, key: Optional[str], keep_outcome: bool) -> Call[WriteResult]:
+    def write_under(
+        self,
+        state: LeaseState,
+        operations: Sequence[Json],
+        rows: bool,
+        require_live: bool,
+        key: Optional[str],
+        keep_outcome: bool,
+    ) -> Call[WriteResult]:
         """A guarded write under a lease."""
         members: Json = {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}
         return (yield from self._under(state, self._write(operations, members, rows, key, keep_outcome)))
@@ -366,20 +441,39 @@ class Protocol:
             refused = failure.__cause__ if isinstance(failure, OutcomeUnknown) else failure
             if isinstance(refused, (LeaseLost, StaleFencingToken)):
                 state.lose(LeaseLost(f"the lease on {state.names} is lost: {refused}"))
-            if isinstance(refused, StaleFencingToken):  # the nodes may still have the lease, which would block the next one until its ttl
+            if isinstance(
+                refused, StaleFencingToken
+            ):  # the nodes may still have the lease, which would block the next one until its ttl
                 try:
                     yield Request("DELETE", lease_path(state.lease_id), self.timeout)
                 except Exception:  # then it ends with its ttl
                     pass
             raise
 
-    def write_once(self, operations: Sequence[Json], resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], rows: bool, key: Optional[str],
-                   keep_outcome: bool) -> Call[WriteResult]:
+    def write_once(
+        self,
+        operations: Sequence[Json],
+        resources: Sequence[str],
+        wait: float,
+        ttl: Optional[float],
+        owner: Optional[str],
+        rows: bool,
+        key: Optional[str],
+        keep_outcome: bool,
+    ) -> Call[WriteResult]:
         """A write with a lease of its own, in one call."""
         lease = {**describe_lease(resources, ttl, owner), "wait_ms": milliseconds(wait)}
         return (yield from self._write(operations, {"lease": lease}, rows, key, keep_outcome, wait))
 
-    def _write(self, operations: Sequence[Json], members: Json, rows: bool, key: Optional[str], keep_outcome: bool, wait: float = 0.0) -> Call[WriteResult]:
+    def _write(
+        self,
+        operations: Sequence[Json],
+        members: Json,
+        rows: bool,
+        key: Optional[str],
+        keep_outcome: bool,
+        wait: float = 0.0,
+    ) -> Call[WriteResult]:
         """Repeats the write with its key until the outcome is known. If that cannot be had, searches the history for the write_id."""
         if not operations:
             raise ValueError("operations: name at least one")
@@ -389,11 +483,15 @@ class Protocol:
             raise ValueError("idempotency_key: has to be 1 to 64 visible ASCII characters")
         key = key or (f"write-{secrets.token_hex(16)}" if keep_outcome else None)
         body = {**members, "operations": list(operations), "return": "rows" if rows else "minimal"}
-        request = Request("POST", "/v1/writes", self.timeout + wait, body, {} if key is None else {"Idempotency-Key": key})
+        request = Request(
+            "POST", "/v1/writes", self.timeout + wait, body, {} if key is None else {"Idempotency-Key": key}
+        )
         attempts = Attempts()
         try:
             # A one-shot write whose outcome is unknown leaves its lease, which locks the repeat out until it ends.
-            answer = yield from self.call(request, repeatable=key is not None, also_if_maybe_executed=(ResourceLocked,), attempts=attempts)
+            answer = yield from self.call(
+                request, repeatable=key is not None, also_if_maybe_executed=(ResourceLocked,), attempts=attempts
+            )
             attempts.maybe_executed = True  # also if the answer cannot be read
             with reading(answer):
                 return WriteResult.from_answer(answer.document, answer.replayed)
@@ -431,21 +529,46 @@ class Protocol:
         text = urlencode({name: encode_parameter(value) for name, value in query.items() if value is not None})
         return self.call(Request("GET", f"{path}?{text}" if text else path, self.timeout, headers=headers))
 
-    def history_page(self, filters: Mapping[str, Any], cursor: Optional[str]) -> Call[Tuple[List[Event], Optional[str]]]:
+    def history_page(
+        self, filters: Mapping[str, Any], cursor: Optional[str]
+    ) -> Call[Tuple[List[Event], Optional[str]]]:
         """Returns the events of a page and the cursor of the next one."""
         answer = yield from self._read("/v1/history", {**filters, "limit": PAGE_SIZE, "cursor": cursor}, {})
         with reading(answer):
             return [Event.from_item(item) for item in answer.document["items"]], answer.document["next_cursor"]
 
 
-def history_filters(resource: Optional[str], resource_prefix: Optional[str], event: Optional[str], owner: Optional[str], principal: Optional[str], write_id: Optional[str],
-                    token_min: Optional[int], token_max: Optional[int], trace_id: Optional[str], since: Optional[datetime], until: Optional[datetime],
-                    newest_first: bool) -> Mapping[str, Any]:
+def history_filters(
+    resource: Optional[str],
+    resource_prefix: Optional[str],
+    event: Optional[str],
+    owner: Optional[str],
+    principal: Optional[str],
+    write_id: Optional[str],
+    token_min: Optional[int],
+    token_max: Optional[int],
+    trace_id: Optional[str],
+    since: Optional[datetime],
+    until: Optional[datetime],
+    newest_first: bool,
+) -> Mapping[str, Any]:
     for name, at in (("since", since), ("until", until)):
         if at is not None and at.tzinfo is None:
             raise ValueError(f"{name} has no time zone")
-    return {"resource": resource, "resource_prefix": resource_prefix, "event": event, "owner": owner, "principal": principal, "write_id": write_id, "token_min": token_min,
-            "token_max": token_max, "trace_id": trace_id, "from": since, "to": until, "order": "desc" if newest_first else "asc"}
+    return {
+        "resource": resource,
+        "resource_prefix": resource_prefix,
+        "event": event,
+        "owner": owner,
+        "principal": principal,
+        "write_id": write_id,
+        "token_min": token_min,
+        "token_max": token_max,
+        "trace_id": trace_id,
+        "from": since,
+        "to": until,
+        "order": "desc" if newest_first else "asc",
+    }
 
 
 def read_success(response: Response) -> Any:

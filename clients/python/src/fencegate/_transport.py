@@ -13,11 +13,17 @@ import httpx
 from ._protocol import NoAnswer, Request, Response, hide_lease_ids
 
 Token = Union[str, Callable[[], str]]
-FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
+FAILURES = (
+    httpx.HTTPError,
+    OSError,
+    asyncio.TimeoutError,
+)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
 CELL_MAX = PORT_MAX = 65_535
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 CREDENTIAL = re.compile("[!-~](?:[ -~]*[!-~])?")
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)  # a renewal must not queue behind calls that wait for a lease
+LIMITS = httpx.Limits(
+    max_connections=None, max_keepalive_connections=20
+)  # a renewal must not queue behind calls that wait for a lease
 # To connect may take this part of a request's time, so that httpx ends it and not the driver: httpcore 0.16 keeps a connection that is cancelled while it is opened.
 CONNECT_PART = 0.9
 
@@ -40,7 +46,12 @@ def is_credential(value: Any) -> bool:
 def is_gateway_url(url: str) -> bool:
     try:
         parsed = httpx.URL(url)
-        return parsed.scheme in ("http", "https") and bool(parsed.host) and (parsed.port or 0) <= PORT_MAX and not (parsed.query or parsed.userinfo)
+        return (
+            parsed.scheme in ("http", "https")
+            and bool(parsed.host)
+            and (parsed.port or 0) <= PORT_MAX
+            and not (parsed.query or parsed.userinfo)
+        )
     except (httpx.InvalidURL, ValueError):  # which of them, and at which member, depends on the version of httpx
         return False
 
@@ -48,8 +59,16 @@ def is_gateway_url(url: str) -> bool:
 class Transport:
     """The gateways, the credential and the cell of a client."""
 
-    def __init__(self, url: Union[str, Sequence[str]], api_key: Optional[str], token: Optional[Token], cert: Optional[str], key: Optional[str], ca: Optional[str],
-                 cell: Optional[int]) -> None:
+    def __init__(
+        self,
+        url: Union[str, Sequence[str]],
+        api_key: Optional[str],
+        token: Optional[Token],
+        cert: Optional[str],
+        key: Optional[str],
+        ca: Optional[str],
+        cell: Optional[int],
+    ) -> None:
         self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
         if not self._urls:
             raise ValueError("url: name at least one gateway")
@@ -60,7 +79,9 @@ class Transport:
             raise ValueError("give either api_key or token")
         for name, credential in (("api_key", api_key), ("token", None if callable(token) else token)):
             if not (credential is None or is_credential(credential)):
-                raise ValueError(f"{name}: has to be printable ASCII text that neither begins nor ends with white space")
+                raise ValueError(
+                    f"{name}: has to be printable ASCII text that neither begins nor ends with white space"
+                )
         if key is not None and cert is None:
             raise ValueError("key: there is no cert for it")
         if (cert or ca) and not all(each.startswith("https:") for each in self._urls):
@@ -93,11 +114,25 @@ class Transport:
         elif self._token is not None:
             token = self._token if isinstance(self._token, str) else self._token()
             if not is_credential(token):
-                raise NoAnswer("the function that returns the token returned something else than printable ASCII text", sent=False, final=True)
+                raise NoAnswer(
+                    "the function that returns the token returned something else than printable ASCII text",
+                    sent=False,
+                    final=True,
+                )
             headers["Authorization"] = f"Bearer {token}"
         gateway = self._current
-        extensions = {"timeout": httpx.Timeout(request.timeout, connect=request.timeout * CONNECT_PART).as_dict(), "gateway": gateway, "trace": trace}
-        return httpx.Request(request.method, self._urls[gateway] + request.path, content=request.content(), headers=headers, extensions=extensions)
+        extensions = {
+            "timeout": httpx.Timeout(request.timeout, connect=request.timeout * CONNECT_PART).as_dict(),
+            "gateway": gateway,
+            "trace": trace,
+        }
+        return httpx.Request(
+            request.method,
+            self._urls[gateway] + request.path,
+            content=request.content(),
+            headers=headers,
+            extensions=extensions,
+        )
 
     def end(self, sent: httpx.Request, answer: httpx.Response) -> Response:
         next_gateway = answer.status_code in (502, 503, 504) and self._use_next(sent)
@@ -105,12 +140,17 @@ class Transport:
 
     def fail(self, sent: httpx.Request, error: Exception) -> NoReturn:
         """Raises NoAnswer for a failure; the next request goes to the next gateway."""
-        if isinstance(error, httpx.LocalProtocolError):  # h11 refuses a header before anything is sent, and cites its value
+        if isinstance(
+            error, httpx.LocalProtocolError
+        ):  # h11 refuses a header before anything is sent, and cites its value
             raise NoAnswer("a header of the request cannot be sent", sent=False, final=True) from None
         self._use_next(sent)
         untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-        raise NoAnswer(f"{type(error).__name__}: {error}", sent=not untrusted and not isinstance(error, NEVER_SENT),
-                       untrusted=sent.extensions["gateway"] if untrusted else None) from error
+        raise NoAnswer(
+            f"{type(error).__name__}: {error}",
+            sent=not untrusted and not isinstance(error, NEVER_SENT),
+            untrusted=sent.extensions["gateway"] if untrusted else None,
+        ) from error
 
     def _use_next(self, failed: httpx.Request) -> bool:
         """Returns whether the next request goes to another gateway than the failed one."""

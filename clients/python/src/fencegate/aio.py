@@ -21,8 +21,19 @@ from .models import Event, WriteResult
 class AsyncClient:
     """The calls of `Client` as coroutines, with the same arguments and errors. It is used in one event loop."""
 
-    def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
-                 ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: Union[str, Sequence[str]],
+        *,
+        api_key: Optional[str] = None,
+        token: Optional[Token] = None,
+        cert: Optional[str] = None,
+        key: Optional[str] = None,
+        ca: Optional[str] = None,
+        cell: Optional[int] = None,
+        timeout: float = 10.0,
+        retry_for: float = 30.0,
+    ) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
         self._inherited: List[httpx.AsyncHTTPTransport] = []
@@ -62,24 +73,69 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def lease(self, *resources: str, wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, fence_on_grant: bool = False, seal: bool = False) -> Acquisition:
+    def lease(
+        self,
+        *resources: str,
+        wait: float = 0.0,
+        ttl: Optional[float] = None,
+        owner: Optional[str] = None,
+        fence_on_grant: bool = False,
+        seal: bool = False,
+    ) -> Acquisition:
         """As `Client.lease`: `async with client.lease("jobs/nightly") as lease`, or `lease = await client.lease("jobs/nightly")`."""
         return Acquisition(self, self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant), seal)
 
-    async def write(self, *operations: Json, resources: Sequence[str], wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, rows: bool = False,
-                    idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+    async def write(
+        self,
+        *operations: Json,
+        resources: Sequence[str],
+        wait: float = 0.0,
+        ttl: Optional[float] = None,
+        owner: Optional[str] = None,
+        rows: bool = False,
+        idempotency_key: Optional[str] = None,
+        keep_outcome: bool = True,
+    ) -> WriteResult:
         """As `Client.write`."""
-        return await self._run(self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome))
+        return await self._run(
+            self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome)
+        )
 
     async def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
         """As `Client.get`."""
         return await self._run(self._protocol.get(path, query, lease))
 
-    async def history(self, *, resource: Optional[str] = None, resource_prefix: Optional[str] = None, event: Optional[str] = None, owner: Optional[str] = None,
-                      principal: Optional[str] = None, write_id: Optional[str] = None, token_min: Optional[int] = None, token_max: Optional[int] = None,
-                      trace_id: Optional[str] = None, since: Optional[datetime] = None, until: Optional[datetime] = None, newest_first: bool = True) -> AsyncIterator[Event]:
+    async def history(
+        self,
+        *,
+        resource: Optional[str] = None,
+        resource_prefix: Optional[str] = None,
+        event: Optional[str] = None,
+        owner: Optional[str] = None,
+        principal: Optional[str] = None,
+        write_id: Optional[str] = None,
+        token_min: Optional[int] = None,
+        token_max: Optional[int] = None,
+        trace_id: Optional[str] = None,
+        since: Optional[datetime] = None,
+        until: Optional[datetime] = None,
+        newest_first: bool = True,
+    ) -> AsyncIterator[Event]:
         """As `Client.history`, for `async for`."""
-        filters = history_filters(resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id, since, until, newest_first)
+        filters = history_filters(
+            resource,
+            resource_prefix,
+            event,
+            owner,
+            principal,
+            write_id,
+            token_min,
+            token_max,
+            trace_id,
+            since,
+            until,
+            newest_first,
+        )
         cursor: Optional[str] = None
         while True:
             events, cursor = await self._run(self._protocol.history_page(filters, cursor))
@@ -133,16 +189,19 @@ class AsyncClient:
         sent = self._transport.begin(request, observe)
         # Not asyncio.wait_for, which before Python 3.12 can lose a cancellation of the caller that comes with the answer.
         answered = asyncio.ensure_future(exchange())
-        answered.add_done_callback(lambda task: task.cancelled() or task.exception())  # which is not reported then if nobody waits any more
+        answered.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # which is not reported then if nobody waits any more
         try:
             if not (await asyncio.wait([answered], timeout=request.timeout))[0]:
                 raise asyncio.TimeoutError
             return self._transport.end(sent, answered.result())
         except FAILURES as error:
-            self._transport.fail(sent, httpx.ConnectTimeout("") if is_connecting and isinstance(error, asyncio.TimeoutError) else error)
+            self._transport.fail(
+                sent, httpx.ConnectTimeout("") if is_connecting and isinstance(error, asyncio.TimeoutError) else error
+            )
         finally:
             answered.cancel()
-
 
     async def _watch(self, watch: Watch) -> Tuple[Optional[int], bool]:
         """Follows a lease by one stream, on a connection of its own. Returns the status of the answer, and whether the lease has ended."""
@@ -185,7 +244,9 @@ class Acquisition:
         self._lease = await self._acquire()
         return self._lease
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
         assert self._lease is not None
         await self._lease.__aexit__(kind, error, trace)
 
@@ -214,9 +275,20 @@ class AsyncLease(LeaseHandle):
 
         self._state.listen(notify)
 
-    async def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+    async def write(
+        self,
+        *operations: Json,
+        rows: bool = False,
+        require_live: bool = False,
+        idempotency_key: Optional[str] = None,
+        keep_outcome: bool = True,
+    ) -> WriteResult:
         """As `Lease.write`."""
-        return await self._client._run(self._client._protocol.write_under(self._state, operations, rows, require_live, idempotency_key, keep_outcome))
+        return await self._client._run(
+            self._client._protocol.write_under(
+                self._state, operations, rows, require_live, idempotency_key, keep_outcome
+            )
+        )
 
     async def release(self, seal: Optional[bool] = None) -> None:
         """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end, and a failure is a warning in the log."""
@@ -266,7 +338,9 @@ class AsyncLease(LeaseHandle):
     async def __aenter__(self) -> AsyncLease:
         return self
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
         """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
         if self._is_forked():
             return

@@ -31,8 +31,19 @@ class Client:
     retry_for: for how many seconds, beyond its wait for a lease, a call is repeated while its failures are temporary.
     """
 
-    def __init__(self, url: Union[str, Sequence[str]], *, api_key: Optional[str] = None, token: Optional[Token] = None, cert: Optional[str] = None, key: Optional[str] = None,
-                 ca: Optional[str] = None, cell: Optional[int] = None, timeout: float = 10.0, retry_for: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: Union[str, Sequence[str]],
+        *,
+        api_key: Optional[str] = None,
+        token: Optional[Token] = None,
+        cert: Optional[str] = None,
+        key: Optional[str] = None,
+        ca: Optional[str] = None,
+        cell: Optional[int] = None,
+        timeout: float = 10.0,
+        retry_for: float = 30.0,
+    ) -> None:
         self._transport = Transport(url, api_key, token, cert, key, ca, cell)
         self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
         self._inherited: List[httpx.HTTPTransport] = []
@@ -54,7 +65,15 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def lease(self, *resources: str, wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, fence_on_grant: bool = False, seal: bool = False) -> Lease:
+    def lease(
+        self,
+        *resources: str,
+        wait: float = 0.0,
+        ttl: Optional[float] = None,
+        owner: Optional[str] = None,
+        fence_on_grant: bool = False,
+        seal: bool = False,
+    ) -> Lease:
         """Acquires a lease on one or several resources, and renews it in the background until it is released: `with client.lease("jobs/nightly") as lease`.
 
         wait: for how many seconds to wait for the resources; math.inf: without limit. ttl: in seconds; else the gateway's default.
@@ -64,8 +83,17 @@ class Client:
         """
         return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant)), seal)
 
-    def write(self, *operations: Json, resources: Sequence[str], wait: float = 0.0, ttl: Optional[float] = None, owner: Optional[str] = None, rows: bool = False,
-              idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+    def write(
+        self,
+        *operations: Json,
+        resources: Sequence[str],
+        wait: float = 0.0,
+        ttl: Optional[float] = None,
+        owner: Optional[str] = None,
+        rows: bool = False,
+        idempotency_key: Optional[str] = None,
+        keep_outcome: bool = True,
+    ) -> WriteResult:
         """A one-shot write: acquires a lease, writes in one transaction, seals the token and releases, in one call.
 
         operations: objects with `update`, `insert`, `delete` or `call` as in the HTTP contract. wait: at most the gateway's lease.max_wait_ms. rows: return the rows.
@@ -73,17 +101,45 @@ class Client:
         is repeated only if it cannot have taken effect.
         Errors: ProblemErrors; OutcomeUnknown; ConnectionFailed if nothing was changed.
         """
-        return self._run(self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome))
+        return self._run(
+            self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome)
+        )
 
     def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
         """Reads a table, a function, a resource or the nodes: `client.get("/v1/tables/inventory", sku="eq.sku-1")`. With a lease it is a fenced read."""
         return self._run(self._protocol.get(path, query, lease))
 
-    def history(self, *, resource: Optional[str] = None, resource_prefix: Optional[str] = None, event: Optional[str] = None, owner: Optional[str] = None,
-                principal: Optional[str] = None, write_id: Optional[str] = None, token_min: Optional[int] = None, token_max: Optional[int] = None,
-                trace_id: Optional[str] = None, since: Optional[datetime] = None, until: Optional[datetime] = None, newest_first: bool = True) -> Iterator[Event]:
+    def history(
+        self,
+        *,
+        resource: Optional[str] = None,
+        resource_prefix: Optional[str] = None,
+        event: Optional[str] = None,
+        owner: Optional[str] = None,
+        principal: Optional[str] = None,
+        write_id: Optional[str] = None,
+        token_min: Optional[int] = None,
+        token_max: Optional[int] = None,
+        trace_id: Optional[str] = None,
+        since: Optional[datetime] = None,
+        until: Optional[datetime] = None,
+        newest_first: bool = True,
+    ) -> Iterator[Event]:
         """Yields the events of the history to which all given filters apply, page by page."""
-        filters = history_filters(resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id, since, until, newest_first)
+        filters = history_filters(
+            resource,
+            resource_prefix,
+            event,
+            owner,
+            principal,
+            write_id,
+            token_min,
+            token_max,
+            trace_id,
+            since,
+            until,
+            newest_first,
+        )
         cursor: Optional[str] = None
         while True:
             events, cursor = self._run(self._protocol.history_page(filters, cursor))
@@ -91,7 +147,12 @@ class Client:
             if cursor is None:
                 return
 
-    def _run(self, call: Call[Result], pause: Callable[[float], object] = time.sleep, send: Optional[Callable[[Request], Response]] = None) -> Result:
+    def _run(
+        self,
+        call: Call[Result],
+        pause: Callable[[float], object] = time.sleep,
+        send: Optional[Callable[[Request], Response]] = None,
+    ) -> Result:
         """Performs the steps of a call, and returns its result."""
         send = send or self._send
         latest: Optional[Request] = None
@@ -115,8 +176,12 @@ class Client:
             raise
 
     def _send(self, request: Request) -> Response:
-        if self._process_id != os.getpid():  # a forked process: on the connections that it shares with its parent it would read answers to its parent
-            self._inherited.append(self._http)  # neither used nor closed, because a TLS connection would then tell the gateway its end
+        if (
+            self._process_id != os.getpid()
+        ):  # a forked process: on the connections that it shares with its parent it would read answers to its parent
+            self._inherited.append(
+                self._http
+            )  # neither used nor closed, because a TLS connection would then tell the gateway its end
             self._open_http()
         sent = self._transport.begin(request)
         until = now() + request.timeout
@@ -129,7 +194,6 @@ class Client:
         except FAILURES as error:
             self._transport.fail(sent, error)
         return self._transport.end(sent, answer)
-
 
     def _watch(self, watch: Watch, is_wanted: Callable[[], bool]) -> Tuple[Optional[int], bool]:
         """Follows a lease by one stream, on a connection of its own, while `is_wanted`. Returns the status of the answer, and whether the lease has ended."""
@@ -186,9 +250,20 @@ class Lease(LeaseHandle):
         threading.Thread(target=self._keep, name="fencegate lease", daemon=True).start()
         threading.Thread(target=self._watch, name="fencegate watch", daemon=True).start()
 
-    def write(self, *operations: Json, rows: bool = False, require_live: bool = False, idempotency_key: Optional[str] = None, keep_outcome: bool = True) -> WriteResult:
+    def write(
+        self,
+        *operations: Json,
+        rows: bool = False,
+        require_live: bool = False,
+        idempotency_key: Optional[str] = None,
+        keep_outcome: bool = True,
+    ) -> WriteResult:
         """Writes under this lease, in one transaction; the arguments are those of `Client.write`. require_live: the gateway asks the nodes first whether the lease is live."""
-        return self._client._run(self._client._protocol.write_under(self._state, operations, rows, require_live, idempotency_key, keep_outcome))
+        return self._client._run(
+            self._client._protocol.write_under(
+                self._state, operations, rows, require_live, idempotency_key, keep_outcome
+            )
+        )
 
     def release(self, seal: Optional[bool] = None) -> None:
         """Ends the lease. A further call has the outcome of the first one, and raises if it should seal the token and the first one did not.
@@ -205,7 +280,9 @@ class Lease(LeaseHandle):
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
         """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
         if self._is_forked():
             return

@@ -27,7 +27,9 @@ class UnexpectedAnswer(FencegateError):
         self.status = status
         self.retry_after = retry_after  # seconds after which a repeat can succeed
         self.temporary = status == 429 or status >= 500
-        self.maybe_executed = status < 300 or status >= 500  # a proxy's error does not say whether a gateway has the call
+        self.maybe_executed = (
+            status < 300 or status >= 500
+        )  # a proxy's error does not say whether a gateway has the call
 
 
 class OutcomeUnknown(FencegateError):
@@ -40,7 +42,9 @@ class OutcomeUnknown(FencegateError):
     maybe_executed = True
 
     def __init__(self, write_id: Optional[str], idempotency_key: Optional[str]) -> None:
-        super().__init__(f"it is not known whether the write took effect (write_id {write_id}, Idempotency-Key {idempotency_key})")
+        super().__init__(
+            f"it is not known whether the write took effect (write_id {write_id}, Idempotency-Key {idempotency_key})"
+        )
         self.write_id, self.idempotency_key = write_id, idempotency_key
 
 
@@ -53,7 +57,9 @@ class ProblemError(FencegateError):
     slug: ClassVar[str] = ""
     classes: ClassVar[Dict[str, Type[ProblemError]]] = {}
 
-    def __init__(self, detail: str, document: Optional[Mapping[str, Any]] = None, retry_after: Optional[float] = None) -> None:
+    def __init__(
+        self, detail: str, document: Optional[Mapping[str, Any]] = None, retry_after: Optional[float] = None
+    ) -> None:
         super().__init__(detail)
         self.document: Mapping[str, Any] = document or {}
         self.retry_after = retry_after  # seconds after which a repeat can succeed
@@ -205,7 +211,9 @@ class GuardError(FencegateError):
     sqlstate: str = ""
     classes: ClassVar[Dict[str, Type[GuardError]]] = {}
 
-    def __init__(self, message: str, sqlstate: str, detail: Optional[Mapping[str, Any]] = None, hint: Optional[str] = None) -> None:
+    def __init__(
+        self, message: str, sqlstate: str, detail: Optional[Mapping[str, Any]] = None, hint: Optional[str] = None
+    ) -> None:
         super().__init__(message)
         self.sqlstate, self.detail, self.hint = sqlstate, detail or {}, hint
 

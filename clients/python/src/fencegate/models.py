@@ -33,8 +33,12 @@ class WriteResult:
 
     @staticmethod
     def from_answer(document: Mapping[str, Any], replayed: bool) -> WriteResult:
-        fences = [Fence(item["resource"], item["fencing_token"], item["last_fencing_token"]) for item in document["fences"]]
-        return WriteResult(document["write_id"], fences, document["results"], replayed, document.get("rows_left_out") is True)
+        fences = [
+            Fence(item["resource"], item["fencing_token"], item["last_fencing_token"]) for item in document["fences"]
+        ]
+        return WriteResult(
+            document["write_id"], fences, document["results"], replayed, document.get("rows_left_out") is True
+        )
 
 
 @dataclass(frozen=True)
@@ -56,5 +60,16 @@ class Event:
     @staticmethod
     def from_item(item: Mapping[str, Any]) -> Event:
         at = datetime.fromisoformat(item["at"].replace("Z", "+00:00"))
-        members = {name: item.get(name) for name in ("resource", "fencing_token", "last_fencing_token", "owner", "principal", "write_id", "trace_id")}
+        members = {
+            name: item.get(name)
+            for name in (
+                "resource",
+                "fencing_token",
+                "last_fencing_token",
+                "owner",
+                "principal",
+                "write_id",
+                "trace_id",
+            )
+        }
         return Event(id=item["id"], at=at, event=item["event"], detail=item.get("detail") or {}, **members)

@@ -21,7 +21,9 @@ IDLE = 0  # libpq's PQTRANS_IDLE
 
 
 @contextmanager
-def fenced(session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False) -> Iterator[Session]:
+def fenced(
+    session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False
+) -> Iterator[Session]:
     """Enters the resources of the lease in the current transaction of the session: `with Session() as session, session.begin(), fenced(session, lease)`.
 
     session: a Session or Connection of SQLAlchemy, or a connection of psycopg or psycopg2. A transaction that has not begun begins here; the caller commits it.
@@ -52,7 +54,9 @@ def fenced(session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, p
 
 
 @asynccontextmanager
-async def async_fenced(connection: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False) -> AsyncIterator[Session]:
+async def async_fenced(
+    connection: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False
+) -> AsyncIterator[Session]:
     """As `fenced`, for an AsyncConnection of psycopg."""
     lease.check()
     target: Any = connection
@@ -73,7 +77,11 @@ def enter_steps(lease: LeaseHandle, lock_timeout: float, proof: bool) -> Generat
         raise ValueError("lock_timeout: has to be greater than 0")
     before = yield READ_LOCK_TIMEOUT, {}
     yield SET_LOCK_TIMEOUT, {"value": f"{milliseconds(lock_timeout)}ms"}
-    yield ENTER, {"resources": sorted(lease.resources), "token": lease.fencing_token, "proof": lease.lease_id if proof else None}
+    yield ENTER, {
+        "resources": sorted(lease.resources),
+        "token": lease.fencing_token,
+        "proof": lease.lease_id if proof else None,
+    }
     yield SET_LOCK_TIMEOUT, {"value": before}
 
 
@@ -100,7 +108,9 @@ def execute(target: Any, statement: str, parameters: Mapping[str, Any]) -> Any:
         from sqlalchemy import text
 
         value = target.execute(text(statement), parameters).scalar()
-        if not target.in_transaction():  # a Connection of SQLAlchemy 1.4 without begin() commits after each statement that changes something
+        if (
+            not target.in_transaction()
+        ):  # a Connection of SQLAlchemy 1.4 without begin() commits after each statement that changes something
             raise ValueError("session: the connection is in no transaction; call begin() first")
         return value
     with open_cursor(target) as cursor:
@@ -124,10 +134,14 @@ def require_transaction(target: Any) -> None:
     """Raises an exception if this is no connection, or each statement would be a transaction of its own."""
     connection = target.connection.dbapi_connection if hasattr(target, "exec_driver_sql") else target
     if not hasattr(connection, "cursor"):
-        raise TypeError(f"session: has to be a Session or Connection of SQLAlchemy or a connection of psycopg, not {type(target).__name__}")
+        raise TypeError(
+            f"session: has to be a Session or Connection of SQLAlchemy or a connection of psycopg, not {type(target).__name__}"
+        )
     status = getattr(getattr(connection, "info", None), "transaction_status", IDLE)
     if getattr(connection, "autocommit", False) and status == IDLE:
-        raise ValueError("session: the connection is in autocommit mode, so the resources would be closed again before the next statement; begin a transaction")
+        raise ValueError(
+            "session: the connection is in autocommit mode, so the resources would be closed again before the next statement; begin a transaction"
+        )
 
 
 @contextmanager
@@ -150,12 +164,18 @@ def read_refusal(error: Exception) -> Optional[GuardError]:
     sqlstate = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     diagnosis = getattr(original, "diag", None)
     message = getattr(diagnosis, "message_primary", None) or str(original)
-    if sqlstate == WriterRoleMissing.sqlstate and message.endswith(" fencing"):  # permission denied for schema fencing, in any language
-        return WriterRoleMissing(message, sqlstate, hint="The owner of the schema runs: grant fencing_writer to the login of this connection")
+    if sqlstate == WriterRoleMissing.sqlstate and message.endswith(
+        " fencing"
+    ):  # permission denied for schema fencing, in any language
+        return WriterRoleMissing(
+            message, sqlstate, hint="The owner of the schema runs: grant fencing_writer to the login of this connection"
+        )
     if not isinstance(sqlstate, str) or not sqlstate.startswith("FG"):
         return None
     try:
         detail = json.loads(getattr(diagnosis, "message_detail", None) or "{}")
     except ValueError:
         detail = {}
-    return GuardError.classes.get(sqlstate, GuardError)(message, sqlstate, detail, getattr(diagnosis, "message_hint", None))
+    return GuardError.classes.get(sqlstate, GuardError)(
+        message, sqlstate, detail, getattr(diagnosis, "message_hint", None)
+    )
