@@ -7,6 +7,7 @@ import runpy
 import subprocess
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -223,16 +224,9 @@ def test_documents_and_headings_cited_in_code_exist() -> None:
 MUTATIONS = runpy.run_path(str(ROOT / "tests/sim/mutation_table.py"))
 
 
-def test_what_goes_wrong_without_each_rule_is_current() -> None:
-    document = read("docs/protocol-tests.md")
-    assert document == MUTATIONS["replace_generated"](
-        document, MUTATIONS["render"](MUTATIONS["read_table"]())
-    ), "run tests/sim/mutation_table.py"
-
-
 def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
     rows, rules = MUTATIONS["read_table"](), sections(read("docs/protocol.md"))
-    headings = re.findall(r"^### .*", MUTATIONS["render"](rows), re.MULTILINE)
+    headings = [rule for rule, _ in groupby(row["rule"] for row in rows)]
     assert len(headings) == len(set(headings)), "the rows of a rule are not together"
     known = rules.keys() | {"Reports", "Lost writes", "The guard"}
     assert not [row for row in rows if row["rule"] not in known or not row["left_out"] or not row["goes_wrong"]]
