@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/http_exchange.hpp>
+#include <gateway/cli/http_transfer.hpp>
 #include <gateway/cli/lock_refusal.hpp>
 
 #include <boost/asio/awaitable.hpp>
