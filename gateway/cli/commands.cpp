@@ -24,6 +24,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t limit_max = 1'000'000;
+/// The command that the scripts of shells call, and how long it waits for an answer of the gateway.
+constexpr const char* complete_command = "__complete";
+constexpr milliseconds completion_timeout{2'000};
 
 const char* const exit_codes =
     "Exit codes: 0 done, 1 the gateway refused or is not ready, 64 wrong arguments, 69 no gateway answers.\n"
@@ -301,9 +304,14 @@ void commands::add_completion() {
                             "  mkdir -p ~/.config/fish/completions && fencegate completion fish > "
                             "~/.config/fish/completions/fencegate.fish");
     command.add_option("SHELL", shell_, "Which shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    subcommands_.push_back(app_.add_subcommand(complete_command)->group(""));  // hidden: for the scripts
 }
 
 int commands::extract_program(int argc, char** argv) {
+    if (argc > 1 && std::string_view(argv[1]) == complete_command) {
+        begun_line_.assign(argv + 2, argv + argc);
+        return 2;
+    }
     if (argc < 2 || (std::string_view(argv[1]) != "lock" && std::string_view(argv[1]) != "elect")) return argc;
     char** const end = argv + argc;
     char** const mark = std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
@@ -353,7 +361,11 @@ std::optional<int> commands::run() {
 
 int commands::run(const std::string& name) {
     if (name == "completion") {
-        std::cout << completion_script(app_, shell_);
+        std::cout << completion_script(shell_);
+    } else if (name == complete_command) {
+        gateway_.timeout = completion_timeout;
+        print_completions(app_, begun_line_,
+                          [this](const std::string& prefix) { list_resources(client(gateway_), prefix); });
     } else if (name == "lock" || name == "elect") {
         if (has_empty_program_) throw usage_error("no command after --");
         show_brackets();

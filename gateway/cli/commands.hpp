@@ -28,8 +28,8 @@ class commands {
     commands(const commands&) = delete;
     commands& operator=(const commands&) = delete;
 
-    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and hides it from the parser, because it has options of
-    /// its own.
+    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and the words to complete, and hides them from the
+    /// parser, because they have options of their own.
     ///
     /// Out: the number of arguments to parse.
     int extract_program(int argc, char** argv);
@@ -69,6 +69,7 @@ class commands {
     static constexpr char bracket_mark = '\x1f';
     std::deque<std::string> hidden_;  ///< Marked words, to which argv points.
     std::string shell_;
+    std::vector<std::string> begun_line_;  ///< The words that a shell completes.
 };
 
 }  // namespace fencegate::cli
