@@ -1,6 +1,6 @@
 #include <gateway/reload.hpp>
 
-#include <gateway/config/reload_rules.hpp>
+#include <gateway/config/config.hpp>
 #include <gateway/config/tls_section.hpp>
 #include <gateway/logging.hpp>
 

@@ -267,11 +267,14 @@ read_value auth_section(auth_config& target, const std::filesystem::path& folder
     const auto read_one = [&target](std::size_t, const YAML::Node& node, const std::string& path, fault_list& faults) {
         read_certificate(node, path, faults, target.client_certificates);
     };
-    return mapping(
-        {{"api_keys", bounded_list(credentials_max, read_key)},
-         {"jwt", [&target, folder](const YAML::Node& node, const std::string& path,
-                                   fault_list& faults) { read_jwt(node, path, faults, folder, target.jwt); }},
-         {"client_certificates", bounded_list(credentials_max, read_one)}});
+    const auto read_tokens = [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        read_jwt(node, path, faults, folder, target.jwt);
+    };
+    return mapping({
+        reloadable("api_keys", {target.api_keys, bounded_list(credentials_max, read_key)}),
+        reloadable("jwt", {target.jwt, read_tokens}),
+        reloadable("client_certificates", {target.client_certificates, bounded_list(credentials_max, read_one)}),
+    });
 }
 
 }  // namespace fencegate::config_reader

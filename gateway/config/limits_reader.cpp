@@ -43,27 +43,27 @@ void read_principal(const YAML::Node& node, const std::string& path, fault_list&
 }  // namespace
 
 read_value limits_section(limits_config& target) {
-    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        YAML::Node principals;
-        const auto keep_principals = [&principals](const YAML::Node& entries, const std::string&, fault_list&) {
-            principals.reset(entries);
-        };
-        auto address = rate_fields(target.address.requests);
-        address.push_back({"failed_authentications_per_minute",
-                           integer(target.address.failed_authentications_per_minute, 0, count_max)});
-        mapping({
-            {"address", mapping(std::move(address))},
-            {"principal", mapping(principal_fields(target.principal))},
-            {"principals", keep_principals},
-        })(node, path, faults);
-        check_rate(target.address.requests, path + ".address", faults);
-        check_rate(target.principal.requests, path + ".principal", faults);
-        // After `principal`, wherever the file has that, because an entry inherits the keys that it lacks.
-        list([&target](std::size_t i, const YAML::Node& entry, const std::string& entry_path, fault_list& all) {
-            if (i == principals_max) all.add("limits.principals", "has more than 10,000 entries");
-            if (i < principals_max) read_principal(entry, entry_path, all, target);
-        })(principals, path + ".principals", faults);
-    };
+    return {target, [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                YAML::Node principals;
+                const auto keep_principals = [&principals](const YAML::Node& entries, const std::string&, fault_list&) {
+                    principals.reset(entries);
+                };
+                auto address = rate_fields(target.address.requests);
+                address.push_back({"failed_authentications_per_minute",
+                                   integer(target.address.failed_authentications_per_minute, 0, count_max)});
+                mapping({
+                    {"address", mapping(std::move(address))},
+                    {"principal", mapping(principal_fields(target.principal))},
+                    {"principals", keep_principals},
+                })(node, path, faults);
+                check_rate(target.address.requests, path + ".address", faults);
+                check_rate(target.principal.requests, path + ".principal", faults);
+                // After `principal`, wherever the file has that, because an entry inherits the keys that it lacks.
+                list([&target](std::size_t i, const YAML::Node& entry, const std::string& entry_path, fault_list& all) {
+                    if (i == principals_max) all.add("limits.principals", "has more than 10,000 entries");
+                    if (i < principals_max) read_principal(entry, entry_path, all, target);
+                })(principals, path + ".principals", faults);
+            }};
 }
 
 }  // namespace fencegate

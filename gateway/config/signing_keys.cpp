@@ -36,7 +36,7 @@ config_reader::read_value verification_key_files(std::vector<std::string>& keys,
             faults.add(path, fault);
         }
     };
-    return config_reader::list(read_key);
+    return {keys, config_reader::list(read_key)};
 }
 
 void check_signing_keys(std::string& signing_key, const std::vector<std::string>& verification_keys,

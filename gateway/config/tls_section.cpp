@@ -56,41 +56,42 @@ void check_files(const pem_files& files, const std::string& authorities_key, con
 }  // namespace
 
 read_value tls_section(std::optional<tls_config>& target, const std::filesystem::path& folder) {
-    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        tls_config& tls = target.emplace();
-        pem_files files;
-        mapping({
-            {"certificate_file", file(files.certificates, folder, pem_max_bytes), true},
-            {"key_file", file(files.key, folder, pem_max_bytes), true},
-            {"minimum_version",
-             choice<tls_version>(tls.minimum_version, {{"1.2", tls_version::v1_2}, {"1.3", tls_version::v1_3}})},
-            {"client_ca_file", file(files.authorities, folder, pem_max_bytes)},
-            {"client_certificates",
-             choice<bool>(tls.client_certificates_required, {{"optional", false}, {"required", true}})},
-        })(node, path, faults);
-        check_files(files, "client_ca_file", node, path, faults);
-        if (node.IsMap() && node["client_certificates"] && !node["client_ca_file"])
-            faults.add(path + ".client_certificates", "needs client_ca_file, with the authorities that are trusted");
-        tls.certificates = std::move(files.certificates.text);
-        tls.key = std::move(files.key.text);
-        tls.client_authorities = std::move(files.authorities.text);
-    };
+    return {target, [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                tls_config& tls = target.emplace();
+                pem_files files;
+                mapping({
+                    {"certificate_file", file(files.certificates, folder, pem_max_bytes), true},
+                    {"key_file", file(files.key, folder, pem_max_bytes), true},
+                    {"minimum_version", choice<tls_version>(tls.minimum_version,
+                                                            {{"1.2", tls_version::v1_2}, {"1.3", tls_version::v1_3}})},
+                    {"client_ca_file", file(files.authorities, folder, pem_max_bytes)},
+                    {"client_certificates",
+                     choice<bool>(tls.client_certificates_required, {{"optional", false}, {"required", true}})},
+                })(node, path, faults);
+                check_files(files, "client_ca_file", node, path, faults);
+                if (node.IsMap() && node["client_certificates"] && !node["client_ca_file"])
+                    faults.add(path + ".client_certificates",
+                               "needs client_ca_file, with the authorities that are trusted");
+                tls.certificates = std::move(files.certificates.text);
+                tls.key = std::move(files.key.text);
+                tls.client_authorities = std::move(files.authorities.text);
+            }};
 }
 
 read_value node_tls_section(std::optional<lockcore::node_tls>& target, const std::filesystem::path& folder) {
-    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        pem_files files;
-        mapping({
-            {"ca_file", file(files.authorities, folder, authorities_max_bytes)},
-            {"certificate_file", file(files.certificates, folder, pem_max_bytes)},
-            {"key_file", file(files.key, folder, pem_max_bytes)},
-        })(node, path, faults);
-        check_files(files, "ca_file", node, path, faults);
-        if (node.IsMap() && node["certificate_file"].IsDefined() != node["key_file"].IsDefined())
-            faults.add(path, "certificate_file and key_file are given together or not at all");
-        target = lockcore::node_tls{files.authorities.name, files.certificates.name, files.key.name};
-        overwrite_secret(files.key.text);
-    };
+    return {target, [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                pem_files files;
+                mapping({
+                    {"ca_file", file(files.authorities, folder, authorities_max_bytes)},
+                    {"certificate_file", file(files.certificates, folder, pem_max_bytes)},
+                    {"key_file", file(files.key, folder, pem_max_bytes)},
+                })(node, path, faults);
+                check_files(files, "ca_file", node, path, faults);
+                if (node.IsMap() && node["certificate_file"].IsDefined() != node["key_file"].IsDefined())
+                    faults.add(path, "certificate_file and key_file are given together or not at all");
+                target = lockcore::node_tls{files.authorities.name, files.certificates.name, files.key.name};
+                overwrite_secret(files.key.text);
+            }};
 }
 
 read_value authorities_file(std::string& target, const std::filesystem::path& folder) {
