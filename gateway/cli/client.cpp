@@ -1,6 +1,6 @@
 #include <gateway/cli/client.hpp>
 
-#include <gateway/cli/fields.hpp>
+#include <gateway/cli/answers.hpp>
 #include <gateway/config/pem.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/domain/exact_number.hpp>

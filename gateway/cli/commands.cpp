@@ -1,10 +1,9 @@
 #include <gateway/cli/commands.hpp>
 
+#include <gateway/cli/arguments.hpp>
 #include <gateway/cli/completion.hpp>
-#include <gateway/cli/duration.hpp>
+#include <gateway/cli/listings.hpp>
 #include <gateway/cli/output.hpp>
-#include <gateway/cli/status.hpp>
-#include <gateway/cli/time_argument.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/terminal.hpp>
 

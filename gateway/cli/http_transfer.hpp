@@ -1,7 +1,7 @@
 #pragma once
 
-#include <gateway/cli/event_reader.hpp>
-#include <gateway/cli/gateway_address.hpp>
+#include <gateway/cli/answers.hpp>
+#include <gateway/cli/arguments.hpp>
 
 #include <chrono>
 #include <functional>

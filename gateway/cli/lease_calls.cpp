@@ -1,7 +1,7 @@
 #include <gateway/cli/lease_calls.hpp>
 
-#include <gateway/cli/duration.hpp>
-#include <gateway/cli/fields.hpp>
+#include <gateway/cli/answers.hpp>
+#include <gateway/cli/arguments.hpp>
 #include <gateway/cli/job_control.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>

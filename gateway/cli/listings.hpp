@@ -39,4 +39,10 @@ void print_history_csv(const client& gateway, const history_filter& filter);
 /// written any more. Throws as list_history.
 void follow_history(const client& gateway, const history_filter& filter, bool json);
 
+/// Prints whether a gateway is ready, its version and the state of its Redis nodes.
+///
+/// Out:    exit_ok if the gateway is ready, else exit_failed.
+/// Errors: throws gateway_unreachable, gateway_refusal.
+int show_status(const client& gateway, bool json);
+
 }  // namespace fencegate::cli

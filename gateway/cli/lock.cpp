@@ -1,17 +1,17 @@
 #include <gateway/cli/lock.hpp>
 
-#include <gateway/cli/boot_timer.hpp>
-#include <gateway/cli/hold_limit.hpp>
 #include <gateway/cli/lease_calls.hpp>
 #include <gateway/cli/leased_command.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
+#include <gateway/cli/timers.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/terminal.hpp>
 
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <unistd.h>
 

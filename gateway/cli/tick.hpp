@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/cli/http_transfer.hpp>
-#include <gateway/cli/lock_refusal.hpp>
+#include <gateway/cli/lock_options.hpp>
 
 #include <boost/asio/awaitable.hpp>
 

@@ -1,12 +1,9 @@
 #include <gateway/config/config.hpp>
 
-#include <gateway/config/auth_reader.hpp>
 #include <gateway/config/conninfo.hpp>
-#include <gateway/config/limits_reader.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
-#include <gateway/config/signing_keys.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <arpa/inet.h>
 #include <yaml-cpp/eventhandler.h>

@@ -8,7 +8,6 @@
 #include <gateway/cli/lock.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/orphan_watchdog.hpp>
-#include <gateway/cli/status.hpp>
 #include <gateway/runtime/terminal.hpp>
 
 #include <lockcore/encoding.hpp>

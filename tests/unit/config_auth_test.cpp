@@ -1,6 +1,6 @@
 #include "token_issuer.hpp"
 
-#include <gateway/config/auth_reader.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // gateway/config: HTTPS, permissions of secret files, which keys a running gateway can change, and which need a restart.
 #include <gateway/config/config.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include "self_signed.hpp"
 

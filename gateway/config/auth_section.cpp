@@ -1,8 +1,6 @@
-#include <gateway/config/auth_reader.hpp>
-
 #include <gateway/config/authority.hpp>
 #include <gateway/config/secrets.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <lockcore/encoding.hpp>
 #include <lockcore/types.hpp>
@@ -13,8 +11,10 @@
 #include <tuple>
 #include <utility>
 
-namespace fencegate::config_reader {
+namespace fencegate {
 namespace {
+
+using namespace config_reader;
 
 constexpr std::size_t api_key_min_bytes = 16;
 /// Maximum number of API keys, and of client certificates.
@@ -259,6 +259,18 @@ void read_certificate(const YAML::Node& node, const std::string& path, fault_lis
 
 }  // namespace
 
+bool verify_alike(jwt_config a, const jwt_config& b) {
+    a.keys = b.keys;
+    a.jwks_url = b.jwks_url;
+    a.jwks_ca_file = b.jwks_ca_file;
+    a.refresh = b.refresh;
+    return a == b;
+}
+
+bool is_plain_name(std::string_view text, std::size_t bytes_max) {
+    return !text.empty() && text.size() <= bytes_max && !lockcore::has_control_character(text);
+}
+
 read_value auth_section(auth_config& target, const std::filesystem::path& folder) {
     const auto read_key = [&target, folder](std::size_t, const YAML::Node& node, const std::string& path,
                                             fault_list& faults) {
@@ -277,4 +289,4 @@ read_value auth_section(auth_config& target, const std::filesystem::path& folder
     });
 }
 
-}  // namespace fencegate::config_reader
+}  // namespace fencegate

@@ -1,12 +1,62 @@
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <gateway/config/pem.hpp>
 #include <gateway/config/secrets.hpp>
 
+#include <lockcore/hmac_sha256.hpp>
+
+#include <algorithm>
 #include <utility>
 
 namespace fencegate {
 namespace {
+
+using namespace config_reader;
+
+constexpr std::int64_t count_max = 1'000'000;
+constexpr std::int64_t burst_max = 10'000'000;
+constexpr std::size_t principals_max = 10'000;
+
+std::vector<field> rate_fields(request_rate& target) {
+    return {{"requests_per_second", integer(target.per_second, 0, count_max)},
+            {"requests_burst", integer(target.burst, 0, burst_max)}};
+}
+
+void check_rate(const request_rate& rate, const std::string& path, fault_list& faults) {
+    if (rate.burst > 0 && rate.per_second == 0 && !faults.covers(path))
+        faults.add(path + ".requests_burst", "has no effect while requests_per_second is 0");
+}
+
+std::vector<field> principal_fields(principal_limits& target) {
+    auto out = rate_fields(target.requests);
+    out.push_back({"leases_max", integer(target.leases_max, 0, count_max)});
+    out.push_back({"waiters_max", integer(target.waiters_max, 0, count_max)});
+    out.push_back({"streams_max", integer(target.streams_max, 0, count_max)});
+    return out;
+}
+
+void read_principal(const YAML::Node& node, const std::string& path, fault_list& faults, limits_config& target) {
+    std::string name;
+    principal_limits limits = target.principal;
+    auto fields = principal_fields(limits);
+    fields.push_back({"principal", text(name), true});
+    mapping(std::move(fields))(node, path, faults);
+    // The burst that an entry takes from `principal` is no fault of the entry.
+    if (node.IsMap() && node["requests_burst"]) check_rate(limits.requests, path, faults);
+    if (name.empty()) return;
+    if (!target.principals.emplace(name, limits).second)
+        faults.add(path + ".principal", "an earlier entry has the limits of this principal");
+}
+
+constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
+constexpr const char* signing_key_path = "lease.signing_key_file";
+constexpr const char* verification_keys_path = "lease.verification_key_files";
+constexpr std::size_t verification_keys_max = 4;
+
+void check_length(const std::string& key, const std::string& path, config_reader::fault_list& faults) {
+    if (key.size() < lockcore::hmac_sha256::key_bytes_min)
+        faults.add(path, "the key has " + std::to_string(key.size()) + " bytes; it needs at least 32");
+}
 
 using namespace config_reader;
 
@@ -54,6 +104,72 @@ void check_files(const pem_files& files, const std::string& authorities_key, con
 }
 
 }  // namespace
+
+read_value limits_section(limits_config& target) {
+    return {target, [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                YAML::Node principals;
+                const auto keep_principals = [&principals](const YAML::Node& entries, const std::string&, fault_list&) {
+                    principals.reset(entries);
+                };
+                auto address = rate_fields(target.address.requests);
+                address.push_back({"failed_authentications_per_minute",
+                                   integer(target.address.failed_authentications_per_minute, 0, count_max)});
+                mapping({
+                    {"address", mapping(std::move(address))},
+                    {"principal", mapping(principal_fields(target.principal))},
+                    {"principals", keep_principals},
+                })(node, path, faults);
+                check_rate(target.address.requests, path + ".address", faults);
+                check_rate(target.principal.requests, path + ".principal", faults);
+                // After `principal`, wherever the file has that, because an entry inherits the keys that it lacks.
+                list([&target](std::size_t i, const YAML::Node& entry, const std::string& entry_path, fault_list& all) {
+                    if (i == principals_max) all.add("limits.principals", "has more than 10,000 entries");
+                    if (i < principals_max) read_principal(entry, entry_path, all, target);
+                })(principals, path + ".principals", faults);
+            }};
+}
+
+config_reader::read_value verification_key_files(std::vector<std::string>& keys, const std::filesystem::path& folder) {
+    const auto read_key = [&keys, folder](std::size_t i, const YAML::Node& node, const std::string& path,
+                                          config_reader::fault_list& faults) {
+        std::string name, fault;
+        if (i == verification_keys_max) faults.add(verification_keys_path, "has more than 4 entries");
+        if (i >= verification_keys_max) return;
+        std::string& read = keys.emplace_back();  // empty after a fault, so that each key has the position of its file
+        if (!config_reader::read_scalar(node, path, faults, name)) return;
+        if (auto key = read_secret(folder / name, fault)) {
+            read = std::move(*key);
+            faults.check_permissions(path, folder / name);
+        } else {
+            faults.add(path, fault);
+        }
+    };
+    return {keys, config_reader::list(read_key)};
+}
+
+void check_signing_keys(std::string& signing_key, const std::vector<std::string>& verification_keys,
+                        config_reader::fault_list& faults) {
+    const std::string from_environment = take_secret_variable(signing_key_variable);
+    if (!faults.covers(signing_key_path)) {
+        const bool is_variable = signing_key.empty();
+        if (is_variable) signing_key = from_environment;
+        if (signing_key.empty())
+            faults.add(signing_key_path,
+                       std::string("is missing, and the environment variable ") + signing_key_variable + " is not set");
+        else
+            check_length(signing_key, is_variable ? signing_key_variable : signing_key_path, faults);
+    }
+    const auto first = verification_keys.begin();
+    for (auto key = first; key != verification_keys.end(); ++key) {
+        const std::string path = verification_keys_path + ("[" + std::to_string(key - first) + "]");
+        if (faults.covers(path)) continue;
+        check_length(*key, path, faults);
+        if (*key == signing_key)
+            faults.add(path, "is the key that signs; name the others that count");
+        else if (std::find(first, key, *key) != key)
+            faults.add(path, "is named twice");
+    }
+}
 
 read_value tls_section(std::optional<tls_config>& target, const std::filesystem::path& folder) {
     return {target, [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
