@@ -38,9 +38,9 @@ struct http_request {
 
 struct http_response {
     unsigned status = 0;
-    std::string type;           ///< Content-Type without parameters.
-    std::string body;           ///< Without what was passed to a handler.
-    std::string last_event_id;  ///< From which an event stream can be resumed; see event_reader.
+    std::string type;             ///< Content-Type without parameters.
+    std::string body;             ///< Without what was passed to a handler.
+    std::string last_event_id{};  ///< From which an event stream can be resumed; see event_reader.
 
     bool is_success() const { return status >= 200 && status < 300; }
     bool is_event_stream() const { return is_success() && type == "text/event-stream"; }
