@@ -58,17 +58,17 @@ struct last_fence {
 ///   e  the fence fell only by an operator's repair with a reason.
 /// Writes, refusals and fences of a resource are recorded under the lock of its guard row, so that their ids have the
 /// order of their commits; except refusals of fenced reads, which are recorded after the lock was released, so that the
-/// fence may have risen meanwhile. The fence follows from writes, raised fences and refusals by the guard; the fence in a
-/// refusal of direct SQL may not have been committed. Tokens of another issuer, and those of direct SQL, need no grant;
-/// a renewal shows a grant whose event is missing.
+/// fence may have risen meanwhile. The fence follows from writes, raised fences and refusals by the guard; the fence in
+/// a refusal of direct SQL may not have been committed. Tokens of another issuer, and those of direct SQL, need no
+/// grant; a renewal shows a grant whose event is missing.
 /// Events of leases have only a time, by the clock of the gateway that recorded them.
 ///
 /// Limits: keeps 4,096 rows of a resource, to sort rows that arrive by time into the order of their ids, and its 1,024
 ///         newest grants; reports a write with an older token as ungranted_write.
 class history_checker {
   public:
-    /// `skew_us`: how far the clocks of two gateways may be apart. `changes`: of the storage generation, in the order of
-    /// their ids.
+    /// `skew_us`: how far the clocks of two gateways may be apart. `changes`: of the storage generation, in the order
+    /// of their ids.
     history_checker(std::int64_t skew_us, std::vector<generation_change> changes)
         : skew_us_(skew_us), changes_(std::move(changes)) {}
 

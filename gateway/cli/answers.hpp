@@ -24,8 +24,8 @@ std::optional<std::int64_t> get_integer(const boost::json::object& object, std::
 
 /// Returns a member that is an integer, as milliseconds; empty if it is not.
 ///
-/// Limits: a hundred years in either direction, which can be added to any time: a gateway that is not what it should be may
-///         send any number.
+/// Limits: a hundred years in either direction, which can be added to any time: a gateway that is not what it should be
+///         may send any number.
 std::optional<std::chrono::milliseconds> get_duration(const boost::json::object& object, std::string_view name);
 
 /// Returns a member for display: a string as it is, `-` for null, empty or missing, else its JSON.

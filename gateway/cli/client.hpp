@@ -42,8 +42,8 @@ class gateway_refusal : public std::runtime_error {
     unsigned status;
 };
 
-/// Calls gateways, any of which serves any call: the first one, and after a failure of it the next one, and so on. Calls
-/// block their thread.
+/// Calls gateways, any of which serves any call: the first one, and after a failure of it the next one, and so on.
+/// Calls block their thread.
 ///
 /// Threads: thread-safe.
 class client {

@@ -45,8 +45,8 @@ class lease_calls {
     /// Errors: throws gateway_unreachable when no gateway answered the first request, unless `persistent` is set.
     boost::asio::awaitable<std::optional<lock_refusal>> acquire();
     const lease_state& granted() const { return granted_; }
-    /// Returns what cancels the latest request of acquire(), at any gateway; empty if it was answered. For a caller that
-    /// gives up: a load balancer may not pass on that its connection has ended.
+    /// Returns what cancels the latest request of acquire(), at any gateway; empty if it was answered. For a caller
+    /// that gives up: a load balancer may not pass on that its connection has ended.
     std::function<void()> withdrawal() const;
 
     struct renewal {

@@ -32,7 +32,8 @@ void list_resources(const client& gateway, const std::string& prefix);
 /// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
 void list_history(const client& gateway, const history_filter& filter, bool json);
 
-/// Prints the events as CSV as the gateway sends it, all of them unless the filter has a limit. Throws gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
+/// Prints the events as CSV as the gateway sends it, all of them unless the filter has a limit. Throws
+/// gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
 void print_history_csv(const client& gateway, const history_filter& filter);
 
 /// Prints new events as they are recorded, and reconnects when the connection breaks. Returns when the output can't be

@@ -42,7 +42,7 @@ milliseconds time_until(boot_clock::time_point end) {
     return std::chrono::ceil<milliseconds>(end - boot_clock::now());
 }
 
-/// The state of one `fencegate lock`, or of one term of `fencegate elect`. All handlers run on the thread that calls run().
+/// The state of one `fencegate lock`, or of one term of `fencegate elect`. All handlers run on the thread of run().
 class lock_run {
   public:
     lock_run(const client& gateway, leased_command& command, const lock_options& options)

@@ -13,7 +13,8 @@ namespace fencegate::cli {
 
 using lockcore::boot_clock;
 
-/// Exit codes of `fencegate lock` beside the command's own and those of gateway/domain/exit_code.hpp (as in sysexits.h).
+/// Exit codes of `fencegate lock` beside the command's own and those of gateway/domain/exit_code.hpp (as in
+/// sysexits.h).
 enum lock_exit_code : int {
     exit_lease_lost = 65,      ///< The lease was lost while the command ran; the command was ended.
     exit_not_granted = 75,     ///< Other callers hold or wait for the resource; the command was not started.

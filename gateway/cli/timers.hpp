@@ -39,7 +39,8 @@ class hold_limit {
     hold_limit(boost::asio::io_context& io, const lock_options& options,
                std::function<void(const std::string&)> end_hold);
 
-    /// Returns the refusal of a command that may run for longer than the gateway allows; 0: it did not say for how long.
+    /// Returns the refusal of a command that may run for longer than the gateway allows; 0: it did not say for how
+    /// long.
     std::optional<lock_refusal> check(std::chrono::milliseconds of_gateway) const;
     /// Begins to count, from `granted_at`, when the gateway sent the lease.
     void begin(boot_clock::time_point granted_at, std::chrono::milliseconds of_gateway);

@@ -179,7 +179,8 @@ read_value token_keys_file(std::optional<token_key_set>& target, const std::file
     };
 }
 
-/// Returns whether keys may be fetched from a URL: https, or http from this machine, where nobody can change the answer.
+/// Returns whether keys may be fetched from a URL: https, or http from this machine, where nobody can change the
+/// answer.
 bool is_key_url(std::string_view url) {
     const bool secure = url.starts_with("https://");
     if (!secure && !url.starts_with("http://")) return false;

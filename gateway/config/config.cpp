@@ -58,8 +58,8 @@ void read_allowed_origin(const YAML::Node& node, const std::string& path, fault_
     }
 }
 
-/// Returns a reader for the file of a node's password, which is read again for each connection. What can't be read again,
-/// such as a pipe, is read only here.
+/// Returns a reader for the file of a node's password, which is read again for each connection. What can't be read
+/// again, such as a pipe, is read only here.
 read_value password_file(lockcore::node_address& target, const std::filesystem::path& folder) {
     return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
         secret_file(target.password, folder)(node, path, faults);
@@ -259,7 +259,8 @@ class event_sink final : public YAML::EventHandler {
     void OnMapEnd() override {}
 };
 
-/// Looks for a second document only: in some invalid texts yaml-cpp finds documents without end (LoadAll never returns).
+/// Looks for a second document only: in some invalid texts yaml-cpp finds documents without end (LoadAll never
+/// returns).
 bool has_several_documents(const std::string& text) {
     std::istringstream input(text);
     YAML::Parser parser(input);

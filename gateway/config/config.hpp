@@ -31,8 +31,8 @@ struct http_config {
     std::size_t gzip_min_bytes = 16 << 10;
     std::size_t header_max_bytes = 16 << 10;  ///< Larger heads: 431.
     std::size_t header_fields_max = 100;      ///< More header fields: 431.
-    /// Maximum number of open connections. A further one replaces the one of its thread that has been idle longest, or is
-    /// answered 503 if none is idle. The limit of open files may lower it (file_limit).
+    /// Maximum number of open connections. A further one replaces the one of its thread that has been idle longest, or
+    /// is answered 503 if none is idle. The limit of open files may lower it (file_limit).
     std::size_t connections_max = 10'000;
     /// Maximum number of connections from one IPv4 address or one IPv6 /64 network; a further one is answered 429 if
     /// none is idle. 0: no limit.

@@ -32,8 +32,8 @@ void check_signing_keys(std::string& signing_key, const std::vector<std::string>
 /// of less than 112 bits of security (RSA below 2,048 bits).
 config_reader::read_value tls_section(std::optional<tls_config>& target, const std::filesystem::path& folder);
 
-/// Returns a reader for the section redis.tls, which checks the files that it names as tls_section does, and keeps their
-/// names.
+/// Returns a reader for the section redis.tls, which checks the files that it names as tls_section does, and keeps
+/// their names.
 config_reader::read_value node_tls_section(std::optional<lockcore::node_tls>& target,
                                            const std::filesystem::path& folder);
 

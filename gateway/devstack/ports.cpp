@@ -132,7 +132,8 @@ port_registry::~port_registry() {
 
 bool port_registry::claim(const endpoint& target) {
     if (!is_free(target)) return false;
-    // A name in the abstract namespace of Unix sockets: of one network namespace, as ports are, and gone with the process.
+    // A name in the abstract namespace of Unix sockets: of one network namespace, as ports are, and gone with the
+    // process.
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     const std::string text = "fencegate dev " + target.address + ":" + std::to_string(target.port);

@@ -32,8 +32,8 @@ std::chrono::duration<double> time_of(const timeval& t) {
     return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
 }
 
-/// Counts the open files, at most once a second: listing takes milliseconds if there are thousands, and every caller may
-/// ask for metrics.
+/// Counts the open files, at most once a second: listing takes milliseconds if there are thousands, and every caller
+/// may ask for metrics.
 std::size_t count_open_files(std::size_t most) {
     using clock = std::chrono::steady_clock;
     static std::mutex mutex;

@@ -19,8 +19,8 @@
 
 namespace fencegate::metrics {
 
-/// Asks PostgreSQL once an interval for the state of the guard, and what would let a change past it (fencing.watch_guard,
-/// which also records new faults in the history), keeps the latest answer, and logs new faults.
+/// Asks PostgreSQL once an interval for the state of the guard, and what would let a change past it
+/// (fencing.watch_guard, which also records new faults in the history), keeps the latest answer, and logs new faults.
 ///
 /// Threads:  latest() from any thread.
 /// Limits:   two queries of some 100 ms, one after the other, on a connection for the history.
