@@ -190,7 +190,7 @@ void commands::add_resources() {
     CLI::App& command =
         add("resources", "List names of resources: those with a live lease, and those of the newest events",
             std::string(exit_codes) +
-                "One name in a line. Needs the scope `history`. The completion of a shell uses it.\nExample:\n"
+                "One name in a line. Needs the scope `history`. The completion of a shell offers the same.\nExample:\n"
                 "  fencegate resources --prefix jobs/");
     command.add_option("--prefix", resource_prefix_, "Only resources whose names begin with TEXT")->type_name("TEXT");
 }
@@ -394,7 +394,7 @@ void refuse_empty_values(CLI::App& app) {
     const auto check = [](const std::string& value) -> std::string { return value.empty() ? "has no value" : ""; };
     for (CLI::App* command : app.get_subcommands({})) {
         for (CLI::Option* option : command->get_options()) {
-            // A shell completes an empty word by all resources.
+            // A script may complete an empty word by all resources.
             const bool completes = command->get_name() == "resources" && option->check_lname("prefix");
             if (option->get_items_expected_max() > 0 && !completes) option->check(check);
         }
