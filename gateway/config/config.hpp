@@ -3,6 +3,7 @@
 #include <gateway/config/auth.hpp>
 #include <gateway/config/authority.hpp>
 #include <gateway/config/limits.hpp>
+#include <gateway/config/tls_config.hpp>
 
 #include <lockcore/config.hpp>
 
@@ -48,19 +49,6 @@ struct http_config {
     std::chrono::milliseconds request_timeout{10'000};
     /// How long a gateway continues to serve after SIGTERM while it reports that it is not ready. 0: not at all.
     std::chrono::milliseconds shutdown_grace{2'000};
-};
-
-enum class tls_version { v1_2, v1_3 };
-
-/// The section http.tls. The texts are those of the files that it names, each of at most 64 KiB.
-struct tls_config {
-    std::string certificates;  ///< PEM: the gateway's certificate, then those that lead to an authority. No default.
-    std::string key;           ///< PEM: the key of the first certificate, not encrypted. Never logged. No default.
-    tls_version minimum_version = tls_version::v1_2;  ///< Callers with an older version are refused.
-    /// PEM: the authorities whose client certificates are accepted. Empty: callers are not asked for a certificate.
-    std::string client_authorities;
-    bool client_certificates_required = false;  ///< Whether a caller without a client certificate is refused.
-    friend bool operator==(const tls_config&, const tls_config&) = default;
 };
 
 struct postgres_config {

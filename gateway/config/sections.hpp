@@ -1,7 +1,9 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
+#include <gateway/config/auth.hpp>
+#include <gateway/config/limits.hpp>
 #include <gateway/config/reader.hpp>
+#include <gateway/config/tls_config.hpp>
 
 #include <lockcore/config.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
+#include <gateway/config/tls_config.hpp>
 #include <gateway/domain/failure.hpp>
 
 #include <openssl/ssl.h>
