@@ -1,4 +1,5 @@
 #include <gateway/admin/commands.hpp>
+
 #include <gateway/admin/example_files.hpp>
 #include <gateway/admin/schema_files.hpp>
 #include <gateway/domain/exit_code.hpp>

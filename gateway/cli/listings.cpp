@@ -20,6 +20,7 @@ namespace fencegate::cli {
 namespace {
 
 namespace json = boost::json;
+
 /// How many leases and events list_resources reads.
 constexpr std::size_t names_read_max = 1'000;
 /// How many events list_history prints without a limit.
@@ -110,8 +111,6 @@ parameters make_filters(const history_filter& filter) {
             {"from", filter.from},
             {"to", filter.to}};
 }
-
-namespace json = boost::json;
 
 /// Reads the gateway's version from its metrics; empty if they do not contain it.
 std::string read_version(const client& gateway) {

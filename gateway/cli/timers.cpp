@@ -17,6 +17,7 @@
 namespace fencegate::cli {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
@@ -25,8 +26,6 @@ int open_timer() {
     if (file < 0) throw std::system_error(errno, std::system_category(), "timerfd_create");
     return file;
 }
-
-using std::chrono::milliseconds;
 
 /// The longest time from the warning to the end of the longest hold.
 constexpr milliseconds warning_time_max{60'000};

@@ -58,8 +58,6 @@ void check_length(const std::string& key, const std::string& path, config_reader
         faults.add(path, "the key has " + std::to_string(key.size()) + " bytes; it needs at least 32");
 }
 
-using namespace config_reader;
-
 /// The bundle of a Debian system has 220 KB.
 constexpr std::size_t authorities_max_bytes = 1 << 20;
 constexpr std::size_t pem_max_bytes = 64 << 10;

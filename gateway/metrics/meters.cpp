@@ -18,10 +18,8 @@ using prometheus::BuildHistogram;
 const prometheus::Histogram::BucketBoundaries wait_buckets{.001, .005, .01, .05, .1, .5, 1, 5};
 const prometheus::Histogram::BucketBoundaries hold_buckets{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300};
 
-using prometheus::BuildCounter;
-using prometheus::BuildHistogram;
-
-const prometheus::Histogram::BucketBoundaries buckets{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10};
+const prometheus::Histogram::BucketBoundaries request_buckets{.001, .0025, .005, .01, .025, .05, .1,
+                                                              .25,  .5,    1,    2.5, 5,    10};
 
 /// The problems that concern a lease.
 constexpr std::array<std::string_view, 6> lease_slugs{"resource-locked", "no-quorum",           "too-many-waiters",
@@ -167,7 +165,8 @@ void request_meter::count(const http::served_request& request) {
         }
         answered = by_answer;
         auto& by_route = by_route_[request.route_path.data()];
-        if (by_route == nullptr) by_route = &seconds_.Add({{"route", std::string(request.route_path)}}, buckets);
+        if (by_route == nullptr)
+            by_route = &seconds_.Add({{"route", std::string(request.route_path)}}, request_buckets);
         seconds = by_route;
         if (!request.problem.empty()) {
             problem = by_problem_.at(request.problem);

@@ -25,6 +25,10 @@
 namespace fencegate::metrics {
 namespace {
 
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
 /// Approximates the start of the process: static variables are initialized at start-up.
 const auto loaded_at = std::chrono::system_clock::now();
 
@@ -51,9 +55,6 @@ std::size_t count_open_files(std::size_t most) {
     return count;
 }
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
 using labels = std::vector<ClientMetric::Label>;
 
 constexpr std::array node_states{lockcore::node_state::voting, lockcore::node_state::quarantined,

@@ -35,8 +35,6 @@ bool is_guard_missing(const failure& why) {
     return cause != nullptr && cause->is_string() && std::string_view(cause->get_string()) == pg::guard_missing;
 }
 
-namespace asio = boost::asio;
-
 std::size_t without_ttl(const lockcore::leak_report& report) {
     std::size_t out = 0;
     for (const auto& node : report.nodes)
