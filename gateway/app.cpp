@@ -17,9 +17,8 @@
 #include <gateway/limits/held_leases.hpp>
 #include <gateway/limits/limiter.hpp>
 #include <gateway/logging.hpp>
-#include <gateway/metrics/guard_watch.hpp>
-#include <gateway/metrics/leak_watch.hpp>
 #include <gateway/metrics/registry.hpp>
+#include <gateway/metrics/watches.hpp>
 #include <gateway/node_log.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/schema/cluster.hpp>

@@ -1,8 +1,5 @@
 // The command line of fencegate: reads arguments and configuration, runs a command, and returns its exit code.
-#include <gateway/admin/check.hpp>
-#include <gateway/admin/fence_all.hpp>
-#include <gateway/admin/migrate.hpp>
-#include <gateway/admin/verify.hpp>
+#include <gateway/admin/commands.hpp>
 #include <gateway/app.hpp>
 #include <gateway/cli/commands.hpp>
 #include <gateway/config/conninfo.hpp>

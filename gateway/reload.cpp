@@ -1,7 +1,7 @@
 #include <gateway/reload.hpp>
 
-#include <gateway/config/reload_rules.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/config.hpp>
+#include <gateway/config/sections.hpp>
 #include <gateway/logging.hpp>
 
 #include <spdlog/spdlog.h>

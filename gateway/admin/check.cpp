@@ -1,8 +1,8 @@
-#include <gateway/admin/check.hpp>
+#include <gateway/admin/commands.hpp>
 
 #include <gateway/config/file_limit.hpp>
 #include <gateway/config/pem.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/http/identity/token_key_source.hpp>
 #include <gateway/http/transport/tls_context.hpp>

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gateway/admin/history_checker.hpp>
-#include <gateway/admin/protection_spans.hpp>
 
 #include <boost/json/object.hpp>
 

@@ -1,7 +1,6 @@
-#include <gateway/admin/verify.hpp>
+#include <gateway/admin/commands.hpp>
 
 #include <gateway/admin/history_checker.hpp>
-#include <gateway/admin/protection_spans.hpp>
 #include <gateway/admin/report.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/history/guard_changes.hpp>

@@ -1,18 +1,16 @@
 #include <gateway/cli/client.hpp>
 
-#include <gateway/cli/fields.hpp>
+#include <gateway/cli/answers.hpp>
 #include <gateway/config/pem.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/domain/exact_number.hpp>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/json.hpp>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <thread>
 #include <utility>
@@ -28,8 +26,6 @@ constexpr std::size_t page_max = 1'000;
 constexpr std::chrono::milliseconds reconnect_pause_first{500};
 constexpr std::chrono::milliseconds reconnect_pause_max{15'000};
 constexpr std::size_t pem_file_bytes_max = 8 << 20;
-/// A gateway sends a heartbeat every 10 s: a stream that is silent for longer than this is broken.
-constexpr std::chrono::milliseconds silence_max{30'000};
 
 std::string read_key(const std::filesystem::path& file) {
     const char* from_environment = std::getenv("FENCEGATE_API_KEY");
@@ -80,29 +76,6 @@ tls_identity read_identity(const gateway_options& options) {
     if (X509_check_private_key(read_certificates(out.certificate).front().get(), key.get()) != 1)
         throw usage_error(source + " contains another key than that of the first certificate");
     return out;
-}
-
-/// The state of an event stream, kept from one connection to the next.
-struct stream_state {
-    http_request request;
-    std::chrono::milliseconds timeout{};
-    const std::function<bool(const stream_event&)>& handle_event;
-    http_response head;
-    bool connected = false;  ///< The present connection delivered a stream.
-    bool wanted = true;      ///< What `handle_event` returned last.
-};
-
-/// Opens one connection and handles its events until it ends. Throws gateway_unreachable.
-boost::asio::awaitable<void> read_event_stream(http_exchange& exchange, stream_state& state) {
-    state.connected = false;
-    state.head = co_await exchange.send(state.request, state.timeout);
-    state.connected = state.head.is_event_stream();
-    while (state.connected && state.wanted) {
-        const auto event = co_await exchange.next_event(silence_max);
-        if (!exchange.last_event_id().empty()) state.request.last_event_id = exchange.last_event_id();
-        if (!event) co_return;
-        state.wanted = state.handle_event(*event);
-    }
 }
 
 json::value parse(const http_response& response) {
@@ -202,42 +175,31 @@ void client::add_caller(http_request& request) const {
     request.cell = cell_;
 }
 
-http_response client::call(http_request request, std::chrono::milliseconds timeout) const {
-    return run(std::move(request), timeout, nullptr);
+void client::leave_gateway(std::size_t failed) const {
+    current_.compare_exchange_strong(failed, (failed + 1) % addresses_.size());
 }
 
-void client::download(std::string_view target, std::string_view accept,
-                      std::function<void(std::string_view)> handle_piece) const {
-    http_request request;
-    request.target = target;
-    request.accept = accept;
-    const http_response response = run(std::move(request), timeout_, std::move(handle_piece));
-    if (!response.is_success()) throw gateway_refusal(response);
-}
-
-boost::asio::awaitable<http_response> client::exchange_once(boost::asio::io_context& io, http_request request,
-                                                            std::chrono::milliseconds timeout,
-                                                            std::function<void(std::string_view)> handle_piece) const {
+http_response client::call_once(http_request request, const transfer_options& options) const {
     const std::size_t asked = current_;
-    http_exchange connection(io, address(), identity_);
     add_caller(request);
     try {
-        http_response response = co_await connection.download(std::move(request), timeout, std::move(handle_piece));
+        http_response response = send_request(addresses_[asked], identity_, request, options);
         if (is_failure_of_gateway(response.status)) leave_gateway(asked);
-        co_return response;
+        return response;
     } catch (const gateway_unreachable&) {
         leave_gateway(asked);
         throw;
     }
 }
 
-boost::asio::awaitable<http_response> client::exchange(boost::asio::io_context& io, http_request request,
-                                                       std::chrono::milliseconds timeout,
-                                                       std::function<void(std::string_view)> handle_piece) const {
+http_response client::call(const http_request& request) const {
+    return call(request, {.timeout = timeout_});
+}
+
+http_response client::call(http_request request, transfer_options options) const {
     bool begun = false;  // pieces of an answer that was cut off can't be taken back
-    std::function<void(std::string_view)> handle;
-    if (handle_piece) {
-        handle = [&](std::string_view piece) {
+    if (options.handle_piece) {
+        options.handle_piece = [&begun, handle_piece = options.handle_piece](std::string_view piece) {
             begun = true;
             handle_piece(piece);
         };
@@ -245,36 +207,21 @@ boost::asio::awaitable<http_response> client::exchange(boost::asio::io_context& 
     for (std::size_t attempt = 1;; ++attempt) {
         const bool is_last = attempt == gateways();
         try {
-            http_response response = co_await exchange_once(io, request, timeout, handle);
-            if (is_last || !is_failure_of_gateway(response.status)) co_return response;
+            http_response response = call_once(request, options);
+            if (is_last || !is_failure_of_gateway(response.status)) return response;
         } catch (const gateway_unreachable&) {
             if (is_last || begun) throw;
         }
     }
 }
 
-boost::asio::awaitable<http_response> client::send(boost::asio::io_context& io, http_request request,
-                                                   std::chrono::milliseconds timeout) const {
-    return exchange(io, std::move(request), timeout, nullptr);
-}
-
-boost::asio::awaitable<http_response> client::send_once(boost::asio::io_context& io, http_request request,
-                                                        std::chrono::milliseconds timeout) const {
-    return exchange_once(io, std::move(request), timeout, nullptr);
-}
-
-http_response client::run(http_request request, std::chrono::milliseconds timeout,
-                          std::function<void(std::string_view)> handle_piece) const {
-    boost::asio::io_context io(1);
-    http_response response;
-    boost::asio::co_spawn(io, exchange(io, std::move(request), timeout, std::move(handle_piece)),
-                          [&](std::exception_ptr failed, http_response received) {
-                              if (failed) std::rethrow_exception(failed);
-                              response = std::move(received);
-                              io.stop();
-                          });
-    io.run();
-    return response;
+void client::download(std::string_view target, std::string_view accept,
+                      const std::function<void(std::string_view)>& handle_piece) const {
+    http_request request;
+    request.target = target;
+    request.accept = accept;
+    const http_response response = call(request, {.timeout = timeout_, .handle_piece = handle_piece});
+    if (!response.is_success()) throw gateway_refusal(response);
 }
 
 json::value client::get(std::string_view target) const {
@@ -287,33 +234,33 @@ json::value client::get(std::string_view target) const {
 
 void client::follow_events(std::string_view target,
                            const std::function<bool(const stream_event&)>& handle_event) const {
-    stream_state state{{}, timeout_, handle_event, {}};
-    state.request.target = target;
-    state.request.accept = "text/event-stream";
-    add_caller(state.request);
+    http_request request;
+    request.target = target;
+    request.accept = "text/event-stream";
+    add_caller(request);
+    bool wanted = true;
+    transfer_options options{.timeout = timeout_};
+    options.handle_event = [&](const stream_event& event) { return wanted = handle_event(event); };
     auto pause = reconnect_pause_first;
     bool answered = false;
     for (std::size_t attempt = 1;; ++attempt) {
         const bool others_left = !answered && attempt < gateways();
-        boost::asio::io_context io(1);
-        http_exchange exchange(io, address(), identity_);
+        bool connected = false;
         try {
-            boost::asio::co_spawn(io, read_event_stream(exchange, state), [&io](std::exception_ptr failed) {
-                if (failed) std::rethrow_exception(failed);
-                io.stop();
-            });
-            io.run();
-            const bool temporary = state.head.status >= 500 || state.head.status == 429;
-            const bool may_repeat = answered ? temporary : others_left && is_failure_of_gateway(state.head.status);
-            if (!state.connected && !may_repeat) throw gateway_refusal(state.head);
-            answered = answered || state.connected;
+            const http_response response = send_request(address(), identity_, request, options);
+            connected = response.is_event_stream();
+            if (!response.last_event_id.empty()) request.last_event_id = response.last_event_id;
+            const bool temporary = response.status >= 500 || response.status == 429;
+            const bool may_repeat = answered ? temporary : others_left && is_failure_of_gateway(response.status);
+            if (!connected && !may_repeat) throw gateway_refusal(response);
+            answered = answered || connected;
         } catch (const gateway_unreachable&) {
             if (!answered && !others_left) throw;
         }
-        if (!state.wanted) return;
+        if (!wanted) return;
         leave_gateway(current_);
         if (!answered) continue;
-        if (state.connected) {
+        if (connected) {
             std::cerr << "(the connection broke; trying again)\n" << std::flush;
             pause = reconnect_pause_first;
         }

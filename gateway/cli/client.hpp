@@ -1,9 +1,10 @@
 #pragma once
 
-#include <gateway/cli/http_exchange.hpp>
+#include <gateway/cli/http_transfer.hpp>
 
 #include <boost/json/value.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
@@ -42,27 +43,26 @@ class gateway_refusal : public std::runtime_error {
 };
 
 /// Calls gateways, any of which serves any call: the first one, and after a failure of it the next one, and so on.
+/// Calls block their thread.
+///
+/// Threads: thread-safe.
 class client {
   public:
     /// Throws usage_error.
     explicit client(const gateway_options& options);
 
     /// Sends the request, after a failure also to the other gateways, and returns the response, whatever its status.
-    /// Throws gateway_unreachable.
-    http_response call(http_request request) const { return call(std::move(request), timeout_); }
+    /// Throws as send_request.
+    http_response call(const http_request& request) const;
     /// As above, with another time for each attempt.
-    http_response call(http_request request, std::chrono::milliseconds timeout) const;
-    /// Does the same without blocking the thread. `timeout` is that of one attempt.
-    boost::asio::awaitable<http_response> send(boost::asio::io_context& io, http_request request,
-                                               std::chrono::milliseconds timeout) const;
+    http_response call(http_request request, transfer_options options) const;
     /// Sends the request to the present gateway alone. If that fails, the next call begins with the next gateway.
-    boost::asio::awaitable<http_response> send_once(boost::asio::io_context& io, http_request request,
-                                                    std::chrono::milliseconds timeout) const;
+    http_response call_once(http_request request, const transfer_options& options) const;
 
     /// Calls `handle_piece` with each piece of a 2xx response in the media type `accept`, however long it is. Throws
     /// gateway_unreachable, also when the body is incomplete, and gateway_refusal.
     void download(std::string_view target, std::string_view accept,
-                  std::function<void(std::string_view)> handle_piece) const;
+                  const std::function<void(std::string_view)>& handle_piece) const;
 
     /// Returns the JSON of a 2xx response. Throws gateway_unreachable, gateway_refusal.
     boost::json::value get(std::string_view target) const;
@@ -86,26 +86,14 @@ class client {
     /// Returns the number of the present gateway.
     std::size_t gateway() const { return current_; }
     /// Begins the next call with the next gateway, unless another call that failed has done so already.
-    void leave_gateway(std::size_t failed) const {
-        if (current_ == failed) current_ = (current_ + 1) % addresses_.size();
-    }
-    const tls_identity& identity() const { return identity_; }
-    /// Adds what every request of this caller has: the API key and the cell.
-    void add_caller(http_request& request) const;
+    void leave_gateway(std::size_t failed) const;
     std::chrono::milliseconds timeout() const { return timeout_; }
 
   private:
-    http_response run(http_request request, std::chrono::milliseconds timeout,
-                      std::function<void(std::string_view)> handle_piece) const;
-    boost::asio::awaitable<http_response> exchange_once(boost::asio::io_context& io, http_request request,
-                                                        std::chrono::milliseconds timeout,
-                                                        std::function<void(std::string_view)> handle_piece) const;
-    boost::asio::awaitable<http_response> exchange(boost::asio::io_context& io, http_request request,
-                                                   std::chrono::milliseconds timeout,
-                                                   std::function<void(std::string_view)> handle_piece) const;
-
+    /// Adds what every request of this caller has: the API key and the cell.
+    void add_caller(http_request& request) const;
     std::vector<gateway_address> addresses_;
-    mutable std::size_t current_ = 0;
+    mutable std::atomic<std::size_t> current_ = 0;
     tls_identity identity_;
     std::string api_key_;
     std::string cell_;

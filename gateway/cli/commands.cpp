@@ -1,10 +1,9 @@
 #include <gateway/cli/commands.hpp>
 
+#include <gateway/cli/arguments.hpp>
 #include <gateway/cli/completion.hpp>
-#include <gateway/cli/duration.hpp>
+#include <gateway/cli/listings.hpp>
 #include <gateway/cli/output.hpp>
-#include <gateway/cli/status.hpp>
-#include <gateway/cli/time_argument.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/terminal.hpp>
 
@@ -24,6 +23,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t limit_max = 1'000'000;
+/// The command that the scripts of shells call, and how long it waits for an answer of the gateway.
+constexpr const char* complete_command = "__complete";
+constexpr milliseconds completion_timeout{2'000};
 
 const char* const exit_codes =
     "Exit codes: 0 done, 1 the gateway refused or is not ready, 64 wrong arguments, 69 no gateway answers.\n"
@@ -33,10 +35,10 @@ const char* const exit_codes =
 
 const char* const lock_help =
     R"(This program renews the lease while the command runs, at any of the gateways of --url, and releases it when the
-command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
-and FENCING_RESOURCE (several are separated by line feeds) in its environment, and receives the signals sent to this
-program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
-resources need a command.
+command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has
+FENCING_TOKEN, FENCING_LEASE (the lease_id) and FENCING_RESOURCE (several are separated by line feeds) in its
+environment, and receives the signals sent to this program. Without a command the lease is held until INT, TERM,
+HUP or QUIT, and the variables are printed; several resources need a command.
 The command never starts under a lease that has expired by this machine's clock, even after
 the gateway, the network or this machine was suspended.
 The command may run for --max-hold. A minute before that time is over a warning is printed; SIGTERM is sent
@@ -188,7 +190,7 @@ void commands::add_resources() {
     CLI::App& command =
         add("resources", "List names of resources: those with a live lease, and those of the newest events",
             std::string(exit_codes) +
-                "One name in a line. Needs the scope `history`. The completion of a shell uses it.\nExample:\n"
+                "One name in a line. Needs the scope `history`. The completion of a shell offers the same.\nExample:\n"
                 "  fencegate resources --prefix jobs/");
     command.add_option("--prefix", resource_prefix_, "Only resources whose names begin with TEXT")->type_name("TEXT");
 }
@@ -301,9 +303,14 @@ void commands::add_completion() {
                             "  mkdir -p ~/.config/fish/completions && fencegate completion fish > "
                             "~/.config/fish/completions/fencegate.fish");
     command.add_option("SHELL", shell_, "Which shell")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+    subcommands_.push_back(app_.add_subcommand(complete_command)->group(""));  // hidden: for the scripts
 }
 
 int commands::extract_program(int argc, char** argv) {
+    if (argc > 1 && std::string_view(argv[1]) == complete_command) {
+        begun_line_.assign(argv + 2, argv + argc);
+        return 2;
+    }
     if (argc < 2 || (std::string_view(argv[1]) != "lock" && std::string_view(argv[1]) != "elect")) return argc;
     char** const end = argv + argc;
     char** const mark = std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
@@ -353,7 +360,11 @@ std::optional<int> commands::run() {
 
 int commands::run(const std::string& name) {
     if (name == "completion") {
-        std::cout << completion_script(app_, shell_);
+        std::cout << completion_script(shell_);
+    } else if (name == complete_command) {
+        gateway_.timeout = completion_timeout;
+        print_completions(app_, begun_line_,
+                          [this](const std::string& prefix) { list_resources(client(gateway_), prefix); });
     } else if (name == "lock" || name == "elect") {
         if (has_empty_program_) throw usage_error("no command after --");
         show_brackets();
@@ -383,7 +394,7 @@ void refuse_empty_values(CLI::App& app) {
     const auto check = [](const std::string& value) -> std::string { return value.empty() ? "has no value" : ""; };
     for (CLI::App* command : app.get_subcommands({})) {
         for (CLI::Option* option : command->get_options()) {
-            // A shell completes an empty word by all resources.
+            // A script may complete an empty word by all resources.
             const bool completes = command->get_name() == "resources" && option->check_lname("prefix");
             if (option->get_items_expected_max() > 0 && !completes) option->check(check);
         }

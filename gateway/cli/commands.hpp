@@ -28,8 +28,8 @@ class commands {
     commands(const commands&) = delete;
     commands& operator=(const commands&) = delete;
 
-    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and hides it from the parser, because it has options of
-    /// its own.
+    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and the words to complete, and hides them
+    /// from the parser, because they have options of their own.
     ///
     /// Out: the number of arguments to parse.
     int extract_program(int argc, char** argv);
@@ -50,8 +50,8 @@ class commands {
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
-    /// CLI11 reads an argument `[a,b]` for several values as a list of them, but it is the name of one resource: marks such
-    /// words before it parses them, and removes the marks afterwards.
+    /// CLI11 reads an argument `[a,b]` for several values as a list of them, but it is the name of one resource: marks
+    /// such words before it parses them, and removes the marks afterwards.
     void hide_brackets(int argc, char** argv);
     void show_brackets();
 
@@ -69,6 +69,7 @@ class commands {
     static constexpr char bracket_mark = '\x1f';
     std::deque<std::string> hidden_;  ///< Marked words, to which argv points.
     std::string shell_;
+    std::vector<std::string> begun_line_;  ///< The words that a shell completes.
 };
 
 }  // namespace fencegate::cli

@@ -13,6 +13,12 @@ int open_terminal() {
 
 }  // namespace
 
+signal_block::signal_block() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &previous_mask_);
+}
+
 signal_block::signal_block(int number) {
     sigset_t blocked;
     sigemptyset(&blocked);

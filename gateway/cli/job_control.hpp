@@ -6,9 +6,10 @@
 
 namespace fencegate::cli {
 
-/// Blocks a signal in the calling thread while this object exists.
+/// Blocks a signal, or all, in the calling thread while this object exists.
 class signal_block {
   public:
+    signal_block();
     explicit signal_block(int number);
     ~signal_block();
     signal_block(const signal_block&) = delete;

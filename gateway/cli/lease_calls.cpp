@@ -1,7 +1,7 @@
 #include <gateway/cli/lease_calls.hpp>
 
-#include <gateway/cli/duration.hpp>
-#include <gateway/cli/fields.hpp>
+#include <gateway/cli/answers.hpp>
+#include <gateway/cli/arguments.hpp>
 #include <gateway/cli/job_control.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
@@ -9,6 +9,8 @@
 #include <gateway/runtime/random.hpp>
 #include <gateway/runtime/terminal.hpp>
 
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/json.hpp>
@@ -16,8 +18,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace fencegate::cli {
 namespace {
@@ -31,8 +35,6 @@ constexpr milliseconds poll_pause{1'000};
 /// The pause after a failed request doubles from the first to the longest.
 constexpr milliseconds retry_pause_first{500};
 constexpr milliseconds retry_pause_max{15'000};
-/// A gateway sends a comment each 10 s: a watch that is silent for longer than this is broken.
-constexpr milliseconds silence_max_of_watch{30'000};
 /// How long a release is repeated at the longest, and the pause between two attempts.
 constexpr milliseconds release_time{5'000};
 constexpr milliseconds release_pause{200};
@@ -179,11 +181,12 @@ asio::awaitable<std::optional<lock_refusal>> lease_calls::acquire() {
         http_response response;
         lock_refusal refusal{exit_unavailable, {}};
         http_request request = make_request(wait);
+        transfer_options options{.timeout = wait + gateway_.timeout()};
         ++asked;
         sent_wait_ = wait;
         unanswered_ = true;
         try {
-            response = co_await gateway_.send_once(io_, std::move(request), wait + gateway_.timeout());
+            response = co_await call_once(std::move(request), std::move(options));
             unanswered_ = false;
         } catch (const gateway_unreachable& e) {
             if (!waiting_ && asked >= gateway_.gateways()) throw;
@@ -238,19 +241,20 @@ std::function<void()> lease_calls::withdrawal() const {
     request.target = "/v1/leases/cancel";
     return [&gateway = gateway_, request = std::move(request)] {
         try {
-            gateway.call(request, withdrawal_timeout);
+            gateway.call(request, {.timeout = withdrawal_timeout});
         } catch (const gateway_unreachable&) {
             // A lease that was granted ends with its ttl.
         }
     };
 }
 
-asio::awaitable<lease_calls::renewal> lease_calls::renew(std::string lease_id, milliseconds ttl,
-                                                         milliseconds timeout) const {
+asio::awaitable<lease_calls::renewal> lease_calls::renew(std::string lease_id, milliseconds ttl, milliseconds timeout) {
     const auto sent_at = boot_clock::now();
     renewal failed;
     try {
-        const http_response response = co_await gateway_.send_once(io_, make_renewal(lease_id, ttl), timeout);
+        http_request request = make_renewal(lease_id, ttl);
+        transfer_options options{.timeout = timeout};
+        const http_response response = co_await call_once(std::move(request), std::move(options));
         co_return read_renewal(response, sent_at);
     } catch (const gateway_unreachable& e) {
         failed.reason = e.what();
@@ -269,26 +273,24 @@ lease_calls::renewal lease_calls::renew_now(const std::string& lease_id, millise
     return failed;
 }
 
-asio::awaitable<std::string> lease_calls::watch(std::string lease_id, std::function<bool()> wanted) const {
+asio::awaitable<std::string> lease_calls::watch(std::string lease_id, std::function<bool()> wanted) {
     milliseconds pause = retry_pause_first;
+    std::optional<std::string> reason;
+    transfer_options options{.timeout = gateway_.timeout()};
+    options.handle_event = [&pause, &reason](const stream_event& event) {
+        pause = retry_pause_first;
+        if (event.name == "lost" || event.name == "released") reason = get_text(parse_object(event.data), "reason");
+        return !reason;
+    };
     for (; wanted(); pause = std::min(2 * pause, retry_pause_max)) {
         const std::size_t asked = gateway_.gateway();
+        http_request request = make_lease_request(lease_id);
+        request.accept = "text/event-stream";
         try {
-            http_exchange connection(io_, gateway_.address(), gateway_.identity());
-            http_request request = make_lease_request(lease_id);
-            request.accept = "text/event-stream";
-            gateway_.add_caller(request);
-            const http_response response = co_await connection.send(std::move(request), gateway_.timeout());
+            const http_response response = co_await call_once(std::move(request), options);
             const bool is_refused = response.status >= 400 && response.status < 500 && response.status != 429;
-            if (response.status == 410) co_return "a majority of the nodes no longer holds it";
-            if (is_refused) co_return std::string();
-            while (response.is_event_stream()) {
-                const auto event = co_await connection.next_event(silence_max_of_watch);
-                if (!event) break;
-                pause = retry_pause_first;
-                if (event->name == "lost" || event->name == "released")
-                    co_return get_text(parse_object(event->data), "reason");
-            }
+            if (response.status == 410) reason = "a majority of the nodes no longer holds it";
+            if (reason || is_refused) co_return reason.value_or("");
         } catch (const gateway_unreachable&) {
             // The renewals say what is wrong.
         } catch (const std::length_error&) {
@@ -301,11 +303,43 @@ asio::awaitable<std::string> lease_calls::watch(std::string lease_id, std::funct
     co_return std::string();
 }
 
-asio::awaitable<http_response> lease_calls::call(http_request request) const {
-    return gateway_.send(io_, std::move(request), gateway_.timeout());
+asio::awaitable<http_response> lease_calls::call(http_request request) {
+    return run_on_thread([&gateway = gateway_, request = std::move(request)](std::stop_token stop) {
+        return gateway.call(request, {.timeout = gateway.timeout(), .stop = std::move(stop)});
+    });
 }
 
-asio::awaitable<std::string> lease_calls::keep(milliseconds length, std::optional<lock_refusal>& refusal) const {
+asio::awaitable<http_response> lease_calls::call_once(http_request request, transfer_options options) {
+    return run_on_thread([&gateway = gateway_, request = std::move(request),
+                          options = std::move(options)](std::stop_token stop) mutable {
+        options.stop = std::move(stop);
+        return gateway.call_once(request, options);
+    });
+}
+
+asio::awaitable<http_response> lease_calls::run_on_thread(std::function<http_response(std::stop_token)> call) {
+    http_response response;
+    std::exception_ptr failed;
+    asio::steady_timer ended(io_, asio::steady_timer::time_point::max());
+    const auto run = [&](std::stop_token stop) {
+        try {
+            response = call(std::move(stop));
+        } catch (...) {
+            failed = std::current_exception();
+        }
+        asio::post(io_, [&ended] { ended.cancel(); });
+    };
+    std::optional<signal_block> block(std::in_place);  // signals are for the thread of io_
+    const auto thread = threads_.emplace(threads_.end(), run);
+    block.reset();
+    boost::system::error_code ignored;
+    co_await ended.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    threads_.erase(thread);
+    if (failed) std::rethrow_exception(failed);
+    co_return response;
+}
+
+asio::awaitable<std::string> lease_calls::keep(milliseconds length, std::optional<lock_refusal>& refusal) {
     json::object body = make_body();
     body["ttl_ms"] = length.count();
     http_request request;

@@ -1,18 +1,20 @@
 #pragma once
 
-#include <gateway/cli/boot_timer.hpp>
 #include <gateway/cli/client.hpp>
 #include <gateway/cli/lock_options.hpp>
-#include <gateway/cli/lock_refusal.hpp>
 
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/json/object.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace fencegate::cli {
@@ -28,7 +30,8 @@ struct lease_state {
     std::chrono::milliseconds max_hold{};  ///< The longest time that the lease may be held in all; 0: not known.
 };
 
-/// The calls about a lease: acquires, renews, watches and releases it, at any of the gateways.
+/// The calls about a lease: acquires, renews, watches and releases it, at any of the gateways. The calls of coroutines
+/// run on threads of their own, and end with this object.
 class lease_calls {
   public:
     lease_calls(boost::asio::io_context& io, const client& gateway, const lock_options& options);
@@ -42,8 +45,8 @@ class lease_calls {
     /// Errors: throws gateway_unreachable when no gateway answered the first request, unless `persistent` is set.
     boost::asio::awaitable<std::optional<lock_refusal>> acquire();
     const lease_state& granted() const { return granted_; }
-    /// Returns what cancels the latest request of acquire(), at any gateway; empty if it was answered. For a caller that
-    /// gives up: a load balancer may not pass on that its connection has ended.
+    /// Returns what cancels the latest request of acquire(), at any gateway; empty if it was answered. For a caller
+    /// that gives up: a load balancer may not pass on that its connection has ended.
     std::function<void()> withdrawal() const;
 
     struct renewal {
@@ -59,25 +62,24 @@ class lease_calls {
     };
     /// Renews a lease by one request to one gateway; after a failure the next call asks the next gateway.
     boost::asio::awaitable<renewal> renew(std::string lease_id, std::chrono::milliseconds ttl,
-                                          std::chrono::milliseconds timeout) const;
+                                          std::chrono::milliseconds timeout);
     /// As renew, at any gateway, and blocks the thread until the answer or the timeout.
     renewal renew_now(const std::string& lease_id, std::chrono::milliseconds ttl) const;
 
     /// Waits for the end of a lease, over broken connections and at any gateway, while `wanted` returns true.
     ///
     /// Out: why the lease ended; empty if the gateway refuses the watch, or it is not wanted any more.
-    boost::asio::awaitable<std::string> watch(std::string lease_id, std::function<bool()> wanted) const;
+    boost::asio::awaitable<std::string> watch(std::string lease_id, std::function<bool()> wanted);
 
     /// Sends a request with the API key. Throws gateway_unreachable.
-    boost::asio::awaitable<http_response> call(http_request request) const;
+    boost::asio::awaitable<http_response> call(http_request request);
 
     /// Takes a further hold of the lease, which nobody renews: it keeps the lease for `length`, even if this process is
     /// killed.
     ///
     /// Out:    the lease_id of the hold.
     /// Errors: the refusal is in `refusal`. Throws gateway_unreachable.
-    boost::asio::awaitable<std::string> keep(std::chrono::milliseconds length,
-                                             std::optional<lock_refusal>& refusal) const;
+    boost::asio::awaitable<std::string> keep(std::chrono::milliseconds length, std::optional<lock_refusal>& refusal);
 
     /// Releases a hold of the lease. Blocks the thread until a gateway has answered, so that the next caller finds
     /// the lease free when this process has ended. Repeats the request for a short time, such as that of a restart, but
@@ -94,6 +96,8 @@ class lease_calls {
     boost::json::object make_body() const;
     http_request make_request(std::chrono::milliseconds wait) const;
     void report_once(const std::string& message);
+    boost::asio::awaitable<http_response> call_once(http_request request, transfer_options options);
+    boost::asio::awaitable<http_response> run_on_thread(std::function<http_response(std::stop_token)> call);
 
     boost::asio::io_context& io_;
     const client& gateway_;
@@ -105,6 +109,7 @@ class lease_calls {
     std::chrono::milliseconds sent_wait_{0};  ///< How long it may wait.
     bool waiting_;  ///< A response said that another caller holds the lease; failures are temporary from then on.
     bool reported_ = false;
+    std::list<std::jthread> threads_;  ///< Of the calls; the end of this object stops them first.
 };
 
 /// Releases a lease whose process has died. If that fails, it ends with its ttl.

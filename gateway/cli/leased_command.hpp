@@ -67,9 +67,9 @@ class leased_command {
     /// Out: the wait status of waitpid(2) once the program has ended, else empty.
     std::optional<int> check_status();
 
-    /// Handles a SIGTTIN or SIGTTOU: another process of the own process group, such as the pager of a pipeline, has used
-    /// the terminal, and the system has signalled the group. Takes back a terminal that the program got when it used
-    /// it, and continues the group; the program gets it again by its next use. Otherwise stops this process.
+    /// Handles a SIGTTIN or SIGTTOU: another process of the own process group, such as the pager of a pipeline, has
+    /// used the terminal, and the system has signalled the group. Takes back a terminal that the program got when it
+    /// used it, and continues the group; the program gets it again by its next use. Otherwise stops this process.
     void handle_terminal_request();
 
     /// Returns whether the program has ended and other processes of its process group still run, also as another user.

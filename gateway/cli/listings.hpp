@@ -32,11 +32,18 @@ void list_resources(const client& gateway, const std::string& prefix);
 /// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
 void list_history(const client& gateway, const history_filter& filter, bool json);
 
-/// Prints the events as CSV as the gateway sends it, all of them unless the filter has a limit. Throws gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
+/// Prints the events as CSV as the gateway sends it, all of them unless the filter has a limit. Throws
+/// gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
 void print_history_csv(const client& gateway, const history_filter& filter);
 
 /// Prints new events as they are recorded, and reconnects when the connection breaks. Returns when the output can't be
 /// written any more. Throws as list_history.
 void follow_history(const client& gateway, const history_filter& filter, bool json);
+
+/// Prints whether a gateway is ready, its version and the state of its Redis nodes.
+///
+/// Out:    exit_ok if the gateway is ready, else exit_failed.
+/// Errors: throws gateway_unreachable, gateway_refusal.
+int show_status(const client& gateway, bool json);
 
 }  // namespace fencegate::cli

@@ -1,17 +1,17 @@
 #include <gateway/cli/lock.hpp>
 
-#include <gateway/cli/boot_timer.hpp>
-#include <gateway/cli/hold_limit.hpp>
 #include <gateway/cli/lease_calls.hpp>
 #include <gateway/cli/leased_command.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
+#include <gateway/cli/timers.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/terminal.hpp>
 
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ milliseconds time_until(boot_clock::time_point end) {
     return std::chrono::ceil<milliseconds>(end - boot_clock::now());
 }
 
-/// The state of one `fencegate lock`, or of one term of `fencegate elect`. All handlers run on the thread that calls run().
+/// The state of one `fencegate lock`, or of one term of `fencegate elect`. All handlers run on the thread of run().
 class lock_run {
   public:
     lock_run(const client& gateway, leased_command& command, const lock_options& options)

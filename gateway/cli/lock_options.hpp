@@ -1,5 +1,9 @@
 #pragma once
 
+#include <gateway/domain/exit_code.hpp>
+
+#include <lockcore/boot_clock.hpp>
+
 #include <chrono>
 #include <optional>
 #include <string>
@@ -7,7 +11,10 @@
 
 namespace fencegate::cli {
 
-/// Exit codes of `fencegate lock` beside the command's own and those of gateway/domain/exit_code.hpp (as in sysexits.h).
+using lockcore::boot_clock;
+
+/// Exit codes of `fencegate lock` beside the command's own and those of gateway/domain/exit_code.hpp (as in
+/// sysexits.h).
 enum lock_exit_code : int {
     exit_lease_lost = 65,      ///< The lease was lost while the command ran; the command was ended.
     exit_not_granted = 75,     ///< Other callers hold or wait for the resource; the command was not started.
@@ -35,5 +42,20 @@ struct lock_options {
     bool exit_on_loss = false;  ///< Of elect: exits instead.
     bool persistent = false;    ///< Repeat the first request too, when no gateway answers.
 };
+
+/// Why the command is not run.
+struct lock_refusal {
+    int exit_code;
+    std::string text;       ///< For the user.
+    bool conflict = false;  ///< Another caller holds the lease or has started the tick.
+};
+
+/// Returns the exit code of `fencegate lock` for an error of the gateway.
+inline int refusal_exit_code(unsigned status) {
+    if (status == 410 || status == 423 || status == 429) return exit_not_granted;
+    if (status == 401 || status == 403) return exit_not_allowed;
+    if (status >= 500) return exit_unavailable;
+    return status == 400 ? exit_usage : exit_failed;
+}
 
 }  // namespace fencegate::cli

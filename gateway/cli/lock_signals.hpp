@@ -9,9 +9,9 @@ namespace fencegate::cli {
 /// files, and those that report a fault of this program, such as SIGSEGV.
 std::vector<int> forwarded_signals();
 
-/// Returns the signals that `fencegate lock` handles: the forwarded ones and those that it handles itself; with a command
-/// also SIGTTIN and SIGTTOU. Leaves out those that this process was started to ignore (nohup), except SIGCHLD: the
-/// command ignores them too.
+/// Returns the signals that `fencegate lock` handles: the forwarded ones and those that it handles itself; with a
+/// command also SIGTTIN and SIGTTOU. Leaves out those that this process was started to ignore (nohup), except SIGCHLD:
+/// the command ignores them too.
 std::vector<int> handled_signals(bool has_command);
 
 /// Returns whether a signal by default ends a process, so that it ends this program while no command runs.

@@ -8,8 +8,8 @@
 namespace fencegate::cli {
 
 /// A child process that waits for the end of this one: if this process dies without cleaning up (kill -9), the child
-/// kills a process group and releases a lease. It closes the files that it inherits, so that they close when this process dies, and only
-/// SIGKILL ends it: a signal to all processes of a name, or of a control group, must not.
+/// kills a process group and releases a lease. It closes the files that it inherits, so that they close when this
+/// process dies, and only SIGKILL ends it: a signal to all processes of a name, or of a control group, must not.
 class orphan_watchdog {
   public:
     /// To be called before any connection is opened and any thread is started. `release` is called in the child process

@@ -1,7 +1,7 @@
 #include <gateway/cli/tick.hpp>
 
+#include <gateway/cli/answers.hpp>
 #include <gateway/cli/client.hpp>
-#include <gateway/cli/fields.hpp>
 #include <gateway/cli/lock_options.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/percent_encoding.hpp>

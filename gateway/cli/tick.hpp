@@ -1,7 +1,7 @@
 #pragma once
 
-#include <gateway/cli/http_exchange.hpp>
-#include <gateway/cli/lock_refusal.hpp>
+#include <gateway/cli/http_transfer.hpp>
+#include <gateway/cli/lock_options.hpp>
 
 #include <boost/asio/awaitable.hpp>
 
@@ -23,10 +23,10 @@ std::string tick_key(const std::string& resource);
 bool is_same_tick(std::chrono::system_clock::time_point previous, std::chrono::system_clock::time_point now,
                   std::chrono::milliseconds every);
 
-/// Records that the command of a schedule is started now, unless its last start belongs to the same tick. The starts are
-/// the events fence_raised of tick_key(resource), which PostgreSQL stores with its own time before the gateway answers;
-/// no clock of a caller counts. To be called while the caller holds the lease on `resource`, which was granted with
-/// `fence_on_grant`; a caller that lost it meanwhile finds the record of the next holder, or is found by it.
+/// Records that the command of a schedule is started now, unless its last start belongs to the same tick. The starts
+/// are the events fence_raised of tick_key(resource), which PostgreSQL stores with its own time before the gateway
+/// answers; no clock of a caller counts. To be called while the caller holds the lease on `resource`, which was granted
+/// with `fence_on_grant`; a caller that lost it meanwhile finds the record of the next holder, or is found by it.
 ///
 /// In:     `token` the fencing token of the lease.
 /// Out:    empty when this call has recorded the start: exactly one caller may run the command.

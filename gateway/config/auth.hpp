@@ -82,8 +82,8 @@ struct jwt_config {
     friend bool operator==(const jwt_config&, const jwt_config&) = default;
 };
 
-/// Returns whether the same key verifies the same tokens with the same rights: all members but those about where keys come
-/// from are equal.
+/// Returns whether the same key verifies the same tokens with the same rights: all members but those about where keys
+/// come from are equal.
 bool verify_alike(jwt_config a, const jwt_config& b);
 
 /// A client certificate that has a principal: the one with this subject, DNS name or URI.

@@ -21,8 +21,8 @@ struct authority {
 /// Out: empty if the text is none of them, has user information, or is longer than a host name may be.
 std::optional<authority> parse_authority(std::string_view text);
 
-/// Returns whether a text is an origin as browsers send it (RFC 6454, 6.2): `http://` or `https://` and a host, with the
-/// port unless it is that of the scheme, in the form in which every browser writes it.
+/// Returns whether a text is an origin as browsers send it (RFC 6454, 6.2): `http://` or `https://` and a host, with
+/// the port unless it is that of the scheme, in the form in which every browser writes it.
 bool is_origin(std::string_view text);
 
 /// Returns whether `host` is localhost, a name below it (RFC 6761, 6.3), in 127.0.0.0/8, or ::1.
@@ -31,8 +31,8 @@ bool is_loopback_host(std::string_view host);
 /// Returns a host as URLs have it: an IPv6 address in brackets.
 std::string format_url_host(const std::string& host);
 
-/// Returns an IP address in its shortest form without its zone, an IPv4-mapped address as IPv4; empty if the text is no IP
-/// address.
+/// Returns an IP address in its shortest form without its zone, an IPv4-mapped address as IPv4; empty if the text is no
+/// IP address.
 std::string canonical_address(std::string text);
 
 }  // namespace fencegate

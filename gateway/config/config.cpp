@@ -1,19 +1,16 @@
 #include <gateway/config/config.hpp>
 
-#include <gateway/config/auth_reader.hpp>
 #include <gateway/config/conninfo.hpp>
-#include <gateway/config/limits_reader.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
-#include <gateway/config/signing_keys.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <arpa/inet.h>
 #include <yaml-cpp/eventhandler.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
+#include <set>
 #include <sstream>
 
 namespace fencegate {
@@ -61,8 +58,8 @@ void read_allowed_origin(const YAML::Node& node, const std::string& path, fault_
     }
 }
 
-/// Returns a reader for the file of a node's password, which is read again for each connection. What can't be read again,
-/// such as a pipe, is read only here.
+/// Returns a reader for the file of a node's password, which is read again for each connection. What can't be read
+/// again, such as a pipe, is read only here.
 read_value password_file(lockcore::node_address& target, const std::filesystem::path& folder) {
     return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
         secret_file(target.password, folder)(node, path, faults);
@@ -94,7 +91,7 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
     nodes.push_back(std::move(read));  // also a faulty one, so that the number of nodes is checked correctly
 }
 
-/// Reads the whole file. The bounds are those of the docstrings in config.hpp and lockcore/config.hpp.
+/// Returns the reader of the whole file: all keys, with their bounds.
 read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     const auto nodes = [&cfg, folder](std::size_t, const YAML::Node& node, const std::string& path,
                                       fault_list& faults) { read_node(node, path, faults, folder, cfg.locks.nodes); };
@@ -114,10 +111,10 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                      {"address", text(cfg.http.address)},
                      {"port", integer(cfg.http.port, 0, 65'535)},
                      {"threads", integer(cfg.http.threads, 1, 64)},
-                     {"tls", tls_section(cfg.tls, folder)},
+                     reloadable("tls", tls_section(cfg.tls, folder)),
                      {"body_max_bytes", integer(cfg.http.body_max_bytes, 1 << 10, 64 << 20)},
-                     {"allowed_hosts", list(allowed_hosts)},
-                     {"allowed_origins", list(allowed_origins)},
+                     reloadable("allowed_hosts", {cfg.http.allowed_hosts, list(allowed_hosts)}),
+                     reloadable("allowed_origins", {cfg.http.allowed_origins, list(allowed_origins)}),
                      {"gzip_min_bytes", integer(cfg.http.gzip_min_bytes, 0, 64 << 20)},
                      {"header_max_bytes", integer(cfg.http.header_max_bytes, 1 << 10, 1 << 20)},
                      {"header_fields_max", integer(cfg.http.header_fields_max, 16, 10'000)},
@@ -140,12 +137,12 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                       {"handoff_max", integer(cfg.locks.handoff_max, 0, 1'000)},
                       {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
                       {"leak_scan_interval_ms", duration(cfg.lease.leak_scan_interval, 0ms, 24h)},
-                      {"signing_key_file", secret_file(cfg.lease.signing_key, folder)},
-                      {"verification_key_files", verification_key_files(cfg.lease.verification_keys, folder)},
+                      reloadable("signing_key_file", secret_file(cfg.lease.signing_key, folder)),
+                      reloadable("verification_key_files", verification_key_files(cfg.lease.verification_keys, folder)),
                   })},
         {"redis",
          mapping({
-             {"nodes", list(nodes), true},
+             {"nodes", {cfg.locks.nodes, list(nodes)}, true},
              {"tls", node_tls_section(cfg.redis_tls, folder)},
              {"node_timeout_ms", duration(cfg.locks.node_timeout, 1ms, 10s)},
              {"node_dead_after_ms", duration(cfg.locks.node_dead_after, 1ms, 10min)},
@@ -170,16 +167,16 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"on_full", choice<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
          })},
         {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
-        {"limits", limits_section(cfg.limits)},
-        {"log",
-         mapping({
-             {"level",
-              choice<std::string>(
-                  cfg.log.level,
-                  {{"trace", "trace"}, {"debug", "debug"}, {"info", "info"}, {"warn", "warn"}, {"error", "error"}})},
-             {"json", boolean(cfg.log.json)},
-             {"core_dumps", boolean(cfg.log.core_dumps)},
-         })},
+        reloadable("limits", limits_section(cfg.limits)),
+        {"log", mapping({
+                    reloadable("level", choice<std::string>(cfg.log.level, {{"trace", "trace"},
+                                                                            {"debug", "debug"},
+                                                                            {"info", "info"},
+                                                                            {"warn", "warn"},
+                                                                            {"error", "error"}})),
+                    {"json", boolean(cfg.log.json)},
+                    {"core_dumps", boolean(cfg.log.core_dumps)},
+                })},
     });
 }
 
@@ -207,19 +204,17 @@ void check_address(const config& cfg, exposure_rule rule, fault_list& faults) {
 }
 
 /// Checks the rules of the lock protocol, and names the file's paths in the faults.
-void check_locks(const lockcore::config& locks, fault_list& faults) {
-    static constexpr std::array<std::string_view, 4> of_redis{"nodes", "node_timeout", "node_dead_after",
-                                                              "node_queue_max"};
-    static constexpr std::array<std::string_view, 7> durations{
-        "node_timeout", "node_dead_after", "default_ttl", "max_ttl", "answer_bound", "max_wait", "max_hold"};
+void check_locks(const lockcore::config& locks, const read_value& file_keys, fault_list& faults) {
+    std::set<std::string> paths;
+    file_keys.for_each_key(file_keys,
+                           [&paths](const std::string& path, const auto&, const auto&) { paths.insert(path); });
     for (const auto& fault : locks.validate()) {
         const auto end = std::min(fault.find(": "), fault.size());
-        std::string path = fault.substr(0, end);
-        const auto head = path.substr(0, path.find_first_of("[."));
-        const bool redis = std::find(of_redis.begin(), of_redis.end(), head) != of_redis.end();
-        const bool ms = std::find(durations.begin(), durations.end(), head) != durations.end();
-        path.insert(0, redis ? "redis." : "lease.");
-        if (ms) path += "_ms";
+        const std::string name = fault.substr(0, std::min(fault.find_first_of("[."), end));
+        std::string path = "lease." + name;
+        for (const std::string& known : {"redis." + name, "redis." + name + "_ms", "lease." + name + "_ms"})
+            if (paths.contains(known)) path = known;
+        path += fault.substr(name.size(), end - name.size());
         if (!faults.covers(path)) faults.add(path, end < fault.size() ? fault.substr(end + 2) : "is not valid");
     }
 }
@@ -264,7 +259,8 @@ class event_sink final : public YAML::EventHandler {
     void OnMapEnd() override {}
 };
 
-/// Looks for a second document only: in some invalid texts yaml-cpp finds documents without end (LoadAll never returns).
+/// Looks for a second document only: in some invalid texts yaml-cpp finds documents without end (LoadAll never
+/// returns).
 bool has_several_documents(const std::string& text) {
     std::istringstream input(text);
     YAML::Parser parser(input);
@@ -303,7 +299,8 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
         if (has_several_documents(*text)) found.add(file.string(), "holds more than one YAML document");
         const YAML::Node root = YAML::Load(*text);
         cfg.locks.answer_bound = 0ms;
-        whole_file(cfg, file.parent_path())(root, "", found);
+        const read_value file_keys = whole_file(cfg, file.parent_path());
+        file_keys(root, "", found);
         cfg.lease.answer_bound_is_given = cfg.locks.answer_bound != 0ms;
         // The value for a new cluster: answers count for as long as a node is waited for.
         if (!cfg.lease.answer_bound_is_given)
@@ -315,7 +312,7 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
             !found.covers("http.tls"))
             found.add("auth.client_certificates", "needs http.tls.client_ca_file, the authorities that are trusted");
         check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
-        check_locks(cfg.locks, found);
+        check_locks(cfg.locks, file_keys, found);
         check_bodies(cfg.http, found);
         check_postgres(cfg.postgres, found);
         check_history(cfg.history, found);
@@ -327,6 +324,32 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
     faults = found.all();
     cfg.warnings = found.warnings();
     return cfg;
+}
+
+std::vector<std::string> find_restart_only_changes(config running, config wanted) {
+    for (config* each : {&running, &wanted}) {
+        for (lockcore::node_address& node : each->locks.nodes)
+            node.tls = {};  // from redis.tls
+        // Without the key in the file the value depends on redis.node_timeout_ms.
+        if (!each->lease.answer_bound_is_given) each->locks.answer_bound = 0ms;
+    }
+    std::vector<std::string> differing;
+    const auto compare = [&differing](const std::string& path, const field& in_use, const field& value) {
+        if (!in_use.is_reloadable && in_use.read.differs(value.read)) differing.push_back(path);
+    };
+    whole_file(running, {}).for_each_key(whole_file(wanted, {}), compare);
+    return differing;
+}
+
+std::vector<std::string> adopt_reloadable(config& running, config wanted) {
+    std::vector<std::string> differing;
+    const auto adopt = [&differing](const std::string& path, const field& in_use, const field& value) {
+        if (!in_use.is_reloadable || !in_use.read.differs(value.read)) return;
+        in_use.read.assign(value.read);
+        differing.push_back(path);
+    };
+    whole_file(running, {}).for_each_key(whole_file(wanted, {}), adopt);
+    return differing;
 }
 
 }  // namespace fencegate

@@ -12,8 +12,8 @@ bool is_connection_uri(const std::string& conninfo);
 bool has_password(const std::string& conninfo);
 
 /// Returns why libpq would refuse the connection string (keywords or URI) before it connects; empty if it would not.
-/// The text names an option that resembles a known one; *** replaces everything else that libpq quotes, because it may be a
-/// part of a password.
+/// The text names an option that resembles a known one; *** replaces everything else that libpq quotes, because it may
+/// be a part of a password.
 std::optional<std::string> find_conninfo_fault(const std::string& conninfo);
 
 /// Returns a fault that names the first option of a valid connection string with the name of a file that is not

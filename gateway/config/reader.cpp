@@ -76,8 +76,14 @@ bool fault_list::covers(std::string_view path) const {
     return false;
 }
 
-read_value mapping(std::vector<field> fields) {
-    return [fields = std::move(fields)](const YAML::Node& node, const std::string& path, fault_list& faults) {
+field reloadable(std::string key, read_value read) {
+    return {std::move(key), std::move(read), false, true};
+}
+
+read_value mapping(std::vector<field> rows) {
+    const auto shared = std::make_shared<const std::vector<field>>(std::move(rows));
+    read_value out([shared](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        const std::vector<field>& fields = *shared;
         std::set<std::string> seen;
         if (node.IsMap()) {
             for (const auto& entry : node) {
@@ -110,7 +116,23 @@ read_value mapping(std::vector<field> fields) {
         for (const auto& each : fields) {
             if (each.required && !seen.contains(each.key)) faults.add(child_path(path, each.key), "is missing");
         }
-    };
+    });
+    out.fields_ = shared;
+    return out;
+}
+
+void read_value::for_each_key(const read_value& other,
+                              const std::function<void(const std::string&, const field&, const field&)>& visit,
+                              const std::string& path) const {
+    for (std::size_t i = 0; i < fields_->size(); ++i) {
+        const field& row = (*fields_)[i];
+        const field& other_row = (*other.fields_)[i];
+        const std::string row_path = child_path(path, row.key);
+        if (row.read.fields_)
+            row.read.for_each_key(other_row.read, visit, row_path);
+        else
+            visit(row_path, row, other_row);
+    }
 }
 
 read_value list(std::function<void(std::size_t, const YAML::Node&, const std::string&, fault_list&)> item) {
@@ -144,23 +166,23 @@ bool read_scalar(const YAML::Node& node, const std::string& path, fault_list& fa
 }
 
 read_value text(std::string& target) {
-    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string value;
-        if (read_scalar(node, path, faults, value)) target = value;
-    };
+    return {target, [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                std::string value;
+                if (read_scalar(node, path, faults, value)) target = value;
+            }};
 }
 
 read_value secret_file(std::string& target, const std::filesystem::path& folder) {
-    return [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string name, fault;
-        if (!read_scalar(node, path, faults, name)) return;
-        if (auto secret = read_secret(folder / name, fault)) {
-            target = *secret;
-            faults.check_permissions(path, folder / name);
-        } else {
-            faults.add(path, fault);
-        }
-    };
+    return {target, [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                std::string name, fault;
+                if (!read_scalar(node, path, faults, name)) return;
+                if (auto secret = read_secret(folder / name, fault)) {
+                    target = *secret;
+                    faults.check_permissions(path, folder / name);
+                } else {
+                    faults.add(path, fault);
+                }
+            }};
 }
 
 read_value file(named_file& target, const std::filesystem::path& folder, std::size_t bytes_max) {
@@ -176,11 +198,12 @@ read_value file(named_file& target, const std::filesystem::path& folder, std::si
 }
 
 read_value boolean(bool& target) {
-    return [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string value;
-        if (!read_scalar(node, path, faults, value)) return;
-        if (!YAML::convert<bool>::decode(node, target)) faults.add(path, "\"" + value + "\" is neither true nor false");
-    };
+    return {target, [&target](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                std::string value;
+                if (!read_scalar(node, path, faults, value)) return;
+                if (!YAML::convert<bool>::decode(node, target))
+                    faults.add(path, "\"" + value + "\" is neither true nor false");
+            }};
 }
 
 bool read_integer(const YAML::Node& node, const std::string& path, fault_list& faults, std::int64_t least,
@@ -205,11 +228,11 @@ bool read_integer(const YAML::Node& node, const std::string& path, fault_list& f
 
 read_value duration(std::chrono::milliseconds& target, std::chrono::milliseconds least,
                     std::chrono::milliseconds most) {
-    return [&target, least, most](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::int64_t value = 0;
-        if (read_integer(node, path, faults, least.count(), most.count(), value))
-            target = std::chrono::milliseconds{value};
-    };
+    return {target, [&target, least, most](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                std::int64_t value = 0;
+                if (read_integer(node, path, faults, least.count(), most.count(), value))
+                    target = std::chrono::milliseconds{value};
+            }};
 }
 
 std::string describe_unknown_value(std::string_view written, const std::vector<std::string>& names) {

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fencegate::config_reader {
@@ -36,15 +38,53 @@ class fault_list {
     std::set<std::string, std::less<>> paths_;
 };
 
-/// Reads one value of the file; `path` names it in faults.
-using read_value = std::function<void(const YAML::Node& node, const std::string& path, fault_list& faults)>;
+struct field;
+
+/// Reads one value of the file into its target; `path` names it in faults. Compares and copies targets of readers that
+/// were made alike for two configurations.
+class read_value {
+  public:
+    using function = std::function<void(const YAML::Node& node, const std::string& path, fault_list& faults)>;
+
+    /// A reader whose target is not compared.
+    template <class Read>
+    requires std::constructible_from<function, Read> read_value(Read read) : read_(std::move(read)) {}
+    template <std::equality_comparable T>
+    read_value(T& target, function read) : read_(std::move(read)), target_(&target) {
+        equals_ = [](const void* a, const void* b) { return *static_cast<const T*>(a) == *static_cast<const T*>(b); };
+        assign_ = [](void* to, const void* from) { *static_cast<T*>(to) = *static_cast<const T*>(from); };
+    }
+
+    void operator()(const YAML::Node& node, const std::string& path, fault_list& faults) const {
+        read_(node, path, faults);
+    }
+    bool differs(const read_value& other) const { return equals_ != nullptr && !equals_(target_, other.target_); }
+    void assign(const read_value& other) const { assign_(target_, other.target_); }
+    /// Calls `visit` for each key of a mapping, and of mappings in it, with its path and the same key of `other`.
+    void for_each_key(const read_value& other,
+                      const std::function<void(const std::string&, const field&, const field&)>& visit,
+                      const std::string& path = {}) const;
+
+  private:
+    friend read_value mapping(std::vector<field> fields);
+
+    function read_;
+    void* target_ = nullptr;
+    bool (*equals_)(const void*, const void*) = nullptr;
+    void (*assign_)(void*, const void*) = nullptr;
+    std::shared_ptr<const std::vector<field>> fields_;  ///< Of a mapping.
+};
 
 /// One row of a section's table.
 struct field {
     std::string key;
     read_value read;
     bool required = false;
+    bool is_reloadable = false;  ///< A running gateway can change the value.
 };
+
+/// Returns the row of an optional key whose value a running gateway can change.
+field reloadable(std::string key, read_value read);
 
 /// Returns a reader for a mapping with these keys and no others. An unknown key is a fault, which suggests the nearest
 /// known key; a repeated key is a fault too. No value (`http:`) is an empty mapping.
@@ -78,10 +118,10 @@ bool read_integer(const YAML::Node& node, const std::string& path, fault_list& f
 
 template <std::integral T>
 read_value integer(T& target, std::int64_t least, std::int64_t most) {
-    return [&target, least, most](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::int64_t value = 0;
-        if (read_integer(node, path, faults, least, most, value)) target = static_cast<T>(value);
-    };
+    return {target, [&target, least, most](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                std::int64_t value = 0;
+                if (read_integer(node, path, faults, least, most, value)) target = static_cast<T>(value);
+            }};
 }
 
 /// Returns a reader for an integer of milliseconds.
@@ -106,19 +146,20 @@ bool read_scalar(const YAML::Node& node, const std::string& path, fault_list& fa
 
 template <class T>
 read_value choice(T& target, std::vector<named_value<T>> values) {
-    return [&target, values = std::move(values)](const YAML::Node& node, const std::string& path, fault_list& faults) {
-        std::string written;
-        if (!read_scalar(node, path, faults, written)) return;
-        std::vector<std::string> names;
-        for (const auto& each : values) {
-            if (each.name == written) {
-                target = each.value;
-                return;
-            }
-            names.push_back(each.name);
-        }
-        faults.add(path, describe_unknown_value(written, names));
-    };
+    return {target,
+            [&target, values = std::move(values)](const YAML::Node& node, const std::string& path, fault_list& faults) {
+                std::string written;
+                if (!read_scalar(node, path, faults, written)) return;
+                std::vector<std::string> names;
+                for (const auto& each : values) {
+                    if (each.name == written) {
+                        target = each.value;
+                        return;
+                    }
+                    names.push_back(each.name);
+                }
+                faults.add(path, describe_unknown_value(written, names));
+            }};
 }
 
 }  // namespace fencegate::config_reader

@@ -41,14 +41,14 @@ class token_key_set {
 
     /// Reads a key set. Keys of other kinds, such as those for encryption, are left out.
     ///
-    /// Out:    `faults` has a line for each key that is left out because it is malformed, weak, private, or has the `kid`
-    ///         of another.
-    /// Errors: empty if the text has more than text_bytes_max bytes, is no key set, or has more than keys_max keys or no
-    ///         key that can be used; `faults` says so.
+    /// Out:    `faults` has a line for each key that is left out because it is malformed, weak, private, or has the
+    ///         `kid` of another.
+    /// Errors: empty if the text has more than text_bytes_max bytes, is no key set, or has more than keys_max keys or
+    ///         no key that can be used; `faults` says so.
     static std::optional<token_key_set> parse(std::string_view json, std::vector<std::string>& faults);
 
-    /// Returns whether a text can be the `kid` of a key: 1 to id_bytes_max visible ASCII characters, and no part of a path to
-    /// another place.
+    /// Returns whether a text can be the `kid` of a key: 1 to id_bytes_max visible ASCII characters, and no part of a
+    /// path to another place.
     static bool is_key_id(std::string_view id);
     /// Returns the key with this `kid`; null if there is none.
     const token_key* find(std::string_view id) const;

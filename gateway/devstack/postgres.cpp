@@ -1,6 +1,6 @@
 #include <gateway/devstack/postgres.hpp>
 
-#include <gateway/admin/sql_scripts.hpp>
+#include <gateway/admin/commands.hpp>
 #include <gateway/devstack/files.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/migrate.hpp>

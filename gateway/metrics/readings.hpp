@@ -5,6 +5,7 @@
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -28,6 +29,16 @@ class database;
 }  // namespace fencegate
 
 namespace fencegate::metrics {
+
+/// The state of this process, from /proc.
+struct process_status {
+    std::chrono::duration<double> processor_time{};
+    std::size_t resident_bytes = 0;
+    std::size_t open_files = 0, open_files_max = 0;
+    std::chrono::system_clock::time_point started_at{};
+};
+
+process_status read_process_status();
 
 class guard_watch;
 class leak_watch;

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <gateway/metrics/lease_meter.hpp>
+#include <gateway/metrics/meters.hpp>
 #include <gateway/metrics/readings.hpp>
-#include <gateway/metrics/request_meter.hpp>
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>

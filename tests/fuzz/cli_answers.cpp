@@ -8,7 +8,6 @@
 #include <gateway/cli/lock.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/orphan_watchdog.hpp>
-#include <gateway/cli/status.hpp>
 #include <gateway/runtime/terminal.hpp>
 
 #include <lockcore/encoding.hpp>
@@ -19,6 +18,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
 #include <sstream>
 
 namespace fencegate::fuzz {
@@ -204,48 +204,37 @@ void orphan_watchdog::guard(pid_t) {}
 void orphan_watchdog::guard_lease(const std::string&) {}
 void orphan_watchdog::handle_child_exit(pid_t) {}
 
-// In place of the product's exchange, which uses libcurl.
-
-http_exchange::http_exchange(boost::asio::io_context&, gateway_address address, tls_identity identity)
-    : address_(std::move(address)), identity_(std::move(identity)) {}
-
-http_exchange::~http_exchange() = default;
-
-boost::asio::awaitable<http_response> http_exchange::send(http_request request, std::chrono::milliseconds) {
+/// In place of the product's, which uses libcurl. Those of a lease come from several threads.
+http_response send_request(const gateway_address&, const tls_identity&, const http_request& request,
+                           const transfer_options& options) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
     for (const std::string* line : {&request.target, &request.accept, &request.last_event_id, &request.idempotency_key})
         fuzz::check_line(*line);
     auto answer = fuzz::take_answer();
     // A lease that is held would be renewed and watched again and again.
     if (!answer && fuzz::script.holds && request.target.starts_with("/v1/leases/")) throw fuzz::stream_ended();
     if (!answer) throw gateway_unreachable("no answer from the gateway");
-    response_ = std::move(*answer);
-    if (!response_.is_event_stream()) co_return response_;
-    co_return http_response{response_.status, response_.type, ""};
-}
-
-boost::asio::awaitable<http_response> http_exchange::download(http_request request, std::chrono::milliseconds timeout,
-                                                              std::function<void(std::string_view)> handle_piece) {
-    http_response out = co_await send(std::move(request), timeout);
-    if (!out.is_success() || !handle_piece) co_return out;
-    for (std::string_view left = response_.body; !left.empty();)
-        handle_piece(fuzz::take_piece(left));
-    fuzz::script.downloaded = response_.body;
-    out.body.clear();
-    co_return out;
-}
-
-boost::asio::awaitable<std::optional<stream_event>> http_exchange::next_event(std::chrono::milliseconds) {
-    for (;;) {
-        auto event = reader_.next();
-        fuzz::check_line(reader_.last_id());  // sent back when the stream is opened again
-        if (event) co_return event;
-        if (response_.body.empty()) break;
-        std::string_view left = response_.body;
-        reader_.add(fuzz::take_piece(left));
-        response_.body.erase(0, response_.body.size() - left.size());
+    const std::string body = answer->body;
+    std::string_view left = body;
+    if (options.handle_event && answer->is_event_stream()) {
+        event_reader reader;
+        bool wanted = true;
+        while (wanted && !left.empty()) {
+            reader.add(fuzz::take_piece(left));
+            for (auto event = reader.next(); wanted && event; event = reader.next())
+                wanted = options.handle_event(*event);
+            fuzz::check_line(reader.last_id());  // sent back when the stream is opened again
+        }
+        if (wanted && fuzz::script.ends_with_stream) throw fuzz::stream_ended();
+        answer->body.clear();
+    } else if (options.handle_piece && answer->is_success()) {
+        while (!left.empty())
+            options.handle_piece(fuzz::take_piece(left));
+        fuzz::script.downloaded = body;
+        answer->body.clear();
     }
-    if (fuzz::script.ends_with_stream) throw fuzz::stream_ended();
-    co_return std::nullopt;
+    return std::move(*answer);
 }
 
 }  // namespace fencegate::cli

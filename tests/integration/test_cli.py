@@ -434,28 +434,48 @@ def test_https_with_trusted_certificate_works_as_http(
 # Completion
 
 
-def completed(script: Path, words: str) -> list[str]:
-    """Returns what bash offers for the last of the words."""
-    asked = f'source {script}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _fencegate; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    return subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True).stdout.split()
+@pytest.fixture
+def shell_environment(cli: Cli, tmp_path: Path) -> dict[str, str]:
+    """In which shells find the program, as their scripts call it."""
+    (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    return environment(cli.url, cli.key, PATH=path, ZDOTDIR=str(tmp_path), TERM="dumb")
 
 
-def test_completion_bash_offers_commands_options_and_choices(cli: Cli, tmp_path: Path) -> None:
+def completed(script: Path, env: dict[str, str], words: str, line: str) -> list[str]:
+    """Returns what bash offers for the last of the words, which are those of the line as bash splits it."""
+    asked = (
+        f"source {script}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{line}'; "
+        'COMP_POINT=${#COMP_LINE}; _fencegate; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    return subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, env=env).stdout.split()
+
+
+def test_completion_bash_offers_commands_options_and_choices(
+    cli: Cli, tmp_path: Path, shell_environment: dict[str, str]
+) -> None:
     script = tmp_path / "fencegate.bash"
     script.write_text(cli.run("completion", "bash").stdout)
     subprocess.run(["bash", "-n", str(script)], check=True)
-    assert completed(script, "fencegate le") == ["leases"]
+
+    def offered(words: str) -> list[str]:
+        return completed(script, shell_environment, words, words.removesuffix("''"))
+
+    assert offered("fencegate le") == ["leases"]
     assert {"serve", "dev", "migrate", "check", "status", "leases", "history", "lock", "completion"} <= set(
-        completed(script, "fencegate ''")
+        offered("fencegate ''")
     )
-    assert completed(script, "fencegate history --tok") == ["--token-min", "--token-max"]
-    assert completed(script, "fencegate history --event write_r") == ["write_rejected"]
-    assert completed(script, "fencegate dev --appendfsync al") == ["always"]
-    assert completed(script, "fencegate completion f") == ["fish"]
-    assert "true" in completed(script, "fencegate lock a -- tru")
+    assert not [word for word in offered("fencegate ''") if word.startswith("__")]
+    assert offered("fencegate history --tok") == ["--token-min", "--token-max"]
+    assert offered("fencegate history --event write_r") == ["write_rejected"]
+    assert offered("fencegate dev --appendfsync al") == ["always"]
+    assert offered("fencegate completion f") == ["fish"]
+    assert "true" in offered("fencegate lock a -- tru")
 
 
-def test_completion_fish_offers_options_choices_and_programs(cli: Cli, tmp_path: Path) -> None:
+def test_completion_fish_offers_options_choices_and_programs(
+    cli: Cli, tmp_path: Path, shell_environment: dict[str, str]
+) -> None:
     script = tmp_path / "fencegate.fish"
     script.write_text(cli.run("completion", "fish").stdout)
 
@@ -465,6 +485,7 @@ def test_completion_fish_offers_options_choices_and_programs(cli: Cli, tmp_path:
             capture_output=True,
             text=True,
             check=True,
+            env=shell_environment,
         )
         return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
@@ -488,15 +509,13 @@ def test_completion_fish_offers_options_choices_and_programs(cli: Cli, tmp_path:
     ],
 )
 def test_completion_zsh_offers_options_choices_and_programs(
-    cli: Cli, tmp_path: Path, words: str, completed: str
+    cli: Cli, tmp_path: Path, shell_environment: dict[str, str], words: str, completed: str
 ) -> None:
     (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
     (tmp_path / ".zshrc").write_text(
         f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n"
     )
-    terminal = Terminal(
-        ["/bin/zsh", "-d", "-i"], {"PATH": os.environ["PATH"], "ZDOTDIR": str(tmp_path), "TERM": "dumb"}
-    )
+    terminal = Terminal(["/bin/zsh", "-d", "-i"], shell_environment)
     terminal.expect("ready> ")
     terminal.type(f"fencegate {words}\t")
     terminal.expect(f"fencegate {completed.rstrip()}")
@@ -513,35 +532,23 @@ def named_resource(api_a: Api, unique_name: Callable[[str], str]) -> Iterator[st
     api_a.must_release(lease)
 
 
-def test_completion_bash_offers_resources(cli: Cli, tmp_path: Path, named_resource: str) -> None:
+def test_completion_bash_offers_resources(
+    cli: Cli, tmp_path: Path, shell_environment: dict[str, str], named_resource: str
+) -> None:
     script = tmp_path / "fencegate.bash"
     script.write_text(cli.run("completion", "bash").stdout)
-    (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
-    for begun, rest in (
-        (named_resource[:-4], ""),
-        (named_resource[: named_resource.index(":") + 1], named_resource[named_resource.index(":") + 1 :]),
-    ):
-        for command in ("lock", "elect --ttl 5s", "history --resource"):
-            words = [*f"fencegate {command}".split(), *(["jobs/a", ":", "''"] if rest else [begun])]
-            asked = (
-                f"source {script}; COMP_WORDS=({' '.join(words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='fencegate {command} {begun}'; COMP_POINT=${{#COMP_LINE}}; "
-                '_fencegate; printf "%s\\n" "${COMPREPLY[@]}"'
-            )
-            done = subprocess.run(
-                ["bash", "-c", asked],
-                capture_output=True,
-                text=True,
-                check=True,
-                env=environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}"),
-            )
-            if rest and command.startswith("history"):
-                continue  # the word before the cursor is no option for bash, which splits at the colon
-            assert (rest or named_resource) in done.stdout.split(), (words, done)
+    before_colon, rest = named_resource.split(":", 1)
+    for command in ("lock", "elect --ttl 5s", "history --resource"):
+        begun = f"fencegate {command} {named_resource[:-4]}"
+        assert completed(script, shell_environment, begun, begun) == [named_resource]
+        line = f"fencegate {command} {before_colon}:"
+        words = f"fencegate {command} {before_colon} : ''"  # bash splits at the colon, and replaces what follows it
+        assert rest in completed(script, shell_environment, words, line), command
 
 
-def test_completion_fish_and_zsh_offer_resources(cli: Cli, tmp_path: Path, named_resource: str) -> None:
-    (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
-    env = environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}", ZDOTDIR=str(tmp_path), TERM="dumb")
+def test_completion_fish_and_zsh_offer_resources(
+    cli: Cli, tmp_path: Path, shell_environment: dict[str, str], named_resource: str
+) -> None:
     (tmp_path / "fencegate.fish").write_text(cli.run("completion", "fish").stdout)
     begun = named_resource[:-4]
     for words in ("lock", "elect --ttl 5s", "leases --prefix"):
@@ -550,14 +557,14 @@ def test_completion_fish_and_zsh_offer_resources(cli: Cli, tmp_path: Path, named
             capture_output=True,
             text=True,
             check=True,
-            env=env,
+            env=shell_environment,
         )
         assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [named_resource], (words, done)
     (tmp_path / "_fencegate").write_text(cli.run("completion", "zsh").stdout)
     (tmp_path / ".zshrc").write_text(
         f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D; unset zle_bracketed_paste; PS1='ready> '\n"
     )
-    terminal = Terminal(["/bin/zsh", "-d", "-i"], env)
+    terminal = Terminal(["/bin/zsh", "-d", "-i"], shell_environment)
     terminal.expect("ready> ")
     for words in ("lock", "history --resource"):
         terminal.type(f"fencegate {words} {begun}\t")

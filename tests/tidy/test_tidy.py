@@ -701,7 +701,7 @@ def test_configuration_keys_are_explained_in_the_example() -> None:
     source = "".join(path.read_text() for path in files("gateway/config", suffixes={".cpp"}))
     keys = set(
         re.findall(
-            r'\{\s*"([a-z_0-9]+)",\s*(?:mapping|text|integer|duration|list|boolean|secret_|choice|scope_list|nodes|api_keys)',
+            r'(?:\{|reloadable\()\s*"([a-z_0-9]+)",\s*(?:\{\w|mapping|text|integer|duration|list|boolean|choice|\w+_(?:file|files|list|section)\()',
             source,
         )
     )

@@ -1,4 +1,4 @@
-#include <gateway/admin/protection_spans.hpp>
+#include <gateway/admin/history_checker.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,6 @@
-#include <gateway/cli/duration.hpp>
-#include <gateway/cli/event_reader.hpp>
-#include <gateway/cli/fields.hpp>
-#include <gateway/cli/gateway_address.hpp>
+#include <gateway/cli/answers.hpp>
+#include <gateway/cli/arguments.hpp>
 #include <gateway/cli/output.hpp>
-#include <gateway/cli/time_argument.hpp>
 #include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 #include <gateway/runtime/terminal.hpp>

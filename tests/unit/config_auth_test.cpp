@@ -1,6 +1,6 @@
 #include "token_issuer.hpp"
 
-#include <gateway/config/auth_reader.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct section_outcome {
 section_outcome read_auth(const std::string& yaml) {
     section_outcome out;
     config_reader::fault_list faults;
-    config_reader::auth_section(out.read, ::testing::TempDir())(YAML::Load(yaml), "auth", faults);
+    auth_section(out.read, ::testing::TempDir())(YAML::Load(yaml), "auth", faults);
     out.faults = faults.all();
     return out;
 }

@@ -1,7 +1,6 @@
 // gateway/config: HTTPS, permissions of secret files, which keys a running gateway can change, and which need a restart.
 #include <gateway/config/config.hpp>
-#include <gateway/config/reload_rules.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include "self_signed.hpp"
 
@@ -112,9 +111,9 @@ log: {level: debug, json: false, core_dumps: true}
 )");
     const paths restart = find_restart_only_changes(running, wanted);
     const paths reloaded = adopt_reloadable(running, wanted);
-    EXPECT_EQ(reloaded, (paths{"auth.api_keys", "auth.jwt", "auth.client_certificates", "http.tls",
-                               "http.allowed_hosts", "http.allowed_origins", "lease.signing_key_file",
-                               "lease.verification_key_files", "limits", "log.level"}));
+    EXPECT_EQ(reloaded, (paths{"http.tls", "http.allowed_hosts", "http.allowed_origins", "auth.api_keys", "auth.jwt",
+                               "auth.client_certificates", "lease.signing_key_file", "lease.verification_key_files",
+                               "limits", "log.level"}));
     paths all = restart;
     all.insert(all.end(), reloaded.begin(), reloaded.end());
     paths expected = keys_of_example();

@@ -1,4 +1,4 @@
-#include <gateway/metrics/labels.hpp>
+#include <gateway/metrics/meters.hpp>
 #include <gateway/pg/executor/executor_status.hpp>
 
 #include <gtest/gtest.h>

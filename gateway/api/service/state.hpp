@@ -2,8 +2,7 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
-#include <gateway/metrics/guard_watch.hpp>
-#include <gateway/metrics/leak_watch.hpp>
+#include <gateway/metrics/watches.hpp>
 
 #include <lockcore/node_status.hpp>
 

@@ -1,11 +1,27 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace fencegate::cli {
+
+/// Parses digits and a unit, `500ms`, `10s`, `2m`, `1h` or `2d`, or `0` alone. At most 1000 hours.
+///
+/// Out: empty for any other text.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+/// Formats a duration for a user, in units that fit its length: `0.4s`, `12.5s`, `3m20s`, `2h05m`.
+std::string format_duration(std::chrono::milliseconds length);
+
+/// Parses a time that a user gives: a time of RFC 3339; a day, `2026-11-21`, `today` or `yesterday`, which is its first
+/// moment in UTC; `now`; or a time before now, `-1h`, as parse_duration takes it.
+///
+/// Out: the time as RFC 3339 in UTC; empty for any other text.
+std::optional<std::string> parse_time_argument(std::string_view text, std::chrono::system_clock::time_point now);
 
 /// The parts of a gateway's URL.
 struct gateway_address {

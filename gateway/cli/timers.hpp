@@ -1,10 +1,9 @@
 #pragma once
 
-#include <gateway/cli/boot_timer.hpp>
 #include <gateway/cli/lock_options.hpp>
-#include <gateway/cli/lock_refusal.hpp>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <chrono>
 #include <functional>
@@ -12,6 +11,25 @@
 #include <string>
 
 namespace fencegate::cli {
+
+/// A timer on boot_clock, which also counts the time for which the machine is suspended. When the process was stopped
+/// at the due time, the callback runs as soon as the process runs again.
+class boot_timer {
+  public:
+    /// Throws std::system_error.
+    explicit boot_timer(boost::asio::io_context& io);
+
+    /// Calls `action` at `due`; replaces the time and action of an earlier call.
+    void arm(boot_clock::time_point due, std::function<void()> action);
+
+    void cancel();
+
+  private:
+    void await_expiry();
+
+    boost::asio::posix::stream_descriptor timer_;  ///< A timerfd(2).
+    std::function<void()> action_;
+};
 
 /// The longest time for which a command may hold its lease: announces its end to the user, and ends the command shortly
 /// before, so that it has time to end while the lease is held.
@@ -21,7 +39,8 @@ class hold_limit {
     hold_limit(boost::asio::io_context& io, const lock_options& options,
                std::function<void(const std::string&)> end_hold);
 
-    /// Returns the refusal of a command that may run for longer than the gateway allows; 0: it did not say for how long.
+    /// Returns the refusal of a command that may run for longer than the gateway allows; 0: it did not say for how
+    /// long.
     std::optional<lock_refusal> check(std::chrono::milliseconds of_gateway) const;
     /// Begins to count, from `granted_at`, when the gateway sent the lease.
     void begin(boot_clock::time_point granted_at, std::chrono::milliseconds of_gateway);

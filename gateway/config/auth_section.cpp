@@ -1,8 +1,6 @@
-#include <gateway/config/auth_reader.hpp>
-
 #include <gateway/config/authority.hpp>
 #include <gateway/config/secrets.hpp>
-#include <gateway/config/tls_section.hpp>
+#include <gateway/config/sections.hpp>
 
 #include <lockcore/encoding.hpp>
 #include <lockcore/types.hpp>
@@ -13,8 +11,10 @@
 #include <tuple>
 #include <utility>
 
-namespace fencegate::config_reader {
+namespace fencegate {
 namespace {
+
+using namespace config_reader;
 
 constexpr std::size_t api_key_min_bytes = 16;
 /// Maximum number of API keys, and of client certificates.
@@ -179,7 +179,8 @@ read_value token_keys_file(std::optional<token_key_set>& target, const std::file
     };
 }
 
-/// Returns whether keys may be fetched from a URL: https, or http from this machine, where nobody can change the answer.
+/// Returns whether keys may be fetched from a URL: https, or http from this machine, where nobody can change the
+/// answer.
 bool is_key_url(std::string_view url) {
     const bool secure = url.starts_with("https://");
     if (!secure && !url.starts_with("http://")) return false;
@@ -259,6 +260,18 @@ void read_certificate(const YAML::Node& node, const std::string& path, fault_lis
 
 }  // namespace
 
+bool verify_alike(jwt_config a, const jwt_config& b) {
+    a.keys = b.keys;
+    a.jwks_url = b.jwks_url;
+    a.jwks_ca_file = b.jwks_ca_file;
+    a.refresh = b.refresh;
+    return a == b;
+}
+
+bool is_plain_name(std::string_view text, std::size_t bytes_max) {
+    return !text.empty() && text.size() <= bytes_max && !lockcore::has_control_character(text);
+}
+
 read_value auth_section(auth_config& target, const std::filesystem::path& folder) {
     const auto read_key = [&target, folder](std::size_t, const YAML::Node& node, const std::string& path,
                                             fault_list& faults) {
@@ -267,11 +280,14 @@ read_value auth_section(auth_config& target, const std::filesystem::path& folder
     const auto read_one = [&target](std::size_t, const YAML::Node& node, const std::string& path, fault_list& faults) {
         read_certificate(node, path, faults, target.client_certificates);
     };
-    return mapping(
-        {{"api_keys", bounded_list(credentials_max, read_key)},
-         {"jwt", [&target, folder](const YAML::Node& node, const std::string& path,
-                                   fault_list& faults) { read_jwt(node, path, faults, folder, target.jwt); }},
-         {"client_certificates", bounded_list(credentials_max, read_one)}});
+    const auto read_tokens = [&target, folder](const YAML::Node& node, const std::string& path, fault_list& faults) {
+        read_jwt(node, path, faults, folder, target.jwt);
+    };
+    return mapping({
+        reloadable("api_keys", {target.api_keys, bounded_list(credentials_max, read_key)}),
+        reloadable("jwt", {target.jwt, read_tokens}),
+        reloadable("client_certificates", {target.client_certificates, bounded_list(credentials_max, read_one)}),
+    });
 }
 
-}  // namespace fencegate::config_reader
+}  // namespace fencegate
