@@ -1,4 +1,4 @@
-// What becomes of a request: reading and planning it, its handler, its answer, and what is undone. Streams and texts that
+// What becomes of a request: reading and planning it, its handler and answer, and undoing. Streams and texts that
 // expire are in exchange_streaming.cpp.
 #include <gateway/http/transport/exchange.hpp>
 
