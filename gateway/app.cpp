@@ -19,7 +19,6 @@
 #include <gateway/logging.hpp>
 #include <gateway/metrics/registry.hpp>
 #include <gateway/metrics/watches.hpp>
-#include <gateway/node_log.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/reload.hpp>
@@ -228,8 +227,10 @@ int serve(const config& cfg, const config_source& source) {
     metric_registry.add_readings(
         {locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION, cfg.locks.cell});
     std::atomic<bool> stopping = false;
-    const api::gateway_services services{cfg,     locks,       database,        events, feed,  storage,    keys,
-                                         limiter, held_leases, metric_registry, leaks,  guard, lease_keys, stopping};
+    const api::gateway_services services{
+        {{cfg, locks, database, events, limiter, held_leases}, storage, keys},
+        {cfg, locks, database, feed, limiter},
+        {cfg, locks, database, events, storage, limiter, metric_registry, leaks, guard, lease_keys, stopping}};
     http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
                         *tls);
     config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);

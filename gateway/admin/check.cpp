@@ -4,8 +4,8 @@
 #include <gateway/config/pem.hpp>
 #include <gateway/config/sections.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/http/identity/token_key_source.hpp>
-#include <gateway/http/transport/tls_context.hpp>
+#include <gateway/http/identity/token_authenticator.hpp>
+#include <gateway/http/transport/tls_channel.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/schema/cluster.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/api/services.hpp>
-#include <gateway/http/routing/router.hpp>
+#include <gateway/http/routing/dispatcher.hpp>
 
 #include <vector>
 

@@ -34,24 +34,52 @@ namespace fencegate::api {
 
 class running_keys;
 
-/// What the handlers use. They take it by reference; a helper takes the one part that it needs.
-///
-/// Lifetime: it and the referenced objects outlive the http::server that has the routes.
-struct gateway_services {
+// What the handlers of each area use. They take it by reference; a helper takes the one part that it needs.
+//
+// Lifetime: it and the referenced objects outlive the http::server that has the routes.
+
+struct lease_services {
     const config& settings;
     lockcore::lock_manager& locks;
     pg::database& database;
     audit::event_sink& events;
-    audit::history_feed& feed;
+    limits::limiter& limiter;
+    limits::held_leases& held_leases;  ///< The leases of each principal, which limits.principal.leases_max bounds.
+};
+
+/// Of guarded writes, and of tables and functions. A write may acquire a lease.
+struct write_services : lease_services {
     audit::storage_watch& storage;
     running_keys& keys;
+};
+
+struct history_services {
+    const config& settings;
+    lockcore::lock_manager& locks;
+    pg::database& database;
+    audit::history_feed& feed;  ///< How far the stream may go.
     limits::limiter& limiter;
-    limits::held_leases& held_leases;
+};
+
+/// Of the state of the gateway, its nodes and the guard.
+struct state_services {
+    const config& settings;
+    lockcore::lock_manager& locks;
+    pg::database& database;
+    audit::event_sink& events;
+    audit::storage_watch& storage;
+    limits::limiter& limiter;
     const metrics::registry& metric_registry;
     const metrics::leak_watch& leaks;
     const metrics::guard_watch& guard;
     const lockcore::hmac_sha256& lease_keys;
     const std::atomic<bool>& stopping;  ///< The gateway will stop: it serves, but is not ready.
+};
+
+struct gateway_services {
+    write_services writes;  ///< Of leases too.
+    history_services history;
+    state_services state;
 };
 
 }  // namespace fencegate::api

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/http/transport/request_observer.hpp>
+#include <gateway/http/message.hpp>
 
 #include <boost/asio/io_context.hpp>
 

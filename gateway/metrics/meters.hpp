@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/http/transport/request_observer.hpp>
+#include <gateway/http/message.hpp>
 
 #include <lockcore/events.hpp>
 

@@ -1,13 +1,12 @@
 #include <gateway/pg/database.hpp>
 
 #include <gateway/pg/catalog/catalog.hpp>
-#include <gateway/pg/catalog/catalog_listener.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/executor/shared_check.hpp>
+#include <gateway/pg/executor/reply.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/read/table_reader.hpp>
 #include <gateway/pg/write/group_commit.hpp>
-#include <gateway/pg/write/outcome_jobs.hpp>
+#include <gateway/pg/write/write_executor.hpp>
 
 #include <algorithm>
 #include <condition_variable>

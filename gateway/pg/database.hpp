@@ -7,9 +7,9 @@
 #include <gateway/domain/read_cost.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/executor/executor_status.hpp>
-#include <gateway/pg/executor/job.hpp>
+#include <gateway/pg/executor/session_job.hpp>
 #include <gateway/pg/history/history_reader.hpp>
-#include <gateway/pg/read/durable_read.hpp>
+#include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
@@ -100,7 +100,7 @@ class database {
     template <class T>
     boost::asio::awaitable<result<T>> run_once(place where, deadline until, typename session_job<T>::work work);
 
-    /// Reads the history: runs `work` as run() does, and waits until all that it read is on disk (durable_read.hpp). It
+    /// Reads the history: runs `work` as run() does, and waits until all that it read is on disk (read_pool.hpp). It
     /// changes nothing.
     template <class Work>
     auto read(std::string principal, read_cost cost, deadline until, Work work);

@@ -4,7 +4,7 @@
 #include "sql_check.hpp"
 
 #include <gateway/api/history/history_request.hpp>
-#include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 
 #include <gateway/api/tables/answer_form.hpp>
 #include <gateway/api/tables/table_grammar.hpp>
-#include <gateway/api/tables/table_parameters.hpp>
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/pg/read/read_sql.hpp>
 #include <gateway/pg/write/write_sql.hpp>

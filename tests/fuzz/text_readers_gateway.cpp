@@ -8,7 +8,6 @@
 #include <gateway/config/token_keys.hpp>
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
-#include <gateway/http/codec/query.hpp>
 #include <gateway/http/codec/text.hpp>
 #include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>

@@ -2,22 +2,10 @@
 #include "fuzz.hpp"
 #include "sql_check.hpp"
 
-#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <string>
-
-namespace fencegate::api {
-
-/// In place of the product's, which needs the locks: reading a request opens no lease.
-result<lockcore::lease_claims> open_lease(const lockcore::lock_manager&, std::string_view, scope,
-                                          const http::request&) {
-    fuzz::require(false, "reading a request opens no lease");
-    return make_failure(errc::internal_error, "");
-}
-
-}  // namespace fencegate::api
 
 namespace fencegate::fuzz {
 

@@ -1,11 +1,10 @@
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_render.hpp>
-#include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/api/routes.hpp>
 #include <gateway/api/service/documents.hpp>
 #include <gateway/api/service/state.hpp>
-#include <gateway/api/writes/writes.hpp>
+#include <gateway/api/writes/write_body.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
@@ -291,20 +290,19 @@ std::vector<http::route> routes_without_services() {
     static const config settings;
     alignas(std::max_align_t) static std::byte unused[8192];
     static const std::atomic<bool> stopping = false;
-    static const gateway_services services{settings,
-                                           reinterpret_cast<lockcore::lock_manager&>(unused),
-                                           reinterpret_cast<pg::database&>(unused),
-                                           reinterpret_cast<audit::event_sink&>(unused),
-                                           reinterpret_cast<audit::history_feed&>(unused),
-                                           reinterpret_cast<audit::storage_watch&>(unused),
-                                           reinterpret_cast<running_keys&>(unused),
-                                           reinterpret_cast<limits::limiter&>(unused),
-                                           reinterpret_cast<limits::held_leases&>(unused),
-                                           reinterpret_cast<metrics::registry&>(unused),
-                                           reinterpret_cast<metrics::leak_watch&>(unused),
-                                           reinterpret_cast<metrics::guard_watch&>(unused),
-                                           reinterpret_cast<const lockcore::hmac_sha256&>(unused),
-                                           stopping};
+    static auto& locks = reinterpret_cast<lockcore::lock_manager&>(unused);
+    static auto& database = reinterpret_cast<pg::database&>(unused);
+    static auto& events = reinterpret_cast<audit::event_sink&>(unused);
+    static auto& storage = reinterpret_cast<audit::storage_watch&>(unused);
+    static auto& limiter = reinterpret_cast<limits::limiter&>(unused);
+    static const gateway_services services{
+        {{settings, locks, database, events, limiter, reinterpret_cast<limits::held_leases&>(unused)},
+         storage,
+         reinterpret_cast<running_keys&>(unused)},
+        {settings, locks, database, reinterpret_cast<audit::history_feed&>(unused), limiter},
+        {settings, locks, database, events, storage, limiter, reinterpret_cast<metrics::registry&>(unused),
+         reinterpret_cast<metrics::leak_watch&>(unused), reinterpret_cast<metrics::guard_watch&>(unused),
+         reinterpret_cast<const lockcore::hmac_sha256&>(unused), stopping}};
     return routes(services);
 }
 

@@ -3,7 +3,7 @@
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/domain/table_read.hpp>
-#include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/fields.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/json/serialize.hpp>

@@ -1,4 +1,4 @@
-#include <gateway/http/identity/rights.hpp>
+#include <gateway/http/identity/identity.hpp>
 
 #include <gtest/gtest.h>
 

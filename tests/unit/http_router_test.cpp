@@ -1,4 +1,4 @@
-#include <gateway/http/routing/router.hpp>
+#include <gateway/http/routing/dispatcher.hpp>
 
 #include <gtest/gtest.h>
 

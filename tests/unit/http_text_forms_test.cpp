@@ -1,5 +1,5 @@
 #include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/text.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/response_head.hpp>

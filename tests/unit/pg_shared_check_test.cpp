@@ -1,5 +1,5 @@
 // gateway/pg/executor/shared_check: one check for many callers.
-#include <gateway/pg/executor/shared_check.hpp>
+#include <gateway/pg/executor/reply.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
 #include "pg_fake_session.hpp"
 
 #include <gateway/pg/write/isolated_write.hpp>
-#include <gateway/pg/write/outcome_jobs.hpp>
 #include <gateway/pg/write/write_executor.hpp>
 
 #include <gtest/gtest.h>

@@ -1,7 +1,6 @@
 #include <gateway/api/history/history_request.hpp>
 
-#include <gateway/api/addressing.hpp>
-#include <gateway/http/codec/query.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/encoding.hpp>
@@ -82,7 +81,7 @@ result<void> read_order(const http::query_reader& query, lockcore::cell_id cell,
     } else if (cursor->ascending != out.ascending) {
         faults.add("cursor", "belongs to the other order");
     } else if (marked->cell != cell) {
-        return other_cell_failure("The cursor", marked->cell, cell);
+        return http::other_cell_failure("The cursor", marked->cell, cell);
     } else {
         out.after = cursor->last;
     }
@@ -177,7 +176,8 @@ result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cel
     if (fault != std::errc{} || id < 0 || std::to_string(id) != digits)
         return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
     const bool names_cell = id != 0 || marked->cell != 0;
-    if (names_cell && marked->cell != cell) return other_cell_failure("The header Last-Event-ID", marked->cell, cell);
+    if (names_cell && marked->cell != cell)
+        return http::other_cell_failure("The header Last-Event-ID", marked->cell, cell);
     return id;
 }
 

@@ -2,7 +2,7 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
-#include <gateway/http/identity/rights.hpp>
+#include <gateway/http/identity/identity.hpp>
 
 #include <lockcore/cell.hpp>
 

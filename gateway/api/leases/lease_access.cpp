@@ -1,14 +1,117 @@
 #include <gateway/api/leases/lease_access.hpp>
 
-#include <gateway/api/leases/lock_failures.hpp>
-#include <gateway/audit/event_sink.hpp>
+#include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/text.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
 
-#include <spdlog/spdlog.h>
+#include <boost/json/object.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <utility>
-#include <vector>
 
 namespace fencegate::api {
+namespace {
+
+void read_resource_header(std::string_view text, http::fault_list& faults, std::vector<lockcore::resource_name>& out) {
+    while (true) {
+        const auto comma = text.find(',');
+        const auto decoded = runtime::percent_decode(http::trim(text.substr(0, comma)));
+        if (!decoded) return faults.add("Fencing-Resource", "has a % without two hexadecimal digits; send %25");
+        auto name = lockcore::resource_name::parse(*decoded);
+        if (!name) return faults.add("Fencing-Resource", name.error().detail + "; several are separated by commas");
+        out.push_back(std::move(*name));
+        if (comma == std::string_view::npos) break;
+        text.remove_prefix(comma + 1);
+    }
+    const auto before = [](const auto& a, const auto& b) { return a.str() < b.str(); };
+    std::ranges::sort(out, before);
+    const auto duplicate =
+        std::ranges::adjacent_find(out, [](const auto& a, const auto& b) { return a.str() == b.str(); });
+    if (out.size() > lockcore::resources_max || duplicate != out.end() ||
+        lockcore::names_bytes(out) > lockcore::names_bytes_max) {
+        faults.add("Fencing-Resource", "has to be 1 to " + std::to_string(lockcore::resources_max) +
+                                           " different names of resources with at most " +
+                                           std::to_string(lockcore::names_bytes_max) + " bytes together");
+    }
+}
+
+result<lockcore::lease_claims> bare_claims(const http::request& r) {
+    const auto granted = r.rights->require_for_some(scope::bare_tokens);
+    if (!granted) return granted.error();
+    lockcore::lease_claims out;
+    out.holder.principal = r.principal;
+    http::fault_list faults;
+    read_resource_header(r.header("fencing-resource"), faults, out.resources);
+    const auto text = http::trim(r.header("fencing-token"));
+    std::uint64_t token = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
+    if (error != std::errc{} || end != text.data() + text.size() || token < 1 || token > lockcore::fencing_token_max)
+        faults.add("Fencing-Token", "has to be an integer from 1 to 9007199254740991");
+    if (!faults.empty()) return std::move(faults).to_failure();
+    out.token = lockcore::fencing_token{token};
+    for (const scope needed : {scope::bare_tokens, scope::writes}) {
+        const auto allowed = r.rights->require(needed, out.resources);
+        if (!allowed) return allowed.error();
+    }
+    return out;
+}
+
+}  // namespace
+
+errc meaning_of(lockcore::errc code) {
+    switch (code) {
+        case lockcore::errc::invalid_argument:
+            return errc::invalid_request;
+        case lockcore::errc::resource_locked:
+            return errc::resource_locked;
+        case lockcore::errc::no_quorum:
+            return errc::no_quorum;
+        case lockcore::errc::lease_lost:
+            return errc::lease_lost;
+        case lockcore::errc::renewals_exhausted:
+            return errc::renewals_exhausted;
+        case lockcore::errc::lease_not_authentic:
+            return errc::lease_not_authentic;
+        case lockcore::errc::other_cell:
+            return errc::misdirected_request;
+        case lockcore::errc::too_many_waiters:
+            return errc::too_many_waiters;
+        case lockcore::errc::idempotency_mismatch:
+            return errc::idempotency_mismatch;
+        case lockcore::errc::busy:
+            return errc::too_many_requests;
+        // A caller that hung up does not read the answer; any other was cancelled because the gateway stops.
+        case lockcore::errc::cancelled:
+        case lockcore::errc::shutting_down:
+            return errc::shutting_down;
+    }
+    return errc::internal_error;
+}
+
+failure to_failure(const lockcore::failure& f) {
+    failure out = make_failure(meaning_of(f.code), f.detail);
+    if (f.code == lockcore::errc::resource_locked) {
+        out.facts["remaining_ms"] = f.remaining.count();
+        out.facts["queue_position"] = f.queue_position;
+        // A value that is no lease may have no known end.
+        if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
+    }
+    if (f.code == lockcore::errc::other_cell) out.facts["named_cell"] = f.cell;
+    if (f.code == lockcore::errc::no_quorum || !f.answers.empty()) out.facts["nodes"] = describe_answers(f.answers);
+    return out;
+}
+
+boost::json::array describe_answers(const std::vector<lockcore::node_answer>& answers) {
+    boost::json::array nodes;
+    for (const auto& answer : answers) {
+        boost::json::object node{{"name", answer.name}, {"answer", answer.answer}};
+        if (!answer.detail.empty()) node["detail"] = answer.detail;
+        if (answer.quarantine_left.count() > 0) node["quarantine_left_ms"] = answer.quarantine_left.count();
+        nodes.push_back(std::move(node));
+    }
+    return nodes;
+}
 
 result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r) {
     const auto allowed = r.rights->require(needed, claims.resources);
@@ -26,67 +129,29 @@ result<lockcore::lease_claims> open_lease(const lockcore::lock_manager& locks, s
     return std::move(*claims);
 }
 
-result<void> check_event_capacity(const gateway_services& services, const std::string& principal) {
-    if (!services.events.full(services.limiter.has_one_principal() ? std::string() : principal)) return {};
-    return make_failure(
-        errc::storage_unavailable,
-        services.events.is_nearly_full()
-            ? "No new leases: the buffer of lease events (audit.buffer_max) is nearly full while they wait for "
-              "PostgreSQL."
-            : "No new leases for this principal: its lease events that wait for PostgreSQL use three "
-              "quarters of their buffer (audit.buffer_max).");
-}
-
-result<limits::held_leases::acquisition> admit_acquisition(const gateway_services& services,
-                                                           const std::shared_ptr<limits::caller>& caller,
-                                                           const boost::asio::ip::address& peer,
-                                                           lockcore::acquire_request& request) {
-    const auto capacity = check_event_capacity(services, caller ? caller->principal() : std::string());
-    if (!capacity) return capacity.error();
-    if (!caller) return limits::held_leases::acquisition();
-    request.admit_waiter = [caller, peer, streams = request.kept,
-                            &limiter = services.limiter]() -> std::shared_ptr<void> {
-        auto taken = std::make_shared<std::pair<limits::place, std::shared_ptr<void>>>();
-        taken->first = limits::place(caller, limits::use::waiters);
-        if (taken->first && !streams) taken->second = limiter.admit_long_request(caller, peer);
-        if (taken->first && (streams || taken->second)) return taken;
-        limiter.count_refusal(limits::refusal::waiters);
-        return nullptr;
-    };
-    return services.held_leases.admit(caller, request.resources, std::chrono::system_clock::now());
-}
-
-result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http::request& r,
-                                           std::initializer_list<limits::use> kinds) {
-    if (!r.caller) return std::shared_ptr<void>();
-    const auto refuse = [&](limits::use kind) {
-        limiter.count_refusal(limits::refusal::streams);
-        failure out = limits::no_place_failure(kind);
-        out.retry_after = std::chrono::seconds(10);
-        return out;
-    };
-    auto taken = std::make_shared<std::pair<std::vector<limits::place>, std::shared_ptr<void>>>();
-    for (const limits::use kind : kinds) {
-        taken->first.emplace_back(r.caller, kind);
-        if (!taken->first.back()) return refuse(kind);
-    }
-    taken->second = limiter.admit_long_request(r.caller, r.peer);
-    if (!taken->second) return refuse(limits::use::long_requests);
-    return std::shared_ptr<void>(std::move(taken));
-}
-
-boost::asio::awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
-                                                     std::string trace_id) {
-    const auto released = co_await locks.release(std::move(claims), std::move(trace_id));
-    if (!released) spdlog::debug("an abandoned lease was not released and will expire: {}", released.error().detail);
-}
-
 actor make_actor(const lockcore::lease_claims& claims, const http::request& r) {
     actor initiator;
     initiator.principal = r.principal;
     initiator.owner = claims.holder.owner;
     initiator.trace_id = r.trace_id;
     return initiator;
+}
+
+bool has_fencing_headers(const http::request& r) {
+    return r.has_header("fencing-lease") || r.has_header("fencing-resource") || r.has_header("fencing-token");
+}
+
+result<lockcore::lease_claims> open_lease_or_token(const lockcore::lock_manager& locks, std::string_view lease_id,
+                                                   const http::request& r) {
+    const bool bare = r.has_header("fencing-resource") || r.has_header("fencing-token");
+    if (bare && !lease_id.empty()) {
+        return invalid_field("Fencing-Token", "can't be sent together with a lease, which has a token of its own");
+    }
+    if (bare) return bare_claims(r);
+    if (!lease_id.empty()) return open_lease(locks, lease_id, scope::writes, r);
+    return make_failure(errc::fencing_required,
+                        "No lease was sent: put its lease_id into the body of /v1/writes or into the header "
+                        "Fencing-Lease.");
 }
 
 }  // namespace fencegate::api

@@ -1,10 +1,8 @@
 #include <gateway/api/leases/lease_request.hpp>
 
-#include <gateway/api/addressing.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/query.hpp>
 #include <gateway/http/codec/text.hpp>
 
 #include <lockcore/encoding.hpp>
@@ -162,7 +160,7 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view text, lockcor
         faults.add("cursor", "is not a next_cursor of this gateway");
     out.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     if (!faults.empty()) return std::move(faults).to_failure();
-    if (!cursor.empty() && marked->cell != cell) return other_cell_failure("The cursor", marked->cell, cell);
+    if (!cursor.empty() && marked->cell != cell) return http::other_cell_failure("The cursor", marked->cell, cell);
     return out;
 }
 
@@ -170,6 +168,14 @@ std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell
     std::string encoded;
     lockcore::append_base64url(encoded, std::as_bytes(std::span(after)));
     return lockcore::mark_cell(cell, encoded);
+}
+
+result<lockcore::resource_name> read_resource(const http::request& r, const http::query_reader& query) {
+    const auto text = r.path_parameters.empty() ? query.text("resource") : std::optional(r.path_parameters.front());
+    if (!text) return invalid_field("resource", "is missing");
+    auto resource = lockcore::resource_name::parse(*text);
+    if (!resource) return invalid_field("resource", resource.error().detail);
+    return std::move(*resource);
 }
 
 result<operator_order> parse_operator_order(const http::request& r, operator_request kind) {

@@ -51,6 +51,12 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view query, lockco
 /// Returns the cursor of the page that begins after a name.
 std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell);
 
+/// Returns the resource that a request is about: that of the path at /v1/resources/{resource}…, the parameter `resource` of
+/// the query at /v1/resource….
+///
+/// Errors: errc::invalid_request.
+result<lockcore::resource_name> read_resource(const http::request& r, const http::query_reader& query);
+
 enum class operator_request {
     revoke_lease,  ///< DELETE …/lease; the token is `expected_token`.
     repair_fence,  ///< POST …/fence; the token is `last_fencing_token`, which is required.

@@ -1,6 +1,6 @@
 #include <gateway/api/leases/lease_seal.hpp>
 
-#include <gateway/api/leases/lock_failures.hpp>
+#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/lock_manager.hpp>

@@ -1,8 +1,8 @@
 #include <gateway/api/leases/lease_streams.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lease_admission.hpp>
 #include <gateway/api/leases/lease_render.hpp>
-#include <gateway/api/leases/lock_failures.hpp>
 #include <gateway/limits/caller.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -92,7 +92,7 @@ constexpr milliseconds watch_heartbeat{10'000};
 /// Pause while too few nodes answer.
 constexpr milliseconds watch_retry_pause{1'000};
 
-awaitable<void> follow_lease(const gateway_services& services, lockcore::lease watched,
+awaitable<void> follow_lease(const lease_services& services, lockcore::lease watched,
                              http::rights::time_point rights_until, http::body_stream& out) {
     const auto left = std::chrono::floor<milliseconds>(watched.valid_until - lockcore::boot_clock::now());
     const std::string held = render_watch_event("held", watched, {std::max(left, milliseconds{0}), out.served()}, {});
@@ -140,7 +140,7 @@ http::response kept_response(lockcore::lock_manager& locks, lockcore::lease gran
     return out;
 }
 
-http::awaitable_response watch_lease(const gateway_services& services, lockcore::lease_claims claims, http::request r) {
+http::awaitable_response watch_lease(const lease_services& services, lockcore::lease_claims claims, http::request r) {
     auto places = admit_stream(services.limiter, r, {limits::use::streams});
     if (!places) co_return places.error();
     const auto seen = co_await services.locks.inspect(std::move(claims));

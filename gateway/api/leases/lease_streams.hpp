@@ -28,6 +28,6 @@ http::response kept_response(lockcore::lock_manager& locks, lockcore::lease gran
 /// ended, or without them when the caller's credential ends or the gateway stops. A comment is sent each 10 s.
 ///
 /// Errors: errc::lease_lost · no_quorum · too_many_requests.
-http::awaitable_response watch_lease(const gateway_services& services, lockcore::lease_claims claims, http::request r);
+http::awaitable_response watch_lease(const lease_services& services, lockcore::lease_claims claims, http::request r);
 
 }  // namespace fencegate::api

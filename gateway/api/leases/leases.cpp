@@ -1,14 +1,15 @@
 #include <gateway/api/leases/leases.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lease_admission.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/api/leases/lease_seal.hpp>
 #include <gateway/api/leases/lease_streams.hpp>
-#include <gateway/api/leases/lock_failures.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/query.hpp>
 #include <gateway/pg/database.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
@@ -22,7 +23,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-http::response granted_response(const gateway_services& services, lockcore::lease granted, std::string trace_id,
+http::response granted_response(const lease_services& services, lockcore::lease granted, std::string trace_id,
                                 bool release_undelivered) {
     http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201,
                                         services.settings.locks.max_hold);
@@ -69,7 +70,7 @@ bool must_release_undelivered(const pending_acquire& pending) {
     return pending.kept || !pending.has_idempotency_key;
 }
 
-http::awaitable_response answer_grant(const gateway_services& services, pending_acquire pending,
+http::awaitable_response answer_grant(const lease_services& services, pending_acquire pending,
                                       lockcore::lease granted) {
     if (pending.fence_on_grant) {
         actor initiator;
@@ -96,7 +97,7 @@ http::awaitable_response answer_grant(const gateway_services& services, pending_
 }
 
 /// Answers that the resource is locked, with the maximum wait_ms of one call and, if allowed, the holder.
-http::awaitable_response answer_locked(const gateway_services& services, pending_acquire pending, failure locked) {
+http::awaitable_response answer_locked(const lease_services& services, pending_acquire pending, failure locked) {
     locked.facts["max_wait_ms"] = services.settings.locks.max_wait.count();
     for (auto& resource : pending.show_holder_of) {
         const auto seen = co_await services.locks.find_lease(std::move(resource));
@@ -114,7 +115,7 @@ http::awaitable_response answer_locked(const gateway_services& services, pending
     co_return locked;
 }
 
-http::awaitable_response answer_outcome(const gateway_services& services, pending_acquire pending,
+http::awaitable_response answer_outcome(const lease_services& services, pending_acquire pending,
                                         lockcore::result<lockcore::lease> granted) {
     if (!granted) {
         failure refused = to_failure(granted.error());
@@ -139,7 +140,7 @@ http::awaitable_response answer_outcome(const gateway_services& services, pendin
 }
 
 /// Waits for a grant and answers. Many calls may wait here for long, so this coroutine keeps as little as possible.
-http::awaitable_response wait_for_grant(const gateway_services& services, pending_acquire pending,
+http::awaitable_response wait_for_grant(const lease_services& services, pending_acquire pending,
                                         awaitable<lockcore::result<lockcore::lease>> acquiring) {
     // A grant has to be either answered or released, so a cancellation must not throw in between.
     co_await asio::this_coro::throw_if_cancelled(false);
@@ -148,10 +149,51 @@ http::awaitable_response wait_for_grant(const gateway_services& services, pendin
     co_return co_await answer_outcome(services, std::move(pending), std::move(outcome));
 }
 
+using boost::asio::awaitable;
+
+/// Maximum number of resources whose waiting callers the list counts.
+constexpr std::size_t waiting_resources_max = 1'000;
+
+/// How long the answer that there is no lease waits for the history.
+constexpr std::chrono::seconds last_end_timeout{1};
+
+actor make_operator(const http::request& r) {
+    actor initiator;
+    initiator.principal = r.principal;
+    initiator.trace_id = r.trace_id;
+    return initiator;
+}
+
+/// Says that nobody holds a lease on the resource, and how the latest one ended if the history shows that among the
+/// resource's newest events: a revocation that is repeated has succeeded, a lease that expired is not sealed.
+awaitable<failure> make_no_lease_failure(const lease_services& services, std::string principal, std::string resource,
+                                         std::chrono::steady_clock::time_point deadline) {
+    failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
+    history_query query;
+    query.resource = std::move(resource);
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
+    const auto page =
+        co_await services.database.read_history(std::move(principal), read_cost::cheap, std::move(query), until);
+    if (!page) co_return none;
+    for (const history_item& item : page->items) {
+        if (item.event == "lease_granted") break;
+        const std::string_view end = item.event == "lease_revoked"    ? "was revoked"
+                                     : item.event == "lease_released" ? "was released"
+                                     : item.event == "lease_expired"  ? "expired"
+                                                                      : "";
+        if (end.empty() || !item.fencing_token) continue;
+        none.detail.back() = ';';
+        none.detail += " the latest one, with token " + std::to_string(*item.fencing_token) + ", " + std::string(end) +
+                       " at " + runtime::to_rfc3339(item.at) + '.';
+        break;
+    }
+    co_return none;
+}
+
 }  // namespace
 
 // Not a coroutine, so that its local variables are freed before the wait begins.
-http::awaitable_response acquire_lease(const gateway_services& services, http::request r) {
+http::awaitable_response acquire_lease(const lease_services& services, http::request r) {
     auto wanted = parse_lease_request(r, services.settings.locks);
     if (!wanted) return http::as_awaitable(wanted.error());
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
@@ -180,7 +222,7 @@ http::awaitable_response acquire_lease(const gateway_services& services, http::r
     return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
 
-http::awaitable_response cancel_acquisition(const gateway_services& services, http::request r) {
+http::awaitable_response cancel_acquisition(const lease_services& services, http::request r) {
     auto wanted = parse_cancellation(r, services.settings.locks);
     if (!wanted) co_return wanted.error();
     const auto allowed = r.rights->require(scope::leases, wanted->resources);
@@ -192,7 +234,7 @@ http::awaitable_response cancel_acquisition(const gateway_services& services, ht
     co_return out;
 }
 
-http::awaitable_response renew_lease(const gateway_services& services, http::request r) {
+http::awaitable_response renew_lease(const lease_services& services, http::request r) {
     const auto ttl = parse_renewal(r, services.settings.locks);
     if (!ttl) co_return ttl.error();
     auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
@@ -202,7 +244,7 @@ http::awaitable_response renew_lease(const gateway_services& services, http::req
     co_return lease_response(*renewed, 200, services.settings.locks.max_hold);
 }
 
-http::awaitable_response show_lease(const gateway_services& services, http::request r) {
+http::awaitable_response show_lease(const lease_services& services, http::request r) {
     auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
     constexpr std::size_t event_stream = 1;  // among the media types of the route
@@ -221,7 +263,7 @@ http::awaitable_response show_lease(const gateway_services& services, http::requ
     co_return out;
 }
 
-http::awaitable_response release_lease(const gateway_services& services, http::request r) {
+http::awaitable_response release_lease(const lease_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query(r.query, {"seal"}, faults);
     const bool seal = query.boolean("seal").value_or(false);
@@ -257,6 +299,74 @@ http::awaitable_response release_lease(const gateway_services& services, http::r
     http::response out;
     out.status = 204;
     co_return out;
+}
+
+http::awaitable_response list_leases(const lease_services& services, http::request r) {
+    const lockcore::cell_id cell = services.settings.locks.cell;
+    auto wanted = parse_lease_listing(r.query, cell);
+    if (!wanted) co_return wanted.error();
+    wanted->until = r.deadline;
+    wanted->principal = r.principal;
+    std::string prefix = wanted->prefix;
+    const auto allowed = r.rights->require_for_prefix(scope::history, prefix);
+    if (!allowed) co_return allowed.error();
+    auto page = co_await services.locks.list_leases(std::move(*wanted));
+    if (!page) co_return to_failure(page.error());
+    if (!page->next.empty()) page->next = make_listing_cursor(page->next, cell);
+    const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
+    co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
+}
+
+http::awaitable_response revoke_lease(const lease_services& services, http::request r) {
+    const auto order = parse_operator_order(r, operator_request::revoke_lease);
+    if (!order) co_return order.error();
+
+    const auto seen = co_await services.locks.find_lease(order->resource);
+    if (!seen) co_return to_failure(seen.error());
+    if (!*seen) {
+        const failure none = co_await make_no_lease_failure(services, r.principal, order->resource.str(), r.deadline);
+        co_return none;
+    }
+    const lockcore::live_lease& lease = **seen;
+    // The revocation ends the lease for all its resources.
+    const auto allowed = r.rights->require(scope::operate, lease.claims.resources);
+    if (!allowed) co_return allowed.error();
+    const std::uint64_t token = lockcore::value_of(lease.claims.token);
+    if (order->token && *order->token != token) {
+        failure mismatch = make_failure(errc::expectation_failed,
+                                        "The lease has another token than expected_token; it was not revoked.");
+        mismatch.facts["fencing_token"] = token;
+        co_return mismatch;
+    }
+    const auto sealed =
+        co_await services.database.raise_fences(lease.claims.resources, lockcore::fencing_token{token + 1},
+                                                make_operator(r), "revoked: " + order->reason, r.deadline);
+    if (!sealed) co_return sealed.error();
+    lockcore::lock_manager::revocation revocation_details;
+    revocation_details.actor.principal = r.principal;
+    revocation_details.reason = order->reason;
+    revocation_details.trace_id = r.trace_id;
+    const auto ended = co_await services.locks.revoke(lease.claims, std::move(revocation_details));
+    // A lease that ended meanwhile is sealed too, so the call succeeded.
+    if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());
+    http::response out;
+    out.status = 204;
+    co_return out;
+}
+
+http::awaitable_response repair_fence(const lease_services& services, http::request r) {
+    const auto order = parse_operator_order(r, operator_request::repair_fence);
+    if (!order) co_return order.error();
+
+    const auto repaired = co_await services.database.repair_fence(
+        order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
+    if (!repaired) co_return repaired.error();
+    std::string text;
+    http::object_writer(text)
+        .text("resource", repaired->resource)
+        .number("last_fencing_token", repaired->last_fencing_token)
+        .end();
+    co_return http::json_response(std::move(text));
 }
 
 }  // namespace fencegate::api

@@ -85,7 +85,7 @@ std::string_view openapi_document() {
     return embedded::file("openapi.json");
 }
 
-http::awaitable_response show_openapi(const gateway_services& services, http::request r) {
+http::awaitable_response show_openapi(const state_services& services, http::request r) {
     const std::size_t bytes_min = services.settings.http.gzip_min_bytes;
     const bool is_compressed =
         bytes_min > 0 && openapi_document().size() >= bytes_min && http::prefers_gzip(r.header_list("accept-encoding"));
@@ -94,15 +94,15 @@ http::awaitable_response show_openapi(const gateway_services& services, http::re
     co_return out;
 }
 
-http::awaitable_response show_console(const gateway_services&, http::request r) {
+http::awaitable_response show_console(const state_services&, http::request r) {
     co_return serve("index.html", r);
 }
 
-http::awaitable_response show_console_file(const gateway_services&, http::request r) {
+http::awaitable_response show_console_file(const state_services&, http::request r) {
     co_return serve(r.path_parameters.at(0), r);
 }
 
-http::awaitable_response show_problem(const gateway_services&, http::request r) {
+http::awaitable_response show_problem(const state_services&, http::request r) {
     co_return http::explain_problem(r.path_parameters.at(0), r.header_list("accept"));
 }
 

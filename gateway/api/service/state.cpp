@@ -1,7 +1,12 @@
 #include <gateway/api/service/state.hpp>
 
+#include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/leases/lease_admission.hpp>
+#include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/metrics/registry.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/database.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
@@ -13,6 +18,7 @@
 #include <boost/json/value_from.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace fencegate::api {
 namespace {
@@ -64,6 +70,46 @@ void render_key_ids(std::string& out, const std::vector<std::string>& key_ids) {
     item.raw("verification",
              boost::json::serialize(boost::json::value_from(std::vector(key_ids.begin() + 1, key_ids.end()))));
     item.end();
+}
+
+/// Probes have short timeouts, so "not ready" within a second is better than a late answer.
+constexpr std::chrono::seconds ping_timeout{1};
+
+failure make_no_quorum_failure(const std::vector<lockcore::node_status>& nodes) {
+    failure f = make_failure(errc::no_quorum, "Fewer than a majority of the Redis nodes vote.");
+    std::vector<lockcore::node_answer> answers;
+    for (const auto& node : nodes)
+        answers.push_back({node.name, node_state_name(node.state), node.detail, node.quarantine_left});
+    f.facts["nodes"] = describe_answers(answers);
+    return f;
+}
+
+result<void> check_running(const state_services& services) {
+    if (!services.stopping) return {};
+    return make_failure(errc::shutting_down, "This gateway is about to stop; send requests to another one.");
+}
+
+result<void> check_leases(const state_services& services) {
+    if (const auto running = check_running(services); !running) return running;
+    if (!services.locks.has_quorum()) return make_no_quorum_failure(services.locks.nodes());
+    return check_event_capacity(services.events, services.limiter);
+}
+
+boost::asio::awaitable<result<void>> check_writes(const state_services& services,
+                                                  std::chrono::steady_clock::time_point deadline) {
+    const auto running = check_running(services);
+    if (!running) co_return running;
+    const auto storage = services.storage.check();
+    if (!storage) co_return storage.error();
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + ping_timeout);
+    const auto answered = co_await services.database.ping(until);
+    if (!answered) co_return answered.error();
+    co_return result<void>{};
+}
+
+result<http::response> render_readiness(const result<void>& checked) {
+    if (!checked) return checked.error();
+    return http::json_response(R"({"status":"ready"})");
 }
 
 }  // namespace
@@ -121,7 +167,7 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
     return out;
 }
 
-http::awaitable_response show_nodes(const gateway_services& services, http::request) {
+http::awaitable_response show_nodes(const state_services& services, http::request) {
     co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
                                                services.lease_keys.key_ids(), services.settings.locks.cell));
 }
@@ -140,10 +186,36 @@ std::string render_guard_state(const metrics::guard_watch::finding& found) {
                                                       {"compared_at", state.at("compared_at")}});
 }
 
-http::awaitable_response show_guard(const gateway_services& services, http::request) {
+http::awaitable_response show_guard(const state_services& services, http::request) {
     const auto found = services.guard.latest();
     if (found) co_return http::json_response(render_guard_state(*found));
     co_return pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet.");
+}
+
+http::awaitable_response show_health(const state_services&, http::request) {
+    co_return http::json_response(R"({"status":"ok"})");
+}
+
+http::awaitable_response show_readiness(const state_services& services, http::request r) {
+    auto checked = check_leases(services);
+    if (checked) checked = co_await check_writes(services, r.deadline);
+    co_return render_readiness(checked);
+}
+
+http::awaitable_response show_lease_readiness(const state_services& services, http::request) {
+    co_return render_readiness(check_leases(services));
+}
+
+http::awaitable_response show_write_readiness(const state_services& services, http::request r) {
+    const auto checked = co_await check_writes(services, r.deadline);
+    co_return render_readiness(checked);
+}
+
+http::awaitable_response show_metrics(const state_services& services, http::request) {
+    http::response out;
+    out.content_type = "text/plain; version=0.0.4; charset=utf-8";
+    out.body = services.metric_registry.expose();
+    co_return out;
 }
 
 }  // namespace fencegate::api

@@ -1,4 +1,6 @@
 #include <gateway/api/tables/table_grammar.hpp>
+
+#include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/http/codec/text.hpp>
 
@@ -19,18 +21,6 @@ constexpr std::size_t names_max = 1'600;
 constexpr std::ptrdiff_t column_repeats_max = 8;
 /// Longest name of a column in an answer. PostgreSQL cuts longer ones, so that two could become one.
 constexpr std::size_t answer_name_bytes_max = 63;
-
-constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> filter_operators{
-    {{"eq", comparison_operator::eq},
-     {"neq", comparison_operator::neq},
-     {"lt", comparison_operator::lt},
-     {"lte", comparison_operator::lte},
-     {"gt", comparison_operator::gt},
-     {"gte", comparison_operator::gte},
-     {"like", comparison_operator::like},
-     {"ilike", comparison_operator::ilike},
-     {"in", comparison_operator::in},
-     {"is", comparison_operator::is}}};
 
 /// The exception for a faulty text. collect_fault catches it and adds the parameter's name.
 struct grammar_fault {
@@ -146,10 +136,9 @@ class condition_reader {
         out.negated = text_.take("not.");
         const auto begin = text_;
         const auto word = text_.take_until(".,()");
-        const auto* known =
-            std::ranges::find(filter_operators, std::string_view(word), [](const auto& row) { return row.first; });
-        if (known == filter_operators.end() || !text_.take(".")) throw unknown_operator(begin);
-        out.op = known->second;
+        const auto known = find_operator(word);
+        if (!known || !text_.take(".")) throw unknown_operator(begin);
+        out.op = *known;
         if (out.op == comparison_operator::in) {
             out.value = read_list(text_);
             return out;

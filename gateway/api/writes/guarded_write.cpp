@@ -1,11 +1,11 @@
 #include <gateway/api/writes/guarded_write.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lock_failures.hpp>
-#include <gateway/api/writes/fencing.hpp>
+#include <gateway/api/leases/lease_admission.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/runtime/random.hpp>
 
@@ -134,7 +134,7 @@ awaitable<result<pg::committed_write>> write_under_lease(write_ports& ports, wri
 /// Connects the write service to the gateway's lock manager and database.
 class service_ports final : public write_ports {
   public:
-    service_ports(const gateway_services& services, std::shared_ptr<limits::caller> caller,
+    service_ports(const write_services& services, std::shared_ptr<limits::caller> caller,
                   const boost::asio::ip::address& peer)
         : services_(services), seals_(services.locks, services.database), caller_(std::move(caller)), peer_(peer) {}
 
@@ -176,7 +176,7 @@ class service_ports final : public write_ports {
     }
 
   private:
-    const gateway_services& services_;
+    const write_services& services_;
     gateway_seal_ports seals_;
     std::shared_ptr<limits::caller> caller_;
     boost::asio::ip::address peer_;
@@ -208,7 +208,7 @@ result<void> check_exposed(const write_call& call, const http::rights& rights) {
 }
 
 /// Checks a write before it asks the nodes or PostgreSQL anything, and returns its context.
-result<write_context> prepare_write(const gateway_services& services, write_call call, http::request r) {
+result<write_context> prepare_write(const write_services& services, write_call call, http::request r) {
     write_context out;
     const auto exposed = check_exposed(call, *r.rights);
     if (!exposed) return exposed.error();
@@ -289,33 +289,32 @@ awaitable<result<write_report>> execute_write(write_ports& ports, write_context 
     co_return report;
 }
 
-http::awaitable_response answer_write(const gateway_services& services, write_call call, http::request r,
-                                      write_renderer render) {
+awaitable<result<write_report>> run_write(const write_services& services, write_call call, http::request r) {
     const bool own_lease = call.own_lease.has_value();
     service_ports ports(services, r.caller, r.peer);
-    const auto translate_failure = std::move(call.translate_failure);
     const auto storage = services.storage.check();
     if (!storage) co_return storage.error();
     auto context = prepare_write(services, std::move(call), std::move(r));
-    if (!context) {
-        failure error = context.error();
-        if (translate_failure) translate_failure(error);
-        co_return error;
-    }
+    if (!context) co_return context.error();
     if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    const auto done = co_await execute_write(ports, std::move(*context));
-    if (!done) {
-        failure error = done.error();
-        if (translate_failure) translate_failure(error);
-        co_return error;
-    }
-    http::response out = render(*done);
-    if (done->outcome.replayed) {
-        out.headers.emplace_back("Idempotency-Replayed", "true");
-    } else {
+    auto done = co_await execute_write(ports, std::move(*context));
+    if (done && !done->outcome.replayed)
         services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
-    }
-    co_return out;
+    co_return done;
+}
+
+void mark_replayed(http::response& answer, const write_report& done) {
+    if (done.outcome.replayed) answer.headers.emplace_back("Idempotency-Replayed", "true");
+}
+
+http::awaitable_response apply_write(const write_services& services, http::request r) {
+    auto call = parse_write_body(r, services.settings.locks);
+    if (!call) co_return call.error();
+    const auto done = co_await run_write(services, std::move(*call), std::move(r));
+    if (!done) co_return done.error();
+    http::response answer = http::json_response(render_write(*done));
+    mark_replayed(answer, *done);
+    co_return answer;
 }
 
 }  // namespace fencegate::api

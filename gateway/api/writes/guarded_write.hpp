@@ -2,6 +2,7 @@
 
 #include <gateway/api/leases/lease_seal.hpp>
 #include <gateway/api/services.hpp>
+#include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
@@ -12,20 +13,11 @@
 
 #include <boost/asio/awaitable.hpp>
 
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace fencegate::api {
-
-/// The result of the release after a write.
-struct release_report {
-    bool released = false;         ///< False: holds are left, or too few nodes answered and the lease expires.
-    std::uint32_t holds_left = 0;  ///< For a re-entrant lease; 0 also if unknown.
-};
 
 /// The interface of the write service to leases and PostgreSQL. The service uses nothing else, so that a test can make
 /// each step fail.
@@ -47,35 +39,9 @@ class write_ports {
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;
     virtual boost::asio::awaitable<result<void>> require_live(lockcore::lease_claims claims) = 0;
     virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
-    /// See lease_access.hpp.
+    /// See lease_admission.hpp.
     virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
                                                                  std::string trace_id) = 0;
-};
-
-/// A guarded write as its caller requests it, on any of the routes for writes.
-struct write_call {
-    std::string lease_id{};  ///< Empty without own_lease: the headers have a token of another issuer.
-    /// In place of lease_id: a lease that is acquired for this write alone, and released when it has ended.
-    std::optional<lockcore::acquire_request> own_lease{};
-    std::vector<operation> operations{};
-    bool return_rows = false;
-    std::vector<selected_column> select{};  ///< Columns of the returned rows. Empty: every exposed column.
-    row_format format = row_format::json;   ///< Of the returned rows.
-    std::string accepted_form{};    ///< What Accept asks for beside JSON; the fingerprint covers it. Empty: nothing.
-    bool require_live = false;      ///< Whether to check first that a majority of the nodes holds the lease.
-    bool then_release = false;      ///< Whether to seal the token with the write and then release the lease.
-    std::string idempotency_key{};  ///< Empty: none.
-    /// With a key: what the fingerprint covers of the body (fingerprint_text_of).
-    std::string fingerprint_text{};
-    /// Translates a failure of the write, also a kept one, into the fields of the route's request. Empty: none.
-    std::function<void(failure&)> translate_failure{};
-};
-
-/// The result of an applied write. If `outcome.replayed`, an earlier call applied it.
-struct write_report {
-    write_outcome outcome;
-    bool own_lease = false;
-    std::optional<release_report> release;  ///< Empty: no release was requested.
 };
 
 /// A write whose input was checked. It may wait for long, so it keeps no more of the request than it needs.
@@ -97,17 +63,19 @@ struct write_context {
 /// Cancel: while it waits for an own lease; then it leaves nothing behind and has written nothing. Otherwise none.
 boost::asio::awaitable<result<write_report>> execute_write(write_ports& ports, write_context context);
 
-/// Renders the answer to an applied write. Must not wait.
-using write_renderer = std::function<http::response(const write_report&)>;
-
-/// Executes a guarded write and returns the HTTP answer: opens or acquires the lease, writes, releases the lease, and
-/// calls `render`.
+/// Executes a guarded write of a request: opens or acquires the lease, writes, and releases the lease.
 ///
 /// In:     `r` is the request of the write: its principal, its deadline (without the wait for a lease), and the parts
 ///         that the fingerprint of an idempotency key covers.
 /// Out:    see execute_write.
 /// Cancel: see execute_write.
-http::awaitable_response answer_write(const gateway_services& services, write_call call, http::request r,
-                                      write_renderer render);
+boost::asio::awaitable<result<write_report>> run_write(const write_services& services, write_call call,
+                                                       http::request r);
+
+/// Adds the header Idempotency-Replayed to the answer to a write that an earlier call applied.
+void mark_replayed(http::response& answer, const write_report& done);
+
+/// POST /v1/writes. Cancel: see execute_write.
+http::awaitable_response apply_write(const write_services& services, http::request r);
 
 }  // namespace fencegate::api

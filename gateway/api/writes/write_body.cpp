@@ -1,7 +1,7 @@
 #include <gateway/api/writes/write_body.hpp>
 
+#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_request.hpp>
-#include <gateway/api/writes/fencing.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/domain/exact_number.hpp>
 #include <gateway/http/codec/fields.hpp>
@@ -27,16 +27,6 @@ using http::object_reader;
 /// Maximum number of names in one object: as many as a table of PostgreSQL can have columns.
 constexpr std::size_t names_max = 1'600;
 constexpr std::size_t in_values_max = 10'000;
-
-constexpr std::array<std::pair<std::string_view, comparison_operator>, 8> body_operators{
-    {{"eq", comparison_operator::eq},
-     {"neq", comparison_operator::neq},
-     {"lt", comparison_operator::lt},
-     {"lte", comparison_operator::lte},
-     {"gt", comparison_operator::gt},
-     {"gte", comparison_operator::gte},
-     {"in", comparison_operator::in},
-     {"is", comparison_operator::is}}};
 
 std::string_view key_of(const boost::json::key_value_pair& member) {
     return {member.key().data(), member.key().size()};
@@ -99,14 +89,13 @@ void read_operators(std::string_view column, object& given, const std::string& p
     if (given.empty()) faults.add(pointer, "has to name an operator");
     for (auto& member : given) {
         std::string member_pointer = http::child_pointer(pointer, key_of(member));
-        const auto* known =
-            std::ranges::find(body_operators, key_of(member), [](const auto& row) { return row.first; });
-        if (known == body_operators.end()) {
+        const auto known = find_operator(key_of(member));
+        if (!known || *known == comparison_operator::like || *known == comparison_operator::ilike) {
             faults.add(std::move(member_pointer), "is no operator; there are eq, neq, lt, lte, gt, gte, in and is");
             continue;
         }
-        check_operand(known->second, member.value(), member_pointer, faults);
-        out.push_back({std::string(column), known->second, std::move(member.value()), std::move(member_pointer)});
+        check_operand(*known, member.value(), member_pointer, faults);
+        out.push_back({std::string(column), *known, std::move(member.value()), std::move(member_pointer)});
     }
 }
 
@@ -288,7 +277,36 @@ std::string make_fingerprint_text(boost::json::object body, const std::optional<
     return fingerprint_text_of(body);
 }
 
+void append_result(std::string& out, const operation_result& result) {
+    http::object_writer item(out);
+    if (result.is_call) {
+        item.raw("value", result.json.empty() ? "null" : result.json);
+    } else {
+        item.number("rows_affected", result.rows_affected);
+        if (!result.json.empty()) item.raw("rows", result.json);
+    }
+    item.end();
+}
+
 }  // namespace
+
+std::optional<comparison_operator> find_operator(std::string_view name) {
+    using enum comparison_operator;
+    constexpr std::array<std::pair<std::string_view, comparison_operator>, 10> operators{{{"eq", eq},
+                                                                                          {"neq", neq},
+                                                                                          {"lt", lt},
+                                                                                          {"lte", lte},
+                                                                                          {"gt", gt},
+                                                                                          {"gte", gte},
+                                                                                          {"like", like},
+                                                                                          {"ilike", ilike},
+                                                                                          {"in", in},
+                                                                                          {"is", is}}};
+    for (const auto& [known, op] : operators) {
+        if (known == name) return op;
+    }
+    return std::nullopt;
+}
 
 std::vector<assignment> take_assignments(object& given, const std::string& pointer, fault_list& faults) {
     std::vector<assignment> out;
@@ -336,6 +354,42 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     }
     if (!faults.empty()) return std::move(faults).to_failure();
     return out;
+}
+
+std::string render_write(const write_report& report) {
+    const write_outcome& outcome = report.outcome;
+    std::size_t size = 256;
+    for (const auto& result : outcome.results)
+        size += 48 + result.json.size();
+    std::string text;
+    text.reserve(size);
+    http::object_writer out(text);
+    out.boolean("applied", true).text("write_id", outcome.write_id);
+    if (report.own_lease) out.number("fencing_token", lockcore::value_of(outcome.token));
+    out.key("fences");
+    text += '[';
+    for (const fence_state& fence : outcome.fences) {
+        if (&fence != outcome.fences.data()) text += ',';
+        http::object_writer item(text);
+        item.text("resource", fence.resource).number("fencing_token", lockcore::value_of(outcome.token));
+        item.number("last_fencing_token", fence.last_fencing_token).end();
+    }
+    text += ']';
+    out.key("results");
+    text += '[';
+    for (const operation_result& result : outcome.results) {
+        if (&result != outcome.results.data()) text += ',';
+        append_result(text, result);
+    }
+    text += ']';
+    if (outcome.rows_left_out) out.boolean("rows_left_out", true);
+    if (report.release) {
+        out.boolean("released", report.release->released);
+        if (!outcome.sealed) out.boolean("sealed", false);
+        if (report.release->holds_left > 0) out.number("hold_count", report.release->holds_left);
+    }
+    out.end();
+    return text;
 }
 
 }  // namespace fencegate::api

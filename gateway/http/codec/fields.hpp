@@ -2,6 +2,8 @@
 
 #include <gateway/domain/failure.hpp>
 
+#include <lockcore/cell.hpp>
+
 #include <boost/json/object.hpp>
 
 #include <cstddef>
@@ -10,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fencegate::http {
@@ -27,6 +30,9 @@ class fault_list {
     std::vector<field_error> faults_;
     std::size_t left_out_ = 0;
 };
+
+/// Returns the failure of a request that names something of another cell; `subject`: what was sent, as "The cursor".
+failure other_cell_failure(std::string_view subject, lockcore::cell_id named, lockcore::cell_id own);
 
 struct integer_bounds {
     std::int64_t lowest = 0;
@@ -64,6 +70,30 @@ class object_reader {
 
     const boost::json::object& object_;
     std::string_view pointer_;
+    fault_list& faults_;
+};
+
+/// Maximum number of parameters of one query string.
+inline constexpr std::size_t parameters_max = 64;
+
+/// Returns the decoded parameters of a query string (without '?') in order; a name may occur more than once. Faults:
+/// malformed percent-encoding, not UTF-8, more than parameters_max, U+0000.
+std::vector<std::pair<std::string, std::string>> query_parameters(std::string_view query, fault_list& faults);
+
+/// Reads the parameters of a query string. A fault names its parameter and is collected as in object_reader.
+class query_reader {
+  public:
+    /// `query` without '?'. Faults: a parameter that is not among `known`, a repeated one, malformed percent-encoding.
+    query_reader(std::string_view query, std::initializer_list<std::string_view> known, fault_list& faults);
+
+    /// Returns the decoded value; empty if absent.
+    std::optional<std::string> text(std::string_view name) const;
+    std::optional<std::int64_t> integer(std::string_view name, integer_bounds bounds) const;
+    /// Reads "true" or "false".
+    std::optional<bool> boolean(std::string_view name) const;
+
+  private:
+    std::vector<std::pair<std::string, std::string>> parameters_;
     fault_list& faults_;
 };
 

@@ -1,18 +1,94 @@
 #pragma once
 
 #include <gateway/config/auth.hpp>
-#include <gateway/http/identity/rights.hpp>
+#include <gateway/domain/database_identity.hpp>
+#include <gateway/domain/failure.hpp>
+
+#include <lockcore/types.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace fencegate::http {
+
+std::string_view to_string(scope s);
+
+/// A set of `scope` as bits.
+class scope_set {
+  public:
+    scope_set() = default;
+    explicit scope_set(const std::set<scope>& scopes) {
+        for (const scope s : scopes)
+            bits_ |= bit(s);
+    }
+    bool has(scope s) const { return (bits_ & bit(s)) != 0; }
+    static scope_set all();
+
+  private:
+    static constexpr unsigned bit(scope s) { return 1U << static_cast<unsigned>(s); }
+    unsigned bits_ = 0;
+};
+
+/// What a caller may do. The only place that decides so (docs/decisions/0012-rights-of-a-credential.md).
+///
+/// Errors:  of each require…: errc::forbidden, which names the scope and the resource, prefix, table or function.
+/// Threads: any; immutable.
+class rights {
+  public:
+    /// No rights.
+    rights() = default;
+    using time_point = std::chrono::system_clock::time_point;
+    /// `claims`: a JSON object for the database; used if `given` has a role.
+    explicit rights(const rights_config& given, time_point valid_until = time_point::max(), std::string claims = "{}");
+    /// All scopes for everything.
+    static rights all();
+
+    /// Requires a scope for at least one resource, so that a request that will be refused in any case is refused before
+    /// it is read.
+    result<void> require_for_some(scope needed) const;
+
+    /// Requires a scope for what concerns no resource or all resources: `scopes` has it, and no prefix lacks it.
+    result<void> require(scope needed) const { return require_for_prefix(needed, {}); }
+
+    /// Requires a scope for a resource: that of the longest prefix that its name begins with, otherwise of `scopes`.
+    result<void> require(scope needed, std::string_view resource) const;
+    /// Requires a scope for each of the resources.
+    result<void> require(scope needed, std::span<const lockcore::resource_name> resources) const;
+
+    /// Requires a scope for every resource whose name begins with `resource_prefix`.
+    result<void> require_for_prefix(scope needed, std::string_view resource_prefix) const;
+
+    /// Requires that the table or function may be used.
+    result<void> require_exposed(std::string_view name) const;
+
+    /// Returns in whose name statements run in the database.
+    const database_identity_ptr& database() const { return database_; }
+
+    /// Returns when the rights end, with the token that they come from; those of other credentials do not end.
+    time_point valid_until() const { return valid_until_; }
+
+  private:
+    struct prefix {
+        std::string text;
+        scope_set scopes;
+    };
+    scope_set scopes_of(std::string_view resource) const;
+
+    scope_set scopes_;
+    std::vector<prefix> prefixes_;  ///< Longest first.
+    std::optional<std::set<std::string, std::less<>>> exposed_ = std::set<std::string, std::less<>>{};
+    database_identity_ptr database_;
+    time_point valid_until_ = time_point::max();
+};
 
 /// The certificate of a caller. The transport has verified it when the connection was made: its chain ended at a trusted
 /// authority, it was valid, and the caller had its private key.

@@ -1,14 +1,55 @@
 #include <gateway/http/routing/dispatcher.hpp>
 
+#include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/problem.hpp>
+#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/random.hpp>
 
 #include <lockcore/encoding.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <stdexcept>
 
 namespace fencegate::http {
 namespace {
+
+/// Maximum number of segments of a path; no template has more, so a longer path is not found.
+constexpr std::size_t segments_max = 8;
+
+struct split_path {
+    std::array<std::string_view, segments_max> parts;
+    std::size_t count = 0;
+    bool too_long = false;
+};
+
+split_path split_segments(std::string_view path) {
+    split_path out;
+    if (path.empty() || path.front() != '/') {
+        out.too_long = true;
+        return out;
+    }
+    path.remove_prefix(1);
+    while (true) {
+        if (out.count == segments_max) {
+            out.too_long = true;
+            return out;
+        }
+        const std::size_t slash = path.find('/');
+        out.parts[out.count++] = path.substr(0, slash);
+        if (slash == std::string_view::npos) return out;
+        path.remove_prefix(slash + 1);
+    }
+}
+
+void add_allowed(std::string& allow, method verb) {
+    if (!allow.empty()) allow += ", ";
+    allow += to_string(verb);
+    if (verb == method::get) allow += ", HEAD";
+}
 
 constexpr std::size_t request_id_max = 128;
 
@@ -24,7 +65,144 @@ std::string challenge_of(const authentication_failure& refused) {
     return out;
 }
 
+constexpr std::string_view only_profile = "public";
+
+failure not_acceptable(std::string header, std::string detail) {
+    failure out = make_failure(errc::not_acceptable, detail);
+    out.errors.push_back({std::move(header), std::move(detail)});
+    return out;
+}
+
+std::string join_names(const std::vector<std::string_view>& media_types) {
+    std::string out;
+    for (std::size_t i = 0; i < media_types.size(); ++i) {
+        if (i > 0) out += i + 1 == media_types.size() ? " or " : ", ";
+        out += media_types[i];
+    }
+    return out;
+}
+
+bool changes_the_write(const preference& wanted) {
+    constexpr std::array<std::string_view, 4> names{"max-affected", "tx", "timezone", "params"};
+    return std::ranges::find(names, wanted.name) != names.end() && wanted.text != "tx=commit";
+}
+
+bool is_supported(const preference& wanted, const answer_options& options) {
+    return std::ranges::any_of(
+               options.preferences,
+               [&](std::string_view supported) { return supported == wanted.name || supported == wanted.text; }) &&
+           (wanted.name != "max-affected" || number_of(wanted));
+}
+
+/// Refuses conditional and range headers: ignoring them would do something else than the caller wants.
+result<void> check_conditions(const request& r) {
+    constexpr std::array<std::pair<std::string_view, const char*>, 5> conditions{
+        {{"if-match", "If-Match"},
+         {"if-none-match", "If-None-Match"},
+         {"if-modified-since", "If-Modified-Since"},
+         {"if-unmodified-since", "If-Unmodified-Since"},
+         {"range", "Range"}}};
+    for (const auto& [name, shown] : conditions) {
+        if (r.has_header(name)) {
+            return invalid_field(shown,
+                                 "is not supported by calls that change something; put the condition of a write "
+                                 "into its filter, and give the number of rows that it has to match");
+        }
+    }
+    return {};
+}
+
+result<void> check_preferences(const request& r, const answer_options& options) {
+    const auto header = r.header_list("prefer");
+    const auto all_wanted = split_preferences(header);
+    const auto handling = std::ranges::find(all_wanted, std::string_view("handling"), &preference::name);
+    const bool strict = handling != all_wanted.end() && handling->text == "handling=strict";
+    for (const auto& wanted : all_wanted) {
+        if (wanted.name == "handling" || is_supported(wanted, options)) continue;
+        if (strict) return invalid_field("Prefer", wanted.text + " is not supported at this address (handling=strict)");
+        if (options.changes_something && changes_the_write(wanted)) {
+            return invalid_field(
+                "Prefer",
+                wanted.text + " is not supported at this address, and without it the call would do something else");
+        }
+    }
+    return {};
+}
+
+/// Checks the header Fencing-Cell, by which a caller names the cell for which a request is, so that a router that asks by
+/// cell is not misled.
+result<void> check_cell(const request& r, lockcore::cell_id own) {
+    if (!r.has_header("fencing-cell")) return {};
+    const std::string text = r.header_list("fencing-cell");  // two of them are no number
+    lockcore::cell_id named = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), named);
+    if (error != std::errc{} || end != text.data() + text.size())
+        return invalid_field("Fencing-Cell", "has to be the number of a cell, 0 to 65535");
+    if (named != own) return other_cell_failure("The header Fencing-Cell", named, own);
+    return {};
+}
+
 }  // namespace
+
+router::router(std::vector<route> routes) : routes_(std::move(routes)) {
+    for (const route& r : routes_) {
+        const split_path parts = split_segments(r.path);
+        if (parts.too_long) throw std::logic_error("route with an invalid path: " + r.path);
+        auto& segments = templates_.emplace_back();
+        for (const std::string_view part : std::span(parts.parts).first(parts.count)) {
+            const bool placeholder = part.size() > 2 && part.front() == '{' && part.back() == '}';
+            segments.push_back({std::string(part), placeholder});
+        }
+    }
+    for (std::size_t i = 0; i < routes_.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+            if (routes_[i].verb == routes_[j].verb && routes_[i].path == routes_[j].path) {
+                throw std::logic_error("two routes with the same method and path: " + routes_[i].path);
+            }
+        }
+    }
+}
+
+router::match router::find(method verb, std::string_view path) const {
+    match out;
+    const split_path raw = split_segments(path);
+    std::array<std::string, segments_max> parts;
+    for (std::size_t i = 0; i < raw.count; ++i) {
+        auto decoded = runtime::percent_decode(raw.parts[i]);
+        if (!decoded) {
+            out.kind = outcome::malformed;
+            return out;
+        }
+        parts[i] = std::move(*decoded);
+    }
+    if (raw.too_long) return out;
+
+    const method wanted = verb == method::head ? method::get : verb;
+    for (std::size_t r = 0; r < routes_.size(); ++r) {
+        const auto& segments = templates_[r];
+        if (segments.size() != raw.count) continue;
+        bool fits = true;
+        for (std::size_t i = 0; i < segments.size() && fits; ++i) {
+            fits = segments[i].placeholder ? !parts[i].empty() : segments[i].text == parts[i];
+        }
+        if (!fits) continue;
+        if (routes_[r].verb != wanted) {
+            add_allowed(out.allow, routes_[r].verb);
+            continue;
+        }
+        out.kind = outcome::found;
+        out.target = &routes_[r];
+        out.allow.clear();
+        for (std::size_t i = 0; i < segments.size(); ++i) {
+            if (segments[i].placeholder) out.parameters.push_back(std::move(parts[i]));
+        }
+        return out;
+    }
+    if (out.allow.empty()) return out;
+    out.kind = verb == method::options ? outcome::options : outcome::method_not_allowed;
+    out.allow += ", OPTIONS";
+    return out;
+}
 
 dispatcher::dispatcher(std::shared_ptr<const router> routes, const auth_config& auth, const http_config& cfg,
                        limits::limiter& limiter, const dispatcher* replaced)
@@ -147,6 +325,34 @@ dispatcher::plan dispatcher::refuse_unreadable(const failure& fault, const sende
     out.answer = problem_response(admitted ? fault : admitted.error(), request_id);
     out.address_refused = !admitted;
     return out;
+}
+
+result<void> negotiate(request& r, const route& target) {
+    if (target.own_cell) {
+        const auto own = check_cell(r, *target.own_cell);
+        if (!own) return own.error();
+    }
+    if (!target.options) return {};
+    const answer_options& options = *target.options;
+    const std::span<const std::string_view> offers(options.media_types);
+    const auto preferred = preferred_type(r.header_list("accept"), offers);
+    if (!preferred)
+        return not_acceptable("Accept", "This address answers with " + join_names(options.media_types) + ".");
+    r.media_type = *preferred;
+    if (r.has_header("accept-profile") && r.header_list("accept-profile") != only_profile)
+        return not_acceptable("Accept-Profile", "The only profile is public.");
+    if (r.has_header("content-profile") && r.header_list("content-profile") != only_profile)
+        return invalid_field("Content-Profile", "has to be public, the only profile");
+    if (options.changes_something) {
+        const auto conditions = check_conditions(r);
+        if (!conditions) return conditions.error();
+    }
+    if (!options.has_parameters) {
+        fault_list faults;
+        const query_reader none(r.query, {}, faults);
+        if (!faults.empty()) return std::move(faults).to_failure();
+    }
+    return check_preferences(r, options);
 }
 
 std::string request_id_of(const request& r) {

@@ -4,17 +4,82 @@
 #include <gateway/http/message.hpp>
 #include <gateway/http/routing/auth.hpp>
 #include <gateway/http/routing/origin_rules.hpp>
-#include <gateway/http/routing/router.hpp>
 #include <gateway/limits/limiter.hpp>
+
+#include <lockcore/cell.hpp>
 
 #include <boost/asio/ip/address.hpp>
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::http {
+
+/// What a route supports of the media types and preferences that headers may ask for.
+struct answer_options {
+    std::vector<std::string_view> media_types{"application/json"};  ///< The default, used without Accept, first.
+    /// Supported preferences, as `name`, or as `name=value` if not every value is supported.
+    std::vector<std::string_view> preferences{};
+    bool changes_something = false;
+    bool has_parameters = false;  ///< The handler reads the query.
+};
+
+/// One method and path with its handler.
+struct route {
+    method verb = method::get;
+    std::string path;  ///< Template: `/v1/leases/{lease_id}/renew`. A placeholder matches one non-empty segment.
+    std::optional<scope> required_scope;  ///< Empty: open to everyone, without authentication.
+    handler handle;
+    bool long_waiting = false;  ///< May wait long; a caller that hangs up cancels it.
+    /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it for
+    /// all resources.
+    bool names_resources = false;
+    bool uses_lease = false;    ///< Renews, shows or releases a lease by its id: limits::request_class::of_lease.
+    bool is_probe = false;      ///< Says whether the gateway works; the limits of addresses do not apply.
+    bool is_readiness = false;  ///< Says whether the gateway can serve: its answers of 503 are logged at debug only.
+    std::optional<lockcore::cell_id> own_cell{};  ///< Which Fencing-Cell may name (negotiate); empty: it is not read.
+    std::optional<answer_options> options{};  ///< Of negotiate; empty: Accept, Prefer and the query are not checked.
+    failure (*complete_failure)(failure) = nullptr;  ///< Adds to each failure of the handler; null: nothing.
+};
+
+/// Finds the route of a method and a path.
+///
+/// Threads: any; immutable after construction.
+class router {
+  public:
+    /// Errors: std::logic_error if two routes have the same method and path.
+    explicit router(std::vector<route> routes);
+
+    enum class outcome {
+        found,
+        not_found,           ///< No route has such a path.
+        method_not_allowed,  ///< The path has other methods, named in `allow`.
+        options,             ///< OPTIONS of a path that exists; `allow` is the answer.
+        malformed,           ///< A percent sign without two hexadecimal digits.
+    };
+    struct match {
+        outcome kind = outcome::not_found;
+        const route* target = nullptr;  ///< found
+        std::vector<std::string> parameters;
+        std::string allow;
+    };
+
+    /// Finds the route of `path`, which is still percent-encoded. A `%2F` inside a segment stays part of it. HEAD finds
+    /// the route of GET.
+    match find(method verb, std::string_view path) const;
+
+  private:
+    struct segment {
+        std::string text;
+        bool placeholder = false;
+    };
+    std::vector<route> routes_;
+    std::vector<std::vector<segment>> templates_;  ///< One for each route, in the same order.
+};
 
 /// Chooses the handler of a request, or the answer that it gets without a handler. prepare() uses no sockets and does not wait.
 ///
@@ -80,6 +145,17 @@ class dispatcher {
     std::chrono::milliseconds request_timeout_;
     limits::limiter& limiter_;
 };
+
+/// Checks Fencing-Cell, Accept, Prefer, Accept-Profile, Content-Profile, conditional headers and the query as the route
+/// requires, before its handler runs, and sets request::media_type. So nothing runs that is meant for another cell, or
+/// whose answer the caller would not accept.
+///
+/// An unsupported preference is ignored (RFC 7240), except with handling=strict, and except if the route changes
+/// something and the preference would change what: max-affected, tx, timezone and params.
+/// There is one set of table and function names, which both profiles may call `public`.
+///
+/// Errors: misdirected_request (another cell), not_acceptable or invalid_request, which name the header or the parameter.
+result<void> negotiate(request& r, const route& target);
 
 /// The value of WWW-Authenticate without a token.
 inline constexpr std::string_view challenge = "Bearer realm=\"fencegate\"";

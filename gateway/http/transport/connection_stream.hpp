@@ -1,8 +1,7 @@
 #pragma once
 
 #include <gateway/http/identity/identity.hpp>
-#include <gateway/http/transport/tcp_socket.hpp>
-#include <gateway/http/transport/tls_context.hpp>
+#include <gateway/http/transport/tls_channel.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
@@ -14,8 +13,6 @@
 #include <optional>
 
 namespace fencegate::http {
-
-class tls_channel;
 
 /// The bytes of one connection, plain or by TLS. Reads wait; writes do not, but say how much was accepted.
 ///

@@ -1,15 +1,21 @@
-// What becomes of a request: reading and planning it, its handler, and what is undone. exchange_sending.cpp sends the answer.
+// What becomes of a request: reading and planning it, its handler and answer, and undoing. Streams and texts that
+// expire are in exchange_streaming.cpp.
 #include <gateway/http/transport/exchange.hpp>
 
 #include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/gzip.hpp>
 #include <gateway/http/codec/problem.hpp>
+#include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/line_limit.hpp>
 #include <gateway/runtime/log.hpp>
 
 #include <spdlog/spdlog.h>
+
+#include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::http {
@@ -20,6 +26,9 @@ using std::chrono::steady_clock;
 
 /// The most lines in a second for answers from status 500 on.
 constexpr std::uint64_t failures_logged_max = 100;
+
+/// An answer is compressed in pieces of this size, between which other connections take turns.
+constexpr std::size_t compressed_piece_bytes = 64 * 1024;
 
 /// Logs one line for a request.
 void log_access(const served_request& s, bool is_readiness) {
@@ -41,6 +50,18 @@ void log_access(const served_request& s, bool is_readiness) {
                   {"request_id", s.request_id},
                   {"trace_id", s.trace_id},
                   {"principal", s.principal}});
+}
+
+bool has_header(const response& answer, std::string_view name) {
+    return std::ranges::any_of(answer.headers, [name](const auto& header) { return header.first == name; });
+}
+
+/// Returns whether an answer is compressed for the callers that ask for it, or was. A stream is not, because each of its
+/// pieces has to arrive at once; nor is what has an ETag, which would have to differ.
+bool is_compressible(const response& answer, std::size_t bytes_min) {
+    if (has_header(answer, "Content-Encoding")) return true;
+    return bytes_min > 0 && answer.body.size() >= bytes_min && has_body(answer.status) && !answer.stream &&
+           !answer.expiring_body && !has_header(answer, "ETag");
 }
 
 }  // namespace
@@ -181,6 +202,8 @@ awaitable_response exchange::start_handler() {
     message.memory = &*body_memory_;
     parser_.reset();
     try {
+        const auto agreed = negotiate(message, *plan_.target);
+        if (!agreed) return as_awaitable(agreed.error());
         return plan_.target->handle(std::move(message));
     } catch (const std::exception& e) {
         return as_awaitable(handler_failure(e));
@@ -265,6 +288,140 @@ void exchange::report_answer(steady_clock::duration time) const {
     report.time = time;
     log_access(report, plan_.target != nullptr && plan_.target->is_readiness);
     group_.observer().on_served(report);
+}
+
+// --- sending the answer
+
+asio::awaitable<bool> exchange::deliver() {
+    const response& answer = plan_.answer;
+    const auto ended = steady_clock::now();
+    // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
+    if (answer.undo_undelivered) connection_.peer_gone_ = connection_.peer_gone_ || stream_.peer_has_hung_up();
+    keep_alive_ = keep_alive_ && connection_.may_continue();
+    connection_.enter_phase(phase::writing, ended);
+    count_answer();
+    if (prefers_gzip_) co_await compress_answer();
+    // Whether an answer has expired is known only after it was sent.
+    const bool expires = answer.expiring_body.has_value();
+    if (!expires) report_answer(ended - begun_);
+    // HTTP/1.0 has no chunks: closing the connection ends the answer.
+    if (answer.stream && http_1_0_) keep_alive_ = false;
+    bool delivered = !connection_.peer_gone_;
+    if (delivered) delivered = co_await respond();
+    connection_.peer_gone_ = !delivered;
+    connection_.answer_memory_.reset();
+    if (expires) report_answer(ended - begun_);
+    co_return delivered;
+}
+
+void exchange::render_head_of_answer() {
+    head_additions add;
+    add.request_id = request_id_;
+    add.date = group_.date(connection_.phase_since_);
+    add.keep_alive = keep_alive_;
+    add.http_1_0 = http_1_0_;
+    add.allowed_origin = allowed_origin_;
+    add.varies_by_origin = varies_by_origin_;
+    add.varies_by_encoding = is_compressible(plan_.answer, group_.config().gzip_min_bytes);
+    render_head(head_, plan_.answer, add);
+}
+
+asio::awaitable<bool> exchange::respond() {
+    response& answer = plan_.answer;
+    if (answer.expiring_body) {
+        std::function<void(const std::string&)> make_head = [&](const std::string& body) {
+            answer.body = body;
+            render_head_of_answer();
+        };
+        const std::string_view no_tail;
+        const auto sent = co_await send_expiring(*answer.expiring_body, std::move(make_head), no_tail);
+        if (sent != body_stream::outcome::expired) co_return sent == body_stream::outcome::sent;
+        // The caller does not receive the lease, so only the gateway can release it.
+        co_await undo();
+        refuse(make_failure(errc::lease_lost, "The lease's validity was over before this answer could be sent."));
+        add_rate_fields();
+    }
+    render_head_of_answer();
+    const bool with_body = has_body(answer.status) && !head_only();
+    const message_parts parts{asio::buffer(head_), with_body ? asio::buffer(answer.body) : asio::const_buffer(), {}};
+    const auto sent = stream_.try_write(parts);
+    if (!sent) co_return false;
+    if (is_sent(parts, *sent)) co_return true;
+    co_return co_await write_rest(parts, *sent);
+}
+
+void exchange::add_rate_fields() {
+    if (rate_.empty()) return;
+    plan_.answer.headers.emplace_back("RateLimit-Policy", rate_.policy);
+    plan_.answer.headers.emplace_back("RateLimit", rate_.state);
+}
+
+void exchange::count_answer() {
+    const std::size_t bytes = plan_.answer.body.size();
+    connection_.answer_memory_ = std::move(plan_.answer.memory);
+    if (connection_.answer_memory_ || bytes <= uncounted_bytes_max) return;
+    if (group_.reserve_answer(connection_, bytes, !has_safe_method())) return;
+    refuse(answers_budget_failure(bytes));
+    add_rate_fields();
+}
+
+asio::awaitable<void> exchange::compress_answer() {
+    response& answer = plan_.answer;
+    if (has_header(answer, "Content-Encoding") || !is_compressible(answer, group_.config().gzip_min_bytes)) co_return;
+    // A caller for whose compressed copy there is no memory gets the answer as it is.
+    const std::size_t needed = gzip_encoder::memory_bytes + gzip_encoder::bound(answer.body.size());
+    if (!group_.memory().answers.fits(connection_.principal_, needed)) co_return;
+    reserved_memory memory(group_.memory().answers, connection_.principal_);
+    memory.grow(needed);
+    gzip_encoder encoder;
+    std::string compressed;
+    compressed.reserve(gzip_encoder::bound(answer.body.size()));  // what a growing text copies is not counted
+    std::string_view rest = answer.body;
+    while (!rest.empty()) {
+        const std::string_view piece = rest.substr(0, compressed_piece_bytes);
+        rest.remove_prefix(piece.size());
+        encoder.add(piece, rest.empty(), compressed);
+        if (rest.empty()) break;
+        co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
+        connection_.enter_phase(phase::writing, steady_clock::now());  // the caller is not the one who takes the time
+    }
+    if (compressed.size() >= answer.body.size()) co_return;
+    answer.body = std::move(compressed);
+    answer.headers.emplace_back("Content-Encoding", "gzip");
+}
+
+bool exchange::is_sent(const message_parts& parts, std::size_t accepted) const {
+    return accepted == asio::buffer_size(parts) && stream_.unsent() == 0;
+}
+
+asio::awaitable<bool> exchange::write_rest(message_parts parts, std::size_t accepted) {
+    const std::size_t held = asio::buffer_size(parts);  // counted in full until all of it is sent
+    bool progressed = accepted > 0;
+    for (;;) {
+        if (progressed) connection_.enter_phase(phase::writing, steady_clock::now());
+        for (asio::const_buffer& part : parts) {
+            const std::size_t taken = std::min(accepted, part.size());
+            part += taken;
+            accepted -= taken;
+        }
+        if (is_sent(parts, 0)) co_return true;
+        const bool required = !has_safe_method() && !streaming_;
+        if (!connection_.answer_memory_ && !group_.reserve_answer(connection_, held, required)) {
+            runtime::log(spdlog::level::warn,
+                         "connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
+                         "answer",
+                         {{"client", connection_.client()}, {"request_id", request_id_}});
+            connection_.close();
+            co_return false;
+        }
+        const bool writable = co_await stream_.wait_writable();
+        if (!writable) co_return false;
+        const std::size_t unsent = stream_.unsent();
+        const auto more = stream_.try_write(parts);
+        if (!more) co_return false;
+        accepted = *more;
+        progressed = accepted > 0 || stream_.unsent() < unsent;
+    }
 }
 
 }  // namespace fencegate::http

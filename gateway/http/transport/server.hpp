@@ -3,9 +3,9 @@
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
-#include <gateway/http/routing/router.hpp>
-#include <gateway/http/transport/request_observer.hpp>
-#include <gateway/http/transport/tls_context.hpp>
+#include <gateway/http/message.hpp>
+#include <gateway/http/routing/dispatcher.hpp>
+#include <gateway/http/transport/tls_channel.hpp>
 #include <gateway/limits/limiter.hpp>
 
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <gateway/http/transport/connection.hpp>
 #include <gateway/http/transport/exchange.hpp>
 
 #include <boost/asio/awaitable.hpp>

@@ -3,10 +3,10 @@
 #include <gateway/config/authority.hpp>
 #include <gateway/config/config.hpp>
 #include <gateway/domain/memory_budget.hpp>
+#include <gateway/http/message.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/connection_stream.hpp>
-#include <gateway/http/transport/request_observer.hpp>
-#include <gateway/http/transport/tls_context.hpp>
+#include <gateway/http/transport/tls_channel.hpp>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>

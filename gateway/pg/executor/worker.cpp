@@ -30,13 +30,6 @@ failure queue_full_failure() {
     return out;
 }
 
-failure unresponsive_failure(bool unchanged) {
-    if (unchanged) return unavailable_because(unresponsive_cause);
-    failure out = unavailable("PostgreSQL does not answer; whether the change was made is not known.");
-    out.outcome_unknown = true;
-    return out;
-}
-
 const std::string& job::principal() const {
     static const std::string gateway;
     return gateway;

@@ -1,5 +1,6 @@
-#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/read/read_pool.hpp>
+
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <lockcore/invariant.hpp>
 

@@ -1,5 +1,5 @@
 #include <gateway/pg/read/read_sql.hpp>
-#include <gateway/pg/write/row_writer.hpp>
+#include <gateway/pg/write/statement_writer.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <boost/json/parse.hpp>

@@ -1,4 +1,4 @@
-#include <gateway/pg/write/row_writer.hpp>
+#include <gateway/pg/write/statement_writer.hpp>
 
 #include <algorithm>
 

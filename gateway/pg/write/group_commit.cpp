@@ -65,32 +65,6 @@ void prove_durable(write_session& session) {
     }
 }
 
-/// Finds out on a new session whether a write was committed whose COMMIT was not answered.
-commit_status resolve_commit(write_session& session, const std::string& write_id, const std::string& resource,
-                             deadline until) {
-    auto pause = reconnect_backoff_min;
-    while (!session.was_cut()) {
-        try {
-            session.connect();  // never the session on which the commit was sent
-            const bool committed = look_up(session, {write_id}, {resource}).front();
-            if (committed) prove_durable(session);
-            spdlog::warn("the connection broke during the commit of write {}; it was {}committed", write_id,
-                         committed ? "" : "not ");
-            return committed ? commit_status::committed : commit_status::not_committed;
-        } catch (const session_lost&) {
-        } catch (const statement_failed&) {
-            // Probably lock_timeout: the broken transaction has not ended yet.
-        } catch (const std::exception&) {
-            break;  // an answer that cannot be read, or no memory for it
-        }
-        if (clock::now() + pause >= until + silence_max) break;
-        std::this_thread::sleep_for(pause);
-        pause = std::min(pause * 2, resolve_pause_max);
-    }
-    spdlog::error("the connection broke during the commit of write {}; whether it was committed is unknown", write_id);
-    return commit_status::unknown;
-}
-
 failure durability_unknown_failure() {
     failure out = unavailable(
         "The connection to PostgreSQL broke before the write was on disk; whether it was kept is not known.");
@@ -165,46 +139,29 @@ void answer_all(const std::vector<undurable_write>& writes, const std::optional<
 
 }  // namespace
 
-commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
-                           deadline until) {
-    bool open = false;
-    try {
-        session.begin_commit();
-        open = session.in_transaction();
-    } catch (const session_lost&) {
+commit_status resolve_commit(write_session& session, const std::string& write_id, const std::string& resource,
+                             deadline until) {
+    auto pause = reconnect_backoff_min;
+    while (!session.was_cut()) {
+        try {
+            session.connect();  // never the session on which the commit was sent
+            const bool committed = look_up(session, {write_id}, {resource}).front();
+            if (committed) prove_durable(session);
+            spdlog::warn("the connection broke during the commit of write {}; it was {}committed", write_id,
+                         committed ? "" : "not ");
+            return committed ? commit_status::committed : commit_status::not_committed;
+        } catch (const session_lost&) {
+        } catch (const statement_failed&) {
+            // Probably lock_timeout: the broken transaction has not ended yet.
+        } catch (const std::exception&) {
+            break;  // an answer that cannot be read, or no memory for it
+        }
+        if (clock::now() + pause >= until + silence_max) break;
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, resolve_pause_max);
     }
-    // On another session, or after an error, COMMIT would succeed and commit nothing.
-    if (!open) {
-        session.drop();
-        return commit_status::not_committed;
-    }
-    try {
-        session.command("commit");
-        return commit_status::committed;
-    } catch (const statement_failed&) {
-        // If PostgreSQL refuses COMMIT before it executes it (a timeout), the transaction stays open.
-        roll_back(session);
-        throw;
-    } catch (const session_lost&) {
-    } catch (const std::exception&) {
-        session.drop();  // it is not known how far COMMIT came
-    }
-    return resolve_commit(session, write_id, resource, until);
-}
-
-std::optional<failure> failure_of(commit_status status) {
-    switch (status) {
-        case commit_status::committed:
-            return std::nullopt;
-        case commit_status::not_committed:
-            return unavailable_because("the connection to PostgreSQL broke during the commit");
-        case commit_status::unknown:
-            break;
-    }
-    failure out = unavailable(
-        "The connection to PostgreSQL broke during the commit; whether the write was committed is not known.");
-    out.outcome_unknown = true;
-    return out;
+    spdlog::error("the connection broke during the commit of write {}; whether it was committed is unknown", write_id);
+    return commit_status::unknown;
 }
 
 void durability_waiter::answer(std::optional<failure> why) {

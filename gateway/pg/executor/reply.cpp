@@ -1,4 +1,7 @@
-#include <gateway/pg/executor/shared_check.hpp>
+#include <gateway/pg/executor/reply.hpp>
+
+#include <gateway/pg/connection/session_slot.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <exception>
 #include <optional>
@@ -8,6 +11,13 @@
 namespace fencegate::pg {
 
 using std::chrono::steady_clock;
+
+failure unresponsive_failure(bool unchanged) {
+    if (unchanged) return unavailable_because(unresponsive_cause);
+    failure out = unavailable("PostgreSQL does not answer; whether the change was made is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
 
 /// One check and its callers.
 class shared_check::round final : public caller_awaiting<void> {
