@@ -163,8 +163,11 @@ class core final : private cluster_view {
 
     // core_releasing.cpp
     void release(lease_claims claims, std::string trace_id, release_continuation then);
+    /// Releases a hold of a lease that too few nodes have: no waiter gets it, or tries, unless a majority released it.
+    void release_remnant(lease_claims claims, std::string trace_id, release_continuation then);
+    /// `became_free`: the waiters may acquire what was released; it was not handed over to one of them.
     result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
-                                            const majority_round& round, bool handed_over);
+                                            const majority_round& round, bool became_free);
     /// Hands a lease over to the next waiter for its resources. Null if no waiter can take it, or it is the turn of others.
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     result<release_outcome> revoke_decided(const input::revoke& what, const majority_round& round);

@@ -71,8 +71,10 @@ void core::search_later(const std::string& name) {
 void core::release_by_key(const acquire_request& request, release_continuation then) {
     const auto attempt = std::make_shared<survey_attempt>(ctx_, request.resources.front(), links_);
     attempt->start([this, request, then = std::move(then)](const survey_attempt& found) {
+        const bool on_majority = found.machine().outcome() == survey::verdict::found;
+        const std::vector<lease_record> reported = found.machine().reported_leases();
         // A lease of which no majority has the same token keeps others out too.
-        for (const lease_record& own : found.machine().reported_leases()) {
+        for (const lease_record& own : reported) {
             if (own.token == fencing_token{} || !is_own(request, own)) continue;
             const auto [match, first_hold] = make_idempotency_digest(request).find_in(own.keys);
             const hold_id hold = first_hold.confirmed();
@@ -80,10 +82,12 @@ void core::release_by_key(const acquire_request& request, release_continuation t
             if (match == idempotency_digest::match::none || own.holds.is_released(hold)) continue;
             lease_claims claims = claims_of(request, own);
             claims.hold = hold;
-            return release(std::move(claims), request.trace_id, [then](result<release_outcome> outcome) {
+            const release_continuation released = [then](result<release_outcome> outcome) {
                 if (!outcome && outcome.error().code == errc::lease_lost) return then(release_outcome{});
                 then(std::move(outcome));
-            });
+            };
+            if (on_majority && &own == &reported.front()) return release(std::move(claims), request.trace_id, released);
+            return release_remnant(std::move(claims), request.trace_id, released);
         }
         if (found.machine().outcome() == survey::verdict::no_quorum)
             return then(make_no_quorum("Too few Redis nodes answered to tell whether the request has a lease.",

@@ -19,14 +19,24 @@ void core::release(lease_claims claims, std::string trace_id, release_continuati
     if (const std::shared_ptr<acquire_attempt> next = hand_over(claims)) {
         next->when_previous_released(
             [this, claims, trace_id = std::move(trace_id), then = std::move(then)](const acquire_attempt& attempt) {
-                then(release_decided(claims, trace_id, attempt.previous_round(), true));
+                then(release_decided(claims, trace_id, attempt.previous_round(), false));
             });
         return;
     }
     lease_call call = rounds_.call_for(claims);
     rounds_.run(command_kind::release, std::move(call), std::move(claims),
                 [this, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
-                    then(release_decided(round.claims(), trace_id, round.machine(), false));
+                    then(release_decided(round.claims(), trace_id, round.machine(), true));
+                });
+}
+
+void core::release_remnant(lease_claims claims, std::string trace_id, release_continuation then) {
+    rounds_.stop_top_ups(claims.attempt_id, &claims.hold);
+    lease_call call = rounds_.call_for(claims);
+    rounds_.run(command_kind::release, std::move(call), std::move(claims),
+                [this, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
+                    const bool became_free = round.machine().outcome() == majority_round::verdict::yes;
+                    then(release_decided(round.claims(), trace_id, round.machine(), became_free));
                 });
 }
 
@@ -39,7 +49,7 @@ std::shared_ptr<acquire_attempt> core::hand_over(const lease_claims& claims) {
 }
 
 result<release_outcome> core::release_decided(const lease_claims& claims, const std::string& trace_id,
-                                              const majority_round& round, bool handed_over) {
+                                              const majority_round& round, bool became_free) {
     auto failed =
         rounds_.find_failure(round, claims, "Too few Redis nodes answered; the release is repeated on the others.");
     const bool lost = failed && failed->code == errc::lease_lost;
@@ -53,7 +63,7 @@ result<release_outcome> core::release_decided(const lease_claims& claims, const 
     } else {
         kept_.hold_released(claims);
     }
-    if (!handed_over) queues_.lease_released(claims, round.notified_waiters() > 0);
+    if (became_free) queues_.lease_released(claims, round.notified_waiters() > 0);
     if (failed) return std::move(*failed);
     if (holds_left == 0) ctx_.record(ctx_.make_event(event_kind::lease_released, claims, trace_id, {}, {}));
     return release_outcome{holds_left, round.yes()};
