@@ -3,7 +3,6 @@
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
-#include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/runtime/terminal.hpp>
 
 #include <spdlog/spdlog.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/domain/guard_change.hpp>
+#include <gateway/domain/history_item.hpp>
 
 #include <cstdint>
 #include <map>

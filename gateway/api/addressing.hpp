@@ -4,7 +4,6 @@
 #include <gateway/http/codec/query.hpp>
 #include <gateway/http/message.hpp>
 
-#include <lockcore/cell.hpp>
 #include <lockcore/types.hpp>
 
 #include <string_view>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>

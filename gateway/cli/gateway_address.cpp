@@ -1,7 +1,7 @@
 #include <gateway/cli/gateway_address.hpp>
 
 #include <gateway/config/authority.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/url/parse.hpp>
 #include <boost/url/url_view.hpp>

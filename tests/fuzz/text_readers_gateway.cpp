@@ -10,8 +10,8 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/query.hpp>
 #include <gateway/http/codec/text.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <array>
 #include <string>

@@ -4,9 +4,9 @@
 #include <gateway/cli/gateway_address.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/cli/time_argument.hpp>
-#include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 #include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gateway/domain/failure.hpp>
 
-#include <lockcore/result.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/json/array.hpp>
 

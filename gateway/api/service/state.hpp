@@ -5,7 +5,7 @@
 #include <gateway/metrics/guard_watch.hpp>
 #include <gateway/metrics/leak_watch.hpp>
 
-#include <lockcore/node_status.hpp>
+#include <lockcore/nodes.hpp>
 
 #include <optional>
 #include <string>

@@ -3,7 +3,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/text.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,6 @@
 #include <gateway/http/codec/query.hpp>
 
-#include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <lockcore/encoding.hpp>
 

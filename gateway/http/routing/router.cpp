@@ -1,6 +1,6 @@
 #include <gateway/http/routing/router.hpp>
 
-#include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <array>
 #include <span>

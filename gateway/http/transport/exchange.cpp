@@ -3,7 +3,6 @@
 
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/runtime/line_limit.hpp>
 #include <gateway/runtime/log.hpp>
 
 #include <spdlog/spdlog.h>

@@ -4,7 +4,7 @@
 #include <gateway/http/transport/request_observer.hpp>
 #include <gateway/http/transport/request_parser.hpp>
 
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <cstddef>
 #include <exception>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/domain/found_outcome.hpp>
+#include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/write_session.hpp>
 #include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
