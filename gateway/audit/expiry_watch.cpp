@@ -113,7 +113,7 @@ struct expired_lease {
 
 }  // namespace
 
-struct expiry_watch::impl {
+struct expiry_watch::impl final : runtime::periodic {
     impl(event_sink& s, pg::database& d, asio::io_context& i) : sink(s), database(d), io(i) {}
 
     void track(const lockcore::event& e) {
@@ -205,7 +205,7 @@ struct expiry_watch::impl {
         while (next < expired.size()) {
             auto& [lease, until] = expired[next++];
             ++lookups;
-            if (stopping) {
+            if (is_stopping()) {
                 --lookups;
                 co_return;
             }
@@ -233,25 +233,20 @@ struct expiry_watch::impl {
         }
     }
 
-    static asio::awaitable<void> watch(std::shared_ptr<impl> self) {
-        asio::steady_timer timer(self->io);
-        while (!self->stopping) {
-            timer.expires_after(expiry_sweep_interval);
-            co_await timer.async_wait(asio::use_awaitable);
-            // A lease that is scheduled again is due after the grace, so that this loop ends.
-            while (!self->stopping) {
-                auto due = self->take_due();
-                if (due.empty()) break;
-                co_await self->check_leases(std::move(due));
-            }
+    asio::awaitable<duration> run_once() override {
+        // A lease that is scheduled again is due after the grace, so that this loop ends.
+        while (!is_stopping()) {
+            auto due = take_due();
+            if (due.empty()) break;
+            co_await check_leases(std::move(due));
         }
+        co_return expiry_sweep_interval;
     }
 
     event_sink& sink;
     pg::database& database;
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
-    std::atomic<bool> stopping{false};
     std::size_t leases_per_check = leases_per_check_max;
     std::atomic<std::size_t> lookups{0};  ///< Calls of the lock_manager under way.
     expiry_schedule schedule;
@@ -265,7 +260,7 @@ expiry_watch::~expiry_watch() {
 }
 
 void expiry_watch::stop() {
-    impl_->stopping = true;
+    impl_->stop();
     while (impl_->lookups > 0)
         std::this_thread::sleep_for(1ms);
 }
@@ -277,7 +272,7 @@ void expiry_watch::on_event(lockcore::event e) {
 
 void expiry_watch::start(lockcore::lock_manager& locks) {
     impl_->locks = &locks;
-    runtime::run_in_background(impl_->io.get_executor(), impl::watch(impl_));
+    impl_->start(impl_->io.get_executor(), expiry_sweep_interval);
 }
 
 }  // namespace fencegate::audit
