@@ -79,8 +79,8 @@ class expiry_schedule {
 ///
 /// Threads:  on_event from any thread.
 /// Lifetime: as event_sink; the lock_manager outlives the run of `io`.
-/// Limits:   1,000,000 leases. Leases granted or renewed beyond that, and leases of a gateway that stopped or crashed, get
-///           no lease_expired.
+/// Limits:   1,000,000 leases. Leases granted or renewed beyond that, and leases of a gateway that stopped or crashed,
+///           get no lease_expired.
 class expiry_watch final : public lockcore::event_observer {
   public:
     expiry_watch(event_sink& sink, pg::database& database, boost::asio::io_context& io);

@@ -11,8 +11,8 @@ namespace fencegate::runtime {
 
 /// Runs a coroutine that nothing awaits, on the executor.
 ///
-/// Errors: an exception of the coroutine is thrown again in the thread that runs it, which ends the process. A loop that
-///         ended in silence would be noticed only by what it no longer does.
+/// Errors: an exception of the coroutine is thrown again in the thread that runs it, which ends the process. A loop
+///         that ended in silence would be noticed only by what it no longer does.
 void run_in_background(boost::asio::any_io_executor executor, boost::asio::awaitable<void> work);
 
 /// Work that is done again and again, with a pause before each time.

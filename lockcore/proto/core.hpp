@@ -63,8 +63,8 @@ class cancelled_requests {
 /// Its parts, each with its own state: wait_queues, kept_leases, validity_memory, lease_rounds (commands about existing
 /// leases) and a node_link for each node. The core itself has the calls of acquire and what ends leases.
 ///
-/// Files: core.cpp (steps, nodes, reading, the floor), core_acquiring.cpp (grants and further holds), core_releasing.cpp
-///        (the end of leases, and of requests that are cancelled).
+/// Files: core.cpp (steps, nodes, reading, the floor), core_acquiring.cpp (grants and further holds),
+///        core_releasing.cpp (the end of leases, and of requests that are cancelled).
 /// Threads: not safe.
 /// Source:  docs/protocol.md.
 class core final : private cluster_view {
@@ -196,7 +196,7 @@ class core final : private cluster_view {
     void record_outcome(const acquire_call& c, const result<lease>& outcome);
 
     // core_releasing.cpp
-    /// `on_majority`: a majority may have the lease. If not, no waiter gets it, nor tries unless a majority released it.
+    /// `on_majority`: a majority has the lease. If not, no waiter gets it, nor tries unless a majority released it.
     void release(lease_claims claims, std::string trace_id, bool on_majority, release_continuation then);
     /// `became_free`: the waiters may acquire what was released; it was not handed over to one of them.
     result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
