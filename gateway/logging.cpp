@@ -1,7 +1,7 @@
 #include <gateway/logging.hpp>
 
 #include <gateway/runtime/log.hpp>
-#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>

@@ -9,8 +9,7 @@
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/schema/cluster.hpp>
-#include <gateway/pg/schema/storage_generation.hpp>
-#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/probe.hpp>

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <gateway/domain/generation_change.hpp>
-#include <gateway/domain/guard_change.hpp>
-#include <gateway/domain/history_evidence.hpp>
+#include <gateway/domain/history_item.hpp>
 
 #include <cstdint>
 #include <deque>

@@ -6,7 +6,6 @@
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/schema/migrate.hpp>
-#include <gateway/pg/schema/storage_generation.hpp>
 #include <gateway/runtime/terminal.hpp>
 
 #include <lockcore/hmac_sha256.hpp>

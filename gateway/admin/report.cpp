@@ -1,8 +1,8 @@
 #include <gateway/admin/report.hpp>
 
 #include <gateway/domain/guard_state.hpp>
-#include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>

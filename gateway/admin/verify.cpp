@@ -3,11 +3,10 @@
 #include <gateway/admin/history_checker.hpp>
 #include <gateway/admin/report.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/pg/history/guard_changes.hpp>
 #include <gateway/pg/history/history_walk.hpp>
 #include <gateway/pg/schema/cluster.hpp>
-#include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 #include <gateway/audit/denial_recorder.hpp>
 
-#include <gateway/audit/denial_sampler.hpp>
 #include <gateway/config/authority.hpp>
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/log.hpp>
@@ -8,18 +7,60 @@
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <initializer_list>
 #include <mutex>
 #include <string>
 
 namespace fencegate::audit {
+
+denial_sampler::counts& denial_sampler::counts_of(const caller& source, time_point now) {
+    auto* callers = source.principal.empty() ? &addresses_ : &principals_;
+    caller key = source;
+    if (callers->size() >= callers_max && !callers->contains(source)) {
+        callers = &others_;
+        key.principal.clear();
+        key.address.clear();
+    }
+    const auto [found, added] = callers->try_emplace(key);
+    if (added) {
+        found->second.begun = now;
+        found->second.rest.source = key;
+    }
+    return found->second;
+}
+
+bool denial_sampler::admit(const caller& source, time_point now) {
+    counts& current = counts_of(source, now);
+    if (current.stored == stored_max) {
+        leave_out(source, now);
+        return false;
+    }
+    ++current.stored;
+    return true;
+}
+
+void denial_sampler::leave_out(const caller& source, time_point now) {
+    left_out& rest = counts_of(source, now).rest;
+    if (rest.count++ == 0) rest.from = now;
+    rest.to = now;
+}
+
+void denial_sampler::end_windows(time_point now, bool all, const std::function<bool(const left_out&)>& store) {
+    for (windows* callers : {&principals_, &addresses_, &others_}) {
+        std::erase_if(*callers, [&](const auto& entry) {
+            const counts& current = entry.second;
+            // A clock that was set back ends the window too.
+            const bool over = all || now < current.begun || now >= current.begun + window;
+            return over && (current.rest.count == 0 || store(current.rest));
+        });
+    }
+}
+
 namespace {
 
 namespace asio = boost::asio;
@@ -99,7 +140,7 @@ void log_left_out_credentials(const denial_sampler::left_out& rest) {
 }
 
 /// Shared with the coroutine, which may end after the recorder.
-struct denial_recorder::impl {
+struct denial_recorder::impl final : runtime::periodic {
     impl(event_sink& s, asio::io_context& i) : sink(s), io(i) {}
 
     void record(const http::served_request& request) {
@@ -116,7 +157,8 @@ struct denial_recorder::impl {
         if (!sink.add_low_priority(make_item(request, source, address, now))) sampler.leave_out(source, now);
     }
 
-    void end_windows_that_are_over() {
+    /// Ends the windows that are over.
+    asio::awaitable<duration> run_once() override {
         const auto now = system_clock::now();
         const std::lock_guard hold(mutex);
         sampler.end_windows(now, false, [&](const denial_sampler::left_out& rest) {
@@ -124,6 +166,7 @@ struct denial_recorder::impl {
             log_left_out_credentials(rest);
             return true;
         });
+        co_return denial_sweep_interval;
     }
 
     void end_all_windows() {
@@ -136,19 +179,8 @@ struct denial_recorder::impl {
         });
     }
 
-    static asio::awaitable<void> sweep(std::shared_ptr<impl> self) {
-        asio::steady_timer timer(self->io);
-        for (;;) {
-            timer.expires_after(denial_sweep_interval);
-            co_await timer.async_wait(asio::use_awaitable);
-            if (self->stopping) co_return;
-            self->end_windows_that_are_over();
-        }
-    }
-
     event_sink& sink;
     asio::io_context& io;
-    std::atomic<bool> stopping{false};
     std::mutex mutex;
     denial_sampler sampler;  ///< Guarded by the mutex.
 };
@@ -157,7 +189,7 @@ denial_recorder::denial_recorder(http::request_observer& next, event_sink& sink,
     : next_(next), impl_(std::make_shared<impl>(sink, io)) {}
 
 denial_recorder::~denial_recorder() {
-    impl_->stopping = true;
+    impl_->stop();
 }
 
 void denial_recorder::on_served(const http::served_request& request) noexcept {
@@ -171,7 +203,7 @@ void denial_recorder::on_served(const http::served_request& request) noexcept {
 }
 
 void denial_recorder::start() {
-    runtime::run_in_background(impl_->io.get_executor(), impl::sweep(impl_));
+    impl_->start(impl_->io.get_executor(), denial_sweep_interval);
 }
 
 void denial_recorder::flush() {

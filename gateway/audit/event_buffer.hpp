@@ -4,6 +4,8 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/principal_share.hpp>
 
+#include <lockcore/events.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -12,6 +14,10 @@
 #include <vector>
 
 namespace fencegate::audit {
+
+/// Returns the history's rows for an event of lockcore: one for each resource, or one without a resource for an event
+/// of a node.
+std::vector<history_item> history_items(const lockcore::event& e);
 
 /// Rows of the history that wait to be written, numbered in order from 1 on.
 ///

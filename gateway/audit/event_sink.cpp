@@ -1,5 +1,4 @@
 #include <gateway/audit/event_buffer.hpp>
-#include <gateway/audit/event_items.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/runtime/background.hpp>

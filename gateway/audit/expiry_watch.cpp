@@ -1,5 +1,5 @@
-#include <gateway/audit/expiry_schedule.hpp>
 #include <gateway/audit/expiry_watch.hpp>
+
 #include <gateway/runtime/background.hpp>
 
 #include <boost/asio/awaitable.hpp>
@@ -16,6 +16,76 @@
 #include <vector>
 
 namespace fencegate::audit {
+namespace {
+
+/// Returns the key of a lease: its token and its first resource.
+std::string key_of(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token) {
+    return std::to_string(lockcore::value_of(token)) + ' ' + resources.front().str();
+}
+
+}  // namespace
+
+void expiry_schedule::schedule(const std::string& key, entry& watched) {
+    if (watched.due) due_.erase({*watched.due, key});
+    watched.due = watched.check_at;
+    due_.emplace(*watched.due, key);
+}
+
+void expiry_schedule::add_lease(watched_lease lease) {
+    const std::lock_guard lock(mutex_);
+    const auto key = key_of(lease.resources, lease.token);
+    if (const auto found = leases_.find(key); found != leases_.end()) {
+        entry& watched = found->second;
+        watched.lease.since = lease.since;
+        watched.lease.until = std::max(watched.lease.until, lease.until);  // a renewal never shortens
+        watched.check_at = std::max(watched.check_at, lease.until);        // take_due() schedules it anew
+        return;
+    }
+    if (leases_.size() >= leases_max) return;
+    entry& watched = leases_[key];
+    watched.check_at = lease.until;
+    watched.lease = std::move(lease);
+    schedule(key, watched);
+}
+
+bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& resources,
+                                   lockcore::fencing_token token) {
+    const std::lock_guard lock(mutex_);
+    const auto found = leases_.find(key_of(resources, token));
+    if (found == leases_.end()) return false;
+    if (found->second.due) due_.erase({*found->second.due, found->first});
+    leases_.erase(found);
+    return true;
+}
+
+std::optional<expiry_schedule::watched_lease> expiry_schedule::take_due(time_point now) {
+    const std::lock_guard lock(mutex_);
+    while (!due_.empty() && due_.begin()->first <= now) {
+        const auto [at, key] = *due_.begin();
+        entry& watched = leases_.at(key);
+        if (watched.check_at <= at) {
+            due_.erase(due_.begin());
+            watched.due.reset();
+            return watched.lease;
+        }
+        schedule(key, watched);  // it was renewed since it was scheduled
+    }
+    return std::nullopt;
+}
+
+void expiry_schedule::schedule_check(const watched_lease& lease, time_point at) {
+    const std::lock_guard lock(mutex_);
+    const auto found = leases_.find(key_of(lease.resources, lease.token));
+    if (found == leases_.end()) return;
+    found->second.check_at = std::max(found->second.check_at, at);
+    schedule(found->first, found->second);
+}
+
+std::pair<std::size_t, std::size_t> expiry_schedule::sizes() const {
+    const std::lock_guard lock(mutex_);
+    return {leases_.size(), due_.size()};
+}
+
 namespace {
 
 namespace asio = boost::asio;
@@ -43,7 +113,7 @@ struct expired_lease {
 
 }  // namespace
 
-struct expiry_watch::impl {
+struct expiry_watch::impl final : runtime::periodic {
     impl(event_sink& s, pg::database& d, asio::io_context& i) : sink(s), database(d), io(i) {}
 
     void track(const lockcore::event& e) {
@@ -135,7 +205,7 @@ struct expiry_watch::impl {
         while (next < expired.size()) {
             auto& [lease, until] = expired[next++];
             ++lookups;
-            if (stopping) {
+            if (is_stopping()) {
                 --lookups;
                 co_return;
             }
@@ -163,25 +233,20 @@ struct expiry_watch::impl {
         }
     }
 
-    static asio::awaitable<void> watch(std::shared_ptr<impl> self) {
-        asio::steady_timer timer(self->io);
-        while (!self->stopping) {
-            timer.expires_after(expiry_sweep_interval);
-            co_await timer.async_wait(asio::use_awaitable);
-            // A lease that is scheduled again is due after the grace, so that this loop ends.
-            while (!self->stopping) {
-                auto due = self->take_due();
-                if (due.empty()) break;
-                co_await self->check_leases(std::move(due));
-            }
+    asio::awaitable<duration> run_once() override {
+        // A lease that is scheduled again is due after the grace, so that this loop ends.
+        while (!is_stopping()) {
+            auto due = take_due();
+            if (due.empty()) break;
+            co_await check_leases(std::move(due));
         }
+        co_return expiry_sweep_interval;
     }
 
     event_sink& sink;
     pg::database& database;
     asio::io_context& io;
     lockcore::lock_manager* locks = nullptr;
-    std::atomic<bool> stopping{false};
     std::size_t leases_per_check = leases_per_check_max;
     std::atomic<std::size_t> lookups{0};  ///< Calls of the lock_manager under way.
     expiry_schedule schedule;
@@ -195,7 +260,7 @@ expiry_watch::~expiry_watch() {
 }
 
 void expiry_watch::stop() {
-    impl_->stopping = true;
+    impl_->stop();
     while (impl_->lookups > 0)
         std::this_thread::sleep_for(1ms);
 }
@@ -207,7 +272,7 @@ void expiry_watch::on_event(lockcore::event e) {
 
 void expiry_watch::start(lockcore::lock_manager& locks) {
     impl_->locks = &locks;
-    runtime::run_in_background(impl_->io.get_executor(), impl::watch(impl_));
+    impl_->start(impl_->io.get_executor(), expiry_sweep_interval);
 }
 
 }  // namespace fencegate::audit

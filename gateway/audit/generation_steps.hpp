@@ -1,7 +1,7 @@
 #pragma once
 
-#include <lockcore/node_status.hpp>
-#include <lockcore/outcomes.hpp>
+#include <lockcore/lease.hpp>
+#include <lockcore/nodes.hpp>
 #include <lockcore/types.hpp>
 
 #include <optional>

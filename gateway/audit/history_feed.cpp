@@ -1,15 +1,33 @@
 #include <gateway/audit/history_feed.hpp>
-#include <gateway/audit/history_horizon.hpp>
+
 #include <gateway/runtime/background.hpp>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 namespace fencegate::audit {
+
+std::optional<std::int64_t> history_horizon::advance(history_tail seen) {
+    if (pending_) {
+        const bool writer_remains = std::ranges::any_of(pending_->writers, [&seen](const auto& writer) {
+            return std::ranges::find(seen.writers, writer) != seen.writers.end();
+        });
+        if (writer_remains) return settled_;
+        settled_ = pending_->last_id;
+        pending_.reset();
+    }
+    if (seen.writers.empty()) {
+        settled_ = seen.last_id;
+    } else {
+        pending_ = std::move(seen);
+    }
+    return settled_;
+}
+
 namespace {
 
 namespace asio = boost::asio;
@@ -25,24 +43,18 @@ constexpr std::int64_t unknown = -1;
 
 }  // namespace
 
-struct history_feed::impl {
+struct history_feed::impl final : runtime::periodic {
     impl(pg::database& d, asio::io_context& i) : database(d), io(i) {}
 
-    static asio::awaitable<void> poll_tail(std::shared_ptr<impl> self) {
-        asio::steady_timer timer(self->io);
-        while (!self->stopping) {
-            const auto until = std::chrono::steady_clock::now() + tail_read_timeout;
-            auto tail = co_await self->database.read(std::string(), read_cost::cheap, until, pg::read_history_tail);
-            if (tail) {
-                if (const auto settled = self->horizon.advance(std::move(*tail))) self->settled = *settled;
-            }
-            const bool followed = self->followers > 0;
-            const auto pause = !tail || !followed                  ? interval_without_followers
-                               : self->horizon.has_unsettled_ids() ? interval_while_unsettled
-                                                                   : interval_while_followed;
-            timer.expires_after(pause);
-            co_await timer.async_wait(asio::use_awaitable);
+    /// Reads the end of the history.
+    asio::awaitable<duration> run_once() override {
+        const auto until = std::chrono::steady_clock::now() + tail_read_timeout;
+        auto tail = co_await database.read(std::string(), read_cost::cheap, until, pg::read_history_tail);
+        if (tail) {
+            if (const auto last = horizon.advance(std::move(*tail))) settled = *last;
         }
+        if (!tail || followers == 0) co_return interval_without_followers;
+        co_return horizon.has_unsettled_ids() ? interval_while_unsettled : interval_while_followed;
     }
 
     pg::database& database;
@@ -50,18 +62,17 @@ struct history_feed::impl {
     history_horizon horizon;  ///< Used by the polling coroutine alone.
     std::atomic<std::int64_t> settled{unknown};
     std::atomic<std::size_t> followers{0};
-    std::atomic<bool> stopping{false};
 };
 
 history_feed::history_feed(pg::database& database, asio::io_context& io)
     : impl_(std::make_shared<impl>(database, io)) {}
 
 history_feed::~history_feed() {
-    impl_->stopping = true;
+    impl_->stop();
 }
 
 void history_feed::start() {
-    runtime::run_in_background(impl_->io.get_executor(), impl::poll_tail(impl_));
+    impl_->start(impl_->io.get_executor(), 0ms);
 }
 
 std::shared_ptr<void> history_feed::add_follower() {

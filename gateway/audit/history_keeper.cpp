@@ -4,10 +4,7 @@
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
-#include <atomic>
 #include <chrono>
 
 namespace fencegate::audit {
@@ -26,30 +23,16 @@ constexpr auto upkeep_timeout = 10s;
 
 }  // namespace
 
-struct history_keeper::impl {
+struct history_keeper::impl final : runtime::periodic {
     impl(history_config c, pg::database& d, asio::io_context& i) : cfg(c), database(d), io(i) {}
 
-    static asio::awaitable<void> keep(std::shared_ptr<impl> self) {
-        asio::steady_timer timer(self->io);
-        auto pause = first_delay;
-        for (;;) {
-            timer.expires_after(pause);
-            co_await timer.async_wait(asio::use_awaitable);
-            if (self->stopping) co_return;
-            pause = co_await self->keep_up();
-        }
-    }
-
-    /// Makes one call.
-    ///
-    /// Out: the time until the next one.
-    asio::awaitable<steady_clock::duration> keep_up() {
+    asio::awaitable<duration> run_once() override {
         auto keep = [days = cfg.keep_days](pg::session& session) { return pg::keep_history(session, days); };
         const auto done =
             co_await database.run(pg::place::history(), steady_clock::now() + upkeep_timeout, std::move(keep));
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
-            if (!locked && !stopping) spdlog::warn("the history's partitions: {}", done.error().detail);
+            if (!locked && !is_stopping()) spdlog::warn("the history's partitions: {}", done.error().detail);
             co_return locked ? delay_after_lock : delay_after_failure;
         }
         if (done->made > 0 || done->dropped > 0)
@@ -61,18 +44,17 @@ struct history_keeper::impl {
     history_config cfg;
     pg::database& database;
     asio::io_context& io;
-    std::atomic<bool> stopping{false};
 };
 
 history_keeper::history_keeper(history_config cfg, pg::database& database, asio::io_context& io)
     : impl_(std::make_shared<impl>(cfg, database, io)) {}
 
 history_keeper::~history_keeper() {
-    impl_->stopping = true;
+    impl_->stop();
 }
 
 void history_keeper::start() {
-    runtime::run_in_background(impl_->io.get_executor(), impl::keep(impl_));
+    impl_->start(impl_->io.get_executor(), first_delay);
 }
 
 }  // namespace fencegate::audit

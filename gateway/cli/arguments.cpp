@@ -1,8 +1,8 @@
 #include <gateway/cli/arguments.hpp>
 
 #include <gateway/config/authority.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/url/parse.hpp>
 #include <boost/url/url_view.hpp>

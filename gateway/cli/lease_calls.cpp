@@ -5,9 +5,9 @@
 #include <gateway/cli/job_control.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/random.hpp>
 #include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>

@@ -5,8 +5,8 @@
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/domain/guard_state.hpp>
-#include <gateway/runtime/printable.hpp>
 #include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <lockcore/types.hpp>
 

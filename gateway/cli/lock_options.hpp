@@ -2,7 +2,7 @@
 
 #include <gateway/domain/exit_code.hpp>
 
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <chrono>
 #include <optional>

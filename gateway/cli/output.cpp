@@ -1,6 +1,6 @@
 #include <gateway/cli/output.hpp>
 
-#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -4,8 +4,8 @@
 #include <gateway/cli/client.hpp>
 #include <gateway/cli/lock_options.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/json.hpp>
 

@@ -119,4 +119,47 @@ struct history_upkeep {
     int remaining = 0;          ///< Partitions that further calls have to drop.
 };
 
+/// A row of the history, as far as `fencegate verify` needs it.
+struct history_evidence {
+    std::int64_t id = 0;
+    std::int64_t at_us = 0;  ///< Microseconds since 1970.
+    std::string event;
+    std::string resource;
+    std::optional<std::int64_t> token;       ///< fencing_token
+    std::optional<std::int64_t> last_token;  ///< last_fencing_token: the fence after the event, or that refused it.
+    std::optional<std::int64_t> ttl_ms;      ///< From the detail; leases only.
+    bool repair = false;                     ///< fence_raised by an operator, which may lower the fence.
+    bool has_reason = false;                 ///< The detail has a reason.
+    bool observed = false;                   ///< The table is in observe mode, which let the change pass.
+    bool bare = false;                       ///< Written with a token of another issuer (detail.bare_token).
+    bool direct = false;                     ///< Written by a caller of enter() (detail.direct).
+    bool refused_otherwise = false;          ///< Refused for another reason than a fence above its token.
+    bool recorded_later = false;             ///< A refusal recorded after the lock of the guard row was released.
+    bool decided_by_guard = false;           ///< begin_write decided it under the guard's lock: the fence is committed.
+};
+
+/// A guard_changed of the history that concerns whether changes of a table are checked. Times are in microseconds since
+/// 1970.
+struct guard_change {
+    std::int64_t id = 0;
+    std::int64_t at_us = 0;
+    std::string principal;                      ///< Empty: not known.
+    std::string action;                         ///< protect, unprotect, fault_found or fault_gone.
+    std::string table;                          ///< With its schema; empty: a fault that concerns no single table.
+    std::string renamed_from;                   ///< protect: the table's name at the call before; empty: the same.
+    std::string mode;                           ///< protect: the new mode.
+    std::string was;                            ///< protect, unprotect: the mode before; empty: it was not protected.
+    std::optional<std::int64_t> not_before_us;  ///< fault_found: the faults may be as old as this.
+    std::vector<std::string> faults;
+};
+
+/// A change of the storage generation in the history: from this row on tokens below the floor are refused.
+struct generation_change {
+    std::int64_t id = 0;
+    std::int64_t floor = 0;
+    /// The time of the last accepted write before it, in microseconds since 1970; 0: there is none. Between the failover
+    /// and the change no write is accepted, but other events are recorded.
+    std::int64_t last_write_at_us = 0;
+};
+
 }  // namespace fencegate

@@ -76,4 +76,11 @@ struct read_outcome {
     std::shared_ptr<reserved_memory> memory;  ///< Reserved from the answers' budget for `json`; null if that is small.
 };
 
+/// What a read may cost the database, judging by its kind.
+enum class read_cost {
+    cheap,
+    expensive,  ///< May read many more rows than it returns: a search, a summary, an export.
+    continued   ///< The next part of an expensive read that was admitted: a full queue does not refuse it.
+};
+
 }  // namespace fencegate

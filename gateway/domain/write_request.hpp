@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/domain/actor.hpp>
-#include <gateway/domain/database_identity.hpp>
+#include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
 
 #include <lockcore/types.hpp>
@@ -19,6 +19,15 @@
 #include <vector>
 
 namespace fencegate {
+
+/// In whose name statements run in the database, so that its privileges and row security apply to the caller.
+struct database_identity {
+    std::string role;    ///< Taken by `set local role`; never empty. The gateway's role has to be a member of it.
+    std::string claims;  ///< A JSON object, for the setting request.jwt.claims.
+};
+
+/// Null: the gateway's own role, without claims.
+using database_identity_ptr = std::shared_ptr<const database_identity>;
 
 enum class comparison_operator { eq, neq, lt, lte, gt, gte, in, is, like, ilike, all_of, any_of };
 
@@ -189,6 +198,12 @@ struct write_outcome {
     bool sealed = false;
     bool replayed = false;       ///< The kept outcome of an earlier call with the same idempotency key.
     bool rows_left_out = false;  ///< Kept without its rows and values, because they were too large.
+};
+
+/// The outcome kept under an idempotency key; `value` is empty where none is kept.
+struct found_outcome {
+    found_outcome() = default;  // no aggregate: a failure must not convert to a found_outcome implicitly
+    std::optional<result<write_outcome>> value;
 };
 
 }  // namespace fencegate

@@ -5,7 +5,7 @@
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/identity/identity.hpp>
 
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/address.hpp>

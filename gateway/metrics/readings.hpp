@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/cell.hpp>
+#include <lockcore/types.hpp>
 
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>

@@ -4,7 +4,6 @@
 #include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
-#include <gateway/domain/read_cost.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/executor/executor_status.hpp>
 #include <gateway/pg/executor/session_job.hpp>

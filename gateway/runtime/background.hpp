@@ -3,12 +3,47 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 
+#include <atomic>
+#include <chrono>
+#include <memory>
+
 namespace fencegate::runtime {
 
 /// Runs a coroutine that nothing awaits, on the executor.
 ///
-/// Errors: an exception of the coroutine is thrown again in the thread that runs it, which ends the process. A loop that
-///         ended in silence would be noticed only by what it no longer does.
+/// Errors: an exception of the coroutine is thrown again in the thread that runs it, which ends the process. A loop
+///         that ended in silence would be noticed only by what it no longer does.
 void run_in_background(boost::asio::any_io_executor executor, boost::asio::awaitable<void> work);
+
+/// Work that is done again and again, with a pause before each time.
+///
+/// Lifetime: shared with the coroutine, which may end after the owner has called stop().
+class periodic : public std::enable_shared_from_this<periodic> {
+  public:
+    using duration = std::chrono::steady_clock::duration;
+
+    virtual ~periodic() = default;
+    periodic(const periodic&) = delete;
+    periodic& operator=(const periodic&) = delete;
+
+    /// Begins, on the executor. May be called once.
+    void start(boost::asio::any_io_executor executor, duration first_pause);
+    /// The work is not done again. Returns at once.
+    ///
+    /// Threads: any.
+    void stop() { stopping_ = true; }
+
+  protected:
+    periodic() = default;
+
+    /// Does the work once. Returns the pause before the next time, which may be another one after a failure.
+    virtual boost::asio::awaitable<duration> run_once() = 0;
+    bool is_stopping() const { return stopping_; }
+
+  private:
+    static boost::asio::awaitable<void> repeat(std::shared_ptr<periodic> self, duration pause);
+
+    std::atomic<bool> stopping_{false};
+};
 
 }  // namespace fencegate::runtime

@@ -2,11 +2,15 @@
 
 #include <spdlog/common.h>
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace fencegate::runtime {
@@ -29,5 +33,39 @@ void log(spdlog::level::level_enum level, std::string_view message, std::initial
 
 /// Returns the fields of the line that this thread is writing, for the log's formatters.
 std::span<const log_field> current_log_fields();
+
+/// Bounds how many log lines of a kind are written in a second, so that a flood of them fills neither the disk nor the
+/// time of the threads that write them.
+///
+/// Threads: any.
+class line_limit {
+  public:
+    using clock = std::chrono::steady_clock;
+
+    explicit line_limit(std::uint64_t most_in_a_second) : most_(most_in_a_second) {}
+
+    /// Counts a line.
+    ///
+    /// Out: empty if the line is to be left out; else how many were left out since the last one that was not.
+    std::optional<std::uint64_t> admit(clock::time_point now) {
+        const std::lock_guard lock(mutex_);
+        if (now - begun_ >= std::chrono::seconds(1)) {
+            begun_ = now;
+            written_ = 0;
+        }
+        if (written_ == most_) {
+            ++left_out_;
+            return std::nullopt;
+        }
+        ++written_;
+        return std::exchange(left_out_, 0);
+    }
+
+  private:
+    const std::uint64_t most_;
+    std::mutex mutex_;
+    clock::time_point begun_{};
+    std::uint64_t written_ = 0, left_out_ = 0;
+};
 
 }  // namespace fencegate::runtime

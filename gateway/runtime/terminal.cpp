@@ -1,6 +1,6 @@
 #include <gateway/runtime/terminal.hpp>
 
-#include <gateway/runtime/printable.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <unistd.h>
 

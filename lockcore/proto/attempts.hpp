@@ -5,7 +5,6 @@
 #include <proto/epochs.hpp>
 #include <proto/majority_round.hpp>
 #include <proto/node_link.hpp>
-#include <proto/survey.hpp>
 
 #include <array>
 #include <memory>

@@ -1,7 +1,7 @@
 #include <proto/command.hpp>
 
 #include <lockcore/config.hpp>
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 
 #include <charconv>
 

@@ -1,18 +1,60 @@
 #pragma once
 
+#include <lockcore/lease.hpp>
 #include <proto/attempts.hpp>
-#include <proto/cancelled_requests.hpp>
+#include <proto/core_context.hpp>
 #include <proto/kept_leases.hpp>
 #include <proto/lease_rounds.hpp>
-#include <proto/validity_memory.hpp>
 #include <proto/wait_queues.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 namespace lockcore {
+
+/// The requests that were cancelled by their idempotency key, each until it can no longer be on its way or wait elsewhere.
+///
+/// Threads: not safe.
+/// Limits:  as remember() says.
+class cancelled_requests {
+  public:
+    struct entry {
+        acquire_request request;
+        monotonic_time until{};
+        milliseconds pause{};  ///< Before the next search for its lease.
+        timer_list::handle timer{};
+    };
+
+    /// Returns null if the request with this name (name_request) was not cancelled.
+    entry* find(const std::string& name) {
+        const auto found = by_name_.find(name);
+        return found == by_name_.end() ? nullptr : &found->second;
+    }
+
+    /// Returns the entry of a request, a new one if there is none. Null if there are `most` entries, or three quarters of
+    /// them are of the principal.
+    entry* remember(const std::string& name, const acquire_request& request, std::size_t most) {
+        if (entry* const known = find(name)) return known;
+        const auto principal = of_principal_.find(request.holder.principal);
+        const std::size_t used = principal == of_principal_.end() ? 0 : principal->second;
+        if (by_name_.size() >= most || used >= most - most / 4) return nullptr;
+        ++of_principal_[request.holder.principal];
+        return &by_name_.emplace(name, entry{request}).first->second;
+    }
+
+    void forget(const std::string& name) {
+        const auto found = by_name_.extract(name);
+        const auto principal = of_principal_.find(found.mapped().request.holder.principal);
+        if (--principal->second == 0) of_principal_.erase(principal);
+    }
+
+  private:
+    std::unordered_map<std::string, entry> by_name_;
+    std::unordered_map<std::string, std::size_t> of_principal_;
+};
 
 /// All decisions about the resources of one shard: their queues, attempts, handoffs, kept leases and retries, and which
 /// nodes vote. It has no clock, no sockets, no threads and no randomness of its own: a driver passes in what happens and
@@ -21,8 +63,8 @@ namespace lockcore {
 /// Its parts, each with its own state: wait_queues, kept_leases, validity_memory, lease_rounds (commands about existing
 /// leases) and a node_link for each node. The core itself has the calls of acquire and what ends leases.
 ///
-/// Files: core.cpp (steps, nodes, reading), core_acquiring.cpp (grants and further holds), core_releasing.cpp,
-///        core_cancelling.cpp, core_floor.cpp.
+/// Files: core.cpp (steps, nodes, reading, the floor), core_acquiring.cpp (grants and further holds),
+///        core_releasing.cpp (the end of leases, and of requests that are cancelled).
 /// Threads: not safe.
 /// Source:  docs/protocol.md.
 class core final : private cluster_view {
@@ -115,7 +157,6 @@ class core final : private cluster_view {
     static failure occupied_by_another_value(std::vector<node_answer> answers, const node_set& nodes,
                                              const std::string& bound);
 
-    // core_floor.cpp
     struct announcement;
     void end_announcement(announcement& a);
 
@@ -154,22 +195,22 @@ class core final : private cluster_view {
     /// Records the event of an acquire.
     void record_outcome(const acquire_call& c, const result<lease>& outcome);
 
-    // core_cancelling.cpp
-    /// Searches for the lease of a cancelled request again after a pause, until the request is forgotten.
-    void search_later(const std::string& name);
-    /// Releases the hold that was taken with the idempotency key of a request, if there is one.
-    void release_by_key(const acquire_request& request, release_continuation then);
-    void end_keyed_call(const std::string& name, call_id call);
-
     // core_releasing.cpp
-    void release(lease_claims claims, std::string trace_id, release_continuation then);
+    /// `on_majority`: a majority has the lease. If not, no waiter gets it, nor tries unless a majority released it.
+    void release(lease_claims claims, std::string trace_id, bool on_majority, release_continuation then);
+    /// `became_free`: the waiters may acquire what was released; it was not handed over to one of them.
     result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
-                                            const majority_round& round, bool handed_over);
+                                            const majority_round& round, bool became_free);
     /// Hands a lease over to the next waiter for its resources. Null if no waiter can take it, or it is the turn of others.
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     result<release_outcome> revoke_decided(const input::revoke& what, const majority_round& round);
     /// A call of this core ended the lease. `released`: its holder released it.
     void end_lease(const nonce& attempt, bool released);
+    /// Searches for the lease of a cancelled request again after a pause, until the request is forgotten.
+    void search_later(const std::string& name);
+    /// Releases the hold that was taken with the idempotency key of a request, if there is one.
+    void release_by_key(const acquire_request& request, release_continuation then);
+    void end_keyed_call(const std::string& name, call_id call);
 
     const config& settings_;
     core_context ctx_;

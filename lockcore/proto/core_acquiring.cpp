@@ -1,8 +1,8 @@
 // Grants, and further holds of re-entrant owners and repeated requests.
 #include <proto/core.hpp>
 
-#include <proto/failures.hpp>
-#include <proto/lease_times.hpp>
+#include <lockcore/types.hpp>
+#include <proto/lease_record.hpp>
 
 #include <algorithm>
 

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <lockcore/boot_clock.hpp>
 #include <lockcore/events.hpp>
 #include <lockcore/lease.hpp>
-#include <lockcore/node_record.hpp>
-#include <lockcore/outcomes.hpp>
-#include <lockcore/result.hpp>
+#include <lockcore/nodes.hpp>
+#include <lockcore/types.hpp>
 #include <proto/command.hpp>
 #include <proto/node_request.hpp>
 

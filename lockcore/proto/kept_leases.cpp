@@ -1,6 +1,6 @@
 #include <proto/kept_leases.hpp>
 
-#include <proto/failures.hpp>
+#include <lockcore/types.hpp>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 #include <proto/lease_id.hpp>
 
 #include <lockcore/encoding.hpp>
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockcore/authenticator.hpp>
-#include <lockcore/cell.hpp>
 #include <lockcore/lease.hpp>
+#include <lockcore/secrets.hpp>
+#include <lockcore/types.hpp>
 
 #include <string>
 #include <string_view>

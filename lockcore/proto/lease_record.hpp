@@ -1,14 +1,89 @@
 #pragma once
 
 #include <lockcore/lease.hpp>
-#include <lockcore/random_source.hpp>
-#include <proto/hold_view.hpp>
+#include <lockcore/secrets.hpp>
+#include <lockcore/types.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockcore {
+
+/// Returns the validity of a lease (docs/protocol.md R6): ttl − time elapsed since before the first send − allowance for
+/// clock drift (1 % of the ttl + 2 ms). If it is not above zero there is no grant.
+///
+/// Source: Redlock, "the algorithm", step 3.
+constexpr std::chrono::microseconds validity(milliseconds ttl, std::chrono::nanoseconds elapsed) {
+    using std::chrono::microseconds;
+    const auto drift = std::chrono::duration_cast<microseconds>(ttl) / 100 + milliseconds{2};
+    return ttl - std::chrono::ceil<microseconds>(elapsed) - drift;
+}
+
+/// Returns the end of the validity of a lease with this ttl whose command was sent at `sent_at`. It is a time and not a
+/// duration, for the process may be stopped between any two lines.
+constexpr validity_time end_of_validity(milliseconds ttl, validity_time sent_at) {
+    return sent_at + validity(ttl, std::chrono::nanoseconds{0});
+}
+
+// Times in texts that another writer made: a node that is not what it should be may send any number.
+
+/// The longest time that is calculated with, far above every ttl and max_hold.
+inline constexpr milliseconds foreign_time_max = std::chrono::years{100};
+
+/// Returns a time that a node reports, at most foreign_time_max; -1 ms for every negative number, which means that a key
+/// has no ttl.
+constexpr milliseconds limit_foreign_time(std::int64_t ms) {
+    return milliseconds{std::clamp<std::int64_t>(ms, -1, foreign_time_max.count())};
+}
+
+/// Returns a time given as milliseconds since 1970; empty before 1970 and after 2261, which wall_time can't represent.
+constexpr std::optional<wall_time> to_wall_time(std::int64_t ms) {
+    constexpr auto last = std::chrono::floor<milliseconds>(wall_time::duration::max());
+    if (ms < 0 || milliseconds{ms} > last) return std::nullopt;
+    return wall_time{milliseconds{ms}};
+}
+
+/// The largest value of a lease key; a longer one is another writer's (redis/lease.lua).
+inline constexpr std::size_t lease_bytes_max = 16'384;
+/// The most CLOSE marks of a lease (redis/lease.lua).
+inline constexpr std::size_t close_marks_max = 64;
+/// The most live ids, and the most tombstones, that are read of a lease. A node adds holds up to 64 of each; what was merged
+/// of several nodes may have more. With so many a lease is still smaller than lease_bytes_max.
+inline constexpr std::size_t hold_ids_max = 256;
+
+/// The holds of one lease, merged from the replies of several nodes. The two ids of a hold (hold_id) count as one.
+///
+/// A hold that was granted and not released is live on some node of every majority; a hold whose release was answered
+/// has a tombstone on some node of every majority. So the replies of a majority contain every granted hold as a live id
+/// without a tombstone; further such ids are holds whose HOLD or RELEASE is not yet answered.
+class hold_view {
+  public:
+    /// Adds the holds that one node reports. `text` has three lines: live ids and tombstones, separated by commas, and
+    /// the CLOSE marks. Anything that is no id and no mark is ignored, and what exceeds the limits of a lease.
+    void add(std::string_view text);
+    void add(const hold_view& other);
+    /// Returns the holds in the form that add() takes: the live ids that have no tombstone, the tombstones, and the CLOSE
+    /// marks.
+    std::string text() const;
+
+    /// Returns the number of live holds.
+    std::size_t count() const;
+    /// Returns whether some node has a tombstone of the hold. That of a tentative id, left by an undo, says nothing about
+    /// the confirmed one.
+    bool is_released(const hold_id& id) const;
+    /// Returns the CLOSE marks of all nodes, with which a node refuses further holds: of each call that closed the lease
+    /// the id of its hold, which is to be the last, and 16 digits of the call. Only that call removes its mark.
+    const std::string& close_marks() const { return close_marks_; }
+
+  private:
+    void add_marks(std::string_view marks);
+
+    std::vector<hold_id> live_, tombstones_;
+    std::string close_marks_;
+};
 
 /// A lease as a node stores it. The first line is `nonce stamp renewals ttl_ms held_ms granted_ms keys`; then follow,
 /// with a line each, the principal, the owner, the names of the resources (empty if there is only one; separated by

@@ -2,10 +2,11 @@
 
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
-#include <proto/hold_view.hpp>
+#include <proto/lease_record.hpp>
 
 #include <array>
 #include <optional>
+#include <vector>
 
 namespace lockcore {
 
@@ -72,6 +73,57 @@ class majority_round {
     std::array<std::optional<std::uint64_t>, nodes_max> uncounted_stamps_{};
     std::size_t yes_ = 0, lost_ = 0, uncounted_ = 0, exhausted_ = 0, other_holds_ = 0, silent_ = 0;
     std::uint64_t limit_ = 0;
+    verdict verdict_ = verdict::pending;
+};
+
+/// The state machine that finds the lease which a majority has for one resource. Two nodes have the same lease if nonce,
+/// holder, resources, time of the grant and token are equal.
+///
+/// The driver sends LOOK once to every node and passes in the answers in any order.
+///
+/// Threads: not safe.
+class survey {
+  public:
+    enum class verdict {
+        pending,
+        found,      ///< A majority holds lease().
+        none,       ///< No lease is on a majority, whatever the nodes without an answer hold.
+        occupied,   ///< As none; and a majority has a value that is no lease, so that no lease can be granted.
+        no_quorum,  ///< Too few nodes answered to decide.
+    };
+
+    explicit survey(std::size_t nodes) : nodes_(nodes), quorum_(majority_of(nodes)) {}
+
+    verdict answered(node_index node, const node_reply& reply);
+    verdict outcome() const { return verdict_; }
+    /// Returns the lease that most nodes reported; null if no node reported one.
+    const lease_record* lease() const;
+    /// Returns every lease that a node reported, those of the most nodes first.
+    std::vector<lease_record> reported_leases() const;
+    /// Returns how many nodes reported lease().
+    std::size_t nodes_holding() const;
+    /// Returns the nodes that have a value under the lease's key that is no lease.
+    const node_set& occupied() const { return occupied_; }
+    /// Returns how long a majority still holds lease(): with five nodes, the third longest ttl. Negative: the key of
+    /// some node has no ttl.
+    milliseconds remaining() const;
+    reply_status answer_of(node_index node) const { return answers_[value_of(node)]; }
+
+  private:
+    struct reported_lease {
+        lease_record record;
+        std::vector<milliseconds> remaining;  ///< The ttl on each node that reported the lease.
+    };
+    const reported_lease* most_reported() const;
+
+    std::size_t nodes_, quorum_, answered_ = 0, received_ = 0;
+    node_set occupied_;
+    std::array<reply_status, nodes_max> answers_ = [] {
+        std::array<reply_status, nodes_max> a{};
+        a.fill(reply_status::pending);
+        return a;
+    }();
+    std::vector<reported_lease> leases_;
     verdict verdict_ = verdict::pending;
 };
 

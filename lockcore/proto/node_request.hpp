@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/outcomes.hpp>
+#include <lockcore/lease.hpp>
 #include <proto/command.hpp>
 #include <proto/node_supervisor.hpp>
 

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <lockcore/cell.hpp>
-#include <lockcore/node_record.hpp>
-#include <lockcore/node_status.hpp>
+#include <lockcore/nodes.hpp>
 #include <lockcore/types.hpp>
 
 #include <algorithm>

@@ -1,17 +1,16 @@
 #include <redis/connection.hpp>
 
-#include <redis/reply_reader.hpp>
-#include <redis/resp_command.hpp>
+#include <redis/node_requests.hpp>
+#include <redis/resp.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -345,6 +344,57 @@ void connection::subscribe(std::string_view channel) {
 
 void connection::ping() {
     if (link_) link_->ping();
+}
+
+release_subscription::release_subscription(boost::asio::io_context& io, const node_address& address,
+                                           std::string wake_mark, listener on_lease_end)
+    : wake_mark_(std::move(wake_mark)), on_lease_end_(std::move(on_lease_end)), delay_(io), keepalive_(io) {
+    connection::event_handlers handlers;
+    handlers.connected = [this] { connection_->subscribe("fg:wake:" + wake_mark_); };
+    handlers.lost = [this](const connection::loss&) {
+        delay_.expires_after(reconnect_interval);
+        delay_.async_wait([self = shared_from_this()](boost::system::error_code e) {
+            if (!e && !self->stopped_) self->open();
+        });
+    };
+    handlers.message = [this](const reply& r) { process_message(r); };
+    connection_ = std::make_shared<connection>(io, address, std::move(handlers));
+}
+
+void release_subscription::start() {
+    open();
+    schedule_keepalive();
+}
+
+void release_subscription::stop() {
+    stopped_ = true;
+    delay_.cancel();
+    keepalive_.cancel();
+    connection_->close();
+}
+
+void release_subscription::open() {
+    is_alive_ = true;
+    connection_->open();
+}
+
+void release_subscription::schedule_keepalive() {
+    keepalive_.expires_after(keepalive_interval);
+    keepalive_.async_wait([self = shared_from_this()](boost::system::error_code e) {
+        if (e || self->stopped_) return;
+        if (std::exchange(self->is_alive_, false)) {
+            self->connection_->ping();
+        } else {
+            self->connection_->drop("does not answer");
+        }
+        self->schedule_keepalive();
+    });
+}
+
+void release_subscription::process_message(const reply& r) {
+    is_alive_ = true;
+    if (r.is_error()) return connection_->drop(r.text);
+    if (const auto end = parse_lease_end(r)) on_lease_end_(end->ended, end->resource, end->revoked);
 }
 
 }  // namespace lockcore::redis

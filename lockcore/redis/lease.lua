@@ -7,8 +7,7 @@ local FORM = '^(%x+) (%d+)(:?%d*) (%d+) (%d+) (%d+) (%d+) (%S+)(\n[^\n]*\n[^\n]*
   .. '([%x,]*)\n([%x,]*)\n([0-9a-f]*)(.*)$'
 local FOREIGN = {}
 -- A lease keeps the newest 8 idempotency keys and the newest 64 tombstones. Without its tombstone a released hold that
--- a late HOLD, RENEW or
--- TOP-UP adds again stays until the ttl.
+-- a late HOLD, RENEW or TOP-UP adds again stays until the ttl.
 local KEYS_BYTES, TOMBSTONES_BYTES = 8 * 42 - 1, 64 * 17 - 1
 -- CLOSE marks: 32 digits each, the id of the hold and 16 of the call. CLOSE keeps eight; of a merge the newest 64 are
 -- kept.

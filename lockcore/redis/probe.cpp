@@ -1,8 +1,8 @@
 #include <lockcore/probe.hpp>
 
 #include <redis/connection.hpp>
-#include <redis/node_info.hpp>
-#include <redis/resp_command.hpp>
+#include <redis/node_requests.hpp>
+#include <redis/resp.hpp>
 #include <redis/script_set.hpp>
 
 #include <map>

@@ -2,7 +2,7 @@
 
 #include <lockcore/encoding.hpp>
 #include <lockcore/redis/scripts.hpp>
-#include <redis/resp_command.hpp>
+#include <redis/resp.hpp>
 
 #include <openssl/evp.h>
 

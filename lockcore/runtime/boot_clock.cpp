@@ -1,4 +1,4 @@
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <time.h>
 

@@ -1,7 +1,7 @@
 #include <lockcore/encoding.hpp>
 #include <lockcore/lock_manager.hpp>
 
-#include <proto/failures.hpp>
+#include <lockcore/types.hpp>
 #include <proto/lease_id.hpp>
 #include <runtime/shard.hpp>
 

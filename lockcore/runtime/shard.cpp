@@ -1,6 +1,6 @@
 #include <runtime/shard.hpp>
 
-#include <proto/failures.hpp>
+#include <lockcore/types.hpp>
 #include <redis/node_requests.hpp>
 #include <redis/script_set.hpp>
 

@@ -9,8 +9,8 @@
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/text.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <array>
 #include <string>

@@ -8,12 +8,11 @@
 #include <lockcore/types.hpp>
 #include <proto/command.hpp>
 #include <proto/epochs.hpp>
+#include <proto/fast_readmission.hpp>
 #include <proto/lease_id.hpp>
-#include <proto/lease_merge.hpp>
 #include <proto/lease_record.hpp>
-#include <proto/lease_times.hpp>
 #include <redis/node_requests.hpp>
-#include <redis/reply_reader.hpp>
+#include <redis/resp.hpp>
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,6 @@
 
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/pg/connection/server_error.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
 

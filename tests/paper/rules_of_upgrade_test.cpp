@@ -1,5 +1,4 @@
 // docs/protocol.md, TOP-UP and UPGRADE, and the stamp of a lease on a node. See rules_test.cpp.
-#include <proto/hold_view.hpp>
 #include <proto/lease_record.hpp>
 
 #include "paper/admitted_nodes.hpp"

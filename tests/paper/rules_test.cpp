@@ -1,6 +1,6 @@
 // docs/protocol.md, "Rules R1 to R10": one test or more a rule, against the product's Lua scripts on real Redis nodes.
 // Rules for the caller are tested with acquire_machine. README.md in this folder lists the tests of each rule.
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 
 #include "paper/admitted_nodes.hpp"
 

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <lockcore/authenticator.hpp>
-#include <lockcore/random_source.hpp>
+#include <lockcore/secrets.hpp>
 
 #include <array>
 #include <cstddef>

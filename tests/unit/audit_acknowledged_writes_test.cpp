@@ -1,4 +1,4 @@
-#include <gateway/audit/acknowledged_writes.hpp>
+#include <gateway/audit/storage_watch.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <gateway/audit/denial_sampler.hpp>
+#include <gateway/audit/denial_recorder.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
 #include <gateway/audit/event_buffer.hpp>
-#include <gateway/audit/event_items.hpp>
 
 #include <gtest/gtest.h>
 

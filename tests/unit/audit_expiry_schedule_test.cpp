@@ -1,4 +1,4 @@
-#include <gateway/audit/expiry_schedule.hpp>
+#include <gateway/audit/expiry_watch.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <gateway/audit/history_horizon.hpp>
+#include <gateway/audit/history_feed.hpp>
 
 #include <gtest/gtest.h>
 

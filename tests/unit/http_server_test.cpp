@@ -3,7 +3,7 @@
 #include <gateway/http/transport/server.hpp>
 #include <gateway/runtime/io_threads.hpp>
 
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,5 @@
 #include <gateway/limits/held_leases.hpp>
 #include <gateway/limits/limiter.hpp>
-#include <gateway/limits/recent_map.hpp>
 
 #include <gtest/gtest.h>
 #include <boost/asio/ip/address.hpp>

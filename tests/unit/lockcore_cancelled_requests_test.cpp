@@ -81,6 +81,29 @@ TEST_F(cancelled_requests_test, hold_of_the_key_is_released_whatever_the_tokens_
     EXPECT_TRUE(has_released_the_hold()) << "no majority has a token of it, and nobody else can get the resource";
 }
 
+TEST_F(cancelled_requests_test, lease_of_a_majority_is_handed_over) {
+    set_reply(command_kind::acquire, every_node, held());
+    begin(keyed_request(10s, "other"));
+    const std::size_t tries = count_sent(command_kind::acquire);
+    set_reply(command_kind::look, {0, 1, 2}, lease_of(keyed_request()));
+    EXPECT_TRUE(succeeded(cancel()));
+    EXPECT_EQ(count_sent(command_kind::acquire), tries + 5);
+}
+
+TEST_F(cancelled_requests_test, lease_of_a_minority_is_released_without_a_try_of_waiters) {
+    set_reply(command_kind::acquire, every_node, held());
+    acquire_request both = keyed_request(10s, "both");
+    both.resources.insert(both.resources.begin(), resource_name::parse("q").value());
+    begin(keyed_request(10s, "other"));
+    begin(both);
+    const std::size_t tries = count_sent(command_kind::acquire);
+    set_reply(command_kind::look, {0, 1}, lease_of(keyed_request()));
+    set_reply(command_kind::release, {2, 3, 4}, status_reply(reply_status::lost));
+    EXPECT_TRUE(succeeded(cancel()));
+    EXPECT_TRUE(has_released_the_hold());
+    EXPECT_EQ(count_sent(command_kind::acquire), tries) << "no resource became free";
+}
+
 TEST_F(cancelled_requests_test, lease_of_another_request_stays) {
     acquire_request of_principal = keyed_request();
     of_principal.holder.principal = "q";

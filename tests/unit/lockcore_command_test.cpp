@@ -1,6 +1,6 @@
 // Parsing of the scripts' answers: every form that a script's header documents, and texts that are none.
 #include <proto/command.hpp>
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 
 #include <gtest/gtest.h>
 

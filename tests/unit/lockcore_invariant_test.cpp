@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <gateway/domain/memory_budget.hpp>
 #include <lockcore/invariant.hpp>
-#include <proto/wait_queue.hpp>
+#include <proto/wait_queues.hpp>
 
 namespace lockcore {
 namespace {

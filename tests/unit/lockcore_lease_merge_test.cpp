@@ -1,5 +1,5 @@
 // What a node that forgot gets of the leases of others: docs/protocol.md, FAST READMISSION 5.
-#include <proto/lease_merge.hpp>
+#include <proto/fast_readmission.hpp>
 
 #include <gtest/gtest.h>
 

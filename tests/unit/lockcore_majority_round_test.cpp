@@ -2,7 +2,7 @@
 #include "node_number.hpp"
 
 #include <lockcore/config.hpp>
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 #include <proto/majority_round.hpp>
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What a node answers to the requests of its supervisor.
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 #include <redis/node_requests.hpp>
 
 #include <gtest/gtest.h>

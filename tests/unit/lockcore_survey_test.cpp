@@ -1,7 +1,7 @@
 // The survey of what the nodes have for one resource.
 #include "node_number.hpp"
 
-#include <proto/survey.hpp>
+#include <proto/majority_round.hpp>
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <lockcore/encoding.hpp>
 #include <lockcore/hmac_sha256.hpp>
 #include <proto/lease_id.hpp>
-#include <proto/lease_times.hpp>
+#include <proto/lease_record.hpp>
 
 #include <gtest/gtest.h>
 

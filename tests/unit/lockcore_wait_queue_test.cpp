@@ -1,7 +1,7 @@
 // The queue of waiters of one manager for one resource, and when its head tries again.
 #include "node_number.hpp"
 
-#include <proto/wait_queue.hpp>
+#include <proto/wait_queues.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,3 @@
-#include <gateway/pg/connection/server_error.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <gtest/gtest.h>

@@ -7,6 +7,8 @@
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include <chrono>
+#include <memory>
 #include <stdexcept>
 
 namespace fencegate::runtime {
@@ -42,6 +44,34 @@ TEST(run_in_background, loop_that_ends_by_itself_lets_run_return) {
     run_in_background(io.get_executor(), run_loop(turns, false));
     EXPECT_NO_THROW(io.run());
     EXPECT_EQ(turns, 3);
+}
+
+/// Counts its runs, and stops after three.
+struct counter final : periodic {
+    asio::awaitable<duration> run_once() override {
+        if (++runs == 3) stop();
+        co_return std::chrono::milliseconds{runs};
+    }
+    int runs = 0;
+};
+
+TEST(periodic, work_is_repeated_until_it_is_stopped) {
+    asio::io_context io;
+    const auto work = std::make_shared<counter>();
+    const auto begun = std::chrono::steady_clock::now();
+    work->start(io.get_executor(), std::chrono::milliseconds{10});
+    EXPECT_NO_THROW(io.run());
+    EXPECT_EQ(work->runs, 3);
+    EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds{10 + 1 + 2 + 3});
+}
+
+TEST(periodic, work_that_is_stopped_before_does_not_run) {
+    asio::io_context io;
+    const auto work = std::make_shared<counter>();
+    work->start(io.get_executor(), std::chrono::milliseconds{0});
+    work->stop();
+    EXPECT_NO_THROW(io.run());
+    EXPECT_EQ(work->runs, 0);
 }
 
 }  // namespace

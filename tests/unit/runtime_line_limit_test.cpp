@@ -1,4 +1,4 @@
-#include <gateway/runtime/line_limit.hpp>
+#include <gateway/runtime/log.hpp>
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gateway/domain/history_item.hpp>
 
-#include <lockcore/cell.hpp>
+#include <lockcore/types.hpp>
 
 #include <chrono>
 #include <cstdint>

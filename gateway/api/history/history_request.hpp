@@ -4,7 +4,7 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/http/identity/identity.hpp>
 
-#include <lockcore/cell.hpp>
+#include <lockcore/types.hpp>
 
 #include <optional>
 #include <string>

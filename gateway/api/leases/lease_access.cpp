@@ -2,7 +2,7 @@
 
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/text.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/json/object.hpp>
 

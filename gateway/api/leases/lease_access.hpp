@@ -6,7 +6,7 @@
 
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
-#include <lockcore/result.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/json/array.hpp>
 

@@ -1,8 +1,8 @@
 #include <gateway/api/leases/lease_render.hpp>
 
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <algorithm>
 #include <optional>

@@ -4,10 +4,10 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/message.hpp>
 
-#include <lockcore/cell.hpp>
 #include <lockcore/config.hpp>
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
+#include <lockcore/types.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -4,8 +4,7 @@
 #include <gateway/domain/failure.hpp>
 
 #include <lockcore/lease.hpp>
-#include <lockcore/outcomes.hpp>
-#include <lockcore/result.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/asio/awaitable.hpp>
 

@@ -4,7 +4,7 @@
 #include <gateway/http/message.hpp>
 #include <gateway/metrics/watches.hpp>
 
-#include <lockcore/node_status.hpp>
+#include <lockcore/nodes.hpp>
 
 #include <optional>
 #include <string>

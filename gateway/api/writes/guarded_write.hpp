@@ -4,7 +4,6 @@
 #include <gateway/api/services.hpp>
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/failure.hpp>
-#include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/http/message.hpp>
 #include <gateway/pg/write/group_commit.hpp>

@@ -2,7 +2,7 @@
 
 #include <gateway/domain/failure.hpp>
 
-#include <lockcore/cell.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/json/object.hpp>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <gateway/config/auth.hpp>
-#include <gateway/domain/database_identity.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/write_request.hpp>
 
 #include <lockcore/types.hpp>
 

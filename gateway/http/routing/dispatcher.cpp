@@ -3,8 +3,8 @@
 #include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/problem.hpp>
-#include <gateway/runtime/percent_encoding.hpp>
 #include <gateway/runtime/random.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <lockcore/encoding.hpp>
 

@@ -6,7 +6,7 @@
 #include <gateway/http/routing/origin_rules.hpp>
 #include <gateway/limits/limiter.hpp>
 
-#include <lockcore/cell.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/asio/ip/address.hpp>
 

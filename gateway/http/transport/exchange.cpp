@@ -6,7 +6,6 @@
 #include <gateway/http/codec/gzip.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
-#include <gateway/runtime/line_limit.hpp>
 #include <gateway/runtime/log.hpp>
 
 #include <spdlog/spdlog.h>

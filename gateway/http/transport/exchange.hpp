@@ -6,7 +6,7 @@
 #include <gateway/http/transport/request_parser.hpp>
 #include <gateway/http/transport/session_group.hpp>
 
-#include <lockcore/boot_clock.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/beast/core/flat_buffer.hpp>

@@ -2,8 +2,8 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/pg/connection/pqxx_compat.hpp>
-#include <gateway/pg/connection/server_error.hpp>
 #include <gateway/pg/connection/sql_value.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #include <gateway/pg/connection/session_slot.hpp>
-#include <gateway/pg/schema/storage_generation.hpp>
+#include <gateway/pg/schema/cluster.hpp>
 
 #include <spdlog/spdlog.h>
 

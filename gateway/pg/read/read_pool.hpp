@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/domain/read_cost.hpp>
+#include <gateway/domain/table_read.hpp>
 #include <gateway/pg/executor/session_job.hpp>
 #include <gateway/pg/executor/worker.hpp>
 #include <gateway/pg/read/snapshot_state.hpp>

@@ -1,5 +1,4 @@
 #include <gateway/pg/connection/pqxx_compat.hpp>
-#include <gateway/pg/connection/server_error.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/schema/migrate.hpp>

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <gateway/domain/database_identity.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/pqxx_compat.hpp>
 

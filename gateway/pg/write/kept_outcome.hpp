@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gateway/domain/failure.hpp>
-#include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/pqxx_compat.hpp>
 

@@ -3,8 +3,8 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/write_request.hpp>
-#include <gateway/pg/connection/server_error.hpp>
 #include <gateway/pg/connection/session.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/connection/text_receiver.hpp>
 #include <gateway/pg/write/transaction_plan.hpp>
 

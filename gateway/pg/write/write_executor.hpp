@@ -2,7 +2,6 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/domain/failure.hpp>
-#include <gateway/domain/found_outcome.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/write_session.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/cell.hpp>
+#include <lockcore/types.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockcore/lease.hpp>
-#include <lockcore/node_status.hpp>
+#include <lockcore/nodes.hpp>
 
 #include <string>
 

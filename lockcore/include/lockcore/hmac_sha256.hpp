@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockcore/authenticator.hpp>
+#include <lockcore/secrets.hpp>
 
 #include <mutex>
 #include <string>

@@ -3,8 +3,7 @@
 #include <lockcore/config.hpp>
 #include <lockcore/events.hpp>
 #include <lockcore/lease.hpp>
-#include <lockcore/node_status.hpp>
-#include <lockcore/outcomes.hpp>
+#include <lockcore/nodes.hpp>
 #include <lockcore/ports.hpp>
 
 #include <boost/asio/io_context.hpp>

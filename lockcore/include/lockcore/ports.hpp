@@ -1,9 +1,8 @@
 #pragma once
 
-#include <lockcore/authenticator.hpp>
-#include <lockcore/node_record.hpp>
-#include <lockcore/random_source.hpp>
-#include <lockcore/result.hpp>
+#include <lockcore/nodes.hpp>
+#include <lockcore/secrets.hpp>
+#include <lockcore/types.hpp>
 
 #include <boost/asio/awaitable.hpp>
 

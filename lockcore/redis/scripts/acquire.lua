@@ -82,8 +82,7 @@ local function grant(k, n, leases, nonce, ttl, tail, text)
     local l = leases[i]
     if l and l.nonce == nonce then
       -- A late request finds the lease here already, put back by TOP-UP or INSTALL, perhaps extended and with other
-      -- holds:
-      -- only its number changes.
+      -- holds: only its number changes.
       l.stamp, l.token = text, text
       local id = string.sub(nonce, 17)
       if not is_released(l.tombstones, id) then l.ids = add_id(l.ids, id) end

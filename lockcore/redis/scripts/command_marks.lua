@@ -4,8 +4,7 @@
 -- KEYS and ARGV  those of the script that follows
 -- Reply 'lost resets set': calls of commands that remove or replace data; the time that CONFIG RESETSTAT took, + 1, or
 --       0 if it was never called (it sets all counts to 0, and its own afterwards to 1); calls that change settings or
---       users. A user without
---       rights makes a server that loads its file drop the transactions of that user.
+--       users. A user without rights makes a server that loads its file drop the transactions of that user.
 local function command_marks()
   local losing = {replicaof = true, slaveof = true, failover = true, flushall = true, flushdb = true, swapdb = true,
     debug = true, restore = true, ['restore-asking'] = true, migrate = true, move = true, copy = true, rename = true,

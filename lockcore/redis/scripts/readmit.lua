@@ -3,9 +3,8 @@
 -- were checked, and 'sync'.
 -- KEYS  fg:node
 -- ARGV  run id for which the epoch was drawn, base = epoch × 2^32, claim written before the draw, marks at the last
---       check, 'yes' | 'no': whether it synced every write at the last check, mark for which leases were installed (''
---       or
---       missing = none were, docs/protocol.md, FAST READMISSION)
+--       check, 'yes' | 'no': whether it synced every write at the last check, mark for which leases were installed
+--       ('' or missing = none were, docs/protocol.md, FAST READMISSION)
 -- Reply 'OK' | 'ALREADY' (another gateway admitted it before, or only the marks were written) | 'GONE' (the server was
 --       restarted, its data was wiped, its command marks have changed, or it has another mark: the node must be
 --       identified again)

@@ -10,9 +10,8 @@
 --       confirmed; no effect
 --       error UNINIT if the node is not admitted under this run id.
 -- The tombstone of the hold makes a repeated RELEASE harmless, and a later HOLD with this id has no effect.
--- Managers with waiters or watchers left a wake mark in the lease (ACQUIRE, INSPECT) and are notified by PUBLISH
--- fg:wake:MARK 'nonce resource', with
--- ' revoked' at the end if the whole lease was released.
+-- Managers with waiters or watchers left a wake mark in the lease (ACQUIRE, INSPECT) and are notified by
+-- PUBLISH fg:wake:MARK 'nonce resource', with ' revoked' at the end if the whole lease was released.
 -- Why atomic: a lease that another holder has acquired meanwhile must not be deleted.
 if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 
@@ -59,8 +58,7 @@ end
 
 local function release(k, n, nonce, own_wake_mark, scope, id)
   -- The fast path for most leases: one resource, one hold, no tombstone, no wake mark. A value that begins with the
-  -- caller's
-  -- nonce and ends with its hold id, or the tentative one, is the caller's lease, so it is not parsed.
+  -- caller's nonce and ends with its hold id, or the tentative one, is the caller's lease, so it is not parsed.
   local text = n == 1 and read_text(KEYS[k], LEASE_BYTES)
   if text and string.sub(text, 1, 33) == nonce .. ' ' then
     local holds = string.sub(text, -19)

@@ -2,7 +2,7 @@
 // data after each.
 #include <proto/lease_record.hpp>
 #include <redis/node_requests.hpp>
-#include <redis/resp_command.hpp>
+#include <redis/resp.hpp>
 #include <redis/script_set.hpp>
 #include <sim/differential/real_node.hpp>
 #include <sim/differential/two_servers.hpp>

@@ -1,7 +1,7 @@
 #include <sim/differential/two_servers.hpp>
 
-#include <redis/node_info.hpp>
-#include <redis/resp_command.hpp>
+#include <redis/node_requests.hpp>
+#include <redis/resp.hpp>
 #include <redis/script_set.hpp>
 
 #include <gtest/gtest.h>

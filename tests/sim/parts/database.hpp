@@ -1,10 +1,10 @@
 #pragma once
 
-#include <lockcore/outcomes.hpp>
+#include <lockcore/lease.hpp>
 #include <sim/check/checkers.hpp>
 #include <sim/parts/messages.hpp>
 
-#include <lockcore/node_record.hpp>
+#include <lockcore/nodes.hpp>
 
 #include <map>
 #include <optional>

@@ -2,7 +2,7 @@
 
 #include <lockcore/lease.hpp>
 #include <proto/command.hpp>
-#include <redis/reply_reader.hpp>
+#include <redis/resp.hpp>
 #include <sim/world/context.hpp>
 
 #include <memory>

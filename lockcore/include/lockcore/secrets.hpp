@@ -2,9 +2,17 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace lockcore {
+
+/// Supplies random bits for nonces; tests pass a seeded source.
+class random_source {
+  public:
+    virtual ~random_source() = default;
+    virtual std::uint64_t next() = 0;
+};
 
 /// Signs lease_ids, so that nobody can forge them.
 class authenticator {
