@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// How long a request that was given up is tried to be cancelled; a third of it for one attempt, so that other gateways
-	// can be asked.
+	// How long a request that was given up is tried to be cancelled; a third of it for one attempt, so that other
+	// gateways can be asked.
 	cancelTime = 3 * time.Second
 	// The longest pause between two requests for a lease where the gateway lets no call wait.
 	earlyAnswerPause = 500 * time.Millisecond
@@ -18,8 +18,9 @@ const (
 // Acquire acquires a lease on a resource, and waits for it until options.Wait is over or the context ends. The caller
 // releases the lease; the end of the context does not.
 //
-// If the context ends, the request is cancelled, for 3 s at the longest before Acquire returns, so that no lease is left.
-// Other errors: ErrLocked; LeaseLostError if each grant arrived only after the end of its validity; UnavailableError; Problem.
+// If the context ends, the request is cancelled, for 3 s at the longest before Acquire returns, so that no lease is
+// left. Other errors: ErrLocked; LeaseLostError if each grant arrived only after the end of its validity;
+// UnavailableError; Problem.
 func (client *Client) Acquire(ctx context.Context, resource string, options LeaseOptions) (*Lease, error) {
 	wait := options.Wait
 	if wait == 0 {
@@ -28,18 +29,18 @@ func (client *Client) Acquire(ctx context.Context, resource string, options Leas
 	return client.acquire(ctx, resource, options, wait)
 }
 
-// TryAcquire acquires a lease on a resource if it is free; otherwise errors.Is(err, ErrLocked) is true. Otherwise it is as
-// Acquire.
+// TryAcquire acquires a lease on a resource if it is free; otherwise errors.Is(err, ErrLocked) is true. Otherwise it is
+// as Acquire.
 func (client *Client) TryAcquire(ctx context.Context, resource string, options LeaseOptions) (*Lease, error) {
 	return client.acquire(ctx, resource, options, 0)
 }
 
-// WithLease acquires a lease as Acquire does, calls the function, and releases the lease, also if ctx has ended, for which
-// it takes at most 5 s.
+// WithLease acquires a lease as Acquire does, calls the function, and releases the lease, also if ctx has ended, for
+// which it takes at most 5 s.
 //
-// The context of the function ends when the lease is lost, or ctx ends; lease.Err says which. WithLease returns the error of
-// the function; a LeaseLostError if the lease was lost and the function returned nil or the error of its context. A failed
-// release is only logged, unless it had to seal the token; the lease ends with its ttl then.
+// The context of the function ends when the lease is lost, or ctx ends; lease.Err says which. WithLease returns the
+// error of the function; a LeaseLostError if the lease was lost and the function returned nil or the error of its
+// context. A failed release is only logged, unless it had to seal the token; the lease ends with its ttl then.
 func (client *Client) WithLease(ctx context.Context, resource string, options LeaseOptions,
 	function func(ctx context.Context, lease *Lease) error) (err error) {
 	lease, err := client.Acquire(ctx, resource, options)
@@ -73,9 +74,10 @@ func (client *Client) WithLease(ctx context.Context, resource string, options Le
 	return function(inner, lease)
 }
 
-// acquire waits at most for so long, and keeps one Idempotency-Key, so that a repeat neither gets a second hold nor loses
-// its place in the queue.
-func (client *Client) acquire(ctx context.Context, resource string, options LeaseOptions, wait time.Duration) (*Lease, error) {
+// acquire waits at most for so long, and keeps one Idempotency-Key, so that a repeat neither gets a second hold nor
+// loses its place in the queue.
+func (client *Client) acquire(ctx context.Context, resource string, options LeaseOptions,
+	wait time.Duration) (*Lease, error) {
 	if err := validateTimes(options.TTL, options.Wait); err != nil {
 		return nil, err
 	}
@@ -103,7 +105,8 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 				client.cancel(ctx, body, key)
 			}
 			return nil, err
-		case as[*LeaseLostError](err): // the grant was too late; with the key a repeat gets the same lease, or a new one
+		case as[*LeaseLostError](err):
+			// The grant was too late; with the key a repeat gets the same lease, or a new one.
 			if now.After(giveUpAt.Add(max(client.retryFor, 0))) {
 				return nil, err
 			}
@@ -117,8 +120,8 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 			if maxWaitMs == 0 || now.Sub(began) < waiting/2 {
 				pause = min(randomBelow(earlyAnswerPause), giveUpAt.Sub(now))
 			}
-		case waitMs > 0 && problem != nil && hasFault(problem, "/wait_ms"): // the limit was lowered; the next answer has it
-			client.maxWaitMs.Store(0)
+		case waitMs > 0 && problem != nil && hasFault(problem, "/wait_ms"):
+			client.maxWaitMs.Store(0) // the limit was lowered; the next answer has it
 		default:
 			return nil, err
 		}
@@ -129,7 +132,8 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 // acquireOnce makes one request, which may wait, and repeats it while its failures are temporary.
 func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key string, waiting time.Duration,
 	options LeaseOptions, tries *attempts) (*Lease, error) {
-	call := request{method: http.MethodPost, path: leasesPath, body: body, key: key, timeout: client.requestTimeout + waiting}
+	timeout := client.requestTimeout + waiting
+	call := request{method: http.MethodPost, path: leasesPath, body: body, key: key, timeout: timeout}
 	answered, err := client.call(ctx, call, client.repeatUntil(waiting), tries)
 	if err != nil {
 		return nil, err
@@ -149,9 +153,10 @@ func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key 
 
 // cancel ends the wait of a request that was given up, and releases what it was granted. A failure is only logged.
 func (client *Client) cancel(ctx context.Context, body map[string]any, key string) {
-	call := request{method: http.MethodPost, path: leasesPath + "/cancel", body: body, key: key, timeout: cancelTime / 3}
+	path := leasesPath + "/cancel"
+	call := request{method: http.MethodPost, path: path, body: body, key: key, timeout: cancelTime / 3}
 	if _, err := client.call(detached{ctx}, call, time.Now().Add(cancelTime), &attempts{}); err != nil {
-		client.logf("fencegate: a request for a lease was given up and not cancelled; if it was granted, it ends with its ttl: %v", err)
+		client.logf("fencegate: a lease was given up and not cancelled; if it was granted, it ends with its ttl: %v", err)
 	}
 }
 

@@ -3,10 +3,12 @@
 //
 //	client, err := fencegate.New(fencegate.Options{URLs: []string{"http://localhost:8080"}})
 //	…
-//	err = client.WithLease(ctx, "inventory/sku-1", fencegate.LeaseOptions{}, func(ctx context.Context, lease *fencegate.Lease) error {
-//		_, err := client.Write(ctx, lease, fencegate.Update("inventory").Where("sku", "sku-1").Add("stock", -1).ExpectRows(1))
-//		return err
-//	})
+//	sale := fencegate.Update("inventory").Where("sku", "sku-1").Add("stock", -1).ExpectRows(1)
+//	err = client.WithLease(ctx, "inventory/sku-1", fencegate.LeaseOptions{},
+//		func(ctx context.Context, lease *fencegate.Lease) error {
+//			_, err := client.Write(ctx, lease, sale)
+//			return err
+//		})
 //
 // A call is repeated while its failure is temporary and a repeat has no second effect, at the next gateway if there are
 // several; it ends with its context at the latest.
@@ -41,25 +43,27 @@ type Options struct {
 	URLs []string
 	// APIKey is sent as a bearer credential. Empty: none is sent.
 	APIKey string
-	// Token returns the current credential, an API key or a JSON Web Token, before each request, in place of APIKey. A call
-	// fails with its error; a renewal is tried again.
+	// Token returns the current credential, an API key or a JSON Web Token, before each request, in place of APIKey. A
+	// call fails with its error; a renewal is tried again.
 	Token func(ctx context.Context) (string, error)
-	// TLS has the authorities of the gateways' certificates (RootCAs) and the client's own certificate. nil: those of the
-	// system, and none.
+	// TLS has the authorities of the gateways' certificates (RootCAs) and the client's own certificate. nil: those of
+	// the system, and none.
 	TLS *tls.Config
-	// HTTPClient makes the requests in place of a client with the setting TLS. Its Timeout and CheckRedirect are not used.
+	// HTTPClient makes the requests in place of a client with the setting TLS. Its Timeout and CheckRedirect are not
+	// used.
 	HTTPClient *http.Client
-	// Cell is the cell for which all requests are, "0" to "65535"; empty: none is named. A gateway of another cell refuses
-	// them. A proxy before several cells needs it for what names no resource, such as the look-up of a write.
+	// Cell is the cell for which all requests are, "0" to "65535"; empty: none is named. A gateway of another cell
+	// refuses them. A proxy before several cells needs it for what names no resource, such as the look-up of a write.
 	Cell string
-	// RequestTimeout limits one attempt of a call, beside the time for which the gateway waits for a resource. 15 s if zero.
+	// RequestTimeout limits one attempt of a call, beside the time for which the gateway waits for a resource. 15 s if
+	// zero.
 	RequestTimeout time.Duration
 	// RetryFor is how long a call is repeated, beside its wait for a resource. 30 s if zero; negative: never.
 	RetryFor time.Duration
 	// AnswerBytesMax is the size of the largest answer that is read. 16 MiB if zero.
 	AnswerBytesMax int64
-	// Logf is called with failures that no caller gets: a lease that was not released by WithLease, or a request that was
-	// given up and not cancelled, both of which end with their ttl. nil: they are not logged.
+	// Logf is called with failures that no caller gets: a lease that was not released by WithLease, or a request that
+	// was given up and not cancelled, both of which end with their ttl. nil: they are not logged.
 	Logf func(format string, arguments ...any)
 }
 
@@ -74,8 +78,11 @@ type Client struct {
 	answerBytesMax int64
 	logf           func(format string, arguments ...any)
 
-	current   atomic.Int32 // the index of the gateway at which calls begin
-	maxWaitMs atomic.Int64 // the gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked
+	// The index of the gateway at which calls begin.
+	current atomic.Int32
+	// The gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked. Until then a
+	// call does not wait.
+	maxWaitMs atomic.Int64
 }
 
 // visible matches what can be sent as a credential.
@@ -83,7 +90,8 @@ var visible = regexp.MustCompile(`^[!-~]([ -~]*[!-~])?$`)
 
 var errCredential = errors.New("fencegate: a credential consists of printable ASCII characters")
 
-// New makes a client. It connects with the first call. The error names an option that cannot be used, and shows no secret.
+// New makes a client. It connects with the first call. The error names an option that cannot be used, and shows no
+// secret.
 func New(options Options) (*Client, error) {
 	if len(options.URLs) == 0 {
 		return nil, errors.New("fencegate: URLs has to name at least one gateway")
@@ -99,8 +107,8 @@ func New(options Options) (*Client, error) {
 	}
 	for _, text := range options.URLs {
 		parsed, err := url.Parse(text)
-		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil ||
-			strings.ContainsAny(text, "?#") {
+		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" ||
+			parsed.User != nil || strings.ContainsAny(text, "?#") {
 			return nil, errors.New("fencegate: URLs has to have http://HOST:PORT or https://HOST:PORT")
 		}
 		client.gateways = append(client.gateways, strings.TrimRight(text, "/"))

@@ -39,8 +39,8 @@ const (
 	slugWriteConflict       = "write-conflict"
 )
 
-// Problem is what a gateway answered in place of a success (RFC 9457). errors.As finds it in the errors of all calls that
-// a gateway has refused.
+// Problem is what a gateway answered in place of a success (RFC 9457). errors.As finds it in the errors of all calls
+// that a gateway has refused.
 type Problem struct {
 	// Slug is the cause, the last part of the problem's type, such as "resource-locked".
 	Slug      string
@@ -57,8 +57,8 @@ type Problem struct {
 	Members map[string]any
 }
 
-// Fault is one fault of an invalid request: a JSON pointer into the body, or the name of a header or parameter, and what
-// is wrong with it.
+// Fault is one fault of an invalid request: a JSON pointer into the body, or the name of a header or parameter, and
+// what is wrong with it.
 type Fault struct {
 	Pointer string `json:"pointer"`
 	Detail  string `json:"detail"`
@@ -90,8 +90,8 @@ func (problem *Problem) writeID() string {
 	return id
 }
 
-// LeaseLostError says that the lease is over: it expired, was revoked, or was refused by the database. Others may hold it
-// now. Nothing was changed by a write that ends with it.
+// LeaseLostError says that the lease is over: it expired, was revoked, or was refused by the database. Others may hold
+// it now. Nothing was changed by a write that ends with it.
 type LeaseLostError struct {
 	// Err is why; nil: its validity is over.
 	Err error
@@ -122,8 +122,8 @@ func (stale *StaleTokenError) Error() string {
 // Unwrap returns the gateway's or the database's reason.
 func (stale *StaleTokenError) Unwrap() error { return stale.Err }
 
-// UnavailableError says that no gateway, or not enough behind it, could be reached in time, or that something else than a
-// gateway answered. A write that ends with it has changed nothing.
+// UnavailableError says that no gateway, or not enough behind it, could be reached in time, or that something else than
+// a gateway answered. A write that ends with it has changed nothing.
 type UnavailableError struct {
 	// Err is the latest failure.
 	Err error
@@ -138,21 +138,22 @@ func (unavailable *UnavailableError) Error() string {
 func (unavailable *UnavailableError) Unwrap() error { return unavailable.Err }
 
 // OutcomeUnknownError says that a write may have taken effect, and that this could not be found out in time. The same
-// write with IdempotencyKey can be repeated until it is answered, also under a newer lease and by another process: it takes
-// effect once. Client.WasApplied asks the history.
+// write with IdempotencyKey can be repeated until it is answered, also under a newer lease and by another process: it
+// takes effect once. Client.WasApplied asks the history.
 type OutcomeUnknownError struct {
 	// WriteID is the gateway's name of the write, for WasApplied; empty if no answer had it.
 	WriteID string
 	// IdempotencyKey is the key that all attempts had.
 	IdempotencyKey string
-	// Last is the latest failure. It says nothing about the write, so that errors.As does not find it; errors.Is finds the
-	// error of a context that ended.
+	// Last is the latest failure. It says nothing about the write, so that errors.As does not find it; errors.Is finds
+	// the error of a context that ended.
 	Last error
 }
 
 // Error has the key and the latest failure.
 func (unknown *OutcomeUnknownError) Error() string {
-	return fmt.Sprintf("fencegate: it is not known whether the write with the Idempotency-Key %s was applied: %v", unknown.IdempotencyKey, unknown.Last)
+	return fmt.Sprintf("fencegate: it is not known whether the write with the Idempotency-Key %s was applied: %v",
+		unknown.IdempotencyKey, unknown.Last)
 }
 
 // Is is true for the error of a context that ended while the write was made.

@@ -48,7 +48,8 @@ type historyPage struct {
 	NextCursor string  `json:"next_cursor"`
 }
 
-// History returns the events that match filters, which are the parameters of GET /v1/history; limit is the size of a page.
+// History returns the events that match filters, which are the parameters of GET /v1/history; limit is the size of a
+// page.
 func (client *Client) History(filters url.Values) *Events {
 	return &Events{client: client, filters: filters, at: -1}
 }

@@ -13,8 +13,8 @@ import (
 const (
 	leasesPath     = "/v1/leases"
 	renewalsPerTTL = 3
-	// A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if there
-	// are several.
+	// A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if
+	// there are several.
 	attemptsPerTTL       = 4
 	renewalAttemptMin    = 500 * time.Millisecond
 	renewalPauseMin      = 20 * time.Millisecond
@@ -32,8 +32,8 @@ type LeaseOptions struct {
 	// Wait is how long Acquire and WithLease wait for the resource; longer than one request may wait, the request is
 	// repeated and keeps its place in the queue. Zero: until the context ends. TryAcquire does not wait.
 	Wait time.Duration
-	// Owner distinguishes the workers of a principal; the same owner that acquires the same resources again gets a further
-	// hold under the same token. Empty: none, and the lease is exclusive.
+	// Owner distinguishes the workers of a principal; the same owner that acquires the same resources again gets a
+	// further hold under the same token. Empty: none, and the lease is exclusive.
 	Owner string
 	// FenceOnGrant refuses every older token from the grant on, and not only from the first write.
 	FenceOnGrant bool
@@ -43,11 +43,12 @@ type LeaseOptions struct {
 	Seal bool
 }
 
-// Lease is the right to one or several resources for a limited time. A goroutine renews it each third of its ttl until it
-// is released or lost, and another one watches it by a stream of a gateway, which tells of its end at once.
+// Lease is the right to one or several resources for a limited time. A goroutine renews it each third of its ttl until
+// it is released or lost, and another one watches it by a stream of a gateway, which tells of its end at once.
 //
-// Validity is counted from the sending of the request that was granted or renewed, by Go's monotonic clock, so that a pause
-// of this process or of the network makes it shorter and never longer. Methods may be called by several goroutines.
+// Validity is counted from the sending of the request that was granted or renewed, by Go's monotonic clock, so that a
+// pause of this process or of the network makes it shorter and never longer. Methods may be called by several
+// goroutines.
 type Lease struct {
 	client    *Client
 	id        string
@@ -125,8 +126,8 @@ func newLease(client *Client, granted *grant, sentAt, validUntil time.Time, opti
 	return lease
 }
 
-// Token returns the fencing token: the number that each write under this lease carries, higher than those of all earlier
-// leases on its resources.
+// Token returns the fencing token: the number that each write under this lease carries, higher than those of all
+// earlier leases on its resources.
 func (lease *Lease) Token() uint64 { return lease.token }
 
 // Resources returns the names of the resources.
@@ -141,16 +142,16 @@ func (lease *Lease) ID() string { return lease.id }
 // Done returns a channel that is closed when the lease is lost or released.
 func (lease *Lease) Done() <-chan struct{} { return lease.done }
 
-// Err returns nil while the lease is held, ErrReleased after its release, and a LeaseLostError after its loss. It asks no
-// gateway.
+// Err returns nil while the lease is held, ErrReleased after its release, and a LeaseLostError after its loss. It asks
+// no gateway.
 func (lease *Lease) Err() error {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	return lease.checkValidity()
 }
 
-// Valid returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written with
-// Token.
+// Valid returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written
+// with Token.
 func (lease *Lease) Valid() bool { return lease.Err() == nil }
 
 // Remaining returns how long the lease is valid if it is not renewed; zero if it is over.
@@ -174,8 +175,8 @@ func (lease *Lease) Renew(ctx context.Context) error {
 }
 
 // Release ends the lease, so that the next caller can have it, also one that was lost because its token was refused. A
-// further call returns the outcome of the first one. It returns the LeaseLostError of a lease that was lost before; after
-// another error the lease ends with its ttl.
+// further call returns the outcome of the first one. It returns the LeaseLostError of a lease that was lost before;
+// after another error the lease ends with its ttl.
 func (lease *Lease) Release(ctx context.Context) error {
 	lease.mu.Lock()
 	lost := lease.checkValidity()
@@ -212,8 +213,9 @@ func (lease *Lease) release(ctx context.Context, validUntil time.Time) error {
 	var tries attempts
 	answered, err := lease.client.call(ctx, call, until, &tries)
 	if as[*LeaseLostError](err) {
-		// An earlier attempt that was not answered has released the lease, and sealed before; or, where the validity is over,
-		// the lease may have ended without it. After 503 a gateway goes on with a release; one that seals has not begun then.
+		// An earlier attempt that was not answered has released the lease, and sealed before; or, where the validity is
+		// over, the lease may have ended without it. After 503 a gateway goes on with a release; one that seals has not
+		// begun then.
 		isRepeat := tries.unanswered || tries.unavailable && !lease.seal
 		if isRepeat && (!lease.seal || time.Now().Before(validUntil)) {
 			return nil
@@ -314,7 +316,8 @@ func (lease *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// check returns a request about the lease, with so short a time for an attempt that another gateway can be asked in time.
+// check returns a request about the lease, with so short a time for an attempt that another gateway can be asked in
+// time.
 func (lease *Lease) check(method, suffix string) request {
 	timeout := min(lease.client.requestTimeout, max(lease.ttl/attemptsPerTTL, renewalAttemptMin))
 	return request{method: method, path: lease.path() + suffix, timeout: timeout}
@@ -372,8 +375,8 @@ func (lease *Lease) confirm() {
 }
 
 // scheduleAfter decides about the next renewal after one that failed. A gateway's refusal without Retry-After ends the
-// renewals. After any other failure half of the remaining validity is a pause, also if Retry-After is longer, because the
-// lease would be lost then.
+// renewals. After any other failure half of the remaining validity is a pause, also if Retry-After is longer, because
+// the lease would be lost then.
 func (lease *Lease) scheduleAfter(err error) {
 	var problem *Problem
 	isRefusal := errors.As(err, &problem) && problem.Status < firstServerErrorCode && problem.RetryAfter < 0

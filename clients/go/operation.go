@@ -8,8 +8,8 @@ import (
 // Operation is one operation of a guarded write on an exposed table or function. Its methods return a changed copy.
 //
 // Values are what encoding/json writes as JSON that the database reads: strings, numbers, booleans, nil, time.Time, and
-// slices and maps of these. Use json.Number or a string where a float64 has too few digits. Bytes are refused: convert them
-// to text. The first fault is returned by the write, which is not sent then.
+// slices and maps of these. Use json.Number or a string where a float64 has too few digits. Bytes are refused: convert
+// them to text. The first fault is returned by the write, which is not sent then.
 type Operation struct {
 	members map[string]any
 	err     error
@@ -32,8 +32,8 @@ func (operation Operation) Where(column string, value any) Operation {
 	return operation.WhereOp(column, "eq", value)
 }
 
-// WhereOp adds a condition with an operator: eq, neq, lt, lte, gt, gte, in or is. Several conditions of one column all have
-// to hold; each has an operator of its own.
+// WhereOp adds a condition with an operator: eq, neq, lt, lte, gt, gte, in or is. Several conditions of one column all
+// have to hold; each has an operator of its own.
 func (operation Operation) WhereOp(column, operator string, value any) Operation {
 	conditions := copyOf(operation.group("where")[column])
 	if _, isTwice := conditions[operator]; isTwice {

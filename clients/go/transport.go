@@ -28,7 +28,8 @@ const (
 	never = 10 * 365 * 24 * time.Hour
 )
 
-// request is a call of the HTTP contract. Each is safe to repeat: it reads, or names a lease, or has an idempotency key.
+// request is a call of the HTTP contract. Each is safe to repeat: it reads, or names a lease, or has an idempotency
+// key.
 type request struct {
 	method, path string
 	body         any
@@ -137,7 +138,8 @@ func withoutID(path string) string {
 }
 
 // attempt makes a call once.
-func (client *Client) attempt(ctx context.Context, call request, body []byte, gateway string, until time.Time, tries *attempts) (*answer, *failure) {
+func (client *Client) attempt(ctx context.Context, call request, body []byte, gateway string, until time.Time,
+	tries *attempts) (*answer, *failure) {
 	sentAt := time.Now()
 	timeout := min(call.timeout, until.Sub(sentAt))
 	if timeout <= 0 {
@@ -207,12 +209,14 @@ func (client *Client) newRequest(ctx context.Context, call request, body []byte,
 			made.request.Header.Set(name, value)
 		}
 	}
-	made.request.Header.Set("Accept-Encoding", "identity") // the size of a compressed answer would tell something of its content
+	// The size of a compressed answer would tell something of its content.
+	made.request.Header.Set("Accept-Encoding", "identity")
 	return made, nil
 }
 
 func failureOf(err error, sent bool) *failure {
-	failed := &failure{err: &UnavailableError{fmt.Errorf("no answer: %v", withoutURL(err))}, isRepeatable: true, sent: sent}
+	reason := &UnavailableError{fmt.Errorf("no answer: %v", withoutURL(err))}
+	failed := &failure{err: reason, isRepeatable: true, sent: sent}
 	if isUntrusted(err) {
 		failed.pause, failed.sent = never, false
 	}
@@ -239,7 +243,8 @@ func isUntrusted(err error) bool {
 func readAnswer(response *http.Response, body []byte, sentAt time.Time, tries *attempts) (*answer, *failure) {
 	status := response.StatusCode
 	if status >= 200 && status < 300 {
-		answered := &answer{status: status, body: body, sentAt: sentAt, replayed: response.Header.Get("Idempotency-Replayed") == "true"}
+		isReplayed := response.Header.Get("Idempotency-Replayed") == "true"
+		answered := &answer{status: status, body: body, sentAt: sentAt, replayed: isReplayed}
 		if len(body) > 0 && !json.Valid(body) {
 			return nil, &failure{err: answered.unexpected("it is not JSON"), isRepeatable: true, sent: true}
 		}
@@ -278,12 +283,13 @@ func readProblem(response *http.Response, body []byte, retryAfter time.Duration)
 	if problem.Slug == document.Type {
 		return nil
 	}
-	problem.Title, problem.Detail, problem.RequestID, problem.Faults = document.Title, document.Detail, document.RequestID, document.Errors
+	problem.Title, problem.Detail = document.Title, document.Detail
+	problem.RequestID, problem.Faults = document.RequestID, document.Errors
 	return problem
 }
 
-// failureOfProxy returns the failure for the answer of something between the client and the gateway. A proxy answers 421
-// if it does not know the cell of the call. Its own errors, from 500 on, do not say whether a gateway has the call.
+// failureOfProxy returns the failure for the answer of something between the client and the gateway. A proxy answers
+// 421 if it does not know the cell of the call. Its own errors, from 500 on, do not say whether a gateway has the call.
 func failureOfProxy(status int, retryAfter time.Duration) *failure {
 	detail := fmt.Sprintf("the answer %d is not from a gateway", status)
 	if status == http.StatusMisdirectedRequest {
@@ -303,7 +309,8 @@ func isRepeatable(problem *Problem) bool {
 		return false // the caller first finds out what became of it
 	}
 	switch problem.Slug {
-	case slugNoQuorum, slugStorageUnavailable, slugOverloaded, slugShuttingDown, slugTooManyRequests, slugTooManyWaiters:
+	case slugNoQuorum, slugStorageUnavailable, slugOverloaded, slugShuttingDown,
+		slugTooManyRequests, slugTooManyWaiters:
 		return problem.RetryAfter >= 0
 	case slugInProgress, slugWriteConflict:
 		return true

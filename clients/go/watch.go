@@ -18,8 +18,8 @@ const (
 )
 
 // watch follows the lease by a stream of events until it is over, and makes keep ask for its state at once if a gateway
-// says that it has ended. A stream that broke, or that no gateway could open, is requested again after a pause. A refusal
-// ends the watch, and does not concern the lease.
+// says that it has ended. A stream that broke, or that no gateway could open, is requested again after a pause. A
+// refusal ends the watch, and does not concern the lease.
 func (lease *Lease) watch() {
 	pause := watchPauseFirst
 	for {
@@ -72,14 +72,15 @@ func (lease *Lease) follow(gateway int) (status int, hasBegun, hasEnded bool) {
 		return 0, false, false
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+	isStream := strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")
+	if response.StatusCode != http.StatusOK || !isStream {
 		return response.StatusCode, false, false
 	}
 	return response.StatusCode, true, readEnd(response.Body, func() { silence.Reset(watchSilenceMax) })
 }
 
-// readEnd reads events until one says that the lease has ended, whose name is enough, or until the stream ends. It calls
-// received for each line, or part of a long one.
+// readEnd reads events until one says that the lease has ended, whose name is enough, or until the stream ends. It
+// calls received for each line, or part of a long one.
 func readEnd(stream io.Reader, received func()) bool {
 	lines := bufio.NewReader(stream)
 	isContinued := false

@@ -11,8 +11,8 @@ import (
 
 // WriteOptions are those of a write under a lease.
 type WriteOptions struct {
-	// IdempotencyKey is 1 to 64 visible ASCII characters, such as the number of an order, so that a repeat by another process
-	// has no second effect. Empty: a random one.
+	// IdempotencyKey is 1 to 64 visible ASCII characters, such as the number of an order, so that a repeat by another
+	// process has no second effect. Empty: a random one.
 	IdempotencyKey string
 	// Rows asks for the rows that the operations changed.
 	Rows bool
@@ -27,8 +27,8 @@ type OnceOptions struct {
 	Rows           bool
 	// Wait is how long to wait for the resources, at most the gateway's lease.max_wait_ms. Zero: not at all.
 	Wait time.Duration
-	// TTL and Owner are as in LeaseOptions. If the outcome is unknown, the lease locks the resources until its ttl is over:
-	// choose one that is shorter than Options.RetryFor.
+	// TTL and Owner are as in LeaseOptions. If the outcome is unknown, the lease locks the resources until its ttl is
+	// over: choose one that is shorter than Options.RetryFor.
 	TTL   time.Duration
 	Owner string
 }
@@ -68,14 +68,16 @@ var idempotencyKey = regexp.MustCompile(`^[!-~]{1,64}$`)
 
 // Write makes a guarded write of 1 to 64 operations under a lease, in one transaction: all or nothing, and once.
 //
-// Errors: StaleTokenError and LeaseLostError, after which the lease is lost; OutcomeUnknownError, also if the context ends
-// after the write was sent; UnavailableError; Problem. Only after OutcomeUnknownError something may have been changed.
+// Errors: StaleTokenError and LeaseLostError, after which the lease is lost; OutcomeUnknownError, also if the context
+// ends after the write was sent; UnavailableError; Problem. Only after OutcomeUnknownError something may have been
+// changed.
 func (client *Client) Write(ctx context.Context, lease *Lease, operations ...Operation) (*WriteResult, error) {
 	return client.WriteWith(ctx, lease, WriteOptions{}, operations...)
 }
 
 // WriteWith is Write with options.
-func (client *Client) WriteWith(ctx context.Context, lease *Lease, options WriteOptions, operations ...Operation) (*WriteResult, error) {
+func (client *Client) WriteWith(ctx context.Context, lease *Lease, options WriteOptions,
+	operations ...Operation) (*WriteResult, error) {
 	if err := lease.Err(); err != nil {
 		return nil, err
 	}
@@ -88,9 +90,10 @@ func (client *Client) WriteWith(ctx context.Context, lease *Lease, options Write
 	return result, err
 }
 
-// WriteOnce makes a one-shot write: one call acquires a lease on the resources, writes in one transaction, seals the token
-// and releases the lease. Errors: ErrLocked, and those of Write.
-func (client *Client) WriteOnce(ctx context.Context, resources []string, options OnceOptions, operations ...Operation) (*WriteResult, error) {
+// WriteOnce makes a one-shot write: one call acquires a lease on the resources, writes in one transaction, seals the
+// token and releases the lease. Errors: ErrLocked, and those of Write.
+func (client *Client) WriteOnce(ctx context.Context, resources []string, options OnceOptions,
+	operations ...Operation) (*WriteResult, error) {
 	if err := validateTimes(options.TTL, options.Wait); err != nil {
 		return nil, err
 	}
@@ -99,11 +102,12 @@ func (client *Client) WriteOnce(ctx context.Context, resources []string, options
 	}
 	lease := leaseBody(resources, options.TTL, options.Owner)
 	lease["wait_ms"] = milliseconds(options.Wait)
-	return client.write(ctx, map[string]any{"lease": lease}, options.IdempotencyKey, options.Rows, options.Wait, operations)
+	body := map[string]any{"lease": lease}
+	return client.write(ctx, body, options.IdempotencyKey, options.Rows, options.Wait, operations)
 }
 
-// write repeats a write with its key until its outcome is known. One whose outcome the gateway does not know is looked up
-// in the history before it is repeated.
+// write repeats a write with its key until its outcome is known. One whose outcome the gateway does not know is looked
+// up in the history before it is repeated.
 func (client *Client) write(ctx context.Context, body map[string]any, key string, rows bool, wait time.Duration,
 	operations []Operation) (*WriteResult, error) {
 	if len(operations) == 0 {
@@ -123,7 +127,8 @@ func (client *Client) write(ctx context.Context, body map[string]any, key string
 	if rows {
 		body["return"] = "rows"
 	}
-	call := request{method: http.MethodPost, path: "/v1/writes", body: body, key: key, timeout: client.requestTimeout + wait}
+	timeout := client.requestTimeout + wait
+	call := request{method: http.MethodPost, path: "/v1/writes", body: body, key: key, timeout: timeout}
 	until := client.repeatUntil(wait)
 	var tries attempts
 	for attempt := 0; ; attempt++ {
@@ -163,8 +168,8 @@ func (client *Client) write(ctx context.Context, body map[string]any, key string
 	}
 }
 
-// WasApplied returns whether the history has a write as applied. False is final only once PostgreSQL has ended the write's
-// transaction, which takes seconds after an outage. It needs the scope history.
+// WasApplied returns whether the history has a write as applied. False is final only once PostgreSQL has ended the
+// write's transaction, which takes seconds after an outage. It needs the scope history.
 func (client *Client) WasApplied(ctx context.Context, writeID string) (bool, error) {
 	return client.isInHistory(ctx, writeID, client.repeatUntil(0))
 }
@@ -176,9 +181,9 @@ func (client *Client) isInHistory(ctx context.Context, writeID string, until tim
 	return err == nil && len(page.Items) > 0, err
 }
 
-// wasApplied finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write: 403
-// without the scope history, 421 of a proxy that knows the write's cell by its resource and not that of the look-up. Then the
-// write is repeated, which is safe because of its key.
+// wasApplied finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write:
+// 403 without the scope history, 421 of a proxy that knows the write's cell by its resource and not that of the
+// look-up. Then the write is repeated, which is safe because of its key.
 func (client *Client) wasApplied(ctx context.Context, writeID string, until time.Time) (bool, error) {
 	isApplied, err := client.isInHistory(ctx, writeID, until)
 	if slug := slugOf(err); slug == slugForbidden || slug == slugMisdirected {
@@ -198,8 +203,8 @@ func (client *Client) outcome(ctx context.Context, call request, writeID string)
 	return &WriteResult{WriteID: writeID, Replayed: true}
 }
 
-// isConclusive returns whether a gateway gives this answer to a write that was tried before only if no attempt took effect:
-// it comes after the search for a kept outcome.
+// isConclusive returns whether a gateway gives this answer to a write that was tried before only if no attempt took
+// effect: it comes after the search for a kept outcome.
 func isConclusive(err error) bool {
 	switch slugOf(err) {
 	case slugConstraintViolation, slugExpectationFailed, slugNotCovered, slugStaleToken, slugUnprocessable:
@@ -223,5 +228,12 @@ func readResult(answered *answer) (*WriteResult, error) {
 	if document.WriteID == "" {
 		return nil, answered.unexpected("it has no write_id")
 	}
-	return &WriteResult{document.WriteID, document.FencingToken, document.Fences, document.Results, answered.replayed, document.RowsLeftOut}, nil
+	return &WriteResult{
+		WriteID:      document.WriteID,
+		FencingToken: document.FencingToken,
+		Fences:       document.Fences,
+		Results:      document.Results,
+		Replayed:     answered.replayed,
+		RowsLeftOut:  document.RowsLeftOut,
+	}, nil
 }
