@@ -140,6 +140,9 @@ func withoutID(path string) string {
 // attempt makes a call once.
 func (client *Client) attempt(ctx context.Context, call request, body []byte, gateway string, until time.Time,
 	tries *attempts) (*answer, *failure) {
+	if err := ctx.Err(); err != nil {
+		return nil, &failure{err: err, isRepeatable: true}
+	}
 	sentAt := time.Now()
 	timeout := min(call.timeout, until.Sub(sentAt))
 	if timeout <= 0 {
@@ -152,19 +155,20 @@ func (client *Client) attempt(ctx context.Context, call request, body []byte, ga
 		return nil, &failure{err: err}
 	}
 	response, err := client.http.Do(made.request)
+	var content []byte
 	if err == nil {
 		defer response.Body.Close()
-		body, err = io.ReadAll(io.LimitReader(response.Body, client.answerBytesMax+1))
+		content, err = io.ReadAll(io.LimitReader(response.Body, client.answerBytesMax+1))
 	}
 	tries.sent = tries.sent || made.mayBeSent()
 	if err != nil {
 		return nil, failureOf(err, made.mayBeSent())
 	}
-	if int64(len(body)) > client.answerBytesMax {
+	if int64(len(content)) > client.answerBytesMax {
 		err := fmt.Errorf("fencegate: the answer is larger than %d bytes", client.answerBytesMax)
 		return nil, &failure{err: err, sent: true}
 	}
-	return readAnswer(response, body, sentAt, tries)
+	return readAnswer(response, content, sentAt, tries)
 }
 
 // outgoing is a request, and whether a connection for it was asked for and found.

@@ -24,7 +24,7 @@ CASES = sorted(
     for case in re.findall(r"^func (Test\w+)\(", file.read_text(), re.MULTILINE)
 )
 # Nothing is downloaded; Debian's golang-github-lib-pq-dev has the driver that the tests use.
-ENVIRONMENT = {**os.environ, "GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOCACHE": str(ROOT / "build/go-cache")}
+ENVIRONMENT = {**os.environ, "GOPROXY": "off", "GOCACHE": str(ROOT / "build/go-cache")}
 
 
 def run(*command: object, folder: Path, **variables: str) -> str:

@@ -24,18 +24,24 @@ func get(ctx context.Context, client *fencegate.Client) error {
 }
 
 func TestCallIsRepeatedAfterTemporaryFailures(t *testing.T) {
-	answers := []reply{noAnswer, {status: 502, body: "a proxy"}, problem(503, "overloaded").after(1), problem(409, "write-conflict"),
-		{status: 200, body: "no JSON"}, {status: 200, body: `{}`}}
+	answers := []reply{
+		noAnswer, {status: 502, body: "a proxy"}, problem(503, "overloaded").after(1), problem(409, "write-conflict"),
+		{status: 200, body: "no JSON"}, {status: 200, body: `{}`},
+	}
 	fake := newFake(t, func(call string, before int) reply { return answers[before] }, nil)
 	must(t, get(background(t), client(t, nil, fake)))
 	expect(t, fake.Count("GET /v1/nodes") == len(answers), "%v", fake.calls)
 }
 
 func TestCallIsNotRepeatedAfterRefusals(t *testing.T) {
-	for slug, status := range map[string]int{"forbidden": 403, "invalid-request": 400, "storage-unavailable": 503, "internal-error": 500, "too-many-requests": 429, "of-a-later-version": 409} {
+	for slug, status := range map[string]int{
+		"forbidden": 403, "invalid-request": 400, "storage-unavailable": 503, "internal-error": 500,
+		"too-many-requests": 429, "of-a-later-version": 409,
+	} {
 		fake := newFake(t, func(string, int) reply { return problem(status, slug) }, nil)
 		found := expectProblem(t, get(background(t), client(t, nil, fake)), slug)
-		expect(t, found.Status == status && found.RequestID == "r" && found.Detail == "d" && found.RetryAfter < 0, "%+v", found)
+		expect(t, found.Status == status && found.RequestID == "r" && found.Detail == "d" && found.RetryAfter < 0,
+			"%+v", found)
 		expect(t, fake.Count("GET /v1/nodes") == 1, "%v", fake.calls)
 	}
 }
@@ -49,7 +55,8 @@ func TestCallEndsBeforeAPauseThatIsTooLong(t *testing.T) {
 
 func TestCallWithoutRepeatsIsMadeOnce(t *testing.T) {
 	fake := newFake(t, func(string, int) reply { return noAnswer }, nil)
-	expect(t, get(background(t), client(t, retryFor(-1), fake)) != nil && fake.Count("GET /v1/nodes") <= 1, "%v", fake.calls)
+	expect(t, get(background(t), client(t, retryFor(-1), fake)) != nil && fake.Count("GET /v1/nodes") <= 1,
+		"%v", fake.calls)
 }
 
 func TestRetryAfterOfOneGatewayDoesNotDelayAnother(t *testing.T) {
@@ -63,7 +70,8 @@ func TestRetryAfterOfOneGatewayDoesNotDelayAnother(t *testing.T) {
 	began := time.Now()
 	must(t, get(background(t), client(t, nil, first, second)))
 	expect(t, time.Since(began) >= time.Second, "Retry-After was not waited for")
-	expect(t, first.Count("GET /v1/nodes") == 2 && second.Count("GET /v1/nodes") == 1, "%v %v", first.calls, second.calls)
+	expect(t, first.Count("GET /v1/nodes") == 2 && second.Count("GET /v1/nodes") == 1,
+		"%v %v", first.calls, second.calls)
 }
 
 func TestCallEndsWithItsContext(t *testing.T) {
@@ -115,8 +123,9 @@ func TestTokenFunctionIsAskedForEachRequestAndNotShown(t *testing.T) {
 
 func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 	for _, options := range []fencegate.Options{
-		{}, {URLs: []string{"ftp://a"}}, {URLs: []string{"http://"}}, {URLs: []string{"http://user:secret@a"}}, {URLs: []string{"http://a/?secret"}},
-		{URLs: []string{"http://a"}, APIKey: "secret\n"}, {URLs: []string{"http://a"}, Cell: "65536"}, {URLs: []string{"http://a"}, RequestTimeout: -1},
+		{}, {URLs: []string{"ftp://a"}}, {URLs: []string{"http://"}}, {URLs: []string{"http://user:secret@a"}},
+		{URLs: []string{"http://a/?secret"}}, {URLs: []string{"http://a"}, APIKey: "secret\n"},
+		{URLs: []string{"http://a"}, Cell: "65536"}, {URLs: []string{"http://a"}, RequestTimeout: -1},
 	} {
 		_, err := fencegate.New(options)
 		expect(t, err != nil && !strings.Contains(err.Error(), "secret"), "%+v: %v", options, err)
@@ -135,7 +144,8 @@ func TestHeadersAreThoseOfTheContract(t *testing.T) {
 	var result map[string]any
 	must(t, made.Get(background(t), "/v1/tables/t", url.Values{"id": {"eq.1"}}, nil, &result))
 	sent := <-headers
-	expect(t, sent.Get("Authorization") == "Bearer key" && sent.Get("Fencing-Cell") == "0" && sent.Get("Accept-Encoding") == "identity", "%v", sent)
+	expect(t, sent.Get("Authorization") == "Bearer key" && sent.Get("Fencing-Cell") == "0", "%v", sent)
+	expect(t, sent.Get("Accept-Encoding") == "identity", "%v", sent)
 	expect(t, result["number"] == json.Number("12345678901234567890.5"), "%v", result)
 }
 
@@ -164,7 +174,7 @@ func TestErrorsDoNotShowTheLeaseID(t *testing.T) {
 		}
 		return noAnswer
 	}, nil)
-	lease, err := client(t, retryFor(200*time.Millisecond), fake).Acquire(background(t), "a", fencegate.LeaseOptions{NotRenewed: true})
+	lease, err := client(t, retryFor(200*time.Millisecond), fake).Acquire(background(t), "a", notRenewed)
 	must(t, err)
 	expect(t, !strings.Contains(lease.String(), "secret"), "%v", lease)
 	ctx, cancel := context.WithTimeout(background(t), 300*time.Millisecond)
@@ -192,7 +202,9 @@ func TestGatewayThatIsNotTrustedIsFinalAndNotSent(t *testing.T) {
 }
 
 func TestHTTPClientOfTheCallerIsUsed(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, `{}`) }))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{}`)
+	}))
 	defer server.Close()
 	made, err := fencegate.New(fencegate.Options{URLs: []string{server.URL}, HTTPClient: server.Client()})
 	must(t, err)
@@ -207,7 +219,8 @@ func TestGatewayThatDoesNotExistIsUnavailableAndNotSent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	must(t, listener.Close())
-	made, err := fencegate.New(fencegate.Options{URLs: []string{"http://" + listener.Addr().String()}, RetryFor: 200 * time.Millisecond})
+	address := "http://" + listener.Addr().String()
+	made, err := fencegate.New(fencegate.Options{URLs: []string{address}, RetryFor: 200 * time.Millisecond})
 	must(t, err)
 	_, err = made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
 	expectError[*fencegate.UnavailableError](t, err)
@@ -215,7 +228,8 @@ func TestGatewayThatDoesNotExistIsUnavailableAndNotSent(t *testing.T) {
 
 func TestProblemNamesItsFaultsAndMembers(t *testing.T) {
 	fake := newFake(t, func(string, int) reply {
-		return problem(400, "invalid-request", `"errors": [{"pointer": "/ttl_ms", "detail": "too short"}]`, `"remaining_ms": 9007199254740993`)
+		return problem(400, "invalid-request", `"errors": [{"pointer": "/ttl_ms", "detail": "too short"}]`,
+			`"remaining_ms": 9007199254740993`)
 	}, nil)
 	found := expectProblem(t, get(background(t), client(t, nil, fake)), "invalid-request")
 	expect(t, found.Faults[0] == fencegate.Fault{Pointer: "/ttl_ms", Detail: "too short"}, "%v", found.Faults)
@@ -226,9 +240,11 @@ func TestHistoryIsReadByPages(t *testing.T) {
 	fake := newFake(t, func(_ string, before int) reply {
 		switch before {
 		case 0:
-			return reply{status: 200, body: `{"items": [{"id": 1, "at": "2026-11-21T10:00:00.123Z", "event": "lease_granted", "fencing_token": 9007199254740991, "detail": null}], "next_cursor": "c"}`}
+			return reply{status: 200, body: `{"items": [{"id": 1, "at": "2026-11-21T10:00:00.123Z", "event": "lease_granted",
+				"fencing_token": 9007199254740991, "detail": null}], "next_cursor": "c"}`}
 		case 1:
-			return reply{status: 200, body: `{"items": [{"id": 2, "at": "2026-11-21T10:00:01Z", "event": "write_applied"}], "next_cursor": null}`}
+			return reply{status: 200, body: `{"next_cursor": null,
+				"items": [{"id": 2, "at": "2026-11-21T10:00:01Z", "event": "write_applied"}]}`}
 		}
 		return reply{status: 200, body: `{"maintenance": true}`}
 	}, nil)

@@ -56,7 +56,8 @@ type fakeGateway struct {
 
 // newFake starts a fake. handler answers a call, of which so many have come before; watch answers a request for the
 // stream that watches the lease, which is refused if it is nil.
-func newFake(t *testing.T, handler func(call string, before int) reply, watch func(w http.ResponseWriter, r *http.Request, before int)) *fakeGateway {
+func newFake(t *testing.T, handler func(call string, before int) reply,
+	watch func(w http.ResponseWriter, r *http.Request, before int)) *fakeGateway {
 	fake := &fakeGateway{}
 	fake.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Accept") == "text/event-stream" {
@@ -140,12 +141,14 @@ func stream(w http.ResponseWriter, text string) {
 // granted is a lease, or its renewal.
 func granted(ttlMs, validityMs int) reply {
 	return reply{status: 201, body: fmt.Sprintf(
-		`{"lease_id": "L", "resource": "a", "fencing_token": 9007199254740991, "ttl_ms": %d, "validity_ms": %d, "served_ms": 0}`, ttlMs, validityMs)}
+		`{"lease_id": "L", "resource": "a", "fencing_token": 9007199254740991, "served_ms": 0,
+		"ttl_ms": %d, "validity_ms": %d}`, ttlMs, validityMs)}
 }
 
 func problem(status int, slug string, members ...string) reply {
 	more := strings.Join(append([]string{""}, members...), ", ")
-	return reply{status: status, body: fmt.Sprintf(`{"type": "/problems/%s", "title": "t", "detail": "d", "request_id": "r"%s}`, slug, more)}
+	body := fmt.Sprintf(`{"type": "/problems/%s", "title": "t", "detail": "d", "request_id": "r"%s}`, slug, more)
+	return reply{status: status, body: body}
 }
 
 func (answer reply) after(seconds int) reply {
@@ -216,6 +219,7 @@ func await(t *testing.T, goal string, event <-chan struct{}) {
 // eventually waits until the condition is true.
 func eventually(t *testing.T, goal string, condition func() bool) {
 	t.Helper()
+	// There is no event to wait for.
 	for until := time.Now().Add(generous); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("not in time: %s", goal)

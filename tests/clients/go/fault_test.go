@@ -142,7 +142,7 @@ func TestRealLeaseIsWaitedForLongerThanOneRequestMayWait(t *testing.T) {
 	first := hold(t, made, sku, ttl(10*time.Second))
 	next := make(chan error, 1)
 	go func() {
-		next <- made.WithLease(background(t), "inventory/"+sku, fencegate.LeaseOptions{}, func(context.Context, *fencegate.Lease) error { return nil })
+		next <- made.WithLease(background(t), "inventory/"+sku, fencegate.LeaseOptions{}, doNothing)
 	}()
 	select {
 	case err := <-next:
@@ -155,12 +155,13 @@ func TestRealLeaseIsWaitedForLongerThanOneRequestMayWait(t *testing.T) {
 
 func TestRealRevocationEndsTheContextAtOnce(t *testing.T) {
 	made, sku := article(t)
-	err := made.WithLease(background(t), "inventory/"+sku, ttl(time.Minute), func(ctx context.Context, lease *fencegate.Lease) error {
+	work := func(ctx context.Context, lease *fencegate.Lease) error {
 		fault(t, "await_watch/"+lease.ID())
 		revoke(t, "inventory/"+sku)
 		await(t, "the context ends, long before a renewal", ctx.Done())
 		return ctx.Err()
-	})
+	}
+	err := made.WithLease(background(t), "inventory/"+sku, ttl(time.Minute), work)
 	expectError[*fencegate.LeaseLostError](t, err)
 }
 
@@ -214,12 +215,13 @@ func TestRealLeaseContinuesWhenItsGatewayIsKilledAndRestarted(t *testing.T) {
 
 func TestRealLeaseIsLostWhenItsGatewayHangs(t *testing.T) {
 	made, sku := clientAs(t, "worker", firstAlone), newArticle()
-	err := made.WithLease(background(t), "inventory/"+sku, ttl(time.Second), func(ctx context.Context, lease *fencegate.Lease) error {
+	work := func(ctx context.Context, lease *fencegate.Lease) error {
 		fault(t, "pause_gateway")
 		await(t, "the context ends", ctx.Done())
 		expect(t, !lease.Valid(), "it is over")
 		return nil
-	})
+	}
+	err := made.WithLease(background(t), "inventory/"+sku, ttl(time.Second), work)
 	expectError[*fencegate.LeaseLostError](t, err)
 }
 
@@ -231,7 +233,8 @@ func TestRealOneShotWriteIsExecutedOnceForItsKey(t *testing.T) {
 	second, err := made.WriteOnce(background(t), []string{"inventory/" + sku}, options, sell(sku))
 	must(t, err)
 	expect(t, second.Replayed && second.WriteID == first.WriteID && first.FencingToken > 0, "%+v %+v", first, second)
-	expect(t, fmt.Sprint(first.Results[0].Rows[0]["stock"]) == "9" && first.Fences[0].LastFencingToken > first.FencingToken, "%+v", first)
+	expect(t, fmt.Sprint(first.Results[0].Rows[0]["stock"]) == "9", "%+v", first)
+	expect(t, first.Fences[0].LastFencingToken > first.FencingToken, "it is sealed: %+v", first)
 	expectStock(t, sku, 9)
 }
 
@@ -247,7 +250,8 @@ func TestRealWriteOfSeveralResourcesIsAllOrNothing(t *testing.T) {
 	expectStock(t, sku, 9)
 	expectStock(t, other, 9)
 	var rows []map[string]any
-	must(t, made.Get(background(t), "/v1/tables/inventory", url.Values{"sku": {"eq." + sku}, "select": {"stock"}}, lease, &rows))
+	query := url.Values{"sku": {"eq." + sku}, "select": {"stock"}}
+	must(t, made.Get(background(t), "/v1/tables/inventory", query, lease, &rows))
 	expect(t, fmt.Sprint(rows[0]["stock"]) == "9", "%v", rows)
 }
 
@@ -267,12 +271,15 @@ func TestRealWriteOfAnOlderHolderIsStale(t *testing.T) {
 func TestRealUnknownOutcomeIsResolvedAfterTheRepair(t *testing.T) {
 	made, sku := article(t)
 	lease := hold(t, made, sku, ttl(30*time.Second))
-	hasty := clientAs(t, "worker", func(options *fencegate.Options) { options.RequestTimeout, options.RetryFor = time.Second, -1 })
+	hasty := clientAs(t, "worker", func(options *fencegate.Options) {
+		options.RequestTimeout, options.RetryFor = time.Second, -1
+	})
 	fault(t, "hold_commits")
 	_, err := hasty.Write(background(t), lease, sell(sku))
 	unknown := expectError[*fencegate.OutcomeUnknownError](t, err)
 	fault(t, "recover")
-	result, err := made.WriteWith(background(t), lease, fencegate.WriteOptions{IdempotencyKey: unknown.IdempotencyKey}, sell(sku))
+	again := fencegate.WriteOptions{IdempotencyKey: unknown.IdempotencyKey}
+	result, err := made.WriteWith(background(t), lease, again, sell(sku))
 	must(t, err)
 	isApplied, err := made.WasApplied(background(t), result.WriteID)
 	must(t, err)
@@ -282,17 +289,20 @@ func TestRealUnknownOutcomeIsResolvedAfterTheRepair(t *testing.T) {
 	count := 0
 	for events.Next(background(t)) {
 		count++
-		expect(t, events.Event().WriteID == result.WriteID && events.Event().FencingToken == lease.Token(), "%+v", events.Event())
+		event := events.Event()
+		expect(t, event.WriteID == result.WriteID && event.FencingToken == lease.Token(), "%+v", event)
 	}
 	must(t, events.Err())
 	expect(t, count == 1, "%d events", count)
 }
 
-func TestRealLimitIsWaitedForAndRefusalsAreNot(t *testing.T) {
+func TestRealRefusalsAreProblems(t *testing.T) {
 	_, sku := article(t)
-	_, err := clientAs(t, "limited", nil).WriteOnce(background(t), []string{"inventory/" + sku}, fencegate.OnceOptions{}, sell(sku))
+	resources := []string{"inventory/" + sku}
+	_, err := clientAs(t, "limited", nil).WriteOnce(background(t), resources, fencegate.OnceOptions{}, sell(sku))
 	expectProblem(t, err, "forbidden")
-	_, err = clientAs(t, "worker", func(options *fencegate.Options) { options.APIKey = "of nobody" }).TryAcquire(background(t), "a", fencegate.LeaseOptions{})
+	nobody := clientAs(t, "worker", func(options *fencegate.Options) { options.APIKey = "of nobody" })
+	_, err = nobody.TryAcquire(background(t), "a", fencegate.LeaseOptions{})
 	expectProblem(t, err, "unauthenticated")
 }
 

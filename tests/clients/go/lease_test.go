@@ -14,6 +14,8 @@ import (
 
 var notRenewed = fencegate.LeaseOptions{NotRenewed: true}
 
+func doNothing(context.Context, *fencegate.Lease) error { return nil }
+
 // keeper answers acquisitions with a lease, releases with success, and other calls by a function.
 func keeper(lease reply, other func(call string, before int) reply) func(string, int) reply {
 	return func(call string, before int) reply {
@@ -109,7 +111,9 @@ func TestAcquireWaitsInSeveralRequestsUnderOneKey(t *testing.T) {
 	}, nil)
 	made := client(t, nil, fake)
 	acquire(t, made, notRenewed)
-	expect(t, strings.Contains(fake.bodies[0], `"wait_ms":0`) && strings.Contains(fake.bodies[1], `"wait_ms":1234`), "%v", fake.bodies)
+	for number, wait := range []string{"0", "1234"} {
+		expect(t, strings.Contains(fake.bodies[number], `"wait_ms":`+wait), "%v", fake.bodies)
+	}
 	expect(t, fake.keys[0] == fake.keys[3], "%v", fake.keys)
 }
 
@@ -140,7 +144,8 @@ func TestAcquireThatIsGivenUpIsCancelledByItsKey(t *testing.T) {
 	}()
 	_, err := client(t, nil, fake).Acquire(ctx, "a", fencegate.LeaseOptions{Owner: "o"})
 	expect(t, errors.Is(err, context.Canceled), "%v", err)
-	expect(t, fake.Count(cancellation) == 2 && fake.keys[0] == fake.keys[1] && fake.bodies[0] == fake.bodies[1], "%v %v", fake.calls, fake.bodies)
+	expect(t, fake.Count(cancellation) == 2, "%v", fake.calls)
+	expect(t, fake.keys[0] == fake.keys[1] && fake.bodies[0] == fake.bodies[1], "%v %v", fake.keys, fake.bodies)
 }
 
 func TestAcquireUnderAContextThatHasEndedSendsNothing(t *testing.T) {
@@ -164,7 +169,8 @@ func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
 }
 
 func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
-	fake := newFake(t, keeper(granted(600, 600), func(string, int) reply { return problem(409, "renewals-exhausted") }), nil)
+	exhausted := func(string, int) reply { return problem(409, "renewals-exhausted") }
+	fake := newFake(t, keeper(granted(600, 600), exhausted), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
 	await(t, "it ends", lease.Done())
 	lost := expectError[*fencegate.LeaseLostError](t, lease.Err())
@@ -266,9 +272,9 @@ func TestReleaseThatDoesNotSealFails(t *testing.T) {
 		return reply{status: 200, body: `{"hold_count": 0, "sealed": false}`}
 	}, nil)
 	made := client(t, nil, fake)
-	err := made.WithLease(background(t), "a", fencegate.LeaseOptions{Seal: true}, func(context.Context, *fencegate.Lease) error { return nil })
+	err := made.WithLease(background(t), "a", fencegate.LeaseOptions{Seal: true}, doNothing)
 	expect(t, err != nil && strings.Contains(err.Error(), "not sealed"), "%v", err)
-	must(t, made.WithLease(background(t), "a", fencegate.LeaseOptions{}, func(context.Context, *fencegate.Lease) error { return nil }))
+	must(t, made.WithLease(background(t), "a", fencegate.LeaseOptions{}, doNothing))
 }
 
 func TestWithLeaseReturnsTheErrorOfTheFunction(t *testing.T) {
@@ -281,7 +287,8 @@ func TestWithLeaseReturnsTheErrorOfTheFunction(t *testing.T) {
 	failed := errors.New("of the function")
 	made := client(t, nil, fake)
 	for _, expected := range []error{failed, nil} {
-		err := made.WithLease(background(t), "a", fencegate.LeaseOptions{}, func(context.Context, *fencegate.Lease) error { return expected })
+		work := func(context.Context, *fencegate.Lease) error { return expected }
+		err := made.WithLease(background(t), "a", fencegate.LeaseOptions{}, work)
 		expect(t, err == expected, "a release that fails is not returned: %v", err)
 	}
 	expect(t, fake.Count(release) == 2, "%v", fake.calls)
@@ -300,7 +307,8 @@ func TestWithLeaseReleasesAfterTheEndOfItsContextAndAPanic(t *testing.T) {
 	expect(t, errors.Is(err, context.Canceled) && fake.Count(release) == 1, "%v", err)
 	func() {
 		defer func() { _ = recover() }()
-		_ = made.WithLease(background(t), "a", fencegate.LeaseOptions{}, func(context.Context, *fencegate.Lease) error { panic("of the test") })
+		work := func(context.Context, *fencegate.Lease) error { panic("of the test") }
+		_ = made.WithLease(background(t), "a", fencegate.LeaseOptions{}, work)
 	}()
 	expect(t, fake.Count(release) == 2, "%v", fake.calls)
 }
@@ -310,14 +318,15 @@ func TestWithLeaseEndsTheContextOfTheFunctionAtALoss(t *testing.T) {
 		func(w http.ResponseWriter, r *http.Request, _ int) { stream(w, "event: lost\ndata: {}\n\n") })
 	made := client(t, nil, fake)
 	for _, own := range []error{nil, errors.New("of the function")} {
-		err := made.WithLease(background(t), "a", fencegate.LeaseOptions{}, func(ctx context.Context, lease *fencegate.Lease) error {
+		work := func(ctx context.Context, lease *fencegate.Lease) error {
 			await(t, "the context ends", ctx.Done())
 			expectError[*fencegate.LeaseLostError](t, lease.Err())
 			if own != nil {
 				return own
 			}
 			return ctx.Err()
-		})
+		}
+		err := made.WithLease(background(t), "a", fencegate.LeaseOptions{}, work)
 		if own != nil {
 			expect(t, err == own, "%v", err)
 			continue

@@ -23,7 +23,9 @@ func TestWatchReadsEventsInPartsAndAfterALongLine(t *testing.T) {
 }
 
 func TestWatchOfALeaseThatIsNotRenewedAsksForItsState(t *testing.T) {
-	fake := newFake(t, keeper(granted(60_000, 60_000), lost), func(w http.ResponseWriter, r *http.Request, _ int) { w.WriteHeader(410) })
+	fake := newFake(t, keeper(granted(60_000, 60_000), lost), func(w http.ResponseWriter, r *http.Request, _ int) {
+		w.WriteHeader(410)
+	})
 	lease := acquire(t, client(t, nil, fake), notRenewed)
 	await(t, "it is lost", lease.Done())
 	expect(t, fake.Count(inspection) == 1 && fake.Count(renewal) == 0, "%v", fake.calls)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,8 @@ import (
 var (
 	outcomeUnknown = problem(503, "storage-unavailable", `"outcome_unknown": true`, `"write_id": "W"`)
 	notInHistory   = reply{status: 200, body: `{"items": [], "next_cursor": null}`}
-	inHistory      = reply{status: 200, body: `{"items": [{"id": 1, "at": "2026-11-21T10:00:00Z", "event": "write_applied", "write_id": "W"}], "next_cursor": null}`}
+	inHistory      = reply{status: 200, body: `{"next_cursor": null,
+		"items": [{"id": 1, "at": "2026-11-21T10:00:00Z", "event": "write_applied", "write_id": "W"}]}`}
 )
 
 // script answers the calls of one kind one after the other; the last answer is repeated.
@@ -38,18 +41,30 @@ func writeOnce(t *testing.T, made *fencegate.Client) (*fencegate.WriteResult, er
 func TestWriteKeepsItsKeyOverRepeats(t *testing.T) {
 	replayed := reply{status: 200, body: `{"write_id": "W", "fencing_token": 18446744073709551615, "rows_left_out": true,
 		"results": [{"rows_affected": 1, "rows": [{"n": 9007199254740993}]}, {"value": 1.10}],
-		"fences": [{"resource": "a", "fencing_token": 1, "last_fencing_token": 2}]}`, header: map[string][]string{"Idempotency-Replayed": {"true"}}}
-	fake := newFake(t, script(map[string][]reply{write: {noAnswer, {status: 504}, problem(409, "idempotency-in-progress"), replayed}}), nil)
+		"fences": [{"resource": "a", "fencing_token": 1, "last_fencing_token": 2}]}`}
+	replayed.header = http.Header{"Idempotency-Replayed": {"true"}}
+	answers := []reply{noAnswer, {status: 504}, problem(409, "idempotency-in-progress"), replayed}
+	fake := newFake(t, script(map[string][]reply{write: answers}), nil)
 	result, err := writeOnce(t, client(t, nil, fake))
 	must(t, err)
 	expect(t, strings.Join(fake.keys, "") == "kkkk", "%v", fake.keys)
-	expect(t, result.Replayed && result.RowsLeftOut && result.WriteID == "W" && result.FencingToken == 1<<64-1, "%+v", result)
-	expect(t, result.Results[0].RowsAffected == 1 && result.Results[0].Rows[0]["n"] == json.Number("9007199254740993"), "%+v", result)
-	expect(t, result.Results[1].Value == json.Number("1.10") && result.Fences[0] == fencegate.Fence{Resource: "a", FencingToken: 1, LastFencingToken: 2}, "%+v", result)
+	expected := &fencegate.WriteResult{
+		WriteID:      "W",
+		FencingToken: 1<<64 - 1,
+		Fences:       []fencegate.Fence{{Resource: "a", FencingToken: 1, LastFencingToken: 2}},
+		Results: []fencegate.Result{
+			{RowsAffected: 1, Rows: []map[string]any{{"n": json.Number("9007199254740993")}}},
+			{Value: json.Number("1.10")},
+		},
+		Replayed:    true,
+		RowsLeftOut: true,
+	}
+	expect(t, reflect.DeepEqual(result, expected), "%+v", result)
 }
 
 func TestWriteWithoutAnswerIsOutcomeUnknown(t *testing.T) {
-	for _, answer := range []reply{noAnswer, {status: 502}, {status: 200, body: "maintenance"}, {status: 200, body: `{}`}} {
+	answers := []reply{noAnswer, {status: 502}, {status: 200, body: "maintenance"}, {status: 200, body: `{}`}}
+	for _, answer := range answers {
 		answer := answer
 		fake := newFake(t, func(string, int) reply { return answer }, nil)
 		_, err := writeOnce(t, client(t, retryFor(-1), fake))
@@ -86,7 +101,8 @@ func TestUnknownOutcomeIsLookedUpAndRepeated(t *testing.T) {
 }
 
 func TestUnknownOutcomeThatIsInTheHistoryIsApplied(t *testing.T) {
-	fake := newFake(t, script(map[string][]reply{write: {outcomeUnknown, problem(422, "idempotency-mismatch")}, history: {inHistory}}), nil)
+	writes := []reply{outcomeUnknown, problem(422, "idempotency-mismatch")}
+	fake := newFake(t, script(map[string][]reply{write: writes, history: {inHistory}}), nil)
 	made := client(t, nil, fake)
 	result, err := writeOnce(t, made)
 	must(t, err)
@@ -130,7 +146,8 @@ func TestWriteThatIsRefusedForItsLeaseLosesIt(t *testing.T) {
 		fake := newFake(t, keeper(granted(60_000, 60_000), func(string, int) reply { return answer.reply }), nil)
 		made := client(t, nil, fake)
 		lease := acquire(t, made, notRenewed)
-		_, err := made.WriteWith(background(t), lease, fencegate.WriteOptions{RequireLive: true, Rows: true}, fencegate.Call("f"))
+		options := fencegate.WriteOptions{RequireLive: true, Rows: true}
+		_, err := made.WriteWith(background(t), lease, options, fencegate.Call("f"))
 		expect(t, err != nil, "it is refused")
 		if answer.releases > 0 {
 			expectError[*fencegate.StaleTokenError](t, err)
@@ -138,16 +155,17 @@ func TestWriteThatIsRefusedForItsLeaseLosesIt(t *testing.T) {
 		await(t, "it is lost", lease.Done())
 		expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
 		expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
-		expect(t, fake.Count(release) == answer.releases, "the nodes may still have a lease whose token is refused: %v", fake.calls)
+		// The nodes may still have a lease whose token the database refuses.
+		expect(t, fake.Count(release) == answer.releases, "%v", fake.calls)
 		_, err = made.Write(background(t), lease, fencegate.Call("f"))
 		expectError[*fencegate.LeaseLostError](t, err)
 	}
 }
 
 func TestLeaseIsLostAfterAnUnknownOutcomeThatSaysSo(t *testing.T) {
-	fake := newFake(t, func(call string, before int) reply {
-		return script(map[string][]reply{acquisition: {granted(60_000, 60_000)}, write: {noAnswer, problem(410, "lease-lost")}})(call, before)
-	}, nil)
+	writes := []reply{noAnswer, problem(410, "lease-lost")}
+	answers := map[string][]reply{acquisition: {granted(60_000, 60_000)}, write: writes, release: {released}}
+	fake := newFake(t, script(answers), nil)
 	made := client(t, nil, fake)
 	lease := acquire(t, made, notRenewed)
 	_, err := made.Write(background(t), lease, fencegate.Call("f"))
@@ -159,16 +177,22 @@ func TestLeaseIsLostAfterAnUnknownOutcomeThatSaysSo(t *testing.T) {
 func TestOperationsAreThoseOfTheContract(t *testing.T) {
 	base := fencegate.Update("t").Where("id", 1)
 	changed := base.WhereOp("n", "gte", 2).WhereOp("n", "lt", 9).Set("note", nil).Add("n", -1).ExpectRows(1)
-	for expected, operation := range map[string]fencegate.Operation{
-		`{"update":"t","where":{"id":{"eq":1}}}`: base,
-		`{"add":{"n":-1},"expect_rows":1,"set":{"note":null},"update":"t","where":{"id":{"eq":1},"n":{"gte":2,"lt":9}}}`: changed,
-		`{"insert":"t","values":{"a":[1,2],"b":true}}`:                                                                   fencegate.Insert("t").Values(map[string]any{"a": []int{1, 2}, "b": true}),
-		`{"delete":"t","where":{"id":{"in":["x"]}}}`:                                                                     fencegate.Delete("t").WhereOp("id", "in", []string{"x"}),
-		`{"args":{"at":"2026-11-21T10:00:00Z"},"call":"f"}`:                                                              fencegate.Call("f").Arguments(map[string]any{"at": time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}),
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, each := range []struct {
+		operation fencegate.Operation
+		expected  string
+	}{
+		{base, `{"update":"t","where":{"id":{"eq":1}}}`},
+		{changed, `{"add":{"n":-1},"expect_rows":1,"set":{"note":null},"update":"t",` +
+			`"where":{"id":{"eq":1},"n":{"gte":2,"lt":9}}}`},
+		{fencegate.Insert("t").Values(map[string]any{"a": []int{1, 2}, "b": true}),
+			`{"insert":"t","values":{"a":[1,2],"b":true}}`},
+		{fencegate.Delete("t").WhereOp("id", "in", []string{"x"}), `{"delete":"t","where":{"id":{"in":["x"]}}}`},
+		{fencegate.Call("f").Arguments(map[string]any{"at": at}), `{"args":{"at":"2026-11-21T10:00:00Z"},"call":"f"}`},
 	} {
-		text, err := json.Marshal(operation)
+		text, err := json.Marshal(each.operation)
 		must(t, err)
-		expect(t, string(text) == expected, "%s", text)
+		expect(t, string(text) == each.expected, "%s", text)
 	}
 }
 
@@ -184,7 +208,8 @@ func TestWriteThatCannotBeSentIsRefused(t *testing.T) {
 		_, err := made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, operations...)
 		expect(t, err != nil, "%s", name)
 	}
-	_, err := made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{IdempotencyKey: "a b"}, fencegate.Call("f"))
+	options := fencegate.OnceOptions{IdempotencyKey: "a b"}
+	_, err := made.WriteOnce(background(t), []string{"a"}, options, fencegate.Call("f"))
 	expect(t, err != nil && len(fake.calls) == 0, "%v %v", err, fake.calls)
 }
 
@@ -195,14 +220,19 @@ func (state driverError) Error() string    { return "of the database" }
 func (state driverError) SQLState() string { return string(state) }
 
 func TestErrorsOfTheGuardAreTranslated(t *testing.T) {
-	for state, slug := range map[string]string{"FG401": "lease-not-authentic", "FG403": "resource-not-covered", "FG428": "fencing-required", "FG500": "internal-error"} {
-		found := expectError[*fencegate.GuardError](t, fencegate.GuardErrorOf(fmt.Errorf("a statement: %w", driverError(state))))
+	for state, slug := range map[string]string{
+		"FG401": "lease-not-authentic", "FG403": "resource-not-covered", "FG428": "fencing-required",
+		"FG500": "internal-error",
+	} {
+		err := fmt.Errorf("a statement: %w", driverError(state))
+		found := expectError[*fencegate.GuardError](t, fencegate.GuardErrorOf(err))
 		expect(t, found.Slug == slug, "%v", found)
 		expectError[driverError](t, found)
 	}
 	expectError[*fencegate.StaleTokenError](t, fencegate.GuardErrorOf(driverError("FG412")))
 	expectError[*fencegate.UnavailableError](t, fencegate.GuardErrorOf(driverError("FG503")))
-	expect(t, fencegate.GuardErrorOf(driverError("23505")) == driverError("23505") && fencegate.GuardErrorOf(nil) == nil, "others are unchanged")
+	expect(t, fencegate.GuardErrorOf(driverError("23505")) == driverError("23505"), "others are unchanged")
+	must(t, fencegate.GuardErrorOf(nil))
 }
 
 func TestEnterPassesResourcesAndTokenAsTheDriverNeedsThem(t *testing.T) {
@@ -211,7 +241,8 @@ func TestEnterPassesResourcesAndTokenAsTheDriverNeedsThem(t *testing.T) {
 	fake := newFake(t, keeper(answer, nil), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{NotRenewed: true, Also: []string{`b"\,{}`}})
 	var passed []any
-	execute := func(_ context.Context, _ string, arguments ...any) (struct{}, error) { // as pgx, whose result has a type of its own
+	// As pgx, whose result has a type of its own.
+	execute := func(_ context.Context, _ string, arguments ...any) (struct{}, error) {
 		passed = arguments
 		return struct{}{}, nil
 	}
