@@ -153,9 +153,9 @@ func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key 
 
 // cancel ends the wait of a request that was given up, and releases what it was granted. A failure is only logged.
 func (client *Client) cancel(ctx context.Context, body map[string]any, key string) {
-	path := leasesPath + "/cancel"
-	call := request{method: http.MethodPost, path: path, body: body, key: key, timeout: cancelTime / 3}
-	if _, err := client.call(detached{ctx}, call, time.Now().Add(cancelTime), &attempts{}); err != nil {
+	path, end := leasesPath+"/cancel", time.Now().Add(cancelTime)
+	call := request{method: http.MethodPost, path: path, body: body, key: key, timeout: cancelTime / 3, end: end}
+	if _, err := client.call(detached{ctx}, call, end, &attempts{}); err != nil {
 		client.logf("fencegate: a lease was given up and not cancelled; if it was granted, it ends with its ttl: %v", err)
 	}
 }

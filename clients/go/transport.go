@@ -36,6 +36,7 @@ type request struct {
 	key          string        // Idempotency-Key; empty: none
 	lease        string        // Fencing-Lease; empty: none
 	timeout      time.Duration // of one attempt
+	end          time.Time     // of the last attempt; zero: an attempt may end after the time of the repeats
 }
 
 // attempts is what is known of the attempts of a call.
@@ -88,7 +89,7 @@ type failure struct {
 	sent         bool          // whether a gateway may have the request, without having answered it
 }
 
-// call makes a call, and repeats it until the time until if that may help.
+// call makes a call, and repeats it if that may help. No repeat begins after until.
 func (client *Client) call(ctx context.Context, call request, until time.Time, tries *attempts) (*answer, error) {
 	var body []byte
 	if call.body != nil {
@@ -100,7 +101,7 @@ func (client *Client) call(ctx context.Context, call request, until time.Time, t
 	notBefore := make([]time.Time, len(client.gateways))
 	gateway := int(client.current.Load())
 	for attempt := 0; ; attempt++ {
-		answered, failed := client.attempt(ctx, call, body, client.gateways[gateway], until, tries)
+		answered, failed := client.attempt(ctx, call, body, client.gateways[gateway], tries)
 		if failed == nil {
 			return answered, nil
 		}
@@ -138,21 +139,24 @@ func withoutID(path string) string {
 }
 
 // attempt makes a call once.
-func (client *Client) attempt(ctx context.Context, call request, body []byte, gateway string, until time.Time,
+func (client *Client) attempt(ctx context.Context, call request, body []byte, gateway string,
 	tries *attempts) (*answer, *failure) {
 	if err := ctx.Err(); err != nil {
 		return nil, &failure{err: err, isRepeatable: true}
 	}
 	sentAt := time.Now()
-	timeout := min(call.timeout, until.Sub(sentAt))
-	if timeout <= 0 {
-		return nil, &failure{err: &UnavailableError{errors.New("no time was left")}, isRepeatable: true}
+	timeout := call.timeout
+	if !call.end.IsZero() {
+		timeout = min(timeout, call.end.Sub(sentAt))
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	made, err := client.newRequest(ctx, call, body, gateway)
 	if err != nil {
 		return nil, &failure{err: err}
+	}
+	if ctx.Err() != nil {
+		return nil, &failure{err: &UnavailableError{errors.New("no time was left")}, isRepeatable: true}
 	}
 	response, err := client.http.Do(made.request)
 	var content []byte
