@@ -209,6 +209,8 @@ func (lease *Lease) release(ctx context.Context, validUntil time.Time) error {
 	if lease.seal {
 		call.path += "?seal=true"
 		until = lease.client.repeatUntil(0)
+	} else {
+		call.end = until
 	}
 	var tries attempts
 	answered, err := lease.client.call(ctx, call, until, &tries)
@@ -301,7 +303,7 @@ func (lease *Lease) extend(sentAt, until time.Time) {
 func (lease *Lease) renew(ctx context.Context) error {
 	call := lease.check(http.MethodPost, "/renew")
 	call.body = map[string]any{"ttl_ms": lease.ttl.Milliseconds()}
-	answered, err := lease.client.call(ctx, call, lease.until(), &attempts{})
+	answered, err := lease.client.call(ctx, call, call.end, &attempts{})
 	if err != nil {
 		return err
 	}
@@ -316,17 +318,13 @@ func (lease *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// check returns a request about the lease, with so short a time for an attempt that another gateway can be asked in
-// time.
+// check returns a request about the lease that is of use while it is valid, with so short a time for an attempt that
+// another gateway can be asked in time.
 func (lease *Lease) check(method, suffix string) request {
 	timeout := min(lease.client.requestTimeout, max(lease.ttl/attemptsPerTTL, renewalAttemptMin))
-	return request{method: method, path: lease.path() + suffix, timeout: timeout}
-}
-
-func (lease *Lease) until() time.Time {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	return lease.validUntil
+	return request{method: method, path: lease.path() + suffix, timeout: timeout, end: lease.validUntil}
 }
 
 // keep renews the lease until it is over; at once if a gateway says that it has ended, because the answer is the proof.
@@ -363,7 +361,8 @@ func (lease *Lease) confirm() {
 	isRenewing := lease.isRenewing
 	lease.mu.Unlock()
 	if !isRenewing {
-		_, err := lease.client.call(lease.ctx, lease.check(http.MethodGet, ""), lease.until(), &attempts{})
+		call := lease.check(http.MethodGet, "")
+		_, err := lease.client.call(lease.ctx, call, call.end, &attempts{})
 		lease.loseAfter(err)
 		return
 	}

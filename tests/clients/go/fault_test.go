@@ -258,7 +258,7 @@ func TestRealWriteOfSeveralResourcesIsAllOrNothing(t *testing.T) {
 func TestRealWriteOfAnOlderHolderIsStale(t *testing.T) {
 	made, sku := article(t)
 	old := hold(t, made, sku, ttl(time.Minute))
-	_, err := database(t).Exec("select fencing.enter($1, $2)", "inventory/"+sku, int64(old.Token()+1))
+	_, err := database(t).Exec("select fencing.enter($1::text, $2::bigint)", "inventory/"+sku, int64(old.Token()+1))
 	must(t, err)
 	_, err = made.Write(background(t), old, sell(sku))
 	stale := expectError[*fencegate.StaleTokenError](t, err)
@@ -335,7 +335,7 @@ func TestRealTransactionIsUnderTheLease(t *testing.T) {
 	_, err = opened.Exec(change, sku)
 	expect(t, expectError[*fencegate.GuardError](t, fencegate.GuardErrorOf(err)).Slug == "fencing-required", "%v", err)
 
-	_, err = opened.Exec("select fencing.enter($1, $2)", "inventory/"+sku, int64(lease.Token()+1))
+	_, err = opened.Exec("select fencing.enter($1::text, $2::bigint)", "inventory/"+sku, int64(lease.Token()+1))
 	must(t, err)
 	err = fencegate.InTransaction(background(t), opened, lease, func(context.Context, *sql.Tx) error { return failed })
 	expectError[*fencegate.StaleTokenError](t, err)

@@ -157,7 +157,7 @@ func TestAcquireUnderAContextThatHasEndedSendsNothing(t *testing.T) {
 }
 
 func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
-	fake := newFake(t, keeper(granted(900, 900), func(_ string, before int) reply {
+	fake := newFake(t, keeper(granted(3000, 3000), func(_ string, before int) reply {
 		if before%2 == 0 {
 			return noAnswer
 		}
@@ -170,7 +170,7 @@ func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
 
 func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
 	exhausted := func(string, int) reply { return problem(409, "renewals-exhausted") }
-	fake := newFake(t, keeper(granted(600, 600), exhausted), nil)
+	fake := newFake(t, keeper(granted(1500, 1500), exhausted), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
 	await(t, "it ends", lease.Done())
 	lost := expectError[*fencegate.LeaseLostError](t, lease.Err())
@@ -179,7 +179,7 @@ func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
 }
 
 func TestRenewalIsTriedBeforeRetryAfterIfValidityEnds(t *testing.T) {
-	fake := newFake(t, keeper(granted(2000, 2000), func(_ string, before int) reply {
+	fake := newFake(t, keeper(granted(3000, 3000), func(_ string, before int) reply {
 		if before == 0 {
 			return problem(503, "no-quorum").after(60)
 		}
@@ -194,7 +194,7 @@ func TestTokenFunctionThatBlocksDoesNotDelayTheLoss(t *testing.T) {
 	var asked atomic.Int32
 	block := make(chan struct{})
 	defer close(block)
-	fake := newFake(t, keeper(granted(300, 300), nil), nil)
+	fake := newFake(t, keeper(granted(1500, 1500), nil), nil)
 	made := client(t, func(options *fencegate.Options) {
 		options.Token = func(context.Context) (string, error) {
 			if asked.Add(1) > 1 {
