@@ -24,6 +24,7 @@ func get(ctx context.Context, client *fencegate.Client) error {
 }
 
 func TestCallIsRepeatedAfterTemporaryFailures(t *testing.T) {
+	t.Parallel()
 	answers := []reply{
 		noAnswer, {status: 502, body: "a proxy"}, problem(503, "overloaded").after(1), problem(409, "write-conflict"),
 		{status: 200, body: "no JSON"}, {status: 200, body: `{}`},
@@ -60,6 +61,7 @@ func TestCallWithoutRepeatsIsMadeOnce(t *testing.T) {
 }
 
 func TestRetryAfterOfOneGatewayDoesNotDelayAnother(t *testing.T) {
+	t.Parallel()
 	first := newFake(t, func(_ string, before int) reply {
 		if before == 0 {
 			return problem(503, "no-quorum").after(1)
@@ -107,6 +109,7 @@ func TestOwnTimeLimitIsNotThatOfTheContext(t *testing.T) {
 }
 
 func TestTokenFunctionIsAskedForEachRequestAndNotShown(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int32
 	fake := newFake(t, func(string, int) reply { return problem(503, "overloaded").after(1) }, nil)
 	made := client(t, func(options *fencegate.Options) {

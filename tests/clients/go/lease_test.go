@@ -103,6 +103,7 @@ func TestTryAcquireOfALockedResourceDoesNotWait(t *testing.T) {
 }
 
 func TestAcquireWaitsInSeveralRequestsUnderOneKey(t *testing.T) {
+	t.Parallel()
 	fake := newFake(t, func(call string, before int) reply {
 		if call == acquisition && before < 3 {
 			return problem(423, "resource-locked", `"max_wait_ms": 1234`)
@@ -124,6 +125,7 @@ func TestAcquireEndsWithItsWait(t *testing.T) {
 }
 
 func TestAcquireThatIsGivenUpIsCancelledByItsKey(t *testing.T) {
+	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
 	fake := newFake(t, func(call string, before int) reply {
@@ -157,6 +159,7 @@ func TestAcquireUnderAContextThatHasEndedSendsNothing(t *testing.T) {
 }
 
 func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
+	t.Parallel()
 	fake := newFake(t, keeper(granted(3000, 3000), func(_ string, before int) reply {
 		if before%2 == 0 {
 			return noAnswer
@@ -169,6 +172,7 @@ func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
 }
 
 func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
 	exhausted := func(string, int) reply { return problem(409, "renewals-exhausted") }
 	fake := newFake(t, keeper(granted(1500, 1500), exhausted), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
@@ -179,6 +183,7 @@ func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
 }
 
 func TestRenewalIsTriedBeforeRetryAfterIfValidityEnds(t *testing.T) {
+	t.Parallel()
 	fake := newFake(t, keeper(granted(3000, 3000), func(_ string, before int) reply {
 		if before == 0 {
 			return problem(503, "no-quorum").after(60)
@@ -191,6 +196,7 @@ func TestRenewalIsTriedBeforeRetryAfterIfValidityEnds(t *testing.T) {
 }
 
 func TestTokenFunctionThatBlocksDoesNotDelayTheLoss(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int32
 	block := make(chan struct{})
 	defer close(block)
@@ -234,6 +240,7 @@ func TestReleaseEndsTheLeaseOnce(t *testing.T) {
 }
 
 func TestReleaseWithALostAnswerIsNoError(t *testing.T) {
+	t.Parallel()
 	for _, first := range []reply{noAnswer, problem(503, "no-quorum").after(1), {status: 502}} {
 		first := first
 		fake := newFake(t, func(call string, before int) reply {

@@ -40,6 +40,7 @@ func TestEndThatAGatewayDoesNotConfirmIsNoLoss(t *testing.T) {
 }
 
 func TestWatchThatIsRefusedIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	refused := make(chan struct{})
 	fake := newFake(t, keeper(granted(60_000, 60_000), lost), func(w http.ResponseWriter, r *http.Request, before int) {
 		w.WriteHeader(403)
