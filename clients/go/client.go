@@ -34,6 +34,7 @@ const (
 	defaultAnswerBytesMax = 16 << 20
 	connectTimeout        = 2 * time.Second
 	idleConnectionsMax    = 32
+	idleTimeMax           = 30 * time.Second
 )
 
 // Options are the settings of a client. URLs is required; the zero value of any other field is its default.
@@ -155,7 +156,7 @@ func httpClient(options Options) *http.Client {
 			TLSClientConfig:     options.TLS.Clone(),
 			TLSHandshakeTimeout: connectTimeout,
 			MaxIdleConnsPerHost: idleConnectionsMax,
-			IdleConnTimeout:     defaultRetryFor,
+			IdleConnTimeout:     idleTimeMax,
 		}
 	}
 	client.Timeout = 0

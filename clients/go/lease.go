@@ -15,12 +15,11 @@ const (
 	renewalsPerTTL = 3
 	// A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if
 	// there are several.
-	attemptsPerTTL       = 4
-	renewalAttemptMin    = 500 * time.Millisecond
-	renewalPauseMin      = 20 * time.Millisecond
-	releaseAttemptsMin   = 50 * time.Millisecond
-	releaseTime          = 5 * time.Second // for the release by WithLease
-	firstServerErrorCode = http.StatusInternalServerError
+	attemptsPerTTL    = 4
+	renewalAttemptMin = 500 * time.Millisecond
+	renewalPauseMin   = 20 * time.Millisecond
+	releaseTimeMin    = 50 * time.Millisecond
+	releaseTime       = 5 * time.Second // for the release by WithLease
 )
 
 // LeaseOptions say how a lease is acquired and kept.
@@ -205,7 +204,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 // release asks a gateway to release the hold. Without a seal that is tried only while the lease would last anyway.
 func (lease *Lease) release(ctx context.Context, validUntil time.Time) error {
 	call := request{method: http.MethodDelete, path: lease.path(), timeout: lease.client.requestTimeout}
-	until := time.Now().Add(max(time.Until(validUntil), releaseAttemptsMin))
+	until := time.Now().Add(max(time.Until(validUntil), releaseTimeMin))
 	if lease.seal {
 		call.path += "?seal=true"
 		until = lease.client.repeatUntil(0)
@@ -378,7 +377,7 @@ func (lease *Lease) confirm() {
 // the lease would be lost then.
 func (lease *Lease) scheduleAfter(err error) {
 	var problem *Problem
-	isRefusal := errors.As(err, &problem) && problem.Status < firstServerErrorCode && problem.RetryAfter < 0
+	isRefusal := errors.As(err, &problem) && problem.Status < http.StatusInternalServerError && problem.RetryAfter < 0
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	lease.renewalErr = err
