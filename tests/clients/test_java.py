@@ -2,190 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import os
 import re
-import signal
 import subprocess
-import time
-import uuid
 import xml.etree.ElementTree as ElementTree
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
+from fault_site import KEYS, PASSWORD, FaultServer, Site, running_site
 from support import processes
-from support.cluster import Cluster
-from support.cluster import running as running_cluster
 from support.documents import blocks_of
-from support.faults import install_shop
-from support.polling import eventually
 from support.stack import Stack
-from support.tcp_gate import open_gates
 
 ROOT = processes.repository()
 CLIENT = ROOT / "clients/java"
 TESTS = ROOT / "tests/clients/java"
 JARS = [Path("/usr/share/java") / name for name in ("junit4.jar", "hamcrest.jar", "postgresql.jar")]
-KEYS = {name: f"the key of {name}, which is long" for name in ("worker", "blind", "limited")}
-PASSWORD = "java"
 CASES = sorted(
     f"{file.stem}.{method}"
     for file in TESTS.rglob("*Test.java")
     for method in re.findall(r"@Test\s+public void (\w+)\(", file.read_text())
 )
-
-
-def is_watch(request: bytes) -> bool:
-    """Whether a request is for the stream by which a client watches a lease."""
-    return request.startswith(b"GET /v1/leases/") and b"\r\naccept: text/event-stream\r\n" in request.lower()
-
-
-class Site:
-    """Two gateways with a proxy before each, and the faults that a test can ask for by name over HTTP.
-
-    The faults of connections spare the streams by which the client watches its leases: they are for its calls.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.passed = 0
-        self.gateways = [cluster.gateway(self._settings()) for _ in range(2)]
-        for gateway in self.gateways:
-            gateway.start()
-        self.gates = open_gates([gateway.api.port for gateway in self.gateways])
-        self.gate_set = self.gates.__enter__()
-        for gate in self.gate_set.members:
-            gate.exempts = is_watch
-        install_shop(cluster, "java", 10)
-        cluster.stack.query("select shop_stock('java-', 60, 10)", dbname=cluster.database)
-        cluster.stack.query(f"create role {cluster.database} superuser login password '{PASSWORD}'")
-
-    def _settings(self) -> dict[str, Any]:
-        settings = self.cluster.settings(max_ttl_ms=self.cluster.max_ttl_ms, max_wait_ms=600)
-        scopes = {
-            "worker": ["leases", "writes", "history", "operate"],
-            "blind": ["leases", "writes"],
-            "limited": ["leases"],
-        }
-        settings["auth"] = {
-            "api_keys": [
-                {"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
-                for name, key in KEYS.items()
-            ]
-        }
-        settings["limits"] = {"principals": [{"principal": "limited", "requests_per_second": 2, "requests_burst": 1}]}
-        settings["postgres"].update(statement_timeout_ms=1_000, lock_timeout_ms=500)
-        return settings
-
-    def apply(self, fault: str, *arguments: str) -> None:
-        """Calls the function of that name."""
-        before = self.gate_set.members[0].replies.passed
-        getattr(self, fault)(*arguments)
-        if fault != "await_reply":
-            self.passed = before
-
-    # The faults. A test that uses one calls `recover` at its end.
-
-    def cut_reply(self) -> None:
-        """The first gateway's next connection is reset when it answers; on connections that are open the next answer is lost."""
-        replies = itertools.chain([0], itertools.repeat(1 << 40))
-        self.gate_set.members[0].replies.cut_after = lambda: next(replies)
-
-    def cut_connections(self) -> None:
-        self.gate_set.members[0].cut()
-
-    def delay_replies(self) -> None:
-        self.gate_set.members[0].replies.delay = 0.6
-
-    def kill_gateway(self) -> None:
-        self.gateways[0].kill()
-
-    def pause_gateway(self) -> None:
-        os.kill(self.gateways[0].pid, signal.SIGSTOP)
-
-    def pause_nodes(self) -> None:
-        processes.signal_all([node.pid for node in self.cluster.nodes[:3]], signal.SIGSTOP)
-
-    def hold_commits(self) -> None:
-        """A commit waits for a standby that does not exist."""
-        self._configure("set synchronous_standby_names = 'nobody'")
-
-    def await_reply(self) -> None:
-        """Waits until the first gateway has answered something since the latest fault."""
-        replies = self.gate_set.members[0].replies
-        eventually(lambda: replies.passed > self.passed, 15, goal="the gateway answers")
-
-    def await_watch(self, lease_id: str) -> None:
-        """Waits until the lease is watched."""
-        eventually(lambda: self._is_watched(lease_id), 15, goal="the lease is watched")
-
-    def await_no_watch(self, lease_id: str) -> None:
-        """Waits until the lease is not watched."""
-        eventually(lambda: not self._is_watched(lease_id), 15, goal="the lease is not watched")
-
-    def _is_watched(self, lease_id: str) -> bool:
-        latest = [link.latest_request for gate in self.gate_set.members for link in gate.links.copy()]
-        return any(is_watch(request) and lease_id.encode() in request for request in latest)
-
-    def recover(self) -> None:
-        self._configure("reset synchronous_standby_names")
-        processes.signal_all([node.pid for node in self.cluster.nodes], signal.SIGCONT)
-        self.gate_set.clear_faults()
-        if self.gateways[0].process is None:
-            self.gateways[0].start()
-        os.kill(self.gateways[0].pid, signal.SIGCONT)
-        for gateway in self.gateways:
-            gateway.wait_until_ready()
-
-    def _configure(self, change: str) -> None:
-        self.cluster.stack.query(f"alter system {change}")
-        self.cluster.stack.query("select pg_reload_conf()")
-
-    def close(self) -> None:
-        self.recover()
-        self.gates.__exit__(None, None, None)
-        self.cluster.stack.query(f"drop role {self.cluster.database}")
-
-    @property
-    def properties(self) -> dict[str, str]:
-        postgres = self.cluster.stack.facts["postgres"]
-        return {
-            "gateways": " ".join(f"http://127.0.0.1:{gate.port}" for gate in self.gate_set.members),
-            "openapi": str(ROOT / "gateway/api/service/openapi.json"),
-            "jdbc": f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={self.cluster.database}&password={PASSWORD}",
-            **{f"key.{name}": key for name, key in KEYS.items()},
-        }
-
-
-class FaultServer(HTTPServer):
-    """Calls the fault NAME for each `POST /NAME` or `POST /NAME/ARGUMENT`.
-
-    It serves in the thread of the test, with which the gateways that a fault starts would end.
-    """
-
-    timeout = 0.1
-
-    def __init__(self, site: Site) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                try:
-                    site.apply(*self.path[1:].split("/"))
-                    self.send_response(204)
-                except Exception as problem:  # the test that asked for it fails
-                    self.send_response(500)
-                    print(f"{self.path}: {problem!r}")
-                self.send_header(
-                    "Connection", "close"
-                )  # else Java's client may use the connection again, which ends after each answer
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
 
 
 def run(*command: object, **options: Any) -> str:
@@ -241,12 +78,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(stack: Stack) -> Iterator[Site]:
-    with running_cluster(stack, f"java_{uuid.uuid4().hex[:6]}", max_ttl_ms=60_000) as cluster:
-        made = Site(cluster)
-        try:
-            yield made
-        finally:
-            made.close()
+    with running_site(stack, "java") as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -255,10 +88,14 @@ def outcomes(built: Path, site: Site) -> dict[str, str]:
     classes = sorted({case.split(".")[0] for case in CASES})
     log = built / "junit.log"
     with FaultServer(site) as server:
-        options = [
-            f"-Dfencegate.{name}={value}"
-            for name, value in {**site.properties, "faults": f"http://127.0.0.1:{server.server_port}/"}.items()
-        ]
+        properties = {
+            "gateways": " ".join(site.addresses),
+            "faults": f"http://127.0.0.1:{server.server_port}/",
+            "openapi": ROOT / "gateway/api/service/openapi.json",
+            "jdbc": f"jdbc:postgresql://{site.database}?user={site.user}&password={PASSWORD}",
+            **{f"key.{name}": key for name, key in KEYS.items()},
+        }
+        options = [f"-Dfencegate.{name}={value}" for name, value in properties.items()]
         process = processes.start(
             [
                 "java",
@@ -272,11 +109,7 @@ def outcomes(built: Path, site: Site) -> dict[str, str]:
             ],
             log,
         )
-        until = time.monotonic() + 1_200
-        while process.poll() is None and time.monotonic() < until:
-            server.handle_request()
-        process.kill()  # without effect if it has ended
-        process.wait()
+        server.serve_until_end(process, 1_200)
     text = log.read_text()
     assert process.returncode == 0, text[-4000:]
     return dict(re.findall(r"^CASE (\S+) (.*?)^END$", text, re.MULTILINE | re.DOTALL))

@@ -355,6 +355,7 @@ LARGEST = {
     ".sql": 450,
     ".py": 460,
     ".java": 450,
+    ".go": 450,
     ".sh": 250,
     ".md": 500,
     ".js": 400,
@@ -391,6 +392,7 @@ def test_lines_have_no_tabs_or_trailing_blanks() -> None:
             ".yml",
             ".json",
             ".java",
+            ".go",
             ".js",
             ".ts",
             ".css",
@@ -398,7 +400,9 @@ def test_lines_have_no_tabs_or_trailing_blanks() -> None:
         }:
             continue
         text = path.read_text()
-        tabs = "\t" in text and path.suffix != ".md" and "from stdin" not in text  # COPY separates columns by tabs
+        tabs = (
+            "\t" in text and path.suffix not in {".md", ".go"} and "from stdin" not in text
+        )  # COPY separates columns by tabs
         if re.search(r"[ \t]$", text, re.MULTILINE) or (text and not text.endswith("\n")) or "\r" in text or tabs:
             found.append(name(path))
     assert not found
@@ -406,9 +410,9 @@ def test_lines_have_no_tabs_or_trailing_blanks() -> None:
 
 def test_sleeps_state_their_reason() -> None:
     """Tests await events (support/polling.py, support/lock_host.hpp); where real time must pass, pause or a comment gives the reason."""
-    sleeps = re.compile(r"\b(time\.sleep|sleep_for)\(")
+    sleeps = re.compile(r"\b(time\.[sS]leep|sleep_for)\(")
     found = []
-    for path in files("tests", suffixes={".py", ".cpp", ".hpp"}):
+    for path in files("tests", suffixes={".py", ".cpp", ".hpp", ".go"}):
         if path == ROOT / "tests/support/polling.py" or path == Path(__file__) or ROOT / "tests/bench" in path.parents:
             continue
         lines = ["", *path.read_text().splitlines()]
@@ -470,6 +474,7 @@ def test_no_leftovers_remain() -> None:
             ".yaml",
             ".md",
             ".java",
+            ".go",
             ".js",
             ".ts",
             ".css",
@@ -563,13 +568,10 @@ def test_sql_functions_have_a_comment() -> None:
 
 def test_names_of_tests_have_at_most_60_characters() -> None:
     found = []
-    for path in files("tests", suffixes={".py", ".cpp"}):
+    patterns = {".py": r"^def (test_\w+)\(", ".cpp": r"^TEST(?:_[FP])?\(\w+,\s*(\w+)\)", ".go": r"^func (Test\w+)\("}
+    for path in files("tests", suffixes=set(patterns)):
         text = path.read_text()
-        names = (
-            re.findall(r"^def (test_\w+)\(", text, re.MULTILINE)
-            if path.suffix == ".py"
-            else re.findall(r"^TEST(?:_[FP])?\(\w+,\s*(\w+)\)", text, re.MULTILINE)
-        )
+        names = re.findall(patterns[path.suffix], text, re.MULTILINE)
         found += [f"{name(path)}: {test}" for test in names if len(test) > 60]
     assert not found
 
@@ -662,6 +664,7 @@ def test_banned_words_do_not_return() -> None:
         ".sql",
         ".py",
         ".java",
+        ".go",
         ".js",
         ".ts",
         ".pml",

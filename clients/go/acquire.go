@@ -1,0 +1,201 @@
+package fencegate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+const (
+	// How long a request that was given up is tried to be cancelled; a third of it for one attempt, so that other
+	// gateways can be asked.
+	cancelTime = 3 * time.Second
+	// The longest pause between two requests for a lease where the gateway lets no call wait.
+	earlyAnswerPause = 500 * time.Millisecond
+)
+
+// Acquire acquires a lease on a resource, and waits for it until options.Wait is over or the context ends. The caller
+// releases the lease; the end of the context does not.
+//
+// If the context ends, the request is cancelled, for 3 s at the longest before Acquire returns, so that no lease is
+// left. Other errors: ErrLocked; LeaseLostError if each grant arrived only after the end of its validity;
+// UnavailableError; Problem.
+func (client *Client) Acquire(ctx context.Context, resource string, options LeaseOptions) (*Lease, error) {
+	wait := options.Wait
+	if wait == 0 {
+		wait = never
+	}
+	return client.acquire(ctx, resource, options, wait)
+}
+
+// TryAcquire acquires a lease on a resource if it is free; otherwise errors.Is(err, ErrLocked) is true. Otherwise it is
+// as Acquire.
+func (client *Client) TryAcquire(ctx context.Context, resource string, options LeaseOptions) (*Lease, error) {
+	return client.acquire(ctx, resource, options, 0)
+}
+
+// WithLease acquires a lease as Acquire does, calls the function, and releases the lease, also if ctx has ended, for
+// which it takes at most 5 s.
+//
+// The context of the function ends when the lease is lost, or ctx ends; lease.Err says which. WithLease returns the
+// error of the function; a LeaseLostError if the lease was lost and the function returned nil or the error of its
+// context. A failed release is only logged, unless it had to seal the token; the lease ends with its ttl then.
+func (client *Client) WithLease(ctx context.Context, resource string, options LeaseOptions,
+	function func(ctx context.Context, lease *Lease) error) (err error) {
+	lease, err := client.Acquire(ctx, resource, options)
+	if err != nil {
+		return err
+	}
+	inner, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-lease.done:
+			cancel()
+		case <-inner.Done():
+		}
+	}()
+	defer func() {
+		cancel()
+		releasing, stop := context.WithTimeout(detached{ctx}, releaseTime)
+		defer stop()
+		released := lease.Release(releasing)
+		isLost := as[*LeaseLostError](released)
+		switch {
+		case released == nil:
+		case isLost && (err == nil || ctx.Err() == nil && errors.Is(err, context.Canceled)):
+			err = released
+		case !isLost && options.Seal && err == nil:
+			err = released
+		default:
+			client.logf("fencegate: release of the %v: %v", lease, released)
+		}
+	}()
+	return function(inner, lease)
+}
+
+// acquire waits at most for so long, and keeps one Idempotency-Key, so that a repeat neither gets a second hold nor
+// loses its place in the queue.
+func (client *Client) acquire(ctx context.Context, resource string, options LeaseOptions,
+	wait time.Duration) (*Lease, error) {
+	if err := validateTimes(options.TTL, options.Wait); err != nil {
+		return nil, err
+	}
+	body := leaseBody(append([]string{resource}, options.Also...), options.TTL, options.Owner)
+	if options.FenceOnGrant {
+		body["fence_on_grant"] = true
+	}
+	key := newKey()
+	giveUpAt := time.Now().Add(wait)
+	var tries attempts
+	for attempt := 0; ; attempt++ {
+		began := time.Now()
+		waitMs := min(client.maxWaitMs.Load(), milliseconds(max(giveUpAt.Sub(began), 0)))
+		body["wait_ms"] = waitMs
+		waiting := time.Duration(waitMs) * time.Millisecond
+		lease, err := client.acquireOnce(ctx, body, key, waiting, options, &tries)
+		var problem *Problem
+		errors.As(err, &problem)
+		pause := time.Duration(0)
+		switch now := time.Now(); {
+		case err == nil:
+			return lease, nil
+		case ctx.Err() != nil:
+			if tries.sent {
+				client.cancel(ctx, body, key)
+			}
+			return nil, err
+		case as[*LeaseLostError](err):
+			// The grant was too late; with the key a repeat gets the same lease, or a new one.
+			if now.After(giveUpAt.Add(max(client.retryFor, 0))) {
+				return nil, err
+			}
+			pause = backoff(attempt)
+		case errors.Is(err, ErrLocked):
+			if !now.Before(giveUpAt) {
+				return nil, err
+			}
+			maxWaitMs := problem.number("max_wait_ms")
+			client.maxWaitMs.Store(maxWaitMs)
+			if maxWaitMs == 0 || now.Sub(began) < waiting/2 {
+				pause = min(randomBelow(earlyAnswerPause), giveUpAt.Sub(now))
+			}
+		case waitMs > 0 && problem != nil && hasFault(problem, "/wait_ms"):
+			client.maxWaitMs.Store(0) // the limit was lowered; the next answer has it
+		default:
+			return nil, err
+		}
+		_ = sleep(ctx, pause) // if the context ends, the next attempt fails and is cancelled
+	}
+}
+
+// acquireOnce makes one request, which may wait, and repeats it while its failures are temporary.
+func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key string, waiting time.Duration,
+	options LeaseOptions, tries *attempts) (*Lease, error) {
+	timeout := client.requestTimeout + waiting
+	call := request{method: http.MethodPost, path: leasesPath, body: body, key: key, timeout: timeout}
+	answered, err := client.call(ctx, call, client.repeatUntil(waiting), tries)
+	if err != nil {
+		return nil, err
+	}
+	granted, validUntil, err := readGrant(answered)
+	if err != nil {
+		return nil, err
+	}
+	if granted.LeaseID == "" || len(granted.Resources) != 1+len(options.Also) {
+		return nil, answered.unexpected("it is another lease")
+	}
+	if !time.Now().Before(validUntil) {
+		return nil, &LeaseLostError{errors.New("the grant arrived after the end of its validity")}
+	}
+	return newLease(client, granted, answered.sentAt, validUntil, options), nil
+}
+
+// cancel ends the wait of a request that was given up, and releases what it was granted. A failure is only logged.
+func (client *Client) cancel(ctx context.Context, body map[string]any, key string) {
+	path, end := leasesPath+"/cancel", time.Now().Add(cancelTime)
+	call := request{method: http.MethodPost, path: path, body: body, key: key, timeout: cancelTime / 3, end: end}
+	if _, err := client.call(detached{ctx}, call, end, &attempts{}); err != nil {
+		client.logf("fencegate: a lease was given up and not cancelled; if it was granted, it ends with its ttl: %v", err)
+	}
+}
+
+// leaseBody returns the members that a request for a lease and a one-shot write have in common.
+func leaseBody(resources []string, ttl time.Duration, owner string) map[string]any {
+	body := map[string]any{}
+	if len(resources) == 1 {
+		body["resource"] = resources[0]
+	} else {
+		body["resources"] = resources
+	}
+	if ttl > 0 {
+		body["ttl_ms"] = milliseconds(ttl)
+	}
+	if owner != "" {
+		body["owner"] = owner
+	}
+	return body
+}
+
+func validateTimes(ttl, wait time.Duration) error {
+	if ttl < 0 || wait < 0 {
+		return errors.New("fencegate: TTL and Wait cannot be negative")
+	}
+	return nil
+}
+
+func hasFault(problem *Problem, pointer string) bool {
+	for _, fault := range problem.Faults {
+		if fault.Pointer == pointer {
+			return true
+		}
+	}
+	return false
+}
+
+// detached is a context that has the values of another one and does not end with it.
+type detached struct{ context.Context }
+
+func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (detached) Done() <-chan struct{}       { return nil }
+func (detached) Err() error                  { return nil }

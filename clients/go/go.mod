@@ -1,0 +1,3 @@
+module fencegate
+
+go 1.19

@@ -1,0 +1,109 @@
+package fencegate
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Event is an event of the history. A text is empty, and a token zero, where the event concerns none.
+type Event struct {
+	// ID is the order in which events were stored.
+	ID int64 `json:"id"`
+	// At is when it happened.
+	At time.Time `json:"at"`
+	// Event is its type, for example write_applied.
+	Event            string `json:"event"`
+	Resource         string `json:"resource"`
+	FencingToken     uint64 `json:"fencing_token"`
+	LastFencingToken uint64 `json:"last_fencing_token"`
+	Owner            string `json:"owner"`
+	Principal        string `json:"principal"`
+	WriteID          string `json:"write_id"`
+	TraceID          string `json:"trace_id"`
+	// Detail depends on the type; numbers are json.Number.
+	Detail map[string]any `json:"detail"`
+}
+
+// Events are the events of the history that match filters, read page by page:
+//
+//	events := client.History(url.Values{"resource": {"inventory/sku-1"}, "order": {"asc"}})
+//	for events.Next(ctx) {
+//		fmt.Println(events.Event().Event)
+//	}
+//	err := events.Err()
+type Events struct {
+	client  *Client
+	filters url.Values
+	page    []Event
+	at      int
+	cursor  string
+	isRead  bool // whether there is no further page
+	err     error
+}
+
+type historyPage struct {
+	Items      []Event `json:"items"`
+	NextCursor string  `json:"next_cursor"`
+}
+
+// History returns the events that match filters, which are the parameters of GET /v1/history; limit is the size of a
+// page.
+func (client *Client) History(filters url.Values) *Events {
+	return &Events{client: client, filters: filters, at: -1}
+}
+
+// Next prepares the next event. It returns false at the end and after an error, which Err returns.
+func (events *Events) Next(ctx context.Context) bool {
+	if events.at+1 < len(events.page) {
+		events.at++
+		return true
+	}
+	for !events.isRead && events.err == nil {
+		events.read(ctx)
+		if len(events.page) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// read replaces the page by the next one.
+func (events *Events) read(ctx context.Context) {
+	query := url.Values{}
+	for name, values := range events.filters {
+		query[name] = values
+	}
+	if events.cursor != "" {
+		query.Set("cursor", events.cursor)
+	}
+	client := events.client
+	call := request{method: http.MethodGet, path: "/v1/history?" + query.Encode(), timeout: client.requestTimeout}
+	page, err := client.historyPage(ctx, call, client.repeatUntil(0))
+	events.page, events.at, events.err = page.Items, 0, err
+	events.cursor = page.NextCursor
+	events.isRead = events.cursor == ""
+}
+
+// Event returns the event that Next has prepared.
+func (events *Events) Event() Event { return events.page[events.at] }
+
+// Err returns the error that ended Next.
+func (events *Events) Err() error { return events.err }
+
+// historyPage returns a page; an answer that is not that of a gateway is an error.
+func (client *Client) historyPage(ctx context.Context, call request, until time.Time) (historyPage, error) {
+	answered, err := client.call(ctx, call, until, &attempts{})
+	if err != nil {
+		return historyPage{}, err
+	}
+	var page historyPage
+	if err := answered.decode(&page); err != nil {
+		return historyPage{}, err
+	}
+	if page.Items == nil {
+		return historyPage{}, answered.unexpected("it is no page of the history")
+	}
+	return page, nil
+}

@@ -1,0 +1,239 @@
+package fencegate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"time"
+)
+
+// WriteOptions are those of a write under a lease.
+type WriteOptions struct {
+	// IdempotencyKey is 1 to 64 visible ASCII characters, such as the number of an order, so that a repeat by another
+	// process has no second effect. Empty: a random one.
+	IdempotencyKey string
+	// Rows asks for the rows that the operations changed.
+	Rows bool
+	// RequireLive asks a majority of the nodes first whether the lease is live.
+	RequireLive bool
+}
+
+// OnceOptions are those of a one-shot write.
+type OnceOptions struct {
+	// IdempotencyKey and Rows are as in WriteOptions.
+	IdempotencyKey string
+	Rows           bool
+	// Wait is how long to wait for the resources, at most the gateway's lease.max_wait_ms. Zero: not at all.
+	Wait time.Duration
+	// TTL and Owner are as in LeaseOptions. If the outcome is unknown, the lease locks the resources until its ttl is
+	// over: choose one that is shorter than Options.RetryFor.
+	TTL   time.Duration
+	Owner string
+}
+
+// WriteResult is a write that was applied.
+type WriteResult struct {
+	// WriteID is the id by which the history has the write.
+	WriteID string
+	// FencingToken is the token of a one-shot write's own lease; zero for a write under a lease.
+	FencingToken uint64
+	// Fences are those that the write has raised or confirmed.
+	Fences []Fence
+	// Results has one element for each operation; nil if the gateway does not have them any more.
+	Results []Result
+	// Replayed says that an earlier call with the same key was applied, and that this is its outcome.
+	Replayed bool
+	// RowsLeftOut says that this outcome was kept without its rows and values, because they were too large.
+	RowsLeftOut bool
+}
+
+// Fence is the fence of a resource after a write under FencingToken.
+type Fence struct {
+	Resource         string `json:"resource"`
+	FencingToken     uint64 `json:"fencing_token"`
+	LastFencingToken uint64 `json:"last_fencing_token"`
+}
+
+// Result is what one operation led to: the number of rows and, if the write asked for them, the rows themselves; or the
+// value of a function. Numbers in them are json.Number.
+type Result struct {
+	RowsAffected int64            `json:"rows_affected"`
+	Rows         []map[string]any `json:"rows"`
+	Value        any              `json:"value"`
+}
+
+var idempotencyKey = regexp.MustCompile(`^[!-~]{1,64}$`)
+
+// Write makes a guarded write of 1 to 64 operations under a lease, in one transaction: all or nothing, and once.
+//
+// Errors: StaleTokenError and LeaseLostError, after which the lease is lost; OutcomeUnknownError, also if the context
+// ends after the write was sent; UnavailableError; Problem. Only after OutcomeUnknownError something may have been
+// changed.
+func (client *Client) Write(ctx context.Context, lease *Lease, operations ...Operation) (*WriteResult, error) {
+	return client.WriteWith(ctx, lease, WriteOptions{}, operations...)
+}
+
+// WriteWith is Write with options.
+func (client *Client) WriteWith(ctx context.Context, lease *Lease, options WriteOptions,
+	operations ...Operation) (*WriteResult, error) {
+	if err := lease.Err(); err != nil {
+		return nil, err
+	}
+	body := map[string]any{"lease_id": lease.id}
+	if options.RequireLive {
+		body["require_live"] = true
+	}
+	result, err := client.write(ctx, body, options.IdempotencyKey, options.Rows, 0, operations)
+	lease.loseAfter(err)
+	return result, err
+}
+
+// WriteOnce makes a one-shot write: one call acquires a lease on the resources, writes in one transaction, seals the
+// token and releases the lease. Errors: ErrLocked, and those of Write.
+func (client *Client) WriteOnce(ctx context.Context, resources []string, options OnceOptions,
+	operations ...Operation) (*WriteResult, error) {
+	if err := validateTimes(options.TTL, options.Wait); err != nil {
+		return nil, err
+	}
+	if len(resources) == 0 {
+		return nil, errors.New("fencegate: a one-shot write needs a resource")
+	}
+	lease := leaseBody(resources, options.TTL, options.Owner)
+	lease["wait_ms"] = milliseconds(options.Wait)
+	body := map[string]any{"lease": lease}
+	return client.write(ctx, body, options.IdempotencyKey, options.Rows, options.Wait, operations)
+}
+
+// write repeats a write with its key until its outcome is known. One whose outcome the gateway does not know is looked
+// up in the history before it is repeated.
+func (client *Client) write(ctx context.Context, body map[string]any, key string, rows bool, wait time.Duration,
+	operations []Operation) (*WriteResult, error) {
+	if len(operations) == 0 {
+		return nil, errors.New("fencegate: a write needs an operation")
+	}
+	for _, operation := range operations {
+		if operation.err != nil {
+			return nil, operation.err
+		}
+	}
+	if key == "" {
+		key = newKey()
+	} else if !idempotencyKey.MatchString(key) {
+		return nil, errors.New("fencegate: IdempotencyKey has to be 1 to 64 visible ASCII characters")
+	}
+	body["operations"] = operations
+	if rows {
+		body["return"] = "rows"
+	}
+	timeout := client.requestTimeout + wait
+	call := request{method: http.MethodPost, path: "/v1/writes", body: body, key: key, timeout: timeout}
+	until := client.repeatUntil(wait)
+	var tries attempts
+	for attempt := 0; ; attempt++ {
+		answered, err := client.call(ctx, call, until, &tries)
+		if err == nil {
+			var result *WriteResult
+			if result, err = readResult(answered); err == nil {
+				return result, nil
+			}
+			tries.unanswered = true
+		}
+		if !tries.unanswered || isConclusive(err) {
+			return nil, err
+		}
+		unknown := &OutcomeUnknownError{tries.writeID, key, err}
+		var problem *Problem
+		isUnknown := errors.As(err, &problem) && problem.outcomeUnknown() && tries.writeID != ""
+		if isUnknown {
+			isApplied, failed := client.wasApplied(ctx, tries.writeID, until)
+			if failed != nil {
+				unknown.Last = failed
+				return nil, unknown
+			}
+			if isApplied {
+				return client.outcome(ctx, call, tries.writeID), nil
+			}
+		}
+		// A locked resource may be that of the attempt whose outcome is unknown, which ends with its ttl.
+		pause := backoff(attempt)
+		if !isUnknown && !errors.Is(err, ErrLocked) || !time.Now().Add(pause).Before(until) {
+			return nil, unknown
+		}
+		if err := sleep(ctx, pause); err != nil {
+			unknown.Last = err
+			return nil, unknown
+		}
+	}
+}
+
+// WasApplied returns whether the history has a write as applied. False is final only once PostgreSQL has ended the
+// write's transaction, which takes seconds after an outage. It needs the scope history.
+func (client *Client) WasApplied(ctx context.Context, writeID string) (bool, error) {
+	return client.isInHistory(ctx, writeID, client.repeatUntil(0))
+}
+
+func (client *Client) isInHistory(ctx context.Context, writeID string, until time.Time) (bool, error) {
+	query := url.Values{"write_id": {writeID}, "event": {"write_applied"}, "limit": {"1"}}
+	call := request{method: http.MethodGet, path: "/v1/history?" + query.Encode(), timeout: client.requestTimeout}
+	page, err := client.historyPage(ctx, call, until)
+	return err == nil && len(page.Items) > 0, err
+}
+
+// wasApplied finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write:
+// 403 without the scope history, 421 of a proxy that knows the write's cell by its resource and not that of the
+// look-up. Then the write is repeated, which is safe because of its key.
+func (client *Client) wasApplied(ctx context.Context, writeID string, until time.Time) (bool, error) {
+	isApplied, err := client.isInHistory(ctx, writeID, until)
+	if slug := slugOf(err); slug == slugForbidden || slug == slugMisdirected {
+		return false, nil
+	}
+	return isApplied, err
+}
+
+// outcome returns the kept outcome of a write that was applied, without its results if they cannot be read again.
+func (client *Client) outcome(ctx context.Context, call request, writeID string) *WriteResult {
+	answered, err := client.call(ctx, call, time.Now().Add(client.requestTimeout), &attempts{})
+	if err == nil {
+		if result, err := readResult(answered); err == nil {
+			return result
+		}
+	}
+	return &WriteResult{WriteID: writeID, Replayed: true}
+}
+
+// isConclusive returns whether a gateway gives this answer to a write that was tried before only if no attempt took
+// effect: it comes after the search for a kept outcome.
+func isConclusive(err error) bool {
+	switch slugOf(err) {
+	case slugConstraintViolation, slugExpectationFailed, slugNotCovered, slugStaleToken, slugUnprocessable:
+		return true
+	}
+	return false
+}
+
+// readResult returns the outcome in an answer. A proxy may answer any request with success.
+func readResult(answered *answer) (*WriteResult, error) {
+	var document struct {
+		WriteID      string   `json:"write_id"`
+		FencingToken uint64   `json:"fencing_token"`
+		Fences       []Fence  `json:"fences"`
+		Results      []Result `json:"results"`
+		RowsLeftOut  bool     `json:"rows_left_out"`
+	}
+	if err := answered.decode(&document); err != nil {
+		return nil, err
+	}
+	if document.WriteID == "" {
+		return nil, answered.unexpected("it has no write_id")
+	}
+	return &WriteResult{
+		WriteID:      document.WriteID,
+		FencingToken: document.FencingToken,
+		Fences:       document.Fences,
+		Results:      document.Results,
+		Replayed:     answered.replayed,
+		RowsLeftOut:  document.RowsLeftOut,
+	}, nil
+}

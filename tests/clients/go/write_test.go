@@ -1,0 +1,255 @@
+package fencegatetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"fencegate"
+)
+
+var (
+	outcomeUnknown = problem(503, "storage-unavailable", `"outcome_unknown": true`, `"write_id": "W"`)
+	notInHistory   = reply{status: 200, body: `{"items": [], "next_cursor": null}`}
+	inHistory      = reply{status: 200, body: `{"next_cursor": null,
+		"items": [{"id": 1, "at": "2026-11-21T10:00:00Z", "event": "write_applied", "write_id": "W"}]}`}
+)
+
+// script answers the calls of one kind one after the other; the last answer is repeated.
+func script(answers map[string][]reply) func(string, int) reply {
+	return func(call string, before int) reply {
+		listed := answers[call]
+		if before >= len(listed) {
+			before = len(listed) - 1
+		}
+		return listed[before]
+	}
+}
+
+func writeOnce(t *testing.T, made *fencegate.Client) (*fencegate.WriteResult, error) {
+	return made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{IdempotencyKey: "k", Wait: time.Second},
+		fencegate.Delete("t").Where("id", 1))
+}
+
+func TestWriteKeepsItsKeyOverRepeats(t *testing.T) {
+	replayed := reply{status: 200, body: `{"write_id": "W", "fencing_token": 18446744073709551615, "rows_left_out": true,
+		"results": [{"rows_affected": 1, "rows": [{"n": 9007199254740993}]}, {"value": 1.10}],
+		"fences": [{"resource": "a", "fencing_token": 1, "last_fencing_token": 2}]}`}
+	replayed.header = http.Header{"Idempotency-Replayed": {"true"}}
+	answers := []reply{noAnswer, {status: 504}, problem(409, "idempotency-in-progress"), replayed}
+	fake := newFake(t, script(map[string][]reply{write: answers}), nil)
+	result, err := writeOnce(t, client(t, nil, fake))
+	must(t, err)
+	expect(t, strings.Join(fake.keys, "") == "kkkk", "%v", fake.keys)
+	expected := &fencegate.WriteResult{
+		WriteID:      "W",
+		FencingToken: 1<<64 - 1,
+		Fences:       []fencegate.Fence{{Resource: "a", FencingToken: 1, LastFencingToken: 2}},
+		Results: []fencegate.Result{
+			{RowsAffected: 1, Rows: []map[string]any{{"n": json.Number("9007199254740993")}}},
+			{Value: json.Number("1.10")},
+		},
+		Replayed:    true,
+		RowsLeftOut: true,
+	}
+	expect(t, reflect.DeepEqual(result, expected), "%+v", result)
+}
+
+func TestWriteWithoutAnswerIsOutcomeUnknown(t *testing.T) {
+	answers := []reply{noAnswer, {status: 502}, {status: 200, body: "maintenance"}, {status: 200, body: `{}`}}
+	for _, answer := range answers {
+		answer := answer
+		fake := newFake(t, func(string, int) reply { return answer }, nil)
+		_, err := writeOnce(t, client(t, retryFor(-1), fake))
+		unknown := expectError[*fencegate.OutcomeUnknownError](t, err)
+		expect(t, unknown.IdempotencyKey == "k" && unknown.WriteID == "", "%+v", unknown)
+		var unavailable *fencegate.UnavailableError
+		expect(t, !errors.As(err, &unavailable), "an error after which nothing was changed: %v", err)
+	}
+}
+
+func TestWriteWhoseContextEndsIsOutcomeUnknown(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	ctx, cancel := context.WithCancel(background(t))
+	fake := newFake(t, func(string, int) reply {
+		cancel()
+		<-release
+		return noAnswer
+	}, nil)
+	made := client(t, nil, fake)
+	_, err := made.WriteOnce(ctx, []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	unknown := expectError[*fencegate.OutcomeUnknownError](t, err)
+	expect(t, errors.Is(err, context.Canceled) && unknown.IdempotencyKey == fake.keys[0], "%v", err)
+	_, err = made.WriteOnce(ctx, []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	var again *fencegate.OutcomeUnknownError
+	expect(t, errors.Is(err, context.Canceled) && !errors.As(err, &again), "nothing was sent: %v", err)
+}
+
+func TestUnknownOutcomeIsLookedUpAndRepeated(t *testing.T) {
+	fake := newFake(t, script(map[string][]reply{write: {outcomeUnknown, applied}, history: {notInHistory}}), nil)
+	result, err := writeOnce(t, client(t, nil, fake))
+	must(t, err)
+	expect(t, result.WriteID == "W" && fake.Count(write) == 2 && fake.Count(history) == 1, "%v", fake.calls)
+}
+
+func TestUnknownOutcomeThatIsInTheHistoryIsApplied(t *testing.T) {
+	writes := []reply{outcomeUnknown, problem(422, "idempotency-mismatch")}
+	fake := newFake(t, script(map[string][]reply{write: writes, history: {inHistory}}), nil)
+	made := client(t, nil, fake)
+	result, err := writeOnce(t, made)
+	must(t, err)
+	expect(t, result.WriteID == "W" && result.Results == nil && result.Replayed, "%+v", result)
+	isApplied, err := made.WasApplied(background(t), "W")
+	expect(t, isApplied && err == nil, "%v", err)
+}
+
+func TestLookUpThatIsRefusedIsDecidedByTheRepeat(t *testing.T) {
+	for _, refusal := range []reply{problem(403, "forbidden"), problem(421, "misdirected-request"), {status: 421}} {
+		fake := newFake(t, script(map[string][]reply{write: {outcomeUnknown, applied}, history: {refusal}}), nil)
+		_, err := writeOnce(t, client(t, nil, fake))
+		must(t, err)
+	}
+}
+
+func TestRepeatOfAWriteMayWaitForItsOwnLease(t *testing.T) {
+	fake := newFake(t, script(map[string][]reply{write: {noAnswer, problem(423, "resource-locked"), applied}}), nil)
+	_, err := writeOnce(t, client(t, nil, fake))
+	must(t, err)
+	locked := newFake(t, script(map[string][]reply{write: {problem(423, "resource-locked")}}), nil)
+	_, err = writeOnce(t, client(t, nil, locked))
+	expect(t, errors.Is(err, fencegate.ErrLocked) && locked.Count(write) == 1, "%v", err)
+}
+
+func TestRefusalOfARepeatSaysWhatBecameOfTheWrite(t *testing.T) {
+	conclusive := newFake(t, script(map[string][]reply{write: {noAnswer, problem(409, "expectation-failed")}}), nil)
+	_, err := writeOnce(t, client(t, nil, conclusive))
+	expectProblem(t, err, "expectation-failed")
+	other := newFake(t, script(map[string][]reply{write: {noAnswer, problem(401, "unauthenticated")}}), nil)
+	_, err = writeOnce(t, client(t, nil, other))
+	expectError[*fencegate.OutcomeUnknownError](t, err)
+}
+
+func TestWriteThatIsRefusedForItsLeaseLosesIt(t *testing.T) {
+	for _, answer := range []struct {
+		reply
+		releases int
+	}{{problem(412, "stale-fencing-token"), 1}, {problem(410, "lease-lost"), 0}} {
+		answer := answer
+		fake := newFake(t, keeper(granted(60_000, 60_000), func(string, int) reply { return answer.reply }), nil)
+		made := client(t, nil, fake)
+		lease := acquire(t, made, notRenewed)
+		options := fencegate.WriteOptions{RequireLive: true, Rows: true}
+		_, err := made.WriteWith(background(t), lease, options, fencegate.Call("f"))
+		expect(t, err != nil, "it is refused")
+		if answer.releases > 0 {
+			expectError[*fencegate.StaleTokenError](t, err)
+		}
+		await(t, "it is lost", lease.Done())
+		expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
+		expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
+		// The nodes may still have a lease whose token the database refuses.
+		expect(t, fake.Count(release) == answer.releases, "%v", fake.calls)
+		_, err = made.Write(background(t), lease, fencegate.Call("f"))
+		expectError[*fencegate.LeaseLostError](t, err)
+	}
+}
+
+func TestLeaseIsLostAfterAnUnknownOutcomeThatSaysSo(t *testing.T) {
+	writes := []reply{noAnswer, problem(410, "lease-lost")}
+	answers := map[string][]reply{acquisition: {granted(60_000, 60_000)}, write: writes, release: {released}}
+	fake := newFake(t, script(answers), nil)
+	made := client(t, nil, fake)
+	lease := acquire(t, made, notRenewed)
+	_, err := made.Write(background(t), lease, fencegate.Call("f"))
+	expectError[*fencegate.OutcomeUnknownError](t, err)
+	var found *fencegate.LeaseLostError
+	expect(t, !errors.As(err, &found) && !lease.Valid(), "%v", err)
+}
+
+func TestOperationsAreThoseOfTheContract(t *testing.T) {
+	base := fencegate.Update("t").Where("id", 1)
+	changed := base.WhereOp("n", "gte", 2).WhereOp("n", "lt", 9).Set("note", nil).Add("n", -1).ExpectRows(1)
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, each := range []struct {
+		operation fencegate.Operation
+		expected  string
+	}{
+		{base, `{"update":"t","where":{"id":{"eq":1}}}`},
+		{changed, `{"add":{"n":-1},"expect_rows":1,"set":{"note":null},"update":"t",` +
+			`"where":{"id":{"eq":1},"n":{"gte":2,"lt":9}}}`},
+		{fencegate.Insert("t").Values(map[string]any{"a": []int{1, 2}, "b": true}),
+			`{"insert":"t","values":{"a":[1,2],"b":true}}`},
+		{fencegate.Delete("t").WhereOp("id", "in", []string{"x"}), `{"delete":"t","where":{"id":{"in":["x"]}}}`},
+		{fencegate.Call("f").Arguments(map[string]any{"at": at}), `{"args":{"at":"2026-11-21T10:00:00Z"},"call":"f"}`},
+	} {
+		text, err := json.Marshal(each.operation)
+		must(t, err)
+		expect(t, string(text) == each.expected, "%s", text)
+	}
+}
+
+func TestWriteThatCannotBeSentIsRefused(t *testing.T) {
+	fake := newFake(t, func(string, int) reply { return applied }, nil)
+	made := client(t, nil, fake)
+	for name, operations := range map[string][]fencegate.Operation{
+		"none":      {},
+		"bytes":     {fencegate.Update("t").Set("a", []byte("x"))},
+		"NaN":       {fencegate.Update("t").Set("a", math.NaN())},
+		"condition": {fencegate.Update("t").Where("a", 1).WhereOp("a", "eq", 2)},
+	} {
+		_, err := made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, operations...)
+		expect(t, err != nil, "%s", name)
+	}
+	options := fencegate.OnceOptions{IdempotencyKey: "a b"}
+	_, err := made.WriteOnce(background(t), []string{"a"}, options, fencegate.Call("f"))
+	expect(t, err != nil && len(fake.calls) == 0, "%v %v", err, fake.calls)
+}
+
+// driverError is an error as drivers of PostgreSQL have it.
+type driverError string
+
+func (state driverError) Error() string    { return "of the database" }
+func (state driverError) SQLState() string { return string(state) }
+
+func TestErrorsOfTheGuardAreTranslated(t *testing.T) {
+	for state, slug := range map[string]string{
+		"FG401": "lease-not-authentic", "FG403": "resource-not-covered", "FG428": "fencing-required",
+		"FG500": "internal-error",
+	} {
+		err := fmt.Errorf("a statement: %w", driverError(state))
+		found := expectError[*fencegate.GuardError](t, fencegate.GuardErrorOf(err))
+		expect(t, found.Slug == slug, "%v", found)
+		expectError[driverError](t, found)
+	}
+	expectError[*fencegate.StaleTokenError](t, fencegate.GuardErrorOf(driverError("FG412")))
+	expectError[*fencegate.UnavailableError](t, fencegate.GuardErrorOf(driverError("FG503")))
+	expect(t, fencegate.GuardErrorOf(driverError("23505")) == driverError("23505"), "others are unchanged")
+	must(t, fencegate.GuardErrorOf(nil))
+}
+
+func TestEnterPassesResourcesAndTokenAsTheDriverNeedsThem(t *testing.T) {
+	answer := granted(60_000, 60_000)
+	answer.body = strings.Replace(answer.body, `"resource": "a"`, `"resources": ["a", "b\"\\,{}"]`, 1)
+	fake := newFake(t, keeper(answer, nil), nil)
+	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{NotRenewed: true, Also: []string{`b"\,{}`}})
+	var passed []any
+	// As pgx, whose result has a type of its own.
+	execute := func(_ context.Context, _ string, arguments ...any) (struct{}, error) {
+		passed = arguments
+		return struct{}{}, nil
+	}
+	must(t, fencegate.EnterWithProof(background(t), execute, lease))
+	expect(t, passed[0] == `{"a","b\"\\,{}"}` && passed[1] == int64(1<<53-1) && passed[2] == "L", "%v", passed)
+	must(t, fencegate.Enter(background(t), execute, lease))
+	expect(t, passed[2] == nil, "%v", passed)
+	must(t, lease.Release(background(t)))
+	expect(t, errors.Is(fencegate.Enter(background(t), execute, lease), fencegate.ErrReleased), "it is released")
+}
