@@ -1,4 +1,5 @@
-"""The Java client and its adapters: builds them, and runs the JUnit tests of tests/clients/java against two real gateways with faults."""
+"""The Java client and its adapters: builds them,
+and runs the JUnit tests of tests/clients/java against two real gateways with faults."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ class Site:
     # The faults. A test that uses one calls `recover` at its end.
 
     def cut_reply(self) -> None:
-        """The first gateway's next connection is reset when it answers; on connections that are open the next answer is lost."""
+        """The first gateway's next connection is reset when it answers;
+        on connections that are open the next answer is lost."""
         replies = itertools.chain([0], itertools.repeat(1 << 40))
         self.gate_set.members[0].replies.cut_after = lambda: next(replies)
 
@@ -155,7 +157,10 @@ class Site:
         return {
             "gateways": " ".join(f"http://127.0.0.1:{gate.port}" for gate in self.gate_set.members),
             "openapi": str(ROOT / "gateway/api/service/openapi.json"),
-            "jdbc": f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={self.cluster.database}&password={PASSWORD}",
+            "jdbc": (
+                f"jdbc:postgresql://127.0.0.1:{postgres['port']}/{self.cluster.database}?user={self.cluster.database}&"
+                f"password={PASSWORD}"
+            ),
             **{f"key.{name}": key for name, key in KEYS.items()},
         }
 
@@ -307,7 +312,8 @@ def test_projects_of_maven_are_consistent() -> None:
     parent = ElementTree.parse(CLIENT / "pom.xml").getroot()
     modules = [module.text for module in parent.findall("m:modules/m:module", space)]
     assert modules == ["client", "shedlock", "spring-integration"]
-    versions = {re.search(r"project\(fencegate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1], parent.findtext("m:version", namespaces=space)}  # type: ignore[index]
+    version = re.search(r"project\(fencegate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
+    versions = {version and version[1], parent.findtext("m:version", namespaces=space)}
     for module in modules:
         pom = ElementTree.parse(CLIENT / str(module) / "pom.xml").getroot()
         assert (

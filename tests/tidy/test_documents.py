@@ -1,4 +1,5 @@
-"""The documents agree with the tree: links and anchors exist, and documents and code list the same rules, tests, alerts, problems and SQLSTATEs."""
+"""The documents agree with the tree: links and anchors exist, and documents and code list the same rules, tests,
+alerts, problems and SQLSTATEs."""
 
 from __future__ import annotations
 
@@ -92,7 +93,10 @@ def test_links_of_document_lead_to_files_and_headings(document: Path) -> None:
 
 
 def test_link_check_finds_missing_files_and_headings() -> None:
-    text = "# One\n## `Two`, *three*\n## One\n[a](#one) [b](#two-three) [c](#one-1) [d](#four) [e](none.md) [f](README.md#none)\n```\n[g](none.md)\n```\n`[h](none.md)`\n"
+    text = (
+        "# One\n## `Two`, *three*\n## One\n[a](#one) [b](#two-three) [c](#one-1) [d](#four) [e](none.md) "
+        "[f](README.md#none)\n```\n[g](none.md)\n```\n`[h](none.md)`\n"
+    )
     assert anchors_in(text) == {"one", "two-three", "one-1"}
     assert links_in(text) == ["#one", "#two-three", "#one-1", "#four", "none.md", "README.md#none"]
     assert [
@@ -187,7 +191,8 @@ def test_cited_rules_exist_in_the_protocol() -> None:
 
 
 def cited_headings(text: str) -> list[tuple[str, str]]:
-    """Returns (document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`; the anchor is empty where only a document is cited."""
+    """Returns (document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`;
+    the anchor is empty where only a document is cited."""
     cited = [
         (document, anchor_of(heading)) for document, heading in re.findall(r'([\w./-]+\.md)[,:]? "([^"\n]+)"', text)
     ]
@@ -253,7 +258,8 @@ def test_violated_checks_of_the_model_each_have_a_row() -> None:
 
 
 def names_of_tests() -> set[str]:
-    """Returns the functions of pytest, `suite.name` of googletest, the cases of tests/sql and the files of the tests."""
+    """Returns the functions of pytest, `suite.name` of googletest,
+    the cases of tests/sql and the files of the tests."""
     names = {str(path.relative_to(ROOT)) for path in FILES if ROOT / "tests" in path.parents}
     names |= {path.stem for path in FILES if path.parent == ROOT / "tests/sql" and path.suffix == ".sql"}
     for path in FILES:

@@ -1,4 +1,5 @@
-"""The rules of the tree that no compiler checks: the direction of dependencies, the form of files and comments, and what a commit must not leave behind."""
+"""The rules of the tree that no compiler checks: the direction of dependencies, the form of files and comments,
+and what a commit must not leave behind."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ def find_lockcore_header(header: str) -> Path | None:
 
 
 def find_reachable_headers(start: Path) -> dict[str, Path]:
-    """Returns all headers that a file of lockcore includes, also through other headers of lockcore, each with a file that includes it."""
+    """Returns all headers that a file of lockcore includes, also through other headers of lockcore,
+    each with a file that includes it."""
     found: dict[str, Path] = {}
     pending = [start]
     while pending:
@@ -157,7 +159,8 @@ def find_reachable_headers(start: Path) -> dict[str, Path]:
 def test_protocol_reaches_no_asio_sockets_or_driver() -> None:
     """Not through headers of lockcore either: the core has no driver, so that the simulation can be one."""
     forbidden = re.compile(
-        r"boost/(asio|beast)|hiredis|openssl/|curl/|sys/|netinet/|unistd\.h|(redis|runtime)/|lockcore/(redis/|runtime/|(ports|lock_manager)\.hpp)"
+        r"boost/(asio|beast)|hiredis|openssl/|curl/|sys/|netinet/|unistd\.h|(redis|runtime)/|lockcore/(redis/|"
+        r"runtime/|(ports|lock_manager)\.hpp)"
     )
     sources = files("lockcore/proto")
     assert {"core.hpp", "core_io.hpp"} <= {path.name for path in sources}
@@ -405,7 +408,8 @@ def test_lines_have_no_tabs_or_trailing_blanks() -> None:
 
 
 def test_sleeps_state_their_reason() -> None:
-    """Tests await events (support/polling.py, support/lock_host.hpp); where real time must pass, pause or a comment gives the reason."""
+    """Tests await events (support/polling.py, support/lock_host.hpp); where real time must pass,
+    pause or a comment gives the reason."""
     sleeps = re.compile(r"\b(time\.sleep|sleep_for)\(")
     found = []
     for path in files("tests", suffixes={".py", ".cpp", ".hpp"}):
@@ -435,7 +439,8 @@ LEFTOVERS = re.compile(
     r"CEED\(\)"
 )
 
-# A skip that says what the machine lacks is allowed: the guard supports PostgreSQL 14, and MERGE and GRANT SET came with 15.
+# A skip that says what the machine lacks is allowed: the guard supports PostgreSQL 14,
+# and MERGE and GRANT SET came with 15.
 ALLOWED_LEFTOVERS = {
     "tests/sql/test_cases.py": "MERGE came with PostgreSQL 15",
     "tests/sql/test_settings_and_subscriptions.py": "GRANT SET came with PostgreSQL 15",
@@ -449,7 +454,8 @@ ALLOWED_LEFTOVERS = {
 
 
 def test_co_await_has_no_temporary_that_gcc_destroys_twice() -> None:
-    """g++ 12 destroys twice an object that braces create in the arguments of an awaited call, and one that `?:` selects inside `co_await (…)`."""
+    """g++ 12 destroys twice an object that braces create in the arguments of an awaited call,
+    and one that `?:` selects inside `co_await (…)`."""
     temporary = re.compile(r"co_await\b[^;]*[(,]\s*\{(?!\})|co_await\s*\([^;]*\?[^;]*:")
     assert not [
         (name(path), found[0]) for path in files("gateway", "lockcore") for found in temporary.finditer(code(path))
@@ -534,7 +540,8 @@ CLASS = re.compile(r"^(?:template\s*<[^\n]*>\s*\n)?(class|struct)\s+(\w+)[^;{]*\
 
 
 def test_public_classes_have_a_docstring() -> None:
-    """Public headers are those of lockcore's include folder and of the gateway. A struct of plain values may document its members instead."""
+    """Public headers are those of lockcore's include folder and of the gateway.
+    A struct of plain values may document its members instead."""
     found = []
     for path in files("lockcore/include", "gateway", suffixes={".hpp"}):
         text = path.read_text()
@@ -575,7 +582,8 @@ def test_names_of_tests_have_at_most_60_characters() -> None:
 
 
 def test_python_of_tests_names_what_exists() -> None:
-    """mypy finds a name that nothing has any more: a method that was renamed, but not where a subclass calls it, is otherwise noticed by a run of minutes. Types of arguments are not compared."""
+    """mypy finds a name that nothing has any more: a method that was renamed, but not where a subclass calls it,
+    is otherwise noticed by a run of minutes. Types of arguments are not compared."""
     folders = sorted(
         {name(path.parent) for path in files("tests", suffixes={".py"})} - {"tests/integration/faults"}
     )  # it is in tests/integration
@@ -701,7 +709,8 @@ def test_configuration_keys_are_explained_in_the_example() -> None:
     source = "".join(path.read_text() for path in files("gateway/config", suffixes={".cpp"}))
     keys = set(
         re.findall(
-            r'\{\s*"([a-z_0-9]+)",\s*(?:mapping|text|integer|duration|list|boolean|secret_|choice|scope_list|nodes|api_keys)',
+            r'\{\s*"([a-z_0-9]+)",\s*(?:mapping|text|integer|duration|list|boolean|secret_|choice|scope_list|'
+            r"nodes|api_keys)",
             source,
         )
     )
