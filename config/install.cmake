@@ -1,5 +1,6 @@
-# Installs what belongs to the installed program: bill of materials, manual pages, completions, units, configuration, examples. It runs at the installation,
-# because most of it is made from the installed program, and because `cmake --install --prefix` and DESTDIR decide where all of it is.
+# Installs what belongs to the installed program: bill of materials, manual pages, completions, units, configuration,
+# examples. It runs at the installation, because most of it is made from the installed program,
+# and because `cmake --install --prefix` and DESTDIR decide where all of it is.
 # In: BUILD, the build folder; BINDIR, DATADIR, MANDIR and SYSCONFDIR of GNUInstallDirs, relative to the prefix.
 set(CONFIG "${CMAKE_CURRENT_LIST_DIR}")
 set(BIN "${CMAKE_INSTALL_PREFIX}/${BINDIR}")
@@ -50,7 +51,8 @@ file(INSTALL "${MADE}/fencegate.service" "${MADE}/fencegate@.service" DESTINATIO
 file(INSTALL "${CONFIG}/systemd/sysusers.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/sysusers.d" RENAME fencegate.conf)
 file(INSTALL "${CONFIG}/systemd/tmpfiles.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/tmpfiles.d" RENAME fencegate.conf)
 file(INSTALL "${CONFIG}/logrotate.conf" DESTINATION "${ETC}/logrotate.d" RENAME fencegate)
-# It may get passwords: readable by its owner, and by the group that the package gives it. One that is there has the operator's changes.
+# It may get passwords: readable by its owner, and by the group that the package gives it.
+# One that is there has the operator's changes.
 if(NOT EXISTS "$ENV{DESTDIR}${ETC}/fencegate/fencegate.yaml")
   file(INSTALL "${CONFIG}/fencegate.yaml" DESTINATION "${ETC}/fencegate" PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ)
 endif()

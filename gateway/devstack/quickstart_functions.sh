@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154
 # The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`,
-# `always_build`, `data` and `http`, the arguments; `version`, that of this tree; `program`, the installed program of that
-# version, or empty; `log`, the log of the build; `dev`, the process id of the stack; `output`, a file with its output.
+# `always_build`, `data` and `http`, the arguments; `version`, that of this tree;
+# `program`, the installed program of that version, or empty; `log`, the log of the build;
+# `dev`, the process id of the stack; `output`, a file with its output.
 
 usage() {
     cat <<'TEXT'
@@ -107,7 +108,8 @@ build_fencegate() {
     fi
 }
 
-# If this script runs as root, PostgreSQL runs as another user, which may not have the right to enter the folder of this tree (for example /root).
+# If this script runs as root, PostgreSQL runs as another user, which may not have the right to enter the folder
+# of this tree (for example /root).
 can_postgres_enter() {
     ((EUID != 0)) && return 0
     local user=postgres
@@ -132,7 +134,8 @@ set_defaults() {
 }
 
 start_stack() {
-    # setsid: Ctrl-C reaches only this script, which then stops the stack. setpriv: the stack gets SIGTERM if this script is killed.
+    # setsid: Ctrl-C reaches only this script, which then stops the stack.
+    # setpriv: the stack gets SIGTERM if this script is killed.
     setsid setpriv --pdeathsig TERM "${program:-$root/build/release/fencegate}" dev --data-dir "$data" --http "$http" >"$output" 2>&1 &
     dev=$!
     until grep -q '^Ready after' "$output"; do

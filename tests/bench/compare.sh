@@ -1,8 +1,9 @@
 #!/bin/bash
-# compare.sh PEERS [rounds=3] [seconds=4]   Measures fencegate and the peers that a team would otherwise use, in one run.
+# compare.sh PEERS [rounds=3] [seconds=4]   Measures fencegate and the peers that a team would otherwise use,
+# in one run.
 #
-# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says the requirements); it is
-# copied, never written to. What is missing on this machine is named before anything begins.
+# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says the requirements);
+# it is copied, never written to. What is missing on this machine is named before anything begins.
 # LOAD and FENCEGATE name the programs (default: the release build). Only ratios inside one run mean anything.
 set -euo pipefail
 export LC_ALL=C # initdb fails if LANG names a locale that does not exist
@@ -55,7 +56,8 @@ chmod -R u+w "$peers"
     { tail -20 "$work/peers-build.log" >&2; exit 1; }
 (cd "$peers" && ./servers.sh start redis pg svc)
 
-# One stack keeps nothing on disk, as the peers' Redis; the other is what `fencegate dev` gives: each grant on disk before it counts.
+# One stack keeps nothing on disk, as the peers' Redis;
+# the other is what `fencegate dev` gives: each grant on disk before it counts.
 for fsync in no always; do
     "$FENCEGATE" dev --data-dir "$work/$fsync" --http 127.0.0.1:0 --appendfsync "$fsync" >"$work/dev-$fsync.log" 2>&1 &
     stacks+=($!)
