@@ -12,12 +12,14 @@ set(ZSH "${SHARE}/zsh/site-functions")
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr") # the places of packages
   set(ETC /etc)
   set(ZSH "${SHARE}/zsh/vendor-completions")
-  execute_process(COMMAND pkg-config --variable=systemdsystemunitdir systemd OUTPUT_VARIABLE KNOWN_UNITS OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  execute_process(COMMAND pkg-config --variable=systemdsystemunitdir systemd
+    OUTPUT_VARIABLE KNOWN_UNITS OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(KNOWN_UNITS)
     set(UNITS "${KNOWN_UNITS}")
   endif()
 endif()
-set(PROGRAM "$ENV{DESTDIR}${BIN}/fencegate") # DESTDIR is empty, or where a package is put together; file(INSTALL) adds it by itself.
+# DESTDIR is empty, or where a package is put together; file(INSTALL) adds it by itself.
+set(PROGRAM "$ENV{DESTDIR}${BIN}/fencegate")
 set(MADE "${BUILD}/install")
 file(REMOVE_RECURSE "${MADE}")
 file(MAKE_DIRECTORY "${MADE}")
@@ -28,7 +30,8 @@ endfunction()
 
 make_file(fencegate.spdx.json "${CONFIG}/make-sbom" "${PROGRAM}")
 file(INSTALL "${MADE}/fencegate.spdx.json" "${CONFIG}/../CHANGELOG.md" DESTINATION "${DOCUMENTS}")
-file(INSTALL "${CONFIG}/redis-node.conf" "${CONFIG}/prometheus" "${CONFIG}/grafana" DESTINATION "${DOCUMENTS}/examples" PATTERN "*.test.yml" EXCLUDE)
+file(INSTALL "${CONFIG}/redis-node.conf" "${CONFIG}/prometheus" "${CONFIG}/grafana" DESTINATION "${DOCUMENTS}/examples"
+  PATTERN "*.test.yml" EXCLUDE)
 
 execute_process(COMMAND "${CONFIG}/make-man-pages" "${PROGRAM}" "${MADE}" COMMAND_ERROR_IS_FATAL ANY)
 file(INSTALL "${MADE}/fencegate.1" DESTINATION "${CMAKE_INSTALL_PREFIX}/${MANDIR}/man1")
@@ -48,8 +51,10 @@ set(CONFIGURATION %i)
 set(TITLE " %i")
 configure_file("${CONFIG}/systemd/fencegate.service.in" "${MADE}/fencegate@.service" @ONLY)
 file(INSTALL "${MADE}/fencegate.service" "${MADE}/fencegate@.service" DESTINATION "${UNITS}")
-file(INSTALL "${CONFIG}/systemd/sysusers.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/sysusers.d" RENAME fencegate.conf)
-file(INSTALL "${CONFIG}/systemd/tmpfiles.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/tmpfiles.d" RENAME fencegate.conf)
+file(INSTALL "${CONFIG}/systemd/sysusers.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/sysusers.d"
+  RENAME fencegate.conf)
+file(INSTALL "${CONFIG}/systemd/tmpfiles.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/tmpfiles.d"
+  RENAME fencegate.conf)
 file(INSTALL "${CONFIG}/logrotate.conf" DESTINATION "${ETC}/logrotate.d" RENAME fencegate)
 # It may get passwords: readable by its owner, and by the group that the package gives it.
 # One that is there has the operator's changes.

@@ -7,7 +7,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(embed_files target header namespace)
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/generated)
     add_custom_command(OUTPUT ${folder}/${header}
-      COMMAND ${CMAKE_COMMAND} -DOUTPUT=${folder}/${header} -DNAMESPACE=${namespace} "-DINPUTS=${ARGN}" -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
+      COMMAND ${CMAKE_COMMAND} -DOUTPUT=${folder}/${header} -DNAMESPACE=${namespace} "-DINPUTS=${ARGN}"
+        -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
       DEPENDS ${ARGN} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} VERBATIM)
     target_sources(${target} PRIVATE ${folder}/${header})
     target_include_directories(${target} PRIVATE ${folder})

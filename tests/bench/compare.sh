@@ -34,7 +34,10 @@ root=$(cd "$here/../.." && pwd)
 build=$root/build/release
 FENCEGATE=${FENCEGATE:-$(find "$build" -maxdepth 2 -type f -name fencegate -perm -u+x | head -1)}
 LOAD=${LOAD:-$(find "$build" -maxdepth 3 -type f -name load -perm -u+x | head -1)}
-[ -x "$FENCEGATE" ] && [ -x "$LOAD" ] || { echo "build fencegate and load first, or set FENCEGATE and LOAD" >&2; exit 69; }
+[ -x "$FENCEGATE" ] && [ -x "$LOAD" ] || {
+    echo "build fencegate and load first, or set FENCEGATE and LOAD" >&2
+    exit 69
+}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/fg-compare-XXXXXX")
 chmod 755 "$work"
@@ -79,7 +82,8 @@ file, name, workload, clients, line = sys.argv[1:]
 result = json.loads(line) if line else {"fatal": True}
 with open(file, "a") as out:
     out.write(json.dumps({**result, "row": name, "workload": workload, "clients": int(clients)}) + "\n")
-print(f"{name:28} {workload:5} {clients:>3}  {result.get('ops_per_s', '-')}/s  p50 {result.get('p50_ms', '-')}  p99 {result.get('p99_ms', '-')}  errors {result.get('errors', '-')}", flush=True)
+rate, p50, p99, errors = (result.get(key, "-") for key in ("ops_per_s", "p50_ms", "p99_ms", "errors"))
+print(f"{name:28} {workload:5} {clients:>3}  {rate}/s  p50 {p50}  p99 {p99}  errors {errors}", flush=True)
 END
 }
 
@@ -89,7 +93,8 @@ fencegate() { # workload clients mode...
     for fsync in no always; do
         name=fencegate
         [ "$fsync" = no ] || name="fencegate (fsync $fsync)"
-        measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" --seconds "$seconds" --sales "$sales" --mode "$@"
+        measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" \
+            --seconds "$seconds" --sales "$sales" --mode "$@"
         /usr/bin/python3 "$here/verify.py" --stack "$work/$fsync/stack.json" --sales "$sales" >>"$work/verify.jsonl" ||
             { echo "verify.py found violations" >&2; exit 1; }
     done
@@ -97,7 +102,9 @@ fencegate() { # workload clients mode...
 
 # Resets the peers' tables: their guarded writes need token 0 in all rows.
 reset() {
-    case $1 in W3 | W4) psql -qh 127.0.0.1 -p 24001 -U postgres -f "$peers/sql/reset.sql" >>"$work/reset.log" 2>&1 ;; esac
+    case $1 in
+        W3 | W4) psql -qh 127.0.0.1 -p 24001 -U postgres -f "$peers/sql/reset.sql" >>"$work/reset.log" 2>&1 ;;
+    esac
 }
 
 library() { # name workload clients
@@ -107,7 +114,8 @@ library() { # name workload clients
 
 service() { # workload clients keys scenario
     reset "$1"
-    measure "handmade ($4)" "$1" "$2" "$peers/drive/drive" --peer svc --workload "$1" --conns "$2" --seconds "$seconds" --port 26001 --keys "$3" \
+    measure "handmade ($4)" "$1" "$2" "$peers/drive/drive" --peer svc --workload "$1" --conns "$2" \
+        --seconds "$seconds" --port 26001 --keys "$3" \
         --scenario "$peers/drive/scenarios/$4.txt"
 }
 
@@ -120,7 +128,7 @@ for round in $(seq "$rounds"); do
     echo "round $round of $rounds"
     for clients in 1 16 64; do
         fencegate pair "$clients" pair
-        library redlock5 W1 "$clients"; library redlock4 W1 "$clients"; library redlock-universal W1 "$clients"; library redis-semaphore W1 "$clients"
+        for name in redlock5 redlock4 redlock-universal redis-semaphore; do library "$name" W1 "$clients"; done
         service W1 "$clients" unique svc-pair
         fencegate job "$clients" job --skus 1000
         fencegate shot "$clients" shot --skus 1000
