@@ -107,7 +107,6 @@ def test_link_check_finds_missing_files_and_headings() -> None:
 
 
 LISTED_FROM = 1500  # words: longer documents begin with a list of their headings
-WIDTH = 120
 
 
 def without_code(text: str) -> str:
@@ -138,21 +137,6 @@ def test_contents_check_finds_missing_and_moved_headings() -> None:
     assert fault_of_contents(text.replace("[A](#a) · [B](#b)", "[B](#b) · [A](#a)"))
     long = "# One\n## A\n" + "word " * (LISTED_FROM + 1) + "\n## B\n"
     assert fault_of_contents(long) and fault_of_contents("# One\n## A\n## B\n") is None
-
-
-def long_lines(text: str) -> list[str]:
-    """Returns the lines above the width, outside code and tables."""
-    return [line for line in without_code(text).splitlines() if len(line) > WIDTH and not line.startswith("|")]
-
-
-def test_lines_of_documents_have_at_most_120_characters() -> None:
-    found = {str(path.relative_to(ROOT)): lines for path in DOCUMENTS if (lines := long_lines(path.read_text()))}
-    assert not found
-
-
-def test_line_check_leaves_out_tables_and_code() -> None:
-    word = "x" * (WIDTH + 1)
-    assert long_lines(f"{word}\n| {word} |\n```\n{word}\n```\n{word[1:]}\n") == [word]
 
 
 # Rules of the protocol
