@@ -149,7 +149,7 @@ export class PanelState {
   /** Shows a problem and postpones the next periodic request. The data that was shown before stays. */
   showProblem(problem, retry) {
     this.postpone(problem);
-    // the notice at the top of the page says that the gateway is unreachable
+    // The notice at the top of the page says that the gateway is unreachable.
     if (problem.status === 0 && this.loaded) return;
     const detail = problem.status === 0 ? 'The console retries automatically.' : problem.detail;
     const text = `${problem.status} ${problem.title} ${detail}`;

@@ -150,7 +150,7 @@ export class History {
   /** Appends the next page of the list that is shown. After a search that failed this is not the list of the URL. */
   async #loadMore() {
     this.more.disabled = true;
-    // the cursor is that of the newest list
+    // The cursor is that of the newest list.
     for (let search; search !== this.search; await search) search = this.search;
     if (!this.cursor) {
       this.more.disabled = false;

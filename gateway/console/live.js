@@ -54,7 +54,7 @@ export class Live {
       } catch (fault) {
         if (stream.signal.aborted) break;
         if (fault.status === 401) return;
-        // the id is unknown, for example after the database was replaced
+        // The id is unknown, for example after the database was replaced.
         if (fault.status === 400 || fault.status === 421) this.lastId = '';
         // A 403 is not requested again before "Try again" of a panel: until then call() throws it.
         if (fault.status === 404) {

@@ -37,7 +37,7 @@ export class ReplacementNotice {
 
   #show({id, at, detail}, lost) {
     const version = `${id} ${lost}`;
-    // screen readers announce a notice whenever it is filled
+    // Screen readers announce a notice whenever it is filled.
     if (this.shown === version && !this.element.hidden) return;
     this.shown = version;
     const losses = lost === 0 ? '' : lost === 1 ? ' 1 acknowledged write is lost.'

@@ -202,7 +202,7 @@ export class Timeline {
           svg('line', {class: 'late', x1: x(mark.lane.end), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.lane)}));
     }
     for (const mark of [...others, ...stale]) {
-      // the ends of the bar
+      // The ends of the bar.
       if (['lease_granted', 'lease_released', 'lease_expired'].includes(mark.item.event)) continue;
       drawing.append(drawMark(mark, x(mark.at), yOf(mark.lane), mark.item.id === this.selected));
     }

@@ -92,8 +92,8 @@ create or replace function fencing.name_fault_of(expression text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  -- the first comparison finds most valid names in one step; the bytes are those of UTF-8,
-  -- whatever encoding the database has
+  -- The first comparison finds most valid names in one step; the bytes are those of UTF-8,
+  -- whatever encoding the database has.
   select format($e$case
     when pg_catalog.octet_length(%1$s) operator(pg_catalog.<=) 200
       and %1$s collate pg_catalog."C" operator(pg_catalog.~) '^[ -.0-~]+(/[ -.0-~]+)*$' then null

@@ -90,8 +90,8 @@ create or replace function fencing.storage_floor(resource text default null, fen
   returns bigint
 language plpgsql
 as $$
-  -- no search_path of its own, which would cost every write 1.5 us; therefore every name is qualified,
-  -- and it is granted to no one
+  -- No search_path of its own, which would cost every write 1.5 us; therefore every name is qualified,
+  -- and it is granted to no one.
 #variable_conflict use_variable
 declare
   live constant bigint := fencing.live_timeline();
@@ -106,7 +106,7 @@ begin
   else  -- the snapshot may be older than the row: 40001
     select s.timeline, s.floor into stored, lowest from fencing.storage_generation s for share;
   end if;
-  -- null on a standby, whose transactions PostgreSQL refuses with 25006
+  -- Null on a standby, whose transactions PostgreSQL refuses with 25006.
   if stored operator(pg_catalog.=) live or live is null then
     return coalesce(lowest, 0);
   end if;

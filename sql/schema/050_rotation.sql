@@ -83,7 +83,7 @@ create or replace function fencing.forget_event_streams() returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  -- much longer than a gateway tries to repeat a batch
+  -- Much longer than a gateway tries to repeat a batch.
   delete from fencing.event_stream s where s.appended_at < now() - interval '168 hours';
 $$;
 comment on function fencing.forget_event_streams() is
@@ -134,7 +134,7 @@ begin
   made := 0;
   dropped := 0;
   remaining := 0;
-  -- one call at a time; apart from this function only the owner can lock this row
+  -- One call at a time; apart from this function only the owner can lock this row.
   perform from fencing.schema_version v where v.version = 1 for update skip locked;
   if found then
     made := fencing.make_history_partitions();
@@ -143,10 +143,10 @@ begin
     end if;
     perform fencing.forget_event_streams();
     remaining := cardinality(old);
-    -- partitions created in this transaction are locked: to lock the history after them could deadlock with a reader
+    -- Partitions created in this transaction are locked: to lock the history after them could deadlock with a reader.
     if remaining > 0 and made = 0 then
       begin
-        -- before the partition, as every reader does: no deadlock
+        -- Before the partition, as every reader does: no deadlock.
         lock table only fencing.history in access exclusive mode;
         execute format('drop table fencing.%I', old[1]);
         dropped := 1;

@@ -25,7 +25,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  -- more epochs than can have been drawn in what was lost, by admissions that no node shows
+  -- More epochs than can have been drawn in what was lost, by admissions that no node shows.
   epochs_lost_max constant bigint := 1024;
   live_system constant bigint := (select c.system_identifier from pg_control_system() c);
   live_timeline constant bigint := fencing.live_timeline();
@@ -38,7 +38,7 @@ begin
       and s.timeline = live_timeline) then
     return;  -- the common case, in every new connection of a gateway, locks and writes nothing
   end if;
-  -- a lost row: unknown
+  -- A lost row: unknown.
   insert into fencing.storage_generation (system_identifier, timeline) values (null, null) on conflict do nothing;
   select * into stored from fencing.storage_generation s for update;
   if stored.system_identifier = live_system and stored.timeline = live_timeline then
@@ -172,13 +172,13 @@ begin
     raise exception using errcode = '22023', message = 'reason is empty';
   end if;
   lock table fencing.storage_generation in exclusive mode;  -- waits for transactions that were let in
-  -- a lost row
+  -- A lost row.
   insert into fencing.storage_generation (system_identifier, timeline) values (null, null) on conflict do nothing;
   update fencing.storage_generation s
      set last_system_identifier = coalesce(s.system_identifier, s.last_system_identifier),
        last_timeline = coalesce(s.timeline, s.last_timeline), system_identifier = null, timeline = null,
          changed_at = clock_timestamp(), reason = fencing.bound_text(fence_all.reason, 2000),
-         -- a change begun before would not fence tokens granted since
+         -- A change begun before would not fence tokens granted since.
          pending_id = null, pending_epoch = null, pending_system_identifier = null, pending_timeline = null;
   perform fencing.record_guard_change('fence_all',
       jsonb_build_object('reason', fencing.bound_text(fence_all.reason, 2000)));

@@ -209,7 +209,7 @@ begin
   end if;
   perform fencing.call_recorder(dblink_schema, event);
 exception when query_canceled or assert_failure or others then
-  -- for the server's log alone; the refusal that follows ends the setting
+  -- For the server's log alone; the refusal that follows ends the setting.
   perform set_config('client_min_messages', 'error', true);
   raise warning 'fencing: a refusal could not be recorded (% %): %', sqlstate, sqlerrm, event;
 end

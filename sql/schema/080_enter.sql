@@ -46,12 +46,12 @@ begin
     )
     select e.found_fencing_token into found_token from entered e;
     if found then
-      -- only selects the error message of a later refusal
+      -- Only selects the error message of a later refusal.
       perform set_config('fencing.entered', pg_current_xact_id()::text, true);
       return greatest(found_token, lowest);
     end if;
-  -- as the insert above does where it refuses, so that the history has refusals and raised fences in the order
-  -- in which they had the lock
+  -- As the insert above does where it refuses, so that the history has refusals and raised fences in the order
+  -- in which they had the lock.
   else
     perform from fencing.guard g where g.resource = enter.resource for update;
   end if;

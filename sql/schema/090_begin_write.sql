@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   insert into fencing.guard as g (resource, last_fencing_token)
   select distinct r collate "C", 0 from unnest(resources) as t (r) order by 1
-  -- locks the row and writes nothing
+  -- Locks the row and writes nothing.
   on conflict on constraint guard_pkey do update set resource = excluded.resource where false;
 $$;
 comment on function fencing.lock_guards(text[]) is
@@ -87,7 +87,7 @@ begin
     perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
   end if;
   lowest := fencing.storage_floor();
-  -- selects among the open resources, opens none
+  -- Selects among the open resources, opens none.
   perform set_config('fencing.write_id', begin_write.write_id::text, true);
   if cardinality(resources) = 1 and begin_write.fencing_token >= lowest then
     return query
@@ -158,7 +158,7 @@ begin
       message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
   end if;
   lowest := fencing.storage_floor();
-  -- none of the resources is open before the caller selects a write_id
+  -- None of the resources is open before the caller selects a write_id.
   perform set_config('fencing.write_id', '', true);
   return query
     with given as (

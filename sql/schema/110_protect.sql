@@ -388,7 +388,7 @@ create or replace function fencing.free_name(relation regclass) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  -- no deadlock with another call
+  -- No deadlock with another call.
   select from fencing.protected p where p.relation = free_name.relation or p.relation_name = free_name.relation::text
     order by p.relation for update;
   delete from fencing.former_name f where f.name = free_name.relation::text;
@@ -423,7 +423,7 @@ begin
   perform fencing.require_read_committed();
   perform fencing.require_protectable(relation);
   perform fencing.require_owner(relation);
-  -- others read and write while the rows are read
+  -- Others read and write while the rows are read.
   execute format('lock table %s in share update exclusive mode', relation);
   perform fencing.require_protectable(relation);  -- what was committed while this call waited for the lock
   expression := fencing.require_resource_expression(relation, resource_expression);

@@ -72,7 +72,7 @@ begin
   select 'guard_changed', case when command is not null then session_user end,
          jsonb_strip_nulls(jsonb_build_object('action', f.action, 'relation', f.relation,
                'faults', jsonb_agg(f.fault order by f.fault), 'not_before', f.not_before, 'command', command))
-    -- of at most 32 KiB and a fault
+    -- Of at most 32 KiB and a fault.
     from (select c.*, sum(octet_length(c.fault)) over (partition by c.action, c.relation, c.not_before
           order by c.fault) / 32768 as part
             from (select 'fault_found' as action, c.key as fault, c.value as relation, checked_at as not_before

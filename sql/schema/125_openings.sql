@@ -20,7 +20,7 @@ as $$
   ), expected as materialized (
     select g.oid, x.name, f.oid as function, x.kind, coalesce(convert_to(x.argument, 'UTF8') || decode('00', 'hex'), '')
       as argument, 'protect()' as remedy, 'table' as about
-      -- once for all partitions
+      -- Once for all partitions.
       from (select distinct k.root, k.by_row, k.mode, k.check_function from tables k) r
            cross join lateral fencing.expected_triggers(r.by_row, r.mode, r.check_function) x
            join tables g on g.root = r.root
@@ -245,7 +245,7 @@ set quote_all_identifiers = off  -- names are stored as text and compared
 set jit = off  -- the planner expects a thousand rows of each function, and compiling takes seconds
 as $$
 declare
-  -- reported without the tables that moved
+  -- Reported without the tables that moved.
   moves_schema constant boolean := tg_tag in ('ALTER SCHEMA', 'ALTER EXTENSION');
   touched oid[];
   target regclass;
@@ -317,7 +317,7 @@ begin
                       when 'disabled trigger' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
                                                    or tg_tag = 'ALTER TABLE' and not exists (select from pg_roles r
                                                        where r.rolname = session_user and r.rolsuper)
-                      -- a partition that was attached
+                      -- A partition that was attached.
                       when 'trigger between' then tg_tag in ('CREATE TRIGGER', 'ALTER TRIGGER')
                         or tg_tag = 'ALTER TABLE' and f.relation <> f.other
                       when 'foreign' then not is_known

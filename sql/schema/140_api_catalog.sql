@@ -17,7 +17,7 @@ select e.name,
        e.operations,
        (select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
                  'name', a.attname, 'type', fencing.type_name(a.atttypid, a.atttypmod),
-                 -- the server's own are below
+                 -- The server's own are below.
                  'base', case when a.atttypid >= 16384
                    then fencing.type_name(nullif(fencing.base_type(a.atttypid), a.atttypid), null) end,
                  'operators', case when a.atttypid >= 16384 then fencing.operator_schema(a.atttypid)::text end))

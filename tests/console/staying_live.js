@@ -182,7 +182,7 @@ test('rates count no event twice after a reconnection', async () => {
     };
     await page.locator('#live', {hasText: 'Live'}).waitFor();
     await eventually(async () => await granted() === await recorded(), 'the rates at first');
-    // from this event on the stream resumes
+    // From this event on the stream resumes.
     await stack.release(await stack.acquire('rates/online', {owner: 'before'}));
     await page.locator('#history tbody tr', {hasText: 'before'}).first().waitFor();
     proxy.refuse = () => true;

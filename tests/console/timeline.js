@@ -209,7 +209,7 @@ test('timeline shows nothing of the previous resource', async () => {
   await page.route(/\/v1\/history\?resource=/, async route => {
     await new Promise(resolve => { holds.push(resolve); });
     const body = JSON.stringify({title: 'PostgreSQL cannot be reached', status: 503});
-    // the page has cancelled the request
+    // The page has cancelled the request.
     await route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'}, body})
       .catch(() => {});
   });

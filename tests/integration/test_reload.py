@@ -339,7 +339,7 @@ def test_reload_hundred_times_under_load_loses_no_request(keyed: Reloaded, resou
                         or granted.status == 503
                         and granted.json()["type"] == "/problems/no-quorum"
                     ):
-                        # the machine is busy: an answer comes after the end of the ttl, or nodes answer too late
+                        # The machine is busy: an answer comes after the end of the ttl, or nodes answer too late.
                         continue
                     released = call("DELETE", granted.headers["Location"] or "/")
                     if granted.status != 201 or released.status not in (204, 410):

@@ -218,8 +218,8 @@ export class Calls {
       baseUrl: this.#urls[0] as string,
       cache: 'no-store',
       credentials: 'omit',
-      // not 'error', with which fetch of Node.js 20 and 22 ignores the signal once the answer has begun
-      // and garbage was collected
+      // Not 'error', with which fetch of Node.js 20 and 22 ignores the signal once the answer has begun
+      // and garbage was collected.
       redirect: 'manual',
       headers: headersOf(cell),
       querySerializer: {array: {style: 'form', explode: false}, object: {style: 'form', explode: true}},
@@ -255,7 +255,7 @@ export class Calls {
         onFault?.(fault);
         if (!canRepeat(fault)) throw fault;
         const isOfGateway = fault instanceof ConnectionError || fault.status >= 500;
-        // else another call has changed it
+        // Else another call has changed it.
         if (isOfGateway && this.#current === asked) this.#current = (asked + 1) % this.#urls.length;
         if (isCertificateRefused(fault) && refused.add(asked).size === this.#urls.length) throw fault;
         let ms = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
@@ -290,7 +290,7 @@ export class Calls {
         throw new MisdirectedRequestError({type: '/problems/misdirected-request', title: 'The answer was 421',
           status: 421, detail, request_id: ''}, undefined, {cause: fault});
       }
-      // the option fetch may throw anything
+      // The option fetch may throw anything.
       const {cause, message} = fault instanceof Error ? fault : {cause: undefined, message: String(fault)};
       const code = codeOfRefusedCertificate(cause);
       const reason = code ? `a certificate was refused (${code})` : message;

@@ -33,7 +33,7 @@ test('renewal_answered_by_a_proxy_then_lost_at_end_of_validity', async () => {
       withFront(urls[0], asked => (asked.path.endsWith('/renew') ? answer : undefined), async front => {
     const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 3000});
     const reason = await aborted(lease.signal);
-    // of the last attempt, which may have no time for its answer
+    // Of the last attempt, which may have no time for its answer.
     assert.ok(reason instanceof LeaseLostError && reason.cause instanceof ConnectionError);
     assert.ok(front.requests.length < 50, `${front.requests.length} requests`);
   })));

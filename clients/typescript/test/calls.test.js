@@ -225,7 +225,7 @@ test('cell_of_client_is_sent_with_every_request', async () => {
     const client = clientOf({url: front.url, cell: 0});
     await client.withLease(resource, {ttlMs: 6000}, async ({write, remainingMs}) => {
       await renewed({remainingMs});
-      // its look-up finds nothing, and the repeat executes it
+      // Its look-up finds nothing, and the repeat executes it.
       await assert.rejects(write([{delete: 'orders', where: {id: 1}, expect_rows: 9}]));
     });
     for await (const item of client.history({resource})) assert.equal(item.resource, resource);

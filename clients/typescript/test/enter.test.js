@@ -61,7 +61,7 @@ test('enter_of_older_holder_then_refused_by_postgresql', async () => {
   await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
   const newer = await client.acquire(`orders/${order}`);
   await inTransaction(() => enter(connection, newer));
-  // the client knows that the lease is over
+  // The client knows that the lease is over.
   const unchecked = {resources: older.resources, fencingToken: older.fencingToken, leaseId: older.leaseId};
   await assert.rejects(inTransaction(() => enter(connection, unchecked)), fault => fault.code === 'FG412');
   await newer.release();

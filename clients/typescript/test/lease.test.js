@@ -373,7 +373,7 @@ test('release_with_seal_then_own_token_refused', async () => {
 
 test('release_with_seal_of_ended_lease_then_rejects', async () => {
   const lease = await client.acquire(newResource());
-  // not by the lease, and without a seal
+  // Not by the lease, and without a seal.
   await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: lease.leaseId}}});
   await assert.rejects(lease.release({seal: true}), LeaseLostError);
 });

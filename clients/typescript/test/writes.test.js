@@ -289,7 +289,7 @@ test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {
   const order = newOrder();
   const misdirected =
     async (asked, ask, response) => response.writeHead(421, {'content-type': 'application/problem+json'})
-    // as config/haproxy/cells.cfg
+    // As config/haproxy/cells.cfg.
     .end(JSON.stringify({type: 'about:blank', title: 'Misdirected Request', status: 421,
         detail: 'No cell has what this request names.'}));
   let onWrites = onWrite(hideOutcome);

@@ -11,7 +11,7 @@ const given = JSON.parse(readFileSync(0, 'utf8'));
 const faults = [];
 
 const {default: Ajv} = require('ajv');
-// no logger: the schema names formats of its own, such as that of ports
+// No logger: the schema names formats of its own, such as that of ports.
 const ajv = new Ajv({strict: false, allErrors: true, logger: false});
 const {$schema: _, ...schema} =
   JSON.parse(readFileSync(path.join(folder, 'node_modules/dclint/schemas/compose.schema.json'), 'utf8'));

@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 BACKOFF_FIRST, BACKOFF_MAX = 0.05, 2.0
 RETRY_AFTER_MAX = 3600.0  # a larger value of the header is read as this
 EARLY_ANSWER_PAUSE = 0.5  # between two requests for a lease if the gateway lets no call wait
-# how long a write may stay invisible after PostgreSQL answers again: its server process may still be committing
+# How long a write may stay invisible after PostgreSQL answers again: its server process may still be committing.
 LATE_COMMIT_SECONDS = 2.0
 RENEWAL_PAUSE_MIN = 0.1  # between two calls to renew a lease
 # A renewal that takes longer than this part of the ttl, and half a second, is repeated,

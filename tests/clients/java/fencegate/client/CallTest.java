@@ -159,7 +159,7 @@ public final class CallTest {
             AtomicInteger credentials = new AtomicInteger();
             FencegateClient client = FencegateClient.builder(URI.create("https://127.0.0.1:" + socket.getLocalPort()))
                     .bearer(() -> {
-                // an attempt that the time limit ends may have been sent
+                // An attempt that the time limit ends may have been sent.
                 if (credentials.getAndIncrement() > 2) throw new IllegalStateException("of the test");
                 return "key";
             }).build();

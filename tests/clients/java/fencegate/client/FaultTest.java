@@ -85,7 +85,7 @@ public final class FaultTest {
         Thread.sleep(300); // the lease is usually granted, and its answer is on its way for 600 ms
         acquiring.interrupt();
         assertTrue(interrupted.get(5, TimeUnit.SECONDS));
-        // less than the ttl of a lease that was left
+        // Less than the ttl of a lease that was left.
         client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(6))).close();
     }
 

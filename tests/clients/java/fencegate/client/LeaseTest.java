@@ -44,7 +44,7 @@ public final class LeaseTest {
     @Test
     public void lease_is_renewed_beyond_its_ttl() throws Exception {
         try (Lease lease = client.acquire(resource, Rig.ttl(3_000))) {
-            // real time has to pass: more than its ttl, and four renewals
+            // Real time has to pass: more than its ttl, and four renewals.
             long until = System.nanoTime() + Duration.ofMillis(4_500).toNanos();
             while (System.nanoTime() - until < 0) {
                 assertTrue(lease.isValid());

@@ -57,7 +57,7 @@ final class Acquisitions {
                 lease.requireValid();
                 return lease;
             } catch (LeaseLostException e) {
-                // the grant was too late; with the key a repeat gets the same lease, or a new one
+                // The grant was too late; with the key a repeat gets the same lease, or a new one.
                 if (Transport.isOver(repeatUntil)) throw e;
                 Transport.pauseBefore(attempt, repeatUntil);
             } catch (ResourceLockedException e) {

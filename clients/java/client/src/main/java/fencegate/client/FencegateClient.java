@@ -298,7 +298,7 @@ public final class FencegateClient {
         try {
             Transport.Answer answer =
                     transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
-            // else the answer is that of a proxy
+            // Else the answer is that of a proxy.
             if (answer.status() != NO_CONTENT) answer.members().number("hold_count");
         } catch (LeaseLostException e) {
             if (!e.isRepeated()) throw e; // else an earlier attempt has released it
@@ -337,7 +337,7 @@ public final class FencegateClient {
             e.leaseLost().ifPresent(lease::loseAfter);
             throw e;
         } finally {
-            // also if other holds remain: releasing it again would end one of those
+            // Also if other holds remain: releasing it again would end one of those.
             if (write.releasesHold()) lease.endReleasingWrite(applied);
         }
     }
@@ -360,7 +360,7 @@ public final class FencegateClient {
                 if (unknown == null) unknown = new OutcomeUnknownException("The write may have been executed: "
                         + e.getMessage(), e).withKey(write.key());
                 else unknown.addSuppressed(e);
-                // else its own lease of the attempt whose outcome is unknown, which expires
+                // Else its own lease of the attempt whose outcome is unknown, which expires.
                 if (!(e instanceof ResourceLockedException)) throw unknown;
             }
             if (Transport.isOver(until)) throw unknown;

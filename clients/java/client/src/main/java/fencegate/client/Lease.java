@@ -279,7 +279,7 @@ public final class Lease implements AutoCloseable {
                 else renew();
             }
         } catch (InterruptedException e) {
-            // only the source of the credential or an action could do that; the lease ends with its validity
+            // Only the source of the credential or an action could do that; the lease ends with its validity.
             LOG.log(Level.WARNING, "The renewal of the lease on " + resources + " was interrupted.", e);
         }
     }

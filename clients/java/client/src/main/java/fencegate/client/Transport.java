@@ -91,7 +91,7 @@ final class Transport {
      */
     Answer call(Call call, long until) throws InterruptedException {
         boolean unanswered = false;
-        // whether an attempt may have taken effect: a gateway goes on with a release that it has answered with 503
+        // Whether an attempt may have taken effect: a gateway goes on with a release that it has answered with 503.
         boolean begun = false;
         long[] notBefore = new long[gateways.size()];
         Arrays.fill(notBefore, System.nanoTime());
@@ -111,7 +111,7 @@ final class Transport {
                 long now = System.nanoTime();
                 notBefore[gateway] = now + failure.pause.toNanos();
                 if (failure.exception instanceof UnavailableException) {
-                    // another gateway may be able to serve the call
+                    // Another gateway may be able to serve the call.
                     int next = earliestAfter(gateway, notBefore);
                     current.compareAndSet(gateway, next);
                     gateway = next;

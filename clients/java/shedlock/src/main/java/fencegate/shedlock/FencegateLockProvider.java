@@ -80,7 +80,7 @@ public final class FencegateLockProvider implements LockProvider {
     @Override
     public Optional<SimpleLock> lock(LockConfiguration configuration) {
         Duration atMost = Duration.between(Instant.now(), configuration.getLockAtMostUntil());
-        // the lease is released in time in any case
+        // The lease is released in time in any case.
         Duration limited = atMost.compareTo(TTL_MIN) < 0 ? TTL_MIN : atMost;
         LeaseOptions options = LeaseOptions.defaults().ttl(ttl.compareTo(limited) < 0 ? ttl : limited);
         try {
