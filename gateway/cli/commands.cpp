@@ -33,9 +33,10 @@ const char* const exit_codes =
 
 const char* const lock_help =
     R"(This program renews the lease while the command runs, at any of the gateways of --url, and releases it when the
-command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has FENCING_TOKEN, FENCING_LEASE (the lease_id)
-and FENCING_RESOURCE (several are separated by line feeds) in its environment, and receives the signals sent to this
-program. Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
+command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has
+FENCING_TOKEN, FENCING_LEASE (the lease_id) and FENCING_RESOURCE (several are separated by line feeds)
+in its environment, and receives the signals sent to this program.
+Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
 resources need a command.
 The command never starts under a lease that has expired by this machine's clock, even after
 the gateway, the network or this machine was suspended.
@@ -88,8 +89,8 @@ CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& 
 }
 
 const char* const elect_help =
-    R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long as it
-is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
+    R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long
+as it is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
 FENCING_LEASE and FENCING_RESOURCE as with fencegate lock. This program renews the lease; its holder is named
 HOST/PID/ID in `fencegate leases --prefix NAME`.
 When the leadership is lost, or the term has lasted for --max-hold, the command and its process group get SIGTERM,

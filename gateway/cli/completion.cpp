@@ -128,7 +128,8 @@ _fencegate_resources() {
   COMPREPLY=("${COMPREPLY[@]#"${word%"$cur"}"}")
 }
 _fencegate() {
-  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} words plain resources i
+  local cur=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}
+  local words plain resources i
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W ')" +
