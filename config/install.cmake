@@ -1,5 +1,6 @@
-# Installs what belongs to the installed program: bill of materials, manual pages, completions, units, configuration, examples. It runs at the installation,
-# because most of it is made from the installed program, and because `cmake --install --prefix` and DESTDIR decide where all of it is.
+# Installs what belongs to the installed program: bill of materials, manual pages, completions, units, configuration,
+# examples. It runs at the installation, because most of it is made from the installed program,
+# and because `cmake --install --prefix` and DESTDIR decide where all of it is.
 # In: BUILD, the build folder; BINDIR, DATADIR, MANDIR and SYSCONFDIR of GNUInstallDirs, relative to the prefix.
 set(CONFIG "${CMAKE_CURRENT_LIST_DIR}")
 set(BIN "${CMAKE_INSTALL_PREFIX}/${BINDIR}")
@@ -11,12 +12,14 @@ set(ZSH "${SHARE}/zsh/site-functions")
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr") # the places of packages
   set(ETC /etc)
   set(ZSH "${SHARE}/zsh/vendor-completions")
-  execute_process(COMMAND pkg-config --variable=systemdsystemunitdir systemd OUTPUT_VARIABLE KNOWN_UNITS OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  execute_process(COMMAND pkg-config --variable=systemdsystemunitdir systemd
+    OUTPUT_VARIABLE KNOWN_UNITS OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(KNOWN_UNITS)
     set(UNITS "${KNOWN_UNITS}")
   endif()
 endif()
-set(PROGRAM "$ENV{DESTDIR}${BIN}/fencegate") # DESTDIR is empty, or where a package is put together; file(INSTALL) adds it by itself.
+# DESTDIR is empty, or where a package is put together; file(INSTALL) adds it by itself.
+set(PROGRAM "$ENV{DESTDIR}${BIN}/fencegate")
 set(MADE "${BUILD}/install")
 file(REMOVE_RECURSE "${MADE}")
 file(MAKE_DIRECTORY "${MADE}")
@@ -27,7 +30,8 @@ endfunction()
 
 make_file(fencegate.spdx.json "${CONFIG}/make-sbom" "${PROGRAM}")
 file(INSTALL "${MADE}/fencegate.spdx.json" "${CONFIG}/../CHANGELOG.md" DESTINATION "${DOCUMENTS}")
-file(INSTALL "${CONFIG}/redis-node.conf" "${CONFIG}/prometheus" "${CONFIG}/grafana" DESTINATION "${DOCUMENTS}/examples" PATTERN "*.test.yml" EXCLUDE)
+file(INSTALL "${CONFIG}/redis-node.conf" "${CONFIG}/prometheus" "${CONFIG}/grafana" DESTINATION "${DOCUMENTS}/examples"
+  PATTERN "*.test.yml" EXCLUDE)
 
 execute_process(COMMAND "${CONFIG}/make-man-pages" "${PROGRAM}" "${MADE}" COMMAND_ERROR_IS_FATAL ANY)
 file(INSTALL "${MADE}/fencegate.1" DESTINATION "${CMAKE_INSTALL_PREFIX}/${MANDIR}/man1")
@@ -47,10 +51,13 @@ set(CONFIGURATION %i)
 set(TITLE " %i")
 configure_file("${CONFIG}/systemd/fencegate.service.in" "${MADE}/fencegate@.service" @ONLY)
 file(INSTALL "${MADE}/fencegate.service" "${MADE}/fencegate@.service" DESTINATION "${UNITS}")
-file(INSTALL "${CONFIG}/systemd/sysusers.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/sysusers.d" RENAME fencegate.conf)
-file(INSTALL "${CONFIG}/systemd/tmpfiles.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/tmpfiles.d" RENAME fencegate.conf)
+file(INSTALL "${CONFIG}/systemd/sysusers.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/sysusers.d"
+  RENAME fencegate.conf)
+file(INSTALL "${CONFIG}/systemd/tmpfiles.conf" DESTINATION "${CMAKE_INSTALL_PREFIX}/lib/tmpfiles.d"
+  RENAME fencegate.conf)
 file(INSTALL "${CONFIG}/logrotate.conf" DESTINATION "${ETC}/logrotate.d" RENAME fencegate)
-# It may get passwords: readable by its owner, and by the group that the package gives it. One that is there has the operator's changes.
+# It may get passwords: readable by its owner, and by the group that the package gives it.
+# One that is there has the operator's changes.
 if(NOT EXISTS "$ENV{DESTDIR}${ETC}/fencegate/fencegate.yaml")
   file(INSTALL "${CONFIG}/fencegate.yaml" DESTINATION "${ETC}/fencegate" PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ)
 endif()

@@ -1,11 +1,14 @@
-# embed_files(TARGET HEADER NAMESPACE FILES...): compiles text files into a target, which then needs no files at run time.
+# embed_files(TARGET HEADER NAMESPACE FILES...): compiles text files into a target,
+# which then needs no files at run time.
 #
-# It generates HEADER (included as <HEADER>) with, in NAMESPACE, the array `files` of {name, text} in the given order, and `file(name)`.
+# It generates HEADER (included as <HEADER>) with, in NAMESPACE,
+# the array `files` of {name, text} in the given order, and `file(name)`.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(embed_files target header namespace)
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/generated)
     add_custom_command(OUTPUT ${folder}/${header}
-      COMMAND ${CMAKE_COMMAND} -DOUTPUT=${folder}/${header} -DNAMESPACE=${namespace} "-DINPUTS=${ARGN}" -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
+      COMMAND ${CMAKE_COMMAND} -DOUTPUT=${folder}/${header} -DNAMESPACE=${namespace} "-DINPUTS=${ARGN}"
+        -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
       DEPENDS ${ARGN} ${CMAKE_CURRENT_FUNCTION_LIST_FILE} VERBATIM)
     target_sources(${target} PRIVATE ${folder}/${header})
     target_include_directories(${target} PRIVATE ${folder})
@@ -13,7 +16,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-# Runs at build time. The text is written as hexadecimal characters: CMake's lists would change ; and [ ], and the length of a string literal is limited.
+# Runs at build time. The text is written as hexadecimal characters: CMake's lists would change ;
+# and [ ], and the length of a string literal is limited.
 set(arrays "")
 set(entries "")
 list(LENGTH INPUTS count)

@@ -2,8 +2,9 @@
 --
 --     psql -X -v ON_ERROR_STOP=1 -d DATABASE -f sql/install.sql
 --
--- It runs in one transaction and may be run again. The files below are plain SQL, so that `fencegate migrate` can send the same
--- files, in the order of their names, without psql. Only this file uses psql's commands.
+-- It runs in one transaction and may be run again. The files below are plain SQL,
+-- so that `fencegate migrate` can send the same files, in the order of their names, without psql.
+-- Only this file uses psql's commands.
 \set ON_ERROR_STOP on
 begin;
 set local client_min_messages = warning;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs once, in the new database cluster of postgres-1 (/docker-entrypoint-initdb.d): creates the roles of the gateways and of the standby. From the next start of the
-# server on, a commit waits until the standby has it.
+# Runs once, in the new database cluster of postgres-1 (/docker-entrypoint-initdb.d): creates the roles of the gateways
+# and of the standby. From the next start of the server on, a commit waits until the standby has it.
 set -euo pipefail
 psql -X -q -v ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" \
     -v gateway_password="$GATEWAY_PASSWORD" -v replication_password="$REPLICATION_PASSWORD" <<'SQL'

@@ -90,8 +90,8 @@ CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& 
 }
 
 const char* const elect_help =
-    R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long as it
-is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
+    R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long
+as it is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
 FENCING_LEASE and FENCING_RESOURCE as with fencegate lock. This program renews the lease; its holder is named
 HOST/PID/ID in `fencegate leases --prefix NAME`.
 When the leadership is lost, or the term has lasted for --max-hold, the command and its process group get SIGTERM,

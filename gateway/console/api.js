@@ -2,20 +2,26 @@
 // EventSource cannot send an Authorization header, so fetch reads the stream.
 
 const KEY = 'fencegate.api_key'; // in sessionStorage: visible to this tab only, deleted when it closes
-/** Limits every request, because a gateway that vanishes without closing the connection would block the page forever. */
+/**
+ * Limits every request, because a gateway that vanishes without closing the connection would block the page forever.
+ */
 const REQUEST_TIMEOUT = 30_000;
 
 /** An error for display to the user. `status` is 0 if there was no response. */
 export class Problem extends Error {
   constructor(status, title, detail = '', more = {}) {
     super(title);
-    Object.assign(this, {status, title, detail, slug: more.slug ?? '', requestId: more.request_id ?? '', retryAfter: more.retryAfter ?? 0});
+    Object.assign(this, {status, title, detail, slug: more.slug ?? '', requestId: more.request_id ?? '',
+      retryAfter: more.retryAfter ?? 0});
   }
 }
 
 const listeners = new Set();
 
-/** Adds an object whose methods `unauthenticated`, `reached` and `unreachable` are called after each request, as it ended. */
+/**
+ * Adds an object whose methods `unauthenticated`,
+ * `reached` and `unreachable` are called after each request, as it ended.
+ */
 export function addConnectionListener(listener) {
   listeners.add(listener);
 }
@@ -25,7 +31,8 @@ function notify(event, ...parameters) {
 }
 
 /**
- * The 403s that GETs were answered, by address. The history records every denied request, so the address is not asked again until forgetDenials().
+ * The 403s that GETs were answered, by address. The history records every denied request,
+ * so the address is not asked again until forgetDenials().
  * Signing in with another key reloads the page, which forgets them too.
  */
 const denials = new Map();
@@ -64,10 +71,12 @@ async function readProblem(answer) {
 }
 
 /**
- * Sends a request and returns the response if it is a 2xx; throws a Problem otherwise, without a request if the address was denied before. `bearer`
- * replaces the stored key; `timeout` 0 means none; `quiet` calls no listeners.
+ * Sends a request and returns the response if it is a 2xx; throws a Problem otherwise,
+ * without a request if the address was denied before. `bearer` replaces the stored key; `timeout` 0 means none;
+ * `quiet` calls no listeners.
  */
-export async function call(path, {method = 'GET', body, accept = 'application/json', signal, bearer = key.get(), extra = {}, quiet = false, timeout = REQUEST_TIMEOUT} = {}) {
+export async function call(path, {method = 'GET', body, accept = 'application/json', signal, bearer = key.get(),
+    extra = {}, quiet = false, timeout = REQUEST_TIMEOUT} = {}) {
   const address = method === 'GET' ? denialKey(path) : '';
   if (denials.has(address)) throw denials.get(address);
   const headers = {Accept: accept, ...extra};
@@ -76,7 +85,8 @@ export async function call(path, {method = 'GET', body, accept = 'application/js
   const signals = [signal, timeout && AbortSignal.timeout(timeout)].filter(Boolean);
   let answer;
   try {
-    answer = await fetch(path, {method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.any(signals), cache: 'no-store', credentials: 'omit'});
+    answer = await fetch(path, {method, headers, body: body === undefined ? undefined : JSON.stringify(body),
+      signal: AbortSignal.any(signals), cache: 'no-store', credentials: 'omit'});
   } catch (fault) {
     if (fault.name === 'AbortError') throw fault;
     if (!quiet) notify('unreachable');
@@ -102,11 +112,13 @@ export async function fetchJson(path, options) {
 }
 
 /**
- * Reads a text/event-stream and calls `onMessage({id, event, data})` for each message. Returns when the stream ends; throws as call().
+ * Reads a text/event-stream and calls `onMessage({id, event, data})` for each message.
+ * Returns when the stream ends; throws as call().
  * Calls `onOpen` when the response header has arrived.
  */
 export async function followStream(path, {onMessage, onOpen, lastId, signal}) {
-  const answer = await call(path, {accept: 'text/event-stream', signal, timeout: 0, extra: lastId ? {'Last-Event-ID': lastId} : {}});
+  const answer =
+    await call(path, {accept: 'text/event-stream', signal, timeout: 0, extra: lastId ? {'Last-Event-ID': lastId} : {}});
   onOpen?.();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = '';

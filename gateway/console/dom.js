@@ -17,8 +17,10 @@ function initialize(element, attributes, children) {
 }
 
 /** el('button', {type: 'button', onclick: f}, 'text', child) */
-export const el = (name, attributes = {}, ...children) => initialize(document.createElement(name), attributes, children);
-export const svg = (name, attributes = {}, ...children) => initialize(document.createElementNS(SVG, name), attributes, children);
+export const el = (name, attributes = {}, ...children) =>
+  initialize(document.createElement(name), attributes, children);
+export const svg = (name, attributes = {}, ...children) =>
+  initialize(document.createElementNS(SVG, name), attributes, children);
 export const byId = id => document.getElementById(id);
 
 /** Sets the text only if it differs, so that a selection stays and screen readers do not announce it again. */
@@ -39,19 +41,23 @@ export function announce(text) {
 }
 
 /**
- * Creates a table. `columns`: {label, numeric, hidden}. Sets explicit roles, because narrow screens show the rows as cards, and screen readers do not
- * recognize a table with `display: block`.
+ * Creates a table. `columns`: {label, numeric, hidden}.
+ * Sets explicit roles, because narrow screens show the rows as cards,
+ * and screen readers do not recognize a table with `display: block`.
  */
 export function table(caption, columns) {
-  const head = el('tr', {role: 'row'}, columns.map(column => el('th', {scope: 'col', role: 'columnheader', class: column.numeric ? 'number' : null},
+  const head = el('tr', {role: 'row'},
+    columns.map(column => el('th', {scope: 'col', role: 'columnheader', class: column.numeric ? 'number' : null},
     column.hidden ? el('span', {class: 'off-screen'}, column.label) : column.label)));
   const body = el('tbody', {role: 'rowgroup'});
-  const element = el('table', {role: 'table'}, el('caption', {class: 'off-screen'}, caption), el('thead', {role: 'rowgroup'}, head), body);
+  const element = el('table', {role: 'table'}, el('caption', {class: 'off-screen'}, caption),
+    el('thead', {role: 'rowgroup'}, head), body);
   return {element, body};
 }
 
 export const row = attributes => el('tr', {role: 'row', ...attributes});
-export const cell = (column, ...content) => el('td', {role: 'cell', 'data-label': column.label, class: column.numeric ? 'number' : null}, content);
+export const cell = (column, ...content) =>
+  el('td', {role: 'cell', 'data-label': column.label, class: column.numeric ? 'number' : null}, content);
 
 /** A cell whose value may be absent: shows a dash then, which narrow screens leave out. */
 export function optionalCell(column, value) {
@@ -64,7 +70,8 @@ export function optionalCell(column, value) {
 }
 
 /**
- * Makes the rows of `body` show `items`, matched by key: updates an existing row in place, so that focus and selection stay.
+ * Makes the rows of `body` show `items`, matched by key: updates an existing row in place,
+ * so that focus and selection stay.
  * `makeRow(item)` returns {row, update(item)}.
  */
 export function reconcile(body, rows, items, keyOf, makeRow) {
@@ -87,8 +94,9 @@ export function reconcile(body, rows, items, keyOf, makeRow) {
 }
 
 /**
- * The state of a panel, shown in place of its data or above old data: loading, empty, or an error with a button to retry. Says when the next periodic
- * request may be sent: after errors in succession the pauses grow, and none is shorter than Retry-After.
+ * The state of a panel, shown in place of its data or above old data: loading, empty,
+ * or an error with a button to retry. Says when the next periodic request may be sent: after errors
+ * in succession the pauses grow, and none is shorter than Retry-After.
  */
 export class PanelState {
   constructor(panel) {
@@ -141,7 +149,8 @@ export class PanelState {
   /** Shows a problem and postpones the next periodic request. The data that was shown before stays. */
   showProblem(problem, retry) {
     this.postpone(problem);
-    if (problem.status === 0 && this.loaded) return; // the notice at the top of the page says that the gateway is unreachable
+    // The notice at the top of the page says that the gateway is unreachable.
+    if (problem.status === 0 && this.loaded) return;
     const detail = problem.status === 0 ? 'The console retries automatically.' : problem.detail;
     const text = `${problem.status} ${problem.title} ${detail}`;
     if (['failed', 'forbidden'].includes(this.panel.dataset.state) && this.problemText === text) return;
@@ -150,7 +159,8 @@ export class PanelState {
       forgetDenials();
       retry();
     }}, 'Try again');
-    if (problem.status === 403) return this.#show('forbidden', el('p', {}, `This API key may not see this. ${detail}`), again);
+    if (problem.status === 403)
+      return this.#show('forbidden', el('p', {}, `This API key may not see this. ${detail}`), again);
     this.#show('failed', el('p', {}, el('strong', {}, `${problem.title}.`), detail ? ` ${detail}` : ''),
       problem.requestId ? el('p', {class: 'muted small'}, `Request ${problem.requestId}`) : '', again);
   }

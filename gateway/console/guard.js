@@ -1,4 +1,5 @@
-// The state of the guard in PostgreSQL: tables that are open or observed, faults, and what the installation can't notice.
+// The state of the guard in PostgreSQL: tables that are open or observed, faults,
+// and what the installation can't notice.
 
 import {fetchJson} from './api.js';
 import {announce, byId, el, PanelState} from './dom.js';
@@ -52,15 +53,18 @@ export class Guard {
     this.shown = shown;
     this.list.replaceChildren(...tables.map(table => this.#makeRow(table)),
       ...rest.map(fault => el('li', {class: 'fault'}, el('span', {class: 'why small'}, fault))),
-      ...limits.map(limit => el('li', {class: 'limit'}, el('span', {class: 'why small'}, `Not noticed here: ${limit}.`))));
+      ...limits.map(limit =>
+        el('li', {class: 'limit'}, el('span', {class: 'why small'}, `Not noticed here: ${limit}.`))));
   }
 
   #makeRow(table) {
     const {style, mark} = STATES[table.state] ?? STATES.open;
     return el('li', {'data-table': table.table},
       el('span', {class: 'node-name'}, table.table),
-      el('span', {class: `event ${style}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, mark), el('span', {}, table.state)),
-      el('span', {class: 'muted small'}, table.since ? ['since ', absoluteTime(table.since)] : 'since an unknown time', table.principal ? ` by ${table.principal}` : ''),
+      el('span', {class: `event ${style}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, mark),
+        el('span', {}, table.state)),
+      el('span', {class: 'muted small'}, table.since ? ['since ', absoluteTime(table.since)] : 'since an unknown time',
+        table.principal ? ` by ${table.principal}` : ''),
       el('span', {class: 'why small'}, why(table)));
   }
 }

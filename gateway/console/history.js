@@ -7,7 +7,8 @@ import * as url from './url.js';
 
 const PAGE = 50;
 const ROWS_MAX = 1000;
-const COLUMNS = [{label: 'When'}, {label: 'Event'}, {label: 'Resource'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true},
+const COLUMNS = [{label: 'When'}, {label: 'Event'}, {label: 'Resource'}, {label: 'Token', numeric: true},
+  {label: 'Fence', numeric: true},
   {label: 'Holder'}, {label: 'Detail'}];
 
 /** Filters by their names in the API; `advanced` ones are below "More filters". */
@@ -60,14 +61,16 @@ export class History {
       const input = filter.options
         ? el('select', {id, name: filter.name}, el('option', {value: ''}, filter.unset ?? 'any'),
           Object.entries(filter.options).map(([value, {label}]) => el('option', {value}, label)))
-        : el('input', {id, name: filter.name, type: filter.type ?? 'text', placeholder: filter.placeholder, spellcheck: 'false', autocapitalize: 'off',
+        : el('input', {id, name: filter.name, type: filter.type ?? 'text', placeholder: filter.placeholder,
+          spellcheck: 'false', autocapitalize: 'off',
           step: filter.type === 'datetime-local' ? '1' : null, min: filter.type === 'number' ? '0' : null});
       this.inputs.set(filter.name, input);
       return {filter, field: el('div', {class: 'field'}, el('label', {for: id}, filter.label), input)};
     });
     this.advanced = el('details', {class: 'advanced'}, el('summary', {}, 'More filters'),
       el('div', {class: 'fields'}, fields.filter(({filter}) => filter.advanced).map(({field}) => field)));
-    this.download = ['csv', 'ndjson'].map(kind => el('button', {type: 'button', class: 'quiet', onclick: () => this.#saveFile(kind)}, kind.toUpperCase()));
+    this.download = ['csv', 'ndjson'].map(kind =>
+      el('button', {type: 'button', class: 'quiet', onclick: () => this.#saveFile(kind)}, kind.toUpperCase()));
     this.downloadError = el('p', {class: 'download-error', role: 'alert'});
     this.form.append(
       el('div', {class: 'fields'}, fields.filter(({filter}) => !filter.advanced).map(({field}) => field)),
@@ -129,7 +132,8 @@ export class History {
       this.filters = filters;
       this.#show(page.items, page.next_cursor);
       if (page.items.length) this.state.showReady();
-      else this.state.showEmpty(Object.keys(filters).length ? 'No event matches these filters.' : 'The history is empty.');
+      else this.state.showEmpty(Object.keys(filters).length ? 'No event matches these filters.'
+        : 'The history is empty.');
     } catch (problem) {
       if (problem.name === 'AbortError' || problem.status === 401) return;
       this.searchFailed = true;
@@ -146,7 +150,8 @@ export class History {
   /** Appends the next page of the list that is shown. After a search that failed this is not the list of the URL. */
   async #loadMore() {
     this.more.disabled = true;
-    for (let search; search !== this.search; await search) search = this.search; // the cursor is that of the newest list
+    // The cursor is that of the newest list.
+    for (let search; search !== this.search; await search) search = this.search;
     if (!this.cursor) {
       this.more.disabled = false;
       return;
@@ -154,11 +159,13 @@ export class History {
     const request = this.request = new AbortController();
     this.pages += 1; // new events do not refresh the first page meanwhile
     try {
-      const page = await fetchJson(urlFor('/v1/history', {...this.filters, limit: PAGE, cursor: this.cursor}), {signal: request.signal});
+      const page = await fetchJson(urlFor('/v1/history', {...this.filters, limit: PAGE, cursor: this.cursor}),
+        {signal: request.signal});
       this.#show([...this.items, ...page.items], page.next_cursor);
     } catch (problem) {
       this.pages -= 1;
-      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.#loadMore());
+      if (problem.name !== 'AbortError' && problem.status !== 401)
+        this.state.showProblem(problem, () => this.#loadMore());
     } finally {
       this.more.disabled = false;
     }
@@ -172,15 +179,18 @@ export class History {
     reconcile(this.body, this.rows, items, item => item.id, item => ({row: this.#row(item), update() {}}));
     const shown = items.length;
     this.more.hidden = !this.cursor || shown >= ROWS_MAX;
-    const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or download all.` : this.pages > 1 ? `${shown} shown; search again to see new events.` : '';
+    const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or download all.`
+      : this.pages > 1 ? `${shown} shown; search again to see new events.` : '';
     setText(this.foot, words);
   }
 
   #row(item) {
     const line = row({class: item.event === 'write_rejected' ? 'bad' : null, 'data-event': item.id});
-    const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Show its timeline', onclick: () => this.showTimeline(item.resource)}, item.resource);
+    const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Show its timeline',
+      onclick: () => this.showTimeline(item.resource)}, item.resource);
     const extra = [item.write_id ? `write ${item.write_id}` : '', details(item.detail)].filter(Boolean).join(', ');
-    line.append(cell(COLUMNS[0], absoluteTime(item.at)), cell(COLUMNS[1], eventBadge(item)), optionalCell(COLUMNS[2], resource),
+    line.append(cell(COLUMNS[0], absoluteTime(item.at)), cell(COLUMNS[1], eventBadge(item)),
+      optionalCell(COLUMNS[2], resource),
       optionalCell(COLUMNS[3], item.fencing_token), optionalCell(COLUMNS[4], item.last_fencing_token),
       optionalCell(COLUMNS[5], holder(item)), cell(COLUMNS[6], el('span', {class: 'detail small'}, extra)));
     return line;
@@ -191,13 +201,15 @@ export class History {
     for (const button of this.download) button.disabled = true;
     setText(this.downloadError, '');
     try {
-      const answer = await call(urlFor('/v1/history', url.read(NAMES)), {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', timeout: 0});
+      const answer = await call(urlFor('/v1/history', url.read(NAMES)),
+        {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', timeout: 0});
       const link = el('a', {href: URL.createObjectURL(await answer.blob()), download: `history.${kind}`});
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     } catch (problem) {
       if (problem.status === 401) return;
-      const words = problem instanceof Problem ? `${problem.title}. ${problem.detail}` : 'The connection broke; the file is incomplete.';
+      const words = problem instanceof Problem ? `${problem.title}. ${problem.detail}`
+        : 'The connection broke; the file is incomplete.';
       setText(this.downloadError, `Not saved: ${words}`.trim());
     } finally {
       for (const button of this.download) button.disabled = false;

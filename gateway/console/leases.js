@@ -21,8 +21,8 @@ const COLUMNS = {
 
 export class Leases {
   /**
-   * `showTimeline(resource)` shows the timeline of a resource. `revoke(lease, button)` opens the dialog. `onListed(page)` is called with each list,
-   * or with null after an error.
+   * `showTimeline(resource)` shows the timeline of a resource. `revoke(lease, button)` opens the dialog.
+   * `onListed(page)` is called with each list, or with null after an error.
    */
   constructor({showTimeline, revoke, onListed}) {
     Object.assign(this, {showTimeline, revoke, onListed});
@@ -48,14 +48,18 @@ export class Leases {
       this.limit = PAGE_MAX;
       this.refresh();
     }}, `Show up to ${count(PAGE_MAX)}`);
-    this.scroller = el('div', {class: 'scroller', tabindex: '0', role: 'region', 'aria-label': 'List of live leases'}, element);
+    this.scroller =
+      el('div', {class: 'scroller', tabindex: '0', role: 'region', 'aria-label': 'List of live leases'}, element);
     this.state.body.append(this.scroller, el('div', {class: 'list-foot'}, this.more, this.all));
     this.scroller.hidden = true;
   }
 
   readUrl() { this.filter.value = url.read(['leases']).leases ?? ''; }
 
-  /** Loads the list, one request at a time, because a gateway makes one list at a time. Calls meanwhile cause one more request. */
+  /**
+   * Loads the list, one request at a time, because a gateway makes one list at a time.
+   * Calls meanwhile cause one more request.
+   */
   async refresh() {
     this.repeat = Boolean(this.loading);
     if (this.loading) return;
@@ -67,7 +71,10 @@ export class Leases {
     this.loading = undefined;
   }
 
-  /** As refresh(), for periodic calls: the slower the last list was, the longer the pause before the next one. The pause after a failure is that of the panel. */
+  /**
+   * As refresh(), for periodic calls: the slower the last list was, the longer the pause before the next one.
+   * The pause after a failure is that of the panel.
+   */
   poll() { if (this.state.mayPoll && performance.now() >= this.nextPollAt) this.refresh(); }
 
   async #load() {
@@ -88,18 +95,22 @@ export class Leases {
   #show(page) {
     const waiting = new Map((page.waiting ?? []).map(entry => [entry.resource, entry.waiters]));
     const at = now();
-    const items = page.items.map(item => ({...item, until: at + item.remaining_ms, waiters: waiting.get(item.resource) ?? 0}));
+    const items =
+      page.items.map(item => ({...item, until: at + item.remaining_ms, waiters: waiting.get(item.resource) ?? 0}));
     this.live = new Map(items.map(item => [item.resource, item]));
-    reconcile(this.body, this.rows, items, item => `${item.resource}\n${item.fencing_token}`, item => this.#makeRow(item));
+    reconcile(this.body, this.rows, items, item => `${item.resource}\n${item.fencing_token}`,
+      item => this.#makeRow(item));
     this.scroller.hidden = items.length === 0;
     if (items.length) this.state.showReady();
     else if (this.filter.value.trim()) this.state.showEmpty('No live lease has a resource with this prefix.');
     else this.state.showEmpty('There are no live leases.');
     const others = [...waiting].filter(([resource]) => !this.live.has(resource));
     const words = [];
-    if (page.next_cursor) words.push(`The first ${count(this.limit)} in order of name; enter a prefix to narrow the list.`);
+    if (page.next_cursor)
+      words.push(`The first ${count(this.limit)} in order of name; enter a prefix to narrow the list.`);
     this.all.hidden = !page.next_cursor || this.limit === PAGE_MAX;
-    if (others.length) words.push(`Requests also wait for: ${others.map(([resource, waiters]) => `${resource} (${waiters})`).join(', ')}.`);
+    if (others.length) words.push(
+        `Requests also wait for: ${others.map(([resource, waiters]) => `${resource} (${waiters})`).join(', ')}.`);
     setText(this.more, words.join(' '));
     this.onListed({...page, items});
     this.nextTick = 0;
@@ -109,9 +120,11 @@ export class Leases {
   #makeRow(first) {
     let lease = first;
     let longest = first.remaining_ms;
-    const button = el('button', {type: 'button', class: 'quiet danger', 'aria-label': `Revoke the lease on ${first.resource}`,
+    const button =
+      el('button', {type: 'button', class: 'quiet danger', 'aria-label': `Revoke the lease on ${first.resource}`,
       onclick: () => this.revoke(lease, button)}, 'Revoke');
-    const name = el('button', {type: 'button', class: 'link', title: 'Show its timeline', onclick: () => this.showTimeline(lease.resource)}, first.resource);
+    const name = el('button', {type: 'button', class: 'link', title: 'Show its timeline',
+      onclick: () => this.showTimeline(lease.resource)}, first.resource);
     const holds = el('span', {class: 'muted'});
     const left = el('span', {class: 'left tabular'});
     const bar = el('progress', {class: 'left-bar', max: '100', value: '100', 'aria-hidden': 'true'});

@@ -54,7 +54,8 @@ export class Live {
       } catch (fault) {
         if (stream.signal.aborted) break;
         if (fault.status === 401) return;
-        if (fault.status === 400 || fault.status === 421) this.lastId = ''; // the id is unknown, for example after the database was replaced
+        // The id is unknown, for example after the database was replaced.
+        if (fault.status === 400 || fault.status === 421) this.lastId = '';
         // A 403 is not requested again before "Try again" of a panel: until then call() throws it.
         if (fault.status === 404) {
           this.onState('polling');
@@ -72,7 +73,10 @@ export class Live {
   }
 }
 
-/** Returns a function that runs `work` soon, at most once per `ms` and one run at a time. Calls meanwhile cause one more run. */
+/**
+ * Returns a function that runs `work` soon, at most once per `ms` and one run at a time.
+ * Calls meanwhile cause one more run.
+ */
 export function throttle(ms, work) {
   let last = -Infinity;
   let busy = false;

@@ -22,7 +22,8 @@ const RATES_INTERVAL = 30_000;
 const READINESS_TIMEOUT = 8000;
 const SIGN_OUT_REASON = 'fencegate.sign_out_reason'; // in sessionStorage, shown after the reload
 
-const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'], ['guard', 'Protected tables'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
+const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'],
+  ['guard', 'Protected tables'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
   .map(([name, label]) => {
     const value = el('dd', {class: 'tabular'}, '–');
     byId('overview').append(el('dl', {class: 'tile', 'data-tile': name}, el('dt', {}, label), value));
@@ -52,15 +53,19 @@ const nodes = new Nodes({
   onListed: all => {
     if (!all) return setTile('nodes', '–');
     const voting = all.filter(node => node.state === 'voting').length;
-    setTile('nodes', `${voting} of ${all.length}`, voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
+    setTile('nodes', `${voting} of ${all.length}`,
+      voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
   },
 });
 const guard = new Guard({
   onState: state => {
     if (!state) return setTile('guard', '–');
-    const [open, observed] = ['open', 'observed'].map(name => state.tables.filter(table => table.state === name).length);
-    if (open || state.fault_count) return setTile('guard', open ? `${count(open)} open` : `${count(state.fault_count)} faults`, 'bad');
-    setTile('guard', observed ? `${count(observed)} observed` : count(state.tables.length), observed || state.limits.length ? 'warn' : '');
+    const [open, observed] =
+      ['open', 'observed'].map(name => state.tables.filter(table => table.state === name).length);
+    if (open || state.fault_count)
+      return setTile('guard', open ? `${count(open)} open` : `${count(state.fault_count)} faults`, 'bad');
+    setTile('guard', observed ? `${count(observed)} observed` : count(state.tables.length),
+      observed || state.limits.length ? 'warn' : '');
   },
 });
 const rates = new Rates({
@@ -131,7 +136,8 @@ function showOutage(words) {
 addConnectionListener({
   unreachable: () => {
     unreachableSince ||= now();
-    showOutage(`The gateway has been unreachable since ${shortTime(unreachableSince)}. The data shown is old; the console retries automatically.`);
+    showOutage(`The gateway has been unreachable since ${shortTime(unreachableSince)}. `
+      + 'The data shown is old; the console retries automatically.');
     document.body.classList.add('unreachable');
   },
   reached: () => {
@@ -145,7 +151,8 @@ addConnectionListener({
     if (!byId('panels').hidden && performance.now() - refreshedAt >= POLL_INTERVAL) refreshAll();
   },
   unauthenticated: () => {
-    const reason = key.get() ? 'The gateway no longer accepts this key.' : sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
+    const reason = key.get() ? 'The gateway no longer accepts this key.'
+      : sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
     sessionStorage.removeItem(SIGN_OUT_REASON);
     signOut(reason);
   },

@@ -26,7 +26,8 @@ export class Nodes {
       const {nodes} = await fetchJson('/v1/nodes');
       const at = now();
       this.#announce(nodes);
-      reconcile(this.list, this.rows, nodes.map(node => ({...node, until: at + node.quarantine_left_ms})), node => node.name, node => this.#makeRow(node));
+      reconcile(this.list, this.rows, nodes.map(node => ({...node, until: at + node.quarantine_left_ms})),
+        node => node.name, node => this.#makeRow(node));
       this.state.showReady();
       this.onListed(nodes);
       this.tick();
@@ -65,7 +66,8 @@ export class Nodes {
         badge.className = `event ${shown.style}`;
         setText(mark, shown.mark);
         setText(word, item.state);
-        const latency = item.state === 'unreachable' ? 'no answer' : item.latency_us === null ? 'no answer yet' : `${(item.latency_us / 1000).toFixed(item.latency_us < 10_000 ? 2 : 0)} ms`;
+        const latency = item.state === 'unreachable' ? 'no answer' : item.latency_us === null ? 'no answer yet'
+          : `${(item.latency_us / 1000).toFixed(item.latency_us < 10_000 ? 2 : 0)} ms`;
         setText(facts, `${item.address} · epoch ${item.epoch} · ${latency}`);
         setText(detail, item.state === 'voting' ? '' : item.detail ?? '');
       },

@@ -8,7 +8,8 @@ const HOUR = 3_600_000;
 const MINUTE = 60_000;
 const CHARTS = [
   {name: 'Leases', up: ['lease_granted'], down: ['lease_refused'], upLabel: 'granted', downLabel: 'refused'},
-  {name: 'Writes', up: ['write_applied'], down: ['write_rejected', 'write_failed'], upLabel: 'applied', downLabel: 'refused or failed'},
+  {name: 'Writes', up: ['write_applied'], down: ['write_rejected', 'write_failed'], upLabel: 'applied',
+    downLabel: 'refused or failed'},
 ];
 const sum = (counts, events) => events.reduce((total, event) => total + (counts[event] ?? 0), 0);
 
@@ -33,7 +34,8 @@ export class Rates {
     const to = now();
     const from = Math.floor((to - HOUR) / MINUTE) * MINUTE + MINUTE;
     try {
-      const summary = await fetchJson(urlFor('/v1/history/summary', {from: new Date(from).toISOString(), bucket_ms: MINUTE}), {signal});
+      const summary = await fetchJson(urlFor('/v1/history/summary',
+        {from: new Date(from).toISOString(), bucket_ms: MINUTE}), {signal});
       this.minutes = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
       this.countedUntil = Date.parse(summary.to);
       for (const item of this.arrived) this.#count(item);
@@ -92,34 +94,43 @@ export class Rates {
     const peak = Math.max(...bars.map(bar => Math.max(sum(bar.counts, chart.up), sum(bar.counts, chart.down))));
     const [width, height, middle] = [360, 72, 44];
     const step = width / bars.length;
-    const drawing = svg('svg', {viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', class: 'bars', role: 'img',
-      'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upLabel}, ${count(down)} ${chart.downLabel}; at most ${count(peak)} in a minute.`});
+    const drawing =
+      svg('svg', {viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', class: 'bars', role: 'img',
+      'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upLabel}, ${count(down)} ${chart.downLabel}; `
+        + `at most ${count(peak)} in a minute.`});
     bars.forEach((bar, index) => {
       const upHeight = sum(bar.counts, chart.up) / (peak || 1) * (middle - 2);
       const downHeight = sum(bar.counts, chart.down) / (peak || 1) * (height - middle - 2);
       const x = (index * step + 0.75).toFixed(2);
       const barWidth = (step - 1.5).toFixed(2);
-      if (upHeight) drawing.append(svg('rect', {class: 'up', x, width: barWidth, y: (middle - Math.max(1, upHeight)).toFixed(2), height: Math.max(1, upHeight).toFixed(2)}));
-      if (downHeight) drawing.append(svg('rect', {class: 'down', x, width: barWidth, y: middle + 1, height: Math.max(1, downHeight).toFixed(2)}));
+      if (upHeight) drawing.append(svg('rect', {class: 'up', x, width: barWidth,
+            y: (middle - Math.max(1, upHeight)).toFixed(2), height: Math.max(1, upHeight).toFixed(2)}));
+      if (downHeight) drawing.append(
+          svg('rect', {class: 'down', x, width: barWidth, y: middle + 1, height: Math.max(1, downHeight).toFixed(2)}));
     });
     drawing.append(svg('line', {class: 'axis', x1: 0, x2: width, y1: middle + 0.5, y2: middle + 0.5}));
     return el('figure', {class: 'chart'},
       el('figcaption', {}, el('strong', {}, chart.name), el('span', {class: 'tabular'},
-        el('span', {class: 'key up'}, `${count(up)} ${chart.upLabel}`), ' ', el('span', {class: 'key down'}, `${count(down)} ${chart.downLabel}`))),
+        el('span', {class: 'key up'}, `${count(up)} ${chart.upLabel}`), ' ',
+        el('span', {class: 'key down'}, `${count(down)} ${chart.downLabel}`))),
       drawing,
-      el('div', {class: 'chart-foot muted small tabular', 'aria-hidden': 'true'}, el('span', {}, shortTime(bars[0].at).slice(0, 5)),
+      el('div', {class: 'chart-foot muted small tabular', 'aria-hidden': 'true'},
+        el('span', {}, shortTime(bars[0].at).slice(0, 5)),
         el('span', {}, `most per minute: ${count(peak)}`), el('span', {}, 'now')));
   }
 
   #table(bars) {
-    const columns = [{label: 'Minute'}, ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upLabel}`, numeric: true}, {label: `${chart.name} ${chart.downLabel}`, numeric: true}])];
+    const columns = [{label: 'Minute'}, ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upLabel}`,
+        numeric: true}, {label: `${chart.name} ${chart.downLabel}`, numeric: true}])];
     const {element, body} = table('Grants and refusals per minute', columns);
     for (const bar of bars.filter(({counts}) => Object.keys(counts).length > 0).reverse()) {
       const line = row({});
       line.append(cell(columns[0], shortTime(bar.at).slice(0, 5)));
-      CHARTS.flatMap(chart => [chart.up, chart.down]).forEach((events, index) => line.append(cell(columns[index + 1], count(sum(bar.counts, events)))));
+      CHARTS.flatMap(chart => [chart.up, chart.down])
+        .forEach((events, index) => line.append(cell(columns[index + 1], count(sum(bar.counts, events)))));
       body.append(line);
     }
-    this.rows.replaceChildren(body.children.length ? element : el('p', {class: 'muted'}, 'No events in the last hour.'));
+    this.rows.replaceChildren(body.children.length ? element
+      : el('p', {class: 'muted'}, 'No events in the last hour.'));
   }
 }

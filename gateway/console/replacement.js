@@ -1,4 +1,5 @@
-// The notice that PostgreSQL was promoted, restored or replaced: since when older tokens are refused, and how many acknowledged writes are lost.
+// The notice that PostgreSQL was promoted, restored or replaced: since when older tokens are refused,
+// and how many acknowledged writes are lost.
 
 import {fetchJson, urlFor} from './api.js';
 import {byId, el} from './dom.js';
@@ -36,12 +37,16 @@ export class ReplacementNotice {
 
   #show({id, at, detail}, lost) {
     const version = `${id} ${lost}`;
-    if (this.shown === version && !this.element.hidden) return; // screen readers announce a notice whenever it is filled
+    // Screen readers announce a notice whenever it is filled.
+    if (this.shown === version && !this.element.hidden) return;
     this.shown = version;
-    const losses = lost === 0 ? '' : lost === 1 ? ' 1 acknowledged write is lost.' : ` ${count(lost)} acknowledged writes are lost.`;
+    const losses = lost === 0 ? '' : lost === 1 ? ' 1 acknowledged write is lost.'
+      : ` ${count(lost)} acknowledged writes are lost.`;
     this.element.className = `notice ${lost ? 'bad' : 'warn'}`;
-    this.element.replaceChildren(`PostgreSQL was promoted, restored or replaced (${detail.reason}): leases from before ${absolute(Date.parse(at))} can't write.${losses} `,
-      el('button', {type: 'button', class: 'link', onclick: () => this.showEvents({event: EVENT, from: new Date(Date.parse(at) - 1000).toISOString()})}, 'Show the events'));
+    this.element.replaceChildren(`PostgreSQL was promoted, restored or replaced (${detail.reason}): `
+      + `leases from before ${absolute(Date.parse(at))} can't write.${losses} `,
+      el('button', {type: 'button', class: 'link', onclick: () =>
+        this.showEvents({event: EVENT, from: new Date(Date.parse(at) - 1000).toISOString()})}, 'Show the events'));
     this.element.hidden = false;
   }
 }

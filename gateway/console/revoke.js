@@ -40,7 +40,8 @@ export class RevokeDialog {
     const facts = await fetchJson(urlFor('/v1/resource', {resource: lease.resource})).catch(() => null);
     const held = facts?.lease;
     if (this.lease !== lease || held?.fencing_token !== lease.fencing_token || !held.resources) return;
-    byId('revoke-lease').append(el('dt', {}, 'Also revoked'), el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
+    byId('revoke-lease').append(el('dt', {}, 'Also revoked'),
+      el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
   }
 
   async #submit() {
@@ -62,7 +63,8 @@ export class RevokeDialog {
       announce(`The lease on ${lease.resource} was revoked.`);
       this.onRevoked(lease);
     } catch (problem) {
-      const detail = problem.status === 0 ? 'It is not known whether the lease was revoked; check the list and try again.' : problem.detail;
+      const detail = problem.status === 0
+        ? 'It is not known whether the lease was revoked; check the list and try again.' : problem.detail;
       const text = problem.status === 404 ? 'The resource has no lease any more.' : `${problem.title}. ${detail}`;
       if (this.#shows(lease)) setText(this.error, text);
       else announce(`Revoking the lease on ${lease.resource}: ${text}`);
@@ -71,9 +73,13 @@ export class RevokeDialog {
     }
   }
 
-  /** Whether the dialog is open for this lease; the user may have closed it, or opened it for another one, while a request ran. */
+  /**
+   * Whether the dialog is open for this lease; the user may have closed it,
+   * or opened it for another one, while a request ran.
+   */
   #shows(lease) {
-    return this.dialog.open && this.lease.resource === lease.resource && this.lease.fencing_token === lease.fencing_token;
+    return this.dialog.open && this.lease.resource === lease.resource
+      && this.lease.fencing_token === lease.fencing_token;
   }
 
   /** Focuses the button that opened the dialog, or the panel if the button was removed with its lease. */

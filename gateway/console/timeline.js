@@ -1,10 +1,11 @@
-// The timeline of one resource: leases as bars, events as marks. A stale write is a cross after the end of its lease, with a line to the newer lease
-// whose token refused it.
+// The timeline of one resource: leases as bars, events as marks. A stale write is a cross after the end of its lease,
+// with a line to the newer lease whose token refused it.
 
 import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, row, setText, svg, table} from './dom.js';
 import {buildLanes, findActivePeriods, makeTicks, makeTimeScale, mergeEvents} from './timeline_model.js';
-import {absolute, clockTime, count, dateTime, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale, isToday, now, shortDate, shortTime} from './words.js';
+import {absolute, clockTime, count, dateTime, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale,
+  isToday, now, shortDate, shortTime} from './words.js';
 import * as url from './url.js';
 
 const EVENTS_MAX = 300;
@@ -13,7 +14,8 @@ const LANES = 12;
 const STALE_MAX = 6; // the latest stale writes, whose lanes are shown although newer leases exist
 const BREAK_WIDTH = 46; // of a gap in time that is left out
 const WIDE_MIN = 640; // from this width on, the names of the lanes are beside them
-const COLUMNS = [{label: 'Time'}, {label: 'Event'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true}, {label: 'Holder'}, {label: 'Detail'}];
+const COLUMNS = [{label: 'Time'}, {label: 'Event'}, {label: 'Token', numeric: true}, {label: 'Fence', numeric: true},
+  {label: 'Holder'}, {label: 'Detail'}];
 
 export class Timeline {
   /** `liveLease(resource)` returns the lease as the list of live leases shows it, or undefined. */
@@ -43,10 +45,12 @@ export class Timeline {
     this.inspector = el('p', {class: 'inspector', 'aria-live': 'polite'});
     this.rows = el('div');
     this.state.body.append(this.summary, this.older, this.chart, legend(),
-      el('p', {id: 'timeline-hint', class: 'muted small'}, 'Select a mark, or step through the events with the arrow keys.'), this.inspector,
+      el('p', {id: 'timeline-hint', class: 'muted small'},
+        'Select a mark, or step through the events with the arrow keys.'), this.inspector,
       el('details', {}, el('summary', {}, 'The same events as a table'), this.rows));
     this.state.body.hidden = true;
-    new ResizeObserver(() => { if (this.resource && this.chart.clientWidth !== this.width) this.#draw(); }).observe(this.chart);
+    new ResizeObserver(() => { if (this.resource && this.chart.clientWidth !== this.width) this.#draw(); })
+      .observe(this.chart);
     this.#showNoResource();
   }
 
@@ -103,12 +107,14 @@ export class Timeline {
       this.#draw();
       this.#table();
     } catch (problem) {
-      if (problem.name !== 'AbortError' && problem.status !== 401) this.state.showProblem(problem, () => this.refresh());
+      if (problem.name !== 'AbortError' && problem.status !== 401)
+        this.state.showProblem(problem, () => this.refresh());
     }
   }
 
   /**
-   * Loads older events that must be visible: refused writes, and all events of the tokens of the latest stale writes and of the fences that refused them.
+   * Loads older events that must be visible: refused writes, and all events of the tokens of the latest stale writes
+   * and of the fences that refused them.
    * Returns them as lists; those of the tokens are first, because they are complete.
    */
   async #loadRefused(resource, from, signal) {
@@ -118,8 +124,10 @@ export class Timeline {
     if (this.loaded?.resource !== resource) this.loaded = {resource, eventsByToken: new Map()};
     const {eventsByToken} = this.loaded;
     const lists = [];
-    for (const token of refused.filter(isStale).slice(0, STALE_MAX).flatMap(item => [item.last_fencing_token, item.fencing_token])) {
-      if (!eventsByToken.has(token)) eventsByToken.set(token, await load({token_min: token, token_max: token, limit: EVENTS_MAX}));
+    for (const token of refused.filter(isStale).slice(0, STALE_MAX)
+        .flatMap(item => [item.last_fencing_token, item.fencing_token])) {
+      if (!eventsByToken.has(token))
+        eventsByToken.set(token, await load({token_min: token, token_max: token, limit: EVENTS_MAX}));
       lists.push(eventsByToken.get(token).filter(item => item.at >= from));
     }
     return [...lists, refused];
@@ -150,11 +158,15 @@ export class Timeline {
     const countOf = event => marks.filter(({item}) => item.event === event).length;
     const stale = marks.filter(mark => mark.stale).length;
     const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? '' : 's'}`;
-    const parts = [plural(lanes.filter(lane => lane.start !== undefined).length, 'lease'), plural(countOf('write_applied'), 'write')];
-    if (stale) parts.push(`${this.truncated && this.moreRefused ? 'at least ' : ''}${plural(stale, 'stale write')} refused`);
-    if (countOf('write_rejected') > stale) parts.push(`${plural(countOf('write_rejected') - stale, 'other write')} refused`);
+    const parts = [plural(lanes.filter(lane => lane.start !== undefined).length, 'lease'),
+      plural(countOf('write_applied'), 'write')];
+    if (stale)
+      parts.push(`${this.truncated && this.moreRefused ? 'at least ' : ''}${plural(stale, 'stale write')} refused`);
+    if (countOf('write_rejected') > stale)
+      parts.push(`${plural(countOf('write_rejected') - stale, 'other write')} refused`);
     if (countOf('lease_refused')) parts.push(`${plural(countOf('lease_refused'), 'lease request')} refused`);
-    return `${parts.join(', ')}${this.truncated ? `; of older events than the latest ${EVENTS_MAX}, only refused writes and their leases` : ''}.`;
+    const older = `; of older events than the latest ${EVENTS_MAX}, only refused writes and their leases`;
+    return `${parts.join(', ')}${this.truncated ? older : ''}.`;
   }
 
   #render(model, lanes, at) {
@@ -166,25 +178,32 @@ export class Timeline {
     const top = 26;
     const height = top + lanes.length * laneHeight + 6;
     const seconds = Number(this.window.value);
-    const {x, segments} = makeTimeScale(seconds ? [[at - seconds * 1000, at]] : findActivePeriods(lanes, at), gutter, right, beside ? BREAK_WIDTH : BREAK_WIDTH / 2);
+    const {x, segments} = makeTimeScale(seconds ? [[at - seconds * 1000, at]] : findActivePeriods(lanes, at), gutter,
+      right, beside ? BREAK_WIDTH : BREAK_WIDTH / 2);
     const {from} = segments[0];
     const yOf = lane => top + lanes.indexOf(lane) * laneHeight + (beside ? laneHeight / 2 : laneHeight - 16);
 
-    const drawing = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${this.resource}: ${this.#describe(model)}`});
+    const drawing = svg('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img',
+      'aria-label': `Timeline of ${this.resource}: ${this.#describe(model)}`});
     drawing.append(...drawAxis(segments, {x, top, height}));
     for (const lane of lanes) drawing.append(drawLane(lane, {x, y: yOf(lane), beside, gutter, at, right}));
-    segments.slice(1).forEach((segment, index) => drawing.append(drawBreak(segments[index], segment, {top, height, beside, rows: lanes.map(yOf)})));
+    segments.slice(1).forEach((segment, index) =>
+      drawing.append(drawBreak(segments[index], segment, {top, height, beside, rows: lanes.map(yOf)})));
     this.marks = model.marks.filter(mark => lanes.includes(mark.lane) && mark.at >= from);
     const selected = this.marks.find(mark => mark.item.id === this.selected);
-    if (selected) drawing.append(svg('line', {class: 'cursor', x1: x(selected.at), x2: x(selected.at), y1: top - 6, y2: height}));
+    if (selected)
+      drawing.append(svg('line', {class: 'cursor', x1: x(selected.at), x2: x(selected.at), y1: top - 6, y2: height}));
     const [stale, others] = [this.marks.filter(mark => mark.stale), this.marks.filter(mark => !mark.stale)];
     for (const mark of stale) {
-      if (lanes.includes(mark.refusedBy)) drawing.append(svg('line', {class: 'refused-by', x1: x(mark.at), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.refusedBy)}));
+      if (lanes.includes(mark.refusedBy)) drawing.append(svg('line',
+          {class: 'refused-by', x1: x(mark.at), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.refusedBy)}));
       if (mark.lane.end < mark.at)
-        drawing.append(svg('line', {class: 'late', x1: x(mark.lane.end), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.lane)}));
+        drawing.append(
+          svg('line', {class: 'late', x1: x(mark.lane.end), x2: x(mark.at), y1: yOf(mark.lane), y2: yOf(mark.lane)}));
     }
     for (const mark of [...others, ...stale]) {
-      if (['lease_granted', 'lease_released', 'lease_expired'].includes(mark.item.event)) continue; // the ends of the bar
+      // The ends of the bar.
+      if (['lease_granted', 'lease_released', 'lease_expired'].includes(mark.item.event)) continue;
       drawing.append(drawMark(mark, x(mark.at), yOf(mark.lane), mark.item.id === this.selected));
     }
     this.chart.replaceChildren(drawing);
@@ -194,7 +213,8 @@ export class Timeline {
     const {marks} = this;
     if (!marks?.length || event.altKey || event.ctrlKey || event.metaKey) return;
     const current = marks.findIndex(mark => mark.item.id === this.selected);
-    const next = {ArrowRight: current + 1, ArrowDown: current + 1, ArrowLeft: current < 0 ? marks.length - 1 : current - 1, ArrowUp: current < 0 ? marks.length - 1 : current - 1,
+    const next = {ArrowRight: current + 1, ArrowDown: current + 1,
+      ArrowLeft: current < 0 ? marks.length - 1 : current - 1, ArrowUp: current < 0 ? marks.length - 1 : current - 1,
       Home: 0, End: marks.length - 1}[event.key];
     if (event.key === 'Escape') this.#select(undefined);
     else if (next === undefined) return;
@@ -243,15 +263,19 @@ function drawAxis(segments, {x, top, height}) {
   const label = (at, time, position, anchor) => {
     const previous = date;
     if (dated) date = shortDate(at);
-    return svg('text', {class: 'tick', x: position, y: 12, 'text-anchor': anchor}, [date !== previous && date, time].filter(Boolean).join(' '));
+    return svg('text', {class: 'tick', x: position, y: 12, 'text-anchor': anchor},
+      [date !== previous && date, time].filter(Boolean).join(' '));
   };
-  const axes = segments.map(segment => ({...segment, ...makeTicks(segment.from, segment.to, Math.max(1, Math.floor((segment.end - segment.begin) / spacing)))}));
+  const axes = segments.map(segment => ({...segment,
+      ...makeTicks(segment.from, segment.to, Math.max(1, Math.floor((segment.end - segment.begin) / spacing)))}));
   const fits = ({begin, end}, at) => x(at) > begin + margin && x(at) < end - margin;
-  const lines = axes.flatMap(({times}) => times.map(at => svg('line', {class: 'grid', x1: x(at), x2: x(at), y1: top - 6, y2: height})));
+  const lines = axes.flatMap(({times}) =>
+    times.map(at => svg('line', {class: 'grid', x1: x(at), x2: x(at), y1: top - 6, y2: height})));
   // Without space for a tick, the first and the last moment are labelled.
   if (!axes.some(axis => axis.times.some(at => fits(axis, at)))) {
     const [first, last] = [segments[0], segments.at(-1)];
-    return [...lines, label(first.from, shortTime(first.from), first.begin, 'start'), label(last.to, shortTime(last.to), last.end, 'end')];
+    return [...lines, label(first.from, shortTime(first.from), first.begin, 'start'),
+      label(last.to, shortTime(last.to), last.end, 'end')];
   }
   const labels = axes.flatMap(axis => {
     const shown = axis.times.filter(at => fits(axis, at));
@@ -262,13 +286,16 @@ function drawAxis(segments, {x, top, height}) {
   return [...lines, ...labels];
 }
 
-/** Draws a gap in time that is left out: covers the bars at the height of each of `rows`, but not the names above them. */
+/**
+ * Draws a gap in time that is left out: covers the bars at the height of each of `rows`, but not the names above them.
+ */
 function drawBreak(previous, next, {top, height, beside, rows}) {
   const [left, right] = [previous.end + 3, next.begin - 3];
   const words = duration(next.from - previous.to);
   return svg('g', {class: 'break'}, rows.map(y => svg('rect', {x: left, y: y - 12, width: right - left, height: 24})),
     svg('path', {d: `M${left} ${top - 6}V${height}M${right} ${top - 6}V${height}`}),
-    beside ? svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, words.replace(/ (min|h|d) .*/, ' $1')) : '',
+    beside ? svg('text', {class: 'tick', x: (left + right) / 2, y: 12, 'text-anchor': 'middle'},
+      words.replace(/ (min|h|d) .*/, ' $1')) : '',
     svg('title', {}, `${words} left out`));
 }
 
@@ -276,14 +303,18 @@ function drawLane(lane, {x, y, beside, gutter, at, right}) {
   const group = svg('g', {class: `lane ${lane.ending}`});
   const name = lane.token === null ? 'without a token' : String(lane.token);
   const owner = lane.owner.length > 24 ? `${lane.owner.slice(0, 23)}…` : lane.owner;
-  const label = beside ? svg('text', {class: 'lane-label', x: 0, y: y + 4}) : svg('text', {class: 'lane-label', x: 8, y: y - 16});
-  label.append(svg('tspan', {class: 'tabular'}, name), svg('tspan', {class: 'muted', dx: 8}, owner), svg('title', {}, `${name} ${lane.owner}`));
+  const label = beside ? svg('text', {class: 'lane-label', x: 0, y: y + 4})
+    : svg('text', {class: 'lane-label', x: 8, y: y - 16});
+  label.append(svg('tspan', {class: 'tabular'}, name), svg('tspan', {class: 'muted', dx: 8}, owner),
+    svg('title', {}, `${name} ${lane.owner}`));
   group.append(svg('line', {class: 'rail', x1: gutter, x2: right, y1: y, y2: y}), label);
   if (lane.start === undefined) return group;
   const begin = x(lane.start);
   const end = Math.max(begin + 3, x(lane.ending === 'live' ? Math.min(lane.end, at) : lane.end));
-  group.append(svg('rect', {class: `bar${lane.open ? ' open' : ''}`, x: begin, y: y - 8, width: end - begin, height: 16, rx: 3},
-    svg('title', {}, `Token ${name}, ${lane.owner}: ${dateTime(lane.start)} to ${lane.ending === 'live' ? 'now' : dateTime(lane.end)}, ${lane.ending}`)));
+  group.append(
+    svg('rect', {class: `bar${lane.open ? ' open' : ''}`, x: begin, y: y - 8, width: end - begin, height: 16, rx: 3},
+    svg('title', {}, `Token ${name}, ${lane.owner}: ${dateTime(lane.start)} `
+      + `to ${lane.ending === 'live' ? 'now' : dateTime(lane.end)}, ${lane.ending}`)));
   if (lane.ending === 'revoked') group.append(svg('rect', {class: 'cut', x: end - 2, y: y - 11, width: 4, height: 22}));
   return group;
 }
@@ -310,18 +341,25 @@ function drawShape({item, stale}, x, y) {
 }
 
 function drawMark(mark, x, y, selected) {
-  const group = svg('g', {class: `mark-of ${mark.item.event}${mark.stale ? ' stale-write' : ''}${selected ? ' selected' : ''}`, 'data-event': mark.item.id},
-    svg('title', {}, `${dateTime(mark.at)} ${eventLabel(mark.item)}`), svg('circle', {class: 'hit', cx: x, cy: y, r: 13}));
+  const group =
+    svg('g', {class: `mark-of ${mark.item.event}${mark.stale ? ' stale-write' : ''}${selected ? ' selected' : ''}`,
+    'data-event': mark.item.id},
+    svg('title', {}, `${dateTime(mark.at)} ${eventLabel(mark.item)}`),
+    svg('circle', {class: 'hit', cx: x, cy: y, r: 13}));
   if (selected) group.append(svg('circle', {class: 'ring', cx: x, cy: y, r: 13}));
   group.append(...drawShape(mark, x, y));
   return group;
 }
 
 function legend() {
-  const entryFor = (item, words) => el('li', {}, svg('svg', {width: 22, height: 22, 'aria-hidden': 'true'}, drawShape(item, 11, 11)), words);
+  const entryFor = (item, words) =>
+    el('li', {}, svg('svg', {width: 22, height: 22, 'aria-hidden': 'true'}, drawShape(item, 11, 11)), words);
   const entry = (event, words, stale = false) => entryFor({item: {event}, stale}, words);
   return el('ul', {class: 'legend small'},
-    el('li', {}, svg('svg', {width: 28, height: 22, 'aria-hidden': 'true'}, svg('rect', {class: 'bar', x: 2, y: 4, width: 24, height: 14, rx: 3})), 'lease'),
-    entry('write_applied', EVENTS.write_applied.label.toLowerCase()), entry('write_rejected', 'stale write refused', true), entry('write_rejected', 'other write refused'),
-    entry('write_failed', 'write failed'), entry('lease_refused', 'lease request refused'), entry('lease_renewed', 'renewed'), entry('fence_raised', 'fence raised'));
+    el('li', {}, svg('svg', {width: 28, height: 22, 'aria-hidden': 'true'},
+      svg('rect', {class: 'bar', x: 2, y: 4, width: 24, height: 14, rx: 3})), 'lease'),
+    entry('write_applied', EVENTS.write_applied.label.toLowerCase()),
+    entry('write_rejected', 'stale write refused', true), entry('write_rejected', 'other write refused'),
+    entry('write_failed', 'write failed'), entry('lease_refused', 'lease request refused'),
+    entry('lease_renewed', 'renewed'), entry('fence_raised', 'fence raised'));
 }

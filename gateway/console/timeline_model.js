@@ -1,23 +1,27 @@
-// Arranges the events of a resource in lanes, one per token, in the order of the tokens. A lane also has the events that used its token after the lease
-// had ended. This module draws nothing and reads no clock.
+// Arranges the events of a resource in lanes, one per token, in the order of the tokens.
+// A lane also has the events that used its token after the lease had ended.
+// This module draws nothing and reads no clock.
 
 import {holder, isStale} from './words.js';
 
 const ENDS = {lease_released: 'released', lease_expired: 'expired', lease_revoked: 'revoked'};
 
 /**
- * Returns events in the order of time, oldest first. `lists`: as the API has them, newest first; an event may be in several. The API orders by more
- * digits than `at` has, so events of one millisecond stay in the order of their list. Ids are not in that order: a lease event is written after the
- * writes under its lease.
+ * Returns events in the order of time, oldest first. `lists`: as the API has them, newest first;
+ * an event may be in several. The API orders by more digits than `at` has, so events of one millisecond stay
+ * in the order of their list. Ids are not in that order: a lease event is written after the writes under its lease.
  */
 export function mergeEvents(lists) {
-  return [...new Map(lists.flat().map(item => [item.id, item])).values()].reverse().sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+  return [...new Map(lists.flat().map(item => [item.id, item])).values()].reverse()
+    .sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
 
 /**
- * Returns the lanes and marks for `events` of one resource, oldest first. `live`: its lease now ({fencing_token, until}), or undefined.
+ * Returns the lanes and marks for `events` of one resource, oldest first.
+ * `live`: its lease now ({fencing_token, until}), or undefined.
  *
- * A lane: token (null: writes without one), owner, start, end, ending (released, expired, revoked, live), open (its grant is not among the events).
+ * A lane: token (null: writes without one), owner, start, end, ending (released, expired, revoked, live),
+ * open (its grant is not among the events).
  * A mark: at, item, lane, stale, refusedBy (the lane of the token that is the fence). Marks are in order of time.
  */
 export function buildLanes(events, {live, now}) {
@@ -25,11 +29,13 @@ export function buildLanes(events, {live, now}) {
   const laneOf = item => {
     const token = item.fencing_token ?? null;
     let lane = lanes.get(token);
-    if (!lane) lanes.set(token, lane = {token, owner: '', marks: [], start: undefined, end: undefined, ending: '', until: undefined});
+    if (!lane) lanes.set(token,
+        lane = {token, owner: '', marks: [], start: undefined, end: undefined, ending: '', until: undefined});
     lane.owner ||= holder({owner: item.owner}) || item.principal || '';
     return lane;
   };
-  const holderAt = at => [...lanes.values()].findLast(lane => lane.token !== null && lane.start <= at && !(lane.end < at));
+  const holderAt =
+    at => [...lanes.values()].findLast(lane => lane.token !== null && lane.start <= at && !(lane.end < at));
   const marks = [];
   for (const item of events) {
     const at = Date.parse(item.at);
@@ -58,7 +64,8 @@ export function buildLanes(events, {live, now}) {
 
 /** Sets start, end and ending of a lane where no event has them. */
 function completeLane(lane, {live, now}) {
-  const isLease = lane.token !== null && (lane.start !== undefined || lane.marks.some(mark => mark.item.event.startsWith('lease_')));
+  const isLease = lane.token !== null
+    && (lane.start !== undefined || lane.marks.some(mark => mark.item.event.startsWith('lease_')));
   if (!isLease) return;
   if (lane.start === undefined) {
     lane.start = Math.min(...lane.marks.map(mark => mark.at));
@@ -80,14 +87,17 @@ function completeLane(lane, {live, now}) {
 const BREAKS_MAX = 5;
 
 /**
- * Returns the periods to show, as [from, to]: leaves out the longest gaps between events, as few as needed so that each of them is more than twice as
- * long as everything that is shown. At most BREAKS_MAX + 1 periods.
+ * Returns the periods to show, as [from, to]: leaves out the longest gaps between events,
+ * as few as needed so that each of them is more than twice as long as everything that is shown.
+ * At most BREAKS_MAX + 1 periods.
  */
 export function findActivePeriods(lanes, now) {
-  const moments = lanes.flatMap(lane => [...lane.marks.map(mark => mark.at), ...(lane.start === undefined ? [] : [lane.start, Math.min(lane.end, now)])]);
+  const moments = lanes.flatMap(lane =>
+    [...lane.marks.map(mark => mark.at), ...(lane.start === undefined ? [] : [lane.start, Math.min(lane.end, now)])]);
   if (!moments.length) return [[now - 1000, now]];
   moments.sort((a, b) => a - b);
-  const gaps = moments.slice(1).map((at, index) => ({index: index + 1, ms: at - moments[index]})).sort((a, b) => b.ms - a.ms);
+  const gaps = moments.slice(1).map((at, index) => ({index: index + 1, ms: at - moments[index]}))
+    .sort((a, b) => b.ms - a.ms);
   let shown = moments.at(-1) - moments[0];
   const lastBreak = gaps.slice(0, BREAKS_MAX).findIndex(gap => {
     shown -= gap.ms;
@@ -98,7 +108,10 @@ export function findActivePeriods(lanes, now) {
   return edges.slice(1).map((end, index) => [moments[edges[index]], moments[end - 1]]);
 }
 
-/** Maps `periods` to x coordinates between `left` and `right`, with `gap` between them; all periods have the same scale. Returns {x, segments}. */
+/**
+ * Maps `periods` to x coordinates between `left` and `right`, with `gap` between them;
+ * all periods have the same scale. Returns {x, segments}.
+ */
 export function makeTimeScale(periods, left, right, gap) {
   const available = right - left - gap * (periods.length - 1);
   // Gives a period of a single moment some width too.
@@ -124,10 +137,12 @@ export function makeTimeScale(periods, left, right, gap) {
 }
 
 /** Round intervals between two ticks, in ms. */
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5];
+const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5,
+  72e5, 108e5, 216e5, 432e5, 864e5];
 /** Returns the times of at most `ticksMax` ticks on an axis, and their interval. */
 export function makeTicks(from, to, ticksMax) {
-  const step = STEPS.find(candidate => (to - from) / candidate <= ticksMax) ?? STEPS.at(-1) * Math.ceil((to - from) / ticksMax / STEPS.at(-1));
+  const step = STEPS.find(candidate => (to - from) / candidate <= ticksMax)
+    ?? STEPS.at(-1) * Math.ceil((to - from) / ticksMax / STEPS.at(-1));
   const times = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) times.push(at);
   return {step, times};

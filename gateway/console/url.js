@@ -1,9 +1,13 @@
-// Keeps what the page shows in its URL, so that a reload and a shared link show the same. The URL never contains the API key.
+// Keeps what the page shows in its URL, so that a reload and a shared link show the same.
+// The URL never contains the API key.
 
 /** The query that the page shows. */
 let shown = location.search;
 
-/** Whether Back or Forward has changed the query since the last call and the last write(); a link to a section changes only the fragment. */
+/**
+ * Whether Back or Forward has changed the query since the last call and the last write();
+ * a link to a section changes only the fragment.
+ */
 export function detectChange() {
   const changed = location.search !== shown;
   shown = location.search;

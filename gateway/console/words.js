@@ -2,7 +2,8 @@
 
 import {el, setText} from './dom.js';
 
-const clock = new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23'});
+const clock =
+  new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23'});
 const date = new Intl.DateTimeFormat(undefined, {month: 'short', day: 'numeric'});
 const day = new Intl.DateTimeFormat(undefined, {year: 'numeric', month: 'short', day: 'numeric'});
 
@@ -78,7 +79,8 @@ export const EVENTS = {
 };
 
 /** Whether a write was refused because its token is lower than the fence. */
-export const isStale = item => item.event === 'write_rejected' && item.fencing_token !== null && item.last_fencing_token !== null
+export const isStale = item => item.event === 'write_rejected' && item.fencing_token !== null
+  && item.last_fencing_token !== null
   && item.fencing_token < item.last_fencing_token;
 
 export function eventLabel(item) {
@@ -88,7 +90,8 @@ export function eventLabel(item) {
 
 export function eventBadge(item) {
   const known = EVENTS[item.event] ?? {style: 'plain', mark: '·'};
-  return el('span', {class: `event ${known.style}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, known.mark), eventLabel(item));
+  return el('span', {class: `event ${known.style}`}, el('span', {class: 'mark', 'aria-hidden': 'true'}, known.mark),
+    eventLabel(item));
 }
 
 /** Replaces characters that change the direction of writing, so that an owner cannot look like another. */

@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154
 # The functions of gateway/quickstart, which sources this file. They share `root`, the folder of the tree; `once`,
-# `always_build`, `data` and `http`, the arguments; `version`, that of this tree; `program`, the installed program of that
-# version, or empty; `log`, the log of the build; `dev`, the process id of the stack; `output`, a file with its output.
+# `always_build`, `data` and `http`, the arguments; `version`, that of this tree;
+# `program`, the installed program of that version, or empty; `log`, the log of the build;
+# `dev`, the process id of the stack; `output`, a file with its output.
 
 usage() {
     cat <<'TEXT'
@@ -68,7 +69,10 @@ clean_up() {
 find_installed() {
     version=$(sed -nE 's/^project\(fencegate VERSION ([0-9.]+) .*/\1/p' "$root/CMakeLists.txt")
     program=$(type -P fencegate || true)
-    if [[ $always_build == yes || -z $program || $("$program" --version 2>/dev/null) != "fencegate $version" ]]; then program=; fi
+    if [[ $always_build == yes || -z $program ||
+        $("$program" --version 2>/dev/null) != "fencegate $version" ]]; then
+        program=
+    fi
 }
 
 # Reads ninja's output and writes it to the log. Prints at most once in `progress_interval` seconds, with the next file
@@ -94,7 +98,10 @@ show_duration() {
     if (($1 > 90)); then echo "$((($1 + 59) / 60)) min"; else echo "$((($1 + 9) / 10 * 10)) s"; fi
 }
 
-run_cmake() { (cd "$root" && cmake --preset release && NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target fencegate -j "$(nproc)") 2>&1; }
+run_cmake() {
+    (cd "$root" && cmake --preset release &&
+        NINJA_STATUS='[%f/%t] ' cmake --build --preset release --target fencegate -j "$(nproc)") 2>&1
+}
 
 build_fencegate() {
     mkdir -p "$root/build"
@@ -107,7 +114,8 @@ build_fencegate() {
     fi
 }
 
-# If this script runs as root, PostgreSQL runs as another user, which may not have the right to enter the folder of this tree (for example /root).
+# If this script runs as root, PostgreSQL runs as another user, which may not have the right to enter the folder
+# of this tree (for example /root).
 can_postgres_enter() {
     ((EUID != 0)) && return 0
     local user=postgres
@@ -132,8 +140,10 @@ set_defaults() {
 }
 
 start_stack() {
-    # setsid: Ctrl-C reaches only this script, which then stops the stack. setpriv: the stack gets SIGTERM if this script is killed.
-    setsid setpriv --pdeathsig TERM "${program:-$root/build/release/fencegate}" dev --data-dir "$data" --http "$http" >"$output" 2>&1 &
+    # setsid: Ctrl-C reaches only this script, which then stops the stack.
+    # setpriv: the stack gets SIGTERM if this script is killed.
+    setsid setpriv --pdeathsig TERM "${program:-$root/build/release/fencegate}" dev --data-dir "$data" --http "$http" \
+        >"$output" 2>&1 &
     dev=$!
     until grep -q '^Ready after' "$output"; do
         if ! kill -0 "$dev" 2>/dev/null; then
@@ -152,8 +162,10 @@ show_examples() {
     cat <<TEXT
 
 The stack runs until Ctrl-C. Examples:
-  curl -s $url/v1/leases -d '{"resource": "inventory/sku-2", "ttl_ms": 30000}' -H 'Content-Type: application/json' | tee lease.json | jq
-  jq '{lease_id, operations: [{update: "inventory", where: {sku: "sku-2", stock: {gte: 1}}, add: {stock: -1}, expect_rows: 1}], return: "rows"}' lease.json |
+  curl -s $url/v1/leases -d '{"resource": "inventory/sku-2", "ttl_ms": 30000}' -H 'Content-Type: application/json' |
+    tee lease.json | jq
+  jq '{lease_id, return: "rows", operations: [
+      {update: "inventory", where: {sku: "sku-2", stock: {gte: 1}}, add: {stock: -1}, expect_rows: 1}]}' lease.json |
     curl -s $url/v1/writes -d @- -H 'Content-Type: application/json' | jq
   curl -s -X DELETE $url/v1/leases/\$(jq -r .lease_id lease.json)
   curl -s '$url/v1/history?resource=inventory%2Fsku-2' | jq

@@ -1,6 +1,7 @@
 -- The example: a shop that must never sell the same piece twice. Plain SQL, may be run again; needs the schema fencing.
 --
--- inventory is protected as inventory/{sku}, orders and their events as orders/{id}. An order changes both and needs one lease on both.
+-- inventory is protected as inventory/{sku}, orders and their events as orders/{id}.
+-- An order changes both and needs one lease on both.
 
 create table if not exists public.inventory (
   sku           text primary key,
@@ -9,7 +10,8 @@ create table if not exists public.inventory (
   note          text,
   price         numeric(12,2) not null default 1.00 check (price >= 0)
 ) with (fillfactor = 70);
-comment on table public.inventory is 'The stock of the shop. Invariant: initial_stock - stock = the sum of the quantities of all orders that are placed.';
+comment on table public.inventory is
+  'The stock of the shop. Invariant: initial_stock - stock = the sum of the quantities of all orders that are placed.';
 comment on column public.inventory.sku is 'The article; its resource is inventory/{sku}.';
 comment on column public.inventory.stock is 'Pieces left.';
 comment on column public.inventory.initial_stock is 'Pieces at the beginning, so that the pieces sold can be counted.';
@@ -56,8 +58,10 @@ begin
 end
 $$;
 comment on function public.place_order(bigint, text, integer) is
-  'Places an order and takes the pieces from the stock. Enter inventory/{sku} and orders/{order_id} first. Returns the order''s id. '
-  'SQLSTATE 23514: the stock is too small or the quantity not positive; 23505: the order exists; 23503: no such article. Locks: the order, then the article.';
+  'Places an order and takes the pieces from the stock. '
+  'Enter inventory/{sku} and orders/{order_id} first. Returns the order''s id. '
+  'SQLSTATE 23514: the stock is too small or the quantity not positive; 23505: the order exists; '
+  '23503: no such article. Locks: the order, then the article.';
 
 create or replace function public.cancel_order(order_id bigint) returns integer
 language plpgsql security definer
@@ -66,7 +70,8 @@ as $$
 declare
   cancelled public.orders;
 begin
-  update public.orders o set status = 'cancelled' where o.id = cancel_order.order_id and o.status = 'placed' returning * into cancelled;
+  update public.orders o set status = 'cancelled' where o.id = cancel_order.order_id and o.status = 'placed'
+    returning * into cancelled;
   if not found then
     return 0;
   end if;
@@ -76,21 +81,26 @@ begin
 end
 $$;
 comment on function public.cancel_order(bigint) is
-  'Cancels an order and returns its pieces to the stock. Enter inventory/{sku} and orders/{order_id} first. Returns the quantity, 0 where no such order is placed. '
+  'Cancels an order and returns its pieces to the stock. Enter inventory/{sku} and orders/{order_id} first. '
+  'Returns the quantity, 0 where no such order is placed. '
   'Locks: the order, then the article.';
 
-create or replace function public.shop_check() returns table (skus bigint, sold bigint, ordered bigint, below_zero bigint, mismatched bigint, holds boolean)
+create or replace function public.shop_check()
+  returns table (skus bigint, sold bigint, ordered bigint, below_zero bigint, mismatched bigint, holds boolean)
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select count(*), coalesce(sum(i.initial_stock - i.stock), 0), coalesce(sum(o.quantity), 0), count(*) filter (where i.stock < 0),
+  select count(*), coalesce(sum(i.initial_stock - i.stock), 0), coalesce(sum(o.quantity), 0),
+    count(*) filter (where i.stock < 0),
          count(*) filter (where i.initial_stock - i.stock <> coalesce(o.quantity, 0)),
          coalesce(bool_and(i.stock >= 0 and i.initial_stock - i.stock = coalesce(o.quantity, 0)), true)
     from public.inventory i
-    left join (select x.sku, sum(x.quantity) as quantity from public.orders x where x.status = 'placed' group by x.sku) o on o.sku = i.sku;
+    left join (select x.sku, sum(x.quantity) as quantity from public.orders x where x.status = 'placed'
+        group by x.sku) o on o.sku = i.sku;
 $$;
 comment on function public.shop_check() is
-  'Whether the invariants hold: no stock below zero, and for every article the pieces sold are the pieces ordered. In one snapshot. Locks: none.';
+  'Whether the invariants hold: no stock below zero, and for every article the pieces sold are the pieces ordered. '
+  'In one snapshot. Locks: none.';
 
 create or replace function public.shop_stock(prefix text, n integer, stock integer) returns bigint
 language plpgsql
@@ -112,9 +122,11 @@ begin
 end
 $$;
 comment on function public.shop_stock(text, integer, integer) is
-  'For the operator: adds the articles {prefix}1 to {prefix}n with that stock, except those that exist, and returns how many it added. Locks: the guard rows in order, then the articles.';
+  'For the operator: adds the articles {prefix}1 to {prefix}n with that stock, except those that exist, '
+  'and returns how many it added. Locks: the guard rows in order, then the articles.';
 
-revoke all on function public.place_order(bigint, text, integer), public.cancel_order(bigint), public.shop_check(), public.shop_stock(text, integer, integer) from public;
+revoke all on function public.place_order(bigint, text, integer), public.cancel_order(bigint), public.shop_check(),
+  public.shop_stock(text, integer, integer) from public;
 
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select fencing.protect('public.orders', $$'orders/' || id::text$$);

@@ -1,4 +1,5 @@
--- The roles. They belong to the whole database cluster, everything else to this database: a role that exists already is used as it is.
+-- The roles. They belong to the whole database cluster, everything else to this database:
+-- a role that exists already is used as it is.
 
 do $$
 declare
@@ -20,7 +21,8 @@ $$;
 do $$
 begin
   comment on role fencing_gateway is
-    'fencegate''s gateways: writes through begin_write, reads guard, history, cluster, node and api_catalog, and what is exposed';
+    'fencegate''s gateways: writes through begin_write, reads guard, history, cluster, node and api_catalog, '
+    'and what is exposed';
   comment on role fencing_writer is
     'applications that write with their own connection: may call fencing.enter and fencing.fence';
   comment on role fencing_auditor is

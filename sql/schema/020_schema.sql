@@ -10,7 +10,8 @@ exception when unique_violation or duplicate_schema then
 end
 $$;
 comment on schema fencing is
-  'The guard of fencegate: a write whose fencing token is lower than the fence is refused. Nothing here is granted to public.';
+  'The guard of fencegate: a write whose fencing token is lower than the fence is refused. '
+  'Nothing here is granted to public.';
 
 create table if not exists fencing.schema_version (
   version    integer primary key check (version > 0),
@@ -27,13 +28,17 @@ set search_path = pg_catalog, pg_temp
 as $$
   select format('PostgreSQL %s.%s %s; upgrade it to %s.%s or later', server_version / 10000, server_version % 10000,
                 case when server_version < 140000 then 'is not supported'
-                     when f.first < 150000 then 'can''t enable a trigger of a partitioned table that its partitions lack'
-                     else 'does not pass every row that a MERGE changes to the triggers that check it (PostgreSQL''s bug #19380)' end, f.fixed_in / 10000, f.fixed_in % 10000)
-    from (values (0, 140005), (150000, 150016), (160000, 160012), (170000, 170008), (180000, 180002)) f (first, fixed_in)
+                     when f.first < 150000
+                       then 'can''t enable a trigger of a partitioned table that its partitions lack'
+                     else 'does not pass every row that a MERGE changes to the triggers '
+                       'that check it (PostgreSQL''s bug #19380)' end, f.fixed_in / 10000, f.fixed_in % 10000)
+    from (values (0, 140005), (150000, 150016), (160000, 160012), (170000, 170008),
+        (180000, 180002)) f (first, fixed_in)
    where server_version >= f.first and server_version < f.fixed_in;
 $$;
 comment on function fencing.server_fault(integer) is
-  'Why the guard can''t be installed on a server of this version (its server_version_num) or would not check every change there, and the version to upgrade to; null if there is no such reason. Locks: none.';
+  'Why the guard can''t be installed on a server of this version (its server_version_num) '
+  'or would not check every change there, and the version to upgrade to; null if there is no such reason. Locks: none.';
 
 -- Before anything is changed. guard_faults() compares it too, because the server may be replaced by an older one.
 do $$
@@ -53,7 +58,8 @@ declare
 begin
   if installed > this_version then
     raise exception using errcode = '55000',
-      message = format('the schema fencing has version %s, and this program installs version %s', installed, this_version),
+      message = format('the schema fencing has version %s, and this program installs version %s', installed,
+          this_version),
       hint = 'Install with a program of that version or a later one. A schema cannot be downgraded; restore a backup.';
   end if;
   insert into fencing.schema_version (version) values (this_version) on conflict do nothing;
@@ -73,34 +79,45 @@ create table if not exists fencing.settings (
   key   text primary key check (key in ('require_proof', 'history_keep_days_min')),
   value text not null,
   constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off')),
-  constraint settings_history_keep_days_min_is_days check (key <> 'history_keep_days_min' or value ~ '^[1-9][0-9]{0,4}$')
+  constraint settings_history_keep_days_min_is_days check (key <> 'history_keep_days_min'
+      or value ~ '^[1-9][0-9]{0,4}$')
 );
 comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it.';
-comment on column fencing.settings.key is 'require_proof: whether enter() requires a proof. history_keep_days_min: how long gateways have to keep the history.';
-comment on column fencing.settings.value is 'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999.';
+comment on column fencing.settings.key is
+  'require_proof: whether enter() requires a proof. history_keep_days_min: how long gateways have to keep the history.';
+comment on column fencing.settings.value is
+  'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999.';
 
 create or replace function fencing.name_fault_of(expression text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
-as $$  -- the first comparison finds most valid names in one step; the bytes are those of UTF-8, whatever encoding the database has
+as $$
+  -- The first comparison finds most valid names in one step; the bytes are those of UTF-8,
+  -- whatever encoding the database has.
   select format($e$case
-    when pg_catalog.octet_length(%1$s) operator(pg_catalog.<=) 200 and %1$s collate pg_catalog."C" operator(pg_catalog.~) '^[ -.0-~]+(/[ -.0-~]+)*$' then null
+    when pg_catalog.octet_length(%1$s) operator(pg_catalog.<=) 200
+      and %1$s collate pg_catalog."C" operator(pg_catalog.~) '^[ -.0-~]+(/[ -.0-~]+)*$' then null
     when %1$s is null or %1$s operator(pg_catalog.=) '' then 'is empty'
-    when pg_catalog.octet_length(pg_catalog.convert_to(%1$s, 'UTF8')) operator(pg_catalog.>) 200 then 'is longer than 200 bytes'
-    when pg_catalog.encode(pg_catalog.convert_to(%1$s, 'UTF8'), 'hex') operator(pg_catalog.~) '^(..)*([01].|7f|c2[89].)' then 'has a control character'
+    when pg_catalog.octet_length(pg_catalog.convert_to(%1$s, 'UTF8')) operator(pg_catalog.>) 200
+      then 'is longer than 200 bytes'
+    when pg_catalog.encode(pg_catalog.convert_to(%1$s, 'UTF8'), 'hex') operator(pg_catalog.~) '^(..)*([01].|7f|c2[89].)'
+      then 'has a control character'
     when %1$s collate pg_catalog."C" operator(pg_catalog.~) '^/|//|/$' then 'has an empty segment'
   end$e$, expression)
 $$;
 comment on function fencing.name_fault_of(text) is
-  'The rule for names of resources, as an expression over another one that gives a text: null where that is a name, else why not. It calls no function of this schema, so that every role can evaluate it. Locks: none.';
+  'The rule for names of resources, as an expression over another one that gives a text: null where that is a name, '
+  'else why not. It calls no function of this schema, so that every role can evaluate it. Locks: none.';
 
 do $$
 begin
-  execute format('create or replace function fencing.name_fault(resource text) returns text language sql stable parallel safe as %L', 'select ' || fencing.name_fault_of('resource'));
+  execute format('create or replace function fencing.name_fault(resource text) returns text '
+      'language sql stable parallel safe as %L', 'select ' || fencing.name_fault_of('resource'));
 end
 $$;
 comment on function fencing.name_fault(text) is
-  'Why this is not the name of a resource, such as ''has a control character''; null where it is one: 1 to 200 bytes of UTF-8 without control characters (U+0000 to U+001F, U+007F to U+009F) and without an empty segment. Locks: none.';
+  'Why this is not the name of a resource, such as ''has a control character''; null where it is one: 1 to 200 bytes '
+  'of UTF-8 without control characters (U+0000 to U+001F, U+007F to U+009F) and without an empty segment. Locks: none.';
 
 create or replace function fencing.is_resource(resource text) returns boolean
 language sql stable parallel safe
@@ -115,29 +132,37 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
-    raise exception using errcode = '25001', message = format('a transaction with isolation level %s does not see what was committed since it began', current_setting('transaction_isolation')),
+    raise exception using errcode = '25001',
+      message = format('a transaction with isolation level %s does not see what was committed since it began',
+        current_setting('transaction_isolation')),
       hint = 'begin isolation level read committed';
   end if;
 end
 $$;
-comment on function fencing.require_read_committed() is 'Raises 25001 if the transaction has one snapshot for all its statements, so that checks of tables could overlook what others have changed. Locks: none.';
+comment on function fencing.require_read_committed() is
+  'Raises 25001 if the transaction has one snapshot for all its statements, '
+  'so that checks of tables could overlook what others have changed. Locks: none.';
 
 create or replace function fencing.bound_text(value text, max_length integer) returns text
 language sql immutable parallel safe
 as $$  -- no search_path of its own, so that it is inlined; therefore every name is qualified
   select case when pg_catalog.octet_length(value) operator(pg_catalog.<=) max_length then value
-              else pg_catalog.left(value, max_length) operator(pg_catalog.||) '... (' operator(pg_catalog.||) pg_catalog.octet_length(value)::text operator(pg_catalog.||) ' bytes)' end;
+              else pg_catalog.left(value, max_length) operator(pg_catalog.||) '... ('
+                operator(pg_catalog.||) pg_catalog.octet_length(value)::text operator(pg_catalog.||) ' bytes)' end;
 $$;
 comment on function fencing.bound_text(text, integer) is
-  'The text; where it has more bytes than max_length, its first characters and its length in bytes. Nothing that a caller sends is stored without a limit. Locks: none.';
+  'The text; where it has more bytes than max_length, its first characters and its length in bytes. '
+  'Nothing that a caller sends is stored without a limit. Locks: none.';
 
 create or replace function fencing.bound_detail(detail jsonb) returns jsonb
 language sql immutable parallel safe
 as $$  -- as above
-  select case when pg_catalog.pg_column_size(detail) operator(pg_catalog.>) 65536 then pg_catalog.jsonb_build_object('left_out_bytes', pg_catalog.pg_column_size(detail))
+  select case when pg_catalog.pg_column_size(detail) operator(pg_catalog.>) 65536
+    then pg_catalog.jsonb_build_object('left_out_bytes', pg_catalog.pg_column_size(detail))
               else detail end;
 $$;
-comment on function fencing.bound_detail(jsonb) is 'The detail of an event; where it has more than 64 KiB, left_out_bytes (its size) in its place. Locks: none.';
+comment on function fencing.bound_detail(jsonb) is
+  'The detail of an event; where it has more than 64 KiB, left_out_bytes (its size) in its place. Locks: none.';
 
 create or replace function fencing.revoke_from_others(kind text, object text, acl aclitem[], owner oid) returns void
 language plpgsql
@@ -147,14 +172,16 @@ declare
   grantee text;
 begin
   for grantee in
-    select distinct case a.grantee when 0 then 'public' else a.grantee::regrole::text end from aclexplode(acl) a where a.grantee <> owner
+    select distinct case a.grantee when 0 then 'public' else a.grantee::regrole::text end from aclexplode(acl) a
+      where a.grantee <> owner
   loop
     execute format('revoke all on %s %s from %s cascade', kind, object, grantee);
   end loop;
 end
 $$;
 comment on function fencing.revoke_from_others(text, text, aclitem[], oid) is
-  'Revokes every privilege on a new object from all but the owner: default privileges may have granted some. Locks: none.';
+  'Revokes every privilege on a new object from all but the owner: default privileges may have granted some. '
+  'Locks: none.';
 
 create or replace function fencing.give_to_owner(kind text, object text) returns void
 language plpgsql
@@ -172,8 +199,8 @@ comment on function fencing.give_to_owner(text, text) is
   'Gives a new object to the owner of the schema, where another superuser has called the function that makes it. '
   'Locks: a table, access exclusive.';
 
--- Resources and event types are domains instead of check constraints of tables: a domain's check is compiled once a session, a table's once a statement,
--- which would cost every write about 10 us.
+-- Resources and event types are domains instead of check constraints of tables:
+-- a domain's check is compiled once a session, a table's once a statement, which would cost every write about 10 us.
 do $$
 begin
   if to_regtype('fencing.resource_name') is null then
@@ -182,7 +209,8 @@ begin
   end if;
   if to_regtype('fencing.event_type') is null then
     create domain fencing.event_type as text constraint event_type check (value in (
-      'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused', 'lease_revoked', 'fence_raised',
+      'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused',
+      'lease_revoked', 'fence_raised',
       'write_applied', 'write_rejected', 'write_failed', 'node_quarantined', 'node_readmitted', 'epoch_raised',
       'request_denied', 'guard_changed', 'storage_generation_changed'));
   end if;
@@ -200,7 +228,8 @@ declare
 begin
   if fencing_token is null or fencing_token not between 1 and 9007199254740991 then
     raise exception using errcode = '22023',
-      message = format('a fencing token is an integer from 1 to 2^53 - 1, not %s', coalesce(fencing_token::text, 'null'));
+      message = format('a fencing token is an integer from 1 to 2^53 - 1, not %s',
+          coalesce(fencing_token::text, 'null'));
   end if;
   if resources is null or cardinality(resources) = 0 then
     raise exception using errcode = '22023', message = 'no resource is named';
@@ -209,7 +238,8 @@ begin
     if not fencing.is_resource(name) then
       raise exception using errcode = '22023',
         message = format('not the name of a resource: %s', coalesce(quote_literal(left(name, 200)), 'null')),
-        hint = format('It %s. A name is 1 to 200 bytes of UTF-8 without control characters, without a slash at its ends and without two in a row.', fencing.name_fault(name));
+        hint = format('It %s. A name is 1 to 200 bytes of UTF-8 without control characters, '
+            'without a slash at its ends and without two in a row.', fencing.name_fault(name));
     end if;
   end loop;
 end

@@ -23,9 +23,11 @@ begin
                    'insert into fencing.%I select * from moved', partition) using lower_bound, upper_bound;
     alter table fencing.history_default enable always trigger history_append_only;
   end if;
-  execute format('alter table fencing.history attach partition fencing.%I for values from (%L) to (%L)', partition, lower_bound, upper_bound);
+  execute format('alter table fencing.history attach partition fencing.%I for values from (%L) to (%L)', partition,
+      lower_bound, upper_bound);
   execute format('alter table fencing.%I enable always trigger history_append_only', partition);
-  execute format('create trigger history_no_truncate before truncate on fencing.%I for each statement execute function fencing.refuse_history_change()', partition);
+  execute format('create trigger history_no_truncate before truncate on fencing.%I for each statement '
+      'execute function fencing.refuse_history_change()', partition);
   execute format('alter table fencing.%I enable always trigger history_no_truncate', partition);
   perform fencing.revoke_from_others('table', c.oid::regclass::text, c.relacl, c.relowner)
      from pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relname = partition;
@@ -33,9 +35,10 @@ begin
 end
 $$;
 comment on function fencing.make_history_partition(timestamptz) is
-  'Creates the partition of that moment''s week (Monday, UTC) and moves rows there from the default partition; false if it exists already. '
-  'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, in this order; where rows move, '
-  'before these history_default share row exclusive.';
+  'Creates the partition of that moment''s week (Monday, UTC) and moves rows there from the default partition; '
+  'false if it exists already. '
+  'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, '
+  'in this order; where rows move, before these history_default share row exclusive.';
 
 create or replace function fencing.make_history_partitions() returns integer
 language plpgsql
@@ -51,7 +54,8 @@ begin
   weeks := array(
     select generate_series(now(), now() + weeks_ahead * interval '168 hours', interval '168 hours')
     union all
-    (select distinct date_trunc('week', d.at, 'UTC') as week from fencing.history_default d where d.at between '2000-01-01' and '3000-01-01' order by week desc limit default_weeks_max));
+    (select distinct date_trunc('week', d.at, 'UTC') as week from fencing.history_default d
+        where d.at between '2000-01-01' and '3000-01-01' order by week desc limit default_weeks_max));
   foreach week in array weeks loop
     made := made + fencing.make_history_partition(week)::integer;
   end loop;
@@ -59,7 +63,8 @@ begin
 end
 $$;
 comment on function fencing.make_history_partitions() is
-  'Creates the partitions of this week and the next eight, and those for rows in the default partition, of at most 20 weeks in one call. For the role that installed the schema. '
+  'Creates the partitions of this week and the next eight, and those for rows in the default partition, '
+  'of at most 20 weeks in one call. For the role that installed the schema. '
   'Locks: as make_history_partition, where it creates any.';
 
 create or replace function fencing.old_history_partitions(keep interval) returns setof text
@@ -71,15 +76,18 @@ as $$
      and to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '168 hours' <= now() - keep
    order by 1;
 $$;
-comment on function fencing.old_history_partitions(interval) is 'The partitions that have only rows older than keep, oldest first. Locks: none.';
+comment on function fencing.old_history_partitions(interval) is
+  'The partitions that have only rows older than keep, oldest first. Locks: none.';
 
 create or replace function fencing.forget_event_streams() returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
-  delete from fencing.event_stream s where s.appended_at < now() - interval '168 hours';  -- much longer than a gateway tries to repeat a batch
+  -- Much longer than a gateway tries to repeat a batch.
+  delete from fencing.event_stream s where s.appended_at < now() - interval '168 hours';
 $$;
-comment on function fencing.forget_event_streams() is 'Deletes streams of events a week after their last batch. Locks: the rows that it deletes.';
+comment on function fencing.forget_event_streams() is
+  'Deletes streams of events a week after their last batch. Locks: the rows that it deletes.';
 
 create or replace function fencing.rotate_history(keep interval) returns table (made integer, dropped integer)
 language plpgsql
@@ -103,18 +111,22 @@ begin
 end
 $$;
 comment on function fencing.rotate_history(interval) is
-  'Creates the partitions of this week and the next eight, moves rows there from the default partition, and drops the partitions that have only rows older than keep. '
-  'For the role that installed the schema, where no gateway does it (keep_history); a repetition does nothing. SQLSTATE 22023: keep is not positive. '
+  'Creates the partitions of this week and the next eight, moves rows there from the default partition, '
+  'and drops the partitions that have only rows older than keep. '
+  'For the role that installed the schema, where no gateway does it (keep_history); a repetition does nothing. '
+  'SQLSTATE 22023: keep is not positive. '
   'Locks: history access exclusive until the end of the transaction, so that writes wait meanwhile; set lock_timeout.';
 
-create or replace function fencing.keep_history(keep_days integer) returns table (made integer, dropped integer, remaining integer)
+create or replace function fencing.keep_history(keep_days integer)
+  returns table (made integer, dropped integer, remaining integer)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '100ms'
 as $$
 declare
   old text[] := '{}';
-  owner_days constant integer := (select s.value::integer from fencing.settings s where s.key = 'history_keep_days_min');
+  owner_days constant integer := (select s.value::integer from fencing.settings s
+      where s.key = 'history_keep_days_min');
 begin
   if keep_days is null or keep_days < 0 or keep_days between 1 and 6 then
     raise exception using errcode = '22023', message = 'keep_days must be 0 (for ever) or at least 7';
@@ -122,7 +134,8 @@ begin
   made := 0;
   dropped := 0;
   remaining := 0;
-  perform from fencing.schema_version v where v.version = 1 for update skip locked;  -- one call at a time; apart from this function only the owner can lock this row
+  -- One call at a time; apart from this function only the owner can lock this row.
+  perform from fencing.schema_version v where v.version = 1 for update skip locked;
   if found then
     made := fencing.make_history_partitions();
     if keep_days > 0 then
@@ -130,9 +143,11 @@ begin
     end if;
     perform fencing.forget_event_streams();
     remaining := cardinality(old);
-    if remaining > 0 and made = 0 then  -- partitions created in this transaction are locked: to lock the history after them could deadlock with a reader
+    -- Partitions created in this transaction are locked: to lock the history after them could deadlock with a reader.
+    if remaining > 0 and made = 0 then
       begin
-        lock table only fencing.history in access exclusive mode;  -- before the partition, as every reader does: no deadlock
+        -- Before the partition, as every reader does: no deadlock.
+        lock table only fencing.history in access exclusive mode;
         execute format('drop table fencing.%I', old[1]);
         dropped := 1;
         remaining := remaining - 1;
@@ -145,10 +160,17 @@ begin
 end
 $$;
 comment on function fencing.keep_history(integer) is
-  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest partition that has only rows older than keep_days (0: drops none), one in each call and none in a call that created any. remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; that is the longest that writes are delayed. '
-  'Where another call is under way it does nothing. The owner''s minimum (settings, history_keep_days_min) is kept, whatever keep_days is. keep_days is at least 7, so that a gateway''s role can''t be used to delete traces of what it has just done. '
-  'SQLSTATE 22023: keep_days; 55P03: partitions had to be created and a lock was not free within 100 ms; nothing was done, call again later. '
-  'Locks: as make_history_partition where partitions are created, history access exclusive where one is dropped, each waited for 100 ms at most, and a row of schema_version.';
+  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest partition '
+  'that has only rows older than keep_days (0: drops none), one in each call and none in a call that created any. '
+  'remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; '
+  'that is the longest that writes are delayed. '
+  'Where another call is under way it does nothing. '
+  'The owner''s minimum (settings, history_keep_days_min) is kept, whatever keep_days is. '
+  'keep_days is at least 7, so that a gateway''s role can''t be used to delete traces of what it has just done. '
+  'SQLSTATE 22023: keep_days; 55P03: partitions had to be created and a lock was not free within 100 ms; '
+  'nothing was done, call again later. '
+  'Locks: as make_history_partition where partitions are created, history access exclusive where one is dropped, '
+  'each waited for 100 ms at most, and a row of schema_version.';
 
 do $$
 begin

@@ -10,15 +10,20 @@ create table if not exists fencing.cluster (
   answer_bound_ms bigint not null check (answer_bound_ms > 0),
   cell       integer not null check (cell between 0 and 65535)
 );
-comment on table fencing.cluster is 'One row, written by the first gateway that joins: the settings that every gateway''s configuration must equal.';
+comment on table fencing.cluster is
+  'One row, written by the first gateway that joins: the settings that every gateway''s configuration must equal.';
 comment on column fencing.cluster.singleton is 'Keeps the table at one row.';
-comment on column fencing.cluster.epoch is 'The highest epoch drawn; below 2^21, because a token holds epoch * 2^32 and stays below 2^53.';
+comment on column fencing.cluster.epoch is
+  'The highest epoch drawn; below 2^21, because a token holds epoch * 2^32 and stays below 2^53.';
 comment on column fencing.cluster.node_names is 'The names of the Redis nodes, sorted.';
 comment on column fencing.cluster.quorum is 'How many of them make a majority.';
-comment on column fencing.cluster.max_ttl_ms is 'The longest ttl of a lease in milliseconds, which is also the longest quarantine of a restarted node.';
-comment on column fencing.cluster.answer_bound_ms is 'An answer of a node that a gateway reads later than this counts for nothing (milliseconds).';
+comment on column fencing.cluster.max_ttl_ms is
+  'The longest ttl of a lease in milliseconds, which is also the longest quarantine of a restarted node.';
+comment on column fencing.cluster.answer_bound_ms is
+  'An answer of a node that a gateway reads later than this counts for nothing (milliseconds).';
 comment on column fencing.cluster.buckets is 'How many token counters a node keeps; resources are hashed onto them.';
-comment on column fencing.cluster.cell is 'The cell of the cluster: lease ids of another one are refused. 0 in an installation of one cluster.';
+comment on column fencing.cluster.cell is
+  'The cell of the cluster: lease ids of another one are refused. 0 in an installation of one cluster.';
 
 create table if not exists fencing.node (
   name           text primary key,
@@ -34,9 +39,12 @@ comment on column fencing.node.first_drawn_at is 'When it was first admitted.';
 comment on column fencing.node.last_drawn_at is 'When an epoch was last drawn for it.';
 comment on column fencing.node.epoch is 'The epoch last drawn for it.';
 comment on column fencing.node.life is 'The life (process and data) of the node for which it was drawn.';
-comment on column fencing.node.synced is 'Whether the node was always seen syncing every write in that life: if its data are still there after a restart, it has lost nothing.';
+comment on column fencing.node.synced is
+  'Whether the node was always seen syncing every write in that life: if its data are still there '
+  'after a restart, it has lost nothing.';
 
-create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer, answer_bound_ms bigint, cell integer) returns void
+create or replace function fencing.join_cluster(node_names text[], quorum integer, max_ttl_ms bigint, buckets integer,
+    answer_bound_ms bigint, cell integer) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -46,9 +54,11 @@ declare
   fixed fencing.cluster;
   line  record;
 begin
-  select array_agg(distinct n collate "C" order by n collate "C") into names from unnest(join_cluster.node_names) as t (n);
+  select array_agg(distinct n collate "C" order by n collate "C") into names
+    from unnest(join_cluster.node_names) as t (n);
   insert into fencing.cluster (node_names, quorum, max_ttl_ms, buckets, answer_bound_ms, cell)
-  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets, join_cluster.answer_bound_ms, join_cluster.cell)
+  values (names, join_cluster.quorum, join_cluster.max_ttl_ms, join_cluster.buckets, join_cluster.answer_bound_ms,
+      join_cluster.cell)
   on conflict do nothing;
   select * into fixed from fencing.cluster;
   for line in
@@ -62,7 +72,8 @@ begin
   loop
     if line.theirs is distinct from line.ours then
       raise exception using errcode = 'FG500',
-        message = format('%s differs: the cluster has %s, this gateway %s', line.name, line.theirs, coalesce(line.ours, 'null')),
+        message = format('%s differs: the cluster has %s, this gateway %s', line.name, line.theirs,
+            coalesce(line.ours, 'null')),
         detail = jsonb_build_object('line', line.name, 'cluster', line.theirs, 'gateway', line.ours)::text,
         hint = 'Every gateway of one database must be configured alike; fencing.cluster says how.';
     end if;
@@ -70,8 +81,10 @@ begin
 end
 $$;
 comment on function fencing.join_cluster(text[], integer, bigint, integer, bigint, integer) is
-  'The first call stores the configuration, every later one is compared with it; the order of the names does not matter. '
-  'SQLSTATE FG500: the setting named in the message differs (DETAIL: line, cluster, gateway); 23502, 23514: a value is missing or not positive. '
+  'The first call stores the configuration, every later one is compared with it; '
+  'the order of the names does not matter. '
+  'SQLSTATE FG500: the setting named in the message differs (DETAIL: line, cluster, gateway); '
+  '23502, 23514: a value is missing or not positive. '
   'Locks: the cluster row, by the first call only.';
 
 create or replace function fencing.next_epoch(seen_epoch bigint) returns bigint
@@ -88,7 +101,8 @@ begin
   lowest := fencing.storage_floor();
   select greatest(c.epoch, coalesce(seen_epoch, 0), lowest >> 32) + 1 into drawn from fencing.cluster c for update;
   if drawn is null then
-    raise exception using errcode = 'FG500', message = 'no gateway has joined the cluster yet: fencing.join_cluster comes before fencing.draw_epoch';
+    raise exception using errcode = 'FG500',
+      message = 'no gateway has joined the cluster yet: fencing.join_cluster comes before fencing.draw_epoch';
   end if;
   if drawn >= 2097152 then
     raise exception using errcode = 'FG500', message = format('epoch %s does not fit: epochs stay below 2^21', drawn),
@@ -98,7 +112,10 @@ begin
   return drawn;
 end
 $$;
-comment on function fencing.next_epoch(bigint) is 'Draws the next epoch: one more than the highest epoch drawn before, than that of the floor and than seen_epoch. For draw_epoch alone. SQLSTATEs as draw_epoch. Locks until the end of the transaction: as storage_floor, then the cluster row.';
+comment on function fencing.next_epoch(bigint) is
+  'Draws the next epoch: one more than the highest epoch drawn before, than that of the floor and than seen_epoch. '
+  'For draw_epoch alone. SQLSTATEs as draw_epoch. '
+  'Locks until the end of the transaction: as storage_floor, then the cluster row.';
 
 create or replace function fencing.draw_epoch(node_name text, node_life text, syncs boolean, seen_epoch bigint)
   returns table (epoch bigint, repeated boolean)
@@ -113,8 +130,10 @@ begin
     return query select fencing.next_epoch(seen_epoch), false;
     return;
   end if;
-  if (octet_length(node_name) between 1 and 200 and octet_length(node_life) <= 200) is not true or syncs is null or seen_epoch < 0 then
-    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, of 1 to 200 bytes, in a life of at most 200, which syncs or does not, and no epoch seen is negative';
+  if (octet_length(node_name) between 1 and 200 and octet_length(node_life) <= 200) is not true or syncs is null
+      or seen_epoch < 0 then
+    raise exception using errcode = '22023', message = 'an epoch is drawn for a node by name, of 1 to 200 bytes, '
+      'in a life of at most 200, which syncs or does not, and no epoch seen is negative';
   end if;
   perform fencing.storage_floor();  -- no node is admitted by a register that may have gone back
   perform from fencing.cluster for update;  -- always locked before the node's row
@@ -132,9 +151,12 @@ begin
 end
 $$;
 comment on function fencing.draw_epoch(text, text, boolean, bigint) is
-  'The epoch of one life of a node. The first call draws it: one more than the highest epoch drawn before and than seen_epoch. Later calls for the life that drew last return the same epoch (repeated). '
-  'Records whether the node syncs every write in that life; once false it stays false. Without a life: draws the next epoch, for no node. The caller commits before it uses the epoch. '
-  'SQLSTATE FG503: the storage generation changed; FG500: no cluster joined, or 2^21 reached; 22023: bad argument. Locks until the end of the transaction: as storage_floor, then the cluster row, then the node''s row.';
+  'The epoch of one life of a node. The first call draws it: one more than the highest epoch drawn before and '
+  'than seen_epoch. Later calls for the life that drew last return the same epoch (repeated). '
+  'Records whether the node syncs every write in that life; once false it stays false. '
+  'Without a life: draws the next epoch, for no node. The caller commits before it uses the epoch. '
+  'SQLSTATE FG503: the storage generation changed; FG500: no cluster joined, or 2^21 reached; 22023: bad argument. '
+  'Locks until the end of the transaction: as storage_floor, then the cluster row, then the node''s row.';
 
 create or replace function fencing.note_unsynced(node_name text) returns void
 language sql security definer
@@ -143,4 +165,6 @@ as $$
   update fencing.node n set synced = false where n.name = note_unsynced.node_name and n.synced;
 $$;
 comment on function fencing.note_unsynced(text) is
-  'Records that the node was seen not syncing every write in the life for which an epoch was drawn last, or that it may have loaded older data since. No effect on a node for which none was drawn. Locks until the end of the transaction: the node''s row.';
+  'Records that the node was seen not syncing every write in the life for which an epoch was drawn last, '
+  'or that it may have loaded older data since. No effect on a node for which none was drawn. '
+  'Locks until the end of the transaction: the node''s row.';

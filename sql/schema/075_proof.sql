@@ -8,14 +8,17 @@ create table if not exists fencing.proof_key (
   expires_at timestamptz
 );
 comment on table fencing.proof_key is
-  'The keys with which gateways sign lease ids. Any role that reads them can forge leases: no role is granted anything on this table, and a dump that contains it is a secret.';
+  'The keys with which gateways sign lease ids. Any role that reads them can forge leases: no role is granted anything '
+  'on this table, and a dump that contains it is a secret.';
 comment on column fencing.proof_key.name is 'What the operator calls the key; by default made from a hash of it.';
-comment on column fencing.proof_key.inner_pad is 'The key in the form in which HMAC-SHA256 uses it first: padded to 64 bytes, each xor 0x36.';
+comment on column fencing.proof_key.inner_pad is
+  'The key in the form in which HMAC-SHA256 uses it first: padded to 64 bytes, each xor 0x36.';
 comment on column fencing.proof_key.outer_pad is 'The same for its second step: each byte xor 0x5c.';
 comment on column fencing.proof_key.added_at is 'When add_proof_key() was last called for it.';
 comment on column fencing.proof_key.expires_at is 'From then on proofs signed with the key are refused; null: never.';
 
-create or replace function fencing.add_proof_key(key bytea, expires_at timestamptz default null, name text default null) returns text
+create or replace function fencing.add_proof_key(key bytea, expires_at timestamptz default null, name text default null)
+  returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -37,14 +40,17 @@ begin
   name := coalesce(name, 'key-' || left(encode(sha256(outer_pad), 'hex'), 12));
   insert into fencing.proof_key values (name, inner_pad, outer_pad, clock_timestamp(), expires_at)
   on conflict on constraint proof_key_pkey do update
-    set inner_pad = excluded.inner_pad, outer_pad = excluded.outer_pad, added_at = excluded.added_at, expires_at = excluded.expires_at;
+    set inner_pad = excluded.inner_pad, outer_pad = excluded.outer_pad, added_at = excluded.added_at,
+      expires_at = excluded.expires_at;
   perform fencing.record_guard_change('add_proof_key', jsonb_build_object('name', name, 'expires_at', expires_at));
   return name;
 end
 $$;
 comment on function fencing.add_proof_key(bytea, timestamptz, text) is
-  'For the role that installed the schema: from the commit on, lease ids signed with this key are proofs. Returns the key''s name. key: the bytes of the gateways'' signing key '
-  '(the file without the newline at its end). Replaces a key of the same name. `fencegate migrate --require-proof` calls it. SQLSTATE 22023: shorter than 32 bytes. '
+  'For the role that installed the schema: from the commit on, lease ids signed with this key are proofs. '
+  'Returns the key''s name. key: the bytes of the gateways'' signing key (the file without the newline at its end). '
+  'Replaces a key of the same name. `fencegate migrate --require-proof` calls it. '
+  'SQLSTATE 22023: shorter than 32 bytes. '
   'Locks until the end of the transaction: the key''s row.';
 
 create or replace function fencing.retire_proof_key(name text, at timestamptz default clock_timestamp()) returns boolean
@@ -67,17 +73,20 @@ begin
 end
 $$;
 comment on function fencing.retire_proof_key(text, timestamptz) is
-  'For the role that installed the schema: from that time on, proofs signed with the key are refused; if the time has come, or is null, the key is deleted. False: there is no such key. '
+  'For the role that installed the schema: from that time on, proofs signed with the key are refused; '
+  'if the time has come, or is null, the key is deleted. False: there is no such key. '
   'Locks until the end of the transaction: the key''s row.';
 
 create or replace function fencing.proof_keys() returns table (name text, id text, expires_at timestamptz)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select k.name, 'key-' || left(encode(sha256(k.outer_pad), 'hex'), 12), k.expires_at from fencing.proof_key k order by k.added_at, k.name;
+  select k.name, 'key-' || left(encode(sha256(k.outer_pad), 'hex'), 12), k.expires_at from fencing.proof_key k
+    order by k.added_at, k.name;
 $$;
 comment on function fencing.proof_keys() is
-  'The keys that proofs may be signed with, without the keys themselves. id: as gateways show it for their signing keys; also the name, unless add_proof_key() was given another. '
+  'The keys that proofs may be signed with, without the keys themselves. '
+  'id: as gateways show it for their signing keys; also the name, unless add_proof_key() was given another. '
   'Locks: none.';
 
 create or replace function fencing.require_proof(required boolean) returns void
@@ -87,18 +96,23 @@ as $$
 declare
   was text;
 begin
-  if required and not exists (select from fencing.proof_key k where k.expires_at is null or k.expires_at > clock_timestamp()) then
-    raise exception using errcode = '22023', message = 'there is no key to check proofs with: add the gateways'' signing key first',
+  if required and not exists (select from fencing.proof_key k
+      where k.expires_at is null or k.expires_at > clock_timestamp()) then
+    raise exception using errcode = '22023',
+      message = 'there is no key to check proofs with: add the gateways'' signing key first',
       hint = 'fencegate migrate --require-proof does both; fencing.add_proof_key adds a key.';
   end if;
   select s.value into was from fencing.settings s where s.key = 'require_proof';
-  insert into fencing.settings (key, value) values ('require_proof', case required when true then 'on' when false then 'off' end)
+  insert into fencing.settings (key, value)
+    values ('require_proof', case required when true then 'on' when false then 'off' end)
   on conflict on constraint settings_pkey do update set value = excluded.value;
-  perform fencing.record_guard_change('require_proof', jsonb_build_object('required', required, 'was', coalesce(was, 'off') = 'on'));
+  perform fencing.record_guard_change('require_proof', jsonb_build_object('required', required,
+        'was', coalesce(was, 'off') = 'on'));
 end
 $$;
 comment on function fencing.require_proof(boolean) is
-  'For the role that installed the schema: sets whether enter() requires a proof of every caller, from the commit on. A proof that is passed is always verified. '
+  'For the role that installed the schema: sets whether enter() requires a proof of every caller, from the commit on. '
+  'A proof that is passed is always verified. '
   'SQLSTATE 22023: there is no key; 23502: null. Locks until the end of the transaction: the setting''s row.';
 
 create or replace function fencing.proof_fault(resource text, fencing_token bigint, proof text) returns text
@@ -125,8 +139,10 @@ begin
                 sha256(k.outer_pad || sha256(k.inner_pad || convert_to(signed, 'UTF8'))), 'base64'), '+/=', '-_')) then
     return 'not_authentic';
   end if;
-  -- The signature shows that a gateway wrote the claims. They are UTF-8, of which "escape" leaves ASCII but the backslash unchanged in any encoding.
-  lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'), 'escape'), E'\n');
+  -- The signature shows that a gateway wrote the claims.
+  -- They are UTF-8, of which "escape" leaves ASCII but the backslash unchanged in any encoding.
+  lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'),
+        'escape'), E'\n');
   -- The first line is the number of the format.
   if lines[1] is distinct from '1' then
     return 'not_authentic';
@@ -139,7 +155,8 @@ begin
 end
 $$;
 comment on function fencing.proof_fault(text, bigint, text) is
-  'Null where the proof, a whole lease_id, was signed with one of the keys and names this token, this resource and the cell of this cluster; else missing, other_cell, not_authentic, other_token or other_resource. '
+  'Null where the proof, a whole lease_id, was signed with one of the keys and names this token, '
+  'this resource and the cell of this cluster; else missing, other_cell, not_authentic, other_token or other_resource. '
   'It does not check the time: the fence refuses the token of a lease that has ended. Locks: none.';
 
 create or replace function fencing.refuse_proof(resource text, fencing_token bigint, fault text) returns void
@@ -148,13 +165,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform fencing.record_refusal(jsonb_build_object('resource', resource, 'fencing_token', fencing_token, 'detail',
-    jsonb_build_object('sqlstate', 'FG401', 'fault', fault, 'application_name', current_setting('application_name', true))));
+    jsonb_build_object('sqlstate', 'FG401', 'fault', fault,
+        'application_name', current_setting('application_name', true))));
   raise exception using errcode = 'FG401',
     message = case fault when 'missing' then format('a proof is required to enter %s', resource)
-                         else format('the proof does not hold for token %s of %s: %s', fencing_token, resource, replace(fault, '_', ' ')) end,
+                         else format('the proof does not hold for token %s of %s: %s', fencing_token, resource,
+                             replace(fault, '_', ' ')) end,
     detail = jsonb_build_object('resource', resource, 'fencing_token', fencing_token, 'fault', fault)::text,
     hint = 'The proof is the lease_id as the gateway gave it, with the token and a resource of that lease.';
 end
 $$;
 comment on function fencing.refuse_proof(text, bigint, text) is
-  'Records and raises FG401. DETAIL is JSON: resource, fencing_token, fault. Nothing of the proof or of a key is shown. Locks: none.';
+  'Records and raises FG401. DETAIL is JSON: resource, fencing_token, fault. '
+  'Nothing of the proof or of a key is shown. Locks: none.';

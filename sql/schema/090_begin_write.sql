@@ -1,4 +1,5 @@
--- begin_write: the gateway's form of enter. One call checks the fence, opens the resources and adds the history's row; the change follows in the same transaction.
+-- begin_write: the gateway's form of enter. One call checks the fence, opens the resources and adds the history's row;
+-- the change follows in the same transaction.
 
 create or replace function fencing.lock_guards(resources text[]) returns void
 language sql
@@ -6,13 +7,16 @@ set search_path = pg_catalog, pg_temp
 as $$
   insert into fencing.guard as g (resource, last_fencing_token)
   select distinct r collate "C", 0 from unnest(resources) as t (r) order by 1
-  on conflict on constraint guard_pkey do update set resource = excluded.resource where false;  -- locks the row and writes nothing
+  -- Locks the row and writes nothing.
+  on conflict on constraint guard_pkey do update set resource = excluded.resource where false;
 $$;
 comment on function fencing.lock_guards(text[]) is
-  'Locks the guard rows in the order of their names by bytes, and adds missing ones with the fence 0. Also waits for a transaction that is adding one. '
+  'Locks the guard rows in the order of their names by bytes, and adds missing ones with the fence 0. '
+  'Also waits for a transaction that is adding one. '
   'Locks until the end of the transaction: those rows.';
 
-create or replace function fencing.begin_write_on_many(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb, lowest bigint)
+create or replace function fencing.begin_write_on_many(resources text[], fencing_token bigint, write_id uuid,
+    owner text, principal text, trace_id text, detail jsonb, lowest bigint)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -23,14 +27,20 @@ declare
   token constant bigint := begin_write_on_many.fencing_token;
 begin
   perform fencing.lock_guards(names);
-  if token < lowest or exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
-    insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-    select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, lowest), fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
+  if token < lowest
+      or exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
+    insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
+        write_id, detail)
+    select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, lowest),
+      fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
            fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
-           case when g.last_fencing_token < lowest then coalesce(fencing.bound_detail(begin_write_on_many.detail), '{}') || '{"cause": "storage-generation-changed"}' else fencing.bound_detail(begin_write_on_many.detail) end
-      from fencing.guard g where g.resource = any (names) and greatest(g.last_fencing_token, lowest) > token order by g.resource;
+           case when g.last_fencing_token < lowest then coalesce(fencing.bound_detail(begin_write_on_many.detail), '{}')
+             || '{"cause": "storage-generation-changed"}' else fencing.bound_detail(begin_write_on_many.detail) end
+      from fencing.guard g where g.resource = any (names) and greatest(g.last_fencing_token, lowest) > token
+      order by g.resource;
     return query
-      select g.resource::text, greatest(g.last_fencing_token, lowest), greatest(g.last_fencing_token, lowest), false from fencing.guard g where g.resource = any (names) order by g.resource;
+      select g.resource::text, greatest(g.last_fencing_token, lowest), greatest(g.last_fencing_token, lowest), false
+        from fencing.guard g where g.resource = any (names) order by g.resource;
     return;
   end if;
   return query
@@ -41,18 +51,24 @@ begin
        where g.resource = any (names)
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
-      insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-      select 'write_applied', e.resource, token, e.last_fencing_token, fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
-             fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id, fencing.bound_detail(begin_write_on_many.detail)
+      insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
+          write_id, detail)
+      select 'write_applied', e.resource, token, e.last_fencing_token,
+        fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
+             fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
+               fencing.bound_detail(begin_write_on_many.detail)
         from entered e
     )
-    select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e order by e.resource;
+    select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e
+      order by e.resource;
 end
 $$;
 comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text, text, jsonb, bigint) is
-  'The part of begin_write that needs several statements: several resources, or a refusal. lowest: the floor. Locks: the guard rows in the order of their names.';
+  'The part of begin_write that needs several statements: several resources, or a refusal. lowest: the floor. '
+  'Locks: the guard rows in the order of their names.';
 
-create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text, principal text, trace_id text, detail jsonb)
+create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text,
+    principal text, trace_id text, detail jsonb)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -64,27 +80,33 @@ begin
   if begin_write.write_id is null then
     raise exception using errcode = '22004', message = 'a write has a write_id';
   end if;
-  if cardinality(resources) = 1 and begin_write.fencing_token between 1 and 9007199254740991 and fencing.is_resource(resources[1]) then
+  if cardinality(resources) = 1 and begin_write.fencing_token between 1 and 9007199254740991
+      and fencing.is_resource(resources[1]) then
     null;  -- the common case saves a call
   else
     perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
   end if;
   lowest := fencing.storage_floor();
-  perform set_config('fencing.write_id', begin_write.write_id::text, true);  -- selects among the open resources, opens none
+  -- Selects among the open resources, opens none.
+  perform set_config('fencing.write_id', begin_write.write_id::text, true);
   if cardinality(resources) = 1 and begin_write.fencing_token >= lowest then
     return query
       with entered as (
         insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-        values (resources[1], begin_write.fencing_token, pg_current_xact_id(), transaction_timestamp(), begin_write.write_id::text)
+        values (resources[1], begin_write.fencing_token, pg_current_xact_id(), transaction_timestamp(),
+            begin_write.write_id::text)
         on conflict on constraint guard_pkey do update
           set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
               entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
           where g.last_fencing_token <= excluded.last_fencing_token
         returning g.resource::text, g.found_fencing_token, g.last_fencing_token
       ), recorded as (
-        insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-        select 'write_applied', e.resource, begin_write.fencing_token, e.last_fencing_token, fencing.bound_text(begin_write.owner, 200), fencing.bound_text(begin_write.principal, 200),
-               fencing.bound_text(begin_write.trace_id, 200), begin_write.write_id, fencing.bound_detail(begin_write.detail)
+        insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
+            write_id, detail)
+        select 'write_applied', e.resource, begin_write.fencing_token, e.last_fencing_token,
+          fencing.bound_text(begin_write.owner, 200), fencing.bound_text(begin_write.principal, 200),
+               fencing.bound_text(begin_write.trace_id, 200), begin_write.write_id,
+                 fencing.bound_detail(begin_write.detail)
           from entered e
       )
       select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e;
@@ -92,20 +114,28 @@ begin
       return;
     end if;
   end if;
-  return query select * from fencing.begin_write_on_many(resources, begin_write.fencing_token, begin_write.write_id, begin_write.owner,
-                                                         begin_write.principal, begin_write.trace_id, begin_write.detail, lowest);
+  return query select *
+    from fencing.begin_write_on_many(resources, begin_write.fencing_token, begin_write.write_id, begin_write.owner,
+                                                         begin_write.principal, begin_write.trace_id,
+                                                           begin_write.detail, lowest);
 end
 $$;
 comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
-  'For gateways. Locks the guard rows. If the token is lower than any fence (at least the floor), opens no resource, adds a write_rejected row for each stale resource and returns accepted = false '
-  'in all rows (the caller commits, so that the refusal is kept; where the floor refused it, the row''s detail has cause = storage-generation-changed). Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
-  'One row for each resource, in the order of the names: found_token is the fence before, last_fencing_token the fence now. From now on the transaction''s changes are checked against '
-  'the resources of this write alone, no longer against those of an earlier write of the batch. To undo the write, the caller rolls back to a savepoint taken before this call. '
-  'SQLSTATE FG503: the storage generation changed; 22023: not a resource or not a token; 22004: no write_id; 55P03: lock_timeout. '
+  'For gateways. Locks the guard rows. If the token is lower than any fence (at least the floor), opens no resource, '
+  'adds a write_rejected row for each stale resource and returns accepted = false in all rows (the caller commits, '
+  'so that the refusal is kept; where the floor refused it, the row''s detail has cause = storage-generation-changed). '
+  'Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
+  'One row for each resource, in the order of the names: found_token is the fence before, '
+  'last_fencing_token the fence now. From now on the transaction''s changes are checked against the resources '
+  'of this write alone, no longer against those of an earlier write of the batch. '
+  'To undo the write, the caller rolls back to a savepoint taken before this call. '
+  'SQLSTATE FG503: the storage generation changed; 22023: not a resource or not a token; '
+  '22004: no write_id; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.begin_writes(
-  resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[], details jsonb[],
+  resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[],
+    details jsonb[],
   turns uuid[] default null)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
@@ -117,40 +147,54 @@ declare
   open_for constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
   lowest bigint;
 begin
-  if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count and cardinality(principals) = count
+  if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count
+      and cardinality(principals) = count
       and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(open_for) = count) is not true
-     or exists (select from unnest(resources, fencing_tokens, write_ids, open_for) as t (r, token, write_id, opened_write)
-                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null and t.opened_write is not null) is not true) then
-    raise exception using errcode = '22023', message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
+     or exists (select
+         from unnest(resources, fencing_tokens, write_ids, open_for) as t (r, token, write_id, opened_write)
+                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null
+                       and t.opened_write is not null) is not true) then
+    raise exception using errcode = '22023',
+      message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
   end if;
   lowest := fencing.storage_floor();
-  perform set_config('fencing.write_id', '', true);  -- none of the resources is open before the caller selects a write_id
+  -- None of the resources is open before the caller selects a write_id.
+  perform set_config('fencing.write_id', '', true);
   return query
     with given as (
-      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, open_for) with ordinality
+      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, open_for)
+        with ordinality
                       as t (resource, token, write_id, owner, principal, trace_id, detail, opened_write, place)
     ), entered as (
       insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n where n.token >= lowest order by n.resource collate "C"
+      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n
+        where n.token >= lowest order by n.resource collate "C"
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
             entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
         where g.last_fencing_token <= excluded.last_fencing_token
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
-      insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail)
-      select 'write_applied', e.resource, n.token, e.last_fencing_token, fencing.bound_text(n.owner, 200), fencing.bound_text(n.principal, 200), fencing.bound_text(n.trace_id, 200), n.write_id,
+      insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
+          write_id, detail)
+      select 'write_applied', e.resource, n.token, e.last_fencing_token, fencing.bound_text(n.owner, 200),
+        fencing.bound_text(n.principal, 200), fencing.bound_text(n.trace_id, 200), n.write_id,
              fencing.bound_detail(n.detail)
         from given n join entered e on e.resource = n.resource collate "C" order by n.place
     )
-    select n.resource, greatest(e.found_fencing_token, case when e.resource is not null then lowest end), e.last_fencing_token, e.resource is not null
+    select n.resource, greatest(e.found_fencing_token, case when e.resource is not null then lowest end),
+      e.last_fencing_token, e.resource is not null
       from given n left join entered e on e.resource = n.resource collate "C" order by n.place;
 end
 $$;
 comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
-  'begin_write for many writes at once, each on one resource, no resource twice: the n-th items of the lists are one write. Raises the fences, opens the resources and adds a write_applied row '
-  'for each. A resource can be changed only after set_config(''fencing.write_id'', <write_id>, true) has selected the write_id for which it is open: that of its own write (turns not given), or that of one write for '
-  'several; the guard then does not separate those, and the caller has to make sure that each changes only its own resource. One row for each write, in the order of the lists. A stale write (its token is lower than the fence or the floor) has accepted = false '
+  'begin_write for many writes at once, each on one resource, no resource twice: the n-th items of the lists are one '
+  'write. Raises the fences, opens the resources and adds a write_applied row for each. A resource can be changed only '
+  'after set_config(''fencing.write_id'', <write_id>, true) has selected the write_id for which it is open: '
+  'that of its own write (turns not given), or that of one write for several; the guard then does not separate those, '
+  'and the caller has to make sure that each changes only its own resource. One row for each write, '
+  'in the order of the lists. A stale write (its token is lower than the fence or the floor) has accepted = false '
   'and no row in the history: the caller rolls back, leaves it out, and passes it to begin_write, which records it. '
-  'SQLSTATE FG503: the storage generation changed; 22023: not a resource, not a token, no write_id, or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '
+  'SQLSTATE FG503: the storage generation changed; 22023: not a resource, not a token, no write_id, '
+  'or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';

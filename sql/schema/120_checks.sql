@@ -1,18 +1,25 @@
--- The triggers that protect() creates. Ordinary tables have statement triggers, which check all rows of a statement at once; partitioned tables have row triggers,
--- because PostgreSQL clones those to every partition, also to those attached later, so that writes that name a partition are checked too.
+-- The triggers that protect() creates. Ordinary tables have statement triggers,
+-- which check all rows of a statement at once; partitioned tables have row triggers, because PostgreSQL clones those
+-- to every partition, also to those attached later, so that writes that name a partition are checked too.
 --
--- Two triggers run one after the other. The first, fencing_check_*, finds the resources of the changed rows. It evaluates the expression, and so code that others may have written (functions, conversions of
--- types), so it has only the rights of the writing role. The second, fencing_verify_*, has the owner's rights, which it needs to read the guard, and evaluates no code of others: it gets the
--- resources as text, in a setting that it empties. A trigger whose name sorts between theirs could change that setting: protect() and the event triggers refuse one, and guard_faults() names it.
+-- Two triggers run one after the other. The first, fencing_check_*, finds the resources of the changed rows.
+-- It evaluates the expression, and so code that others may have written (functions, conversions of types),
+-- so it has only the rights of the writing role. The second, fencing_verify_*, has the owner's rights,
+-- which it needs to read the guard, and evaluates no code of others: it gets the resources as text,
+-- in a setting that it empties. A trigger whose name sorts between theirs could change that setting:
+-- protect() and the event triggers refuse one, and guard_faults() names it.
 
 create or replace function fencing.bounded_text_of(expression text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  select format($e$case when octet_length(%1$s) > 200 then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)' else coalesce(%1$s, '') end$e$, expression)
+  select format($e$case when octet_length(%1$s) > 200
+    then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)'
+    else coalesce(%1$s, '') end$e$, expression)
 $$;
 comment on function fencing.bounded_text_of(text) is
-  'The text of an expression that does what bound_text does, and gives an empty text for null, for check functions: the writing role may call no function of this schema. Locks: none.';
+  'The text of an expression that does what bound_text does, and gives an empty text for null, '
+  'for check functions: the writing role may call no function of this schema. Locks: none.';
 
 create or replace function fencing.check_body(row_expression text, by_row boolean, mode text) returns text
 language sql immutable
@@ -64,7 +71,8 @@ begin{try}
   if tg_op = 'INSERT' then
     {hand_over} (select ({expression}) collate "C" as resource from fencing_new as fencing_row) t)::text, true);
   elsif tg_op = 'UPDATE' then
-    {hand_over} (select ({expression}) collate "C" as resource from fencing_old as fencing_row union all select ({expression}) collate "C" from fencing_new as fencing_row) t)::text, true);
+    {hand_over} (select ({expression}) collate "C" as resource from fencing_old as fencing_row
+          union all select ({expression}) collate "C" from fencing_new as fencing_row) t)::text, true);
   else
     {hand_over} (select ({expression}) collate "C" as resource from fencing_old as fencing_row) t)::text, true);
   end if;{catch}
@@ -78,38 +86,51 @@ $statement$ end,
     handed_over := set_config('fencing.changed', '{""}', true) || set_config('fencing.failed_with', sqlstate, true);
   end;$catch$ else $catch$
   exception when undefined_column then
-    raise exception using errcode = sqlstate, message = format('the resource expression of %s can''t be evaluated: %s; fencing.protect() has to be called again', tg_relid::regclass, sqlerrm),
-      hint = 'If a column was renamed, call fencing.protect() again with an expression over its new name, in the transaction that renames it.';
+    raise exception using errcode = sqlstate, message = format('the resource expression of %s can''t be evaluated: %s; '
+        'fencing.protect() has to be called again', tg_relid::regclass, sqlerrm),
+      hint = 'If a column was renamed, call fencing.protect() again with an expression over its new name, '
+        'in the transaction that renames it.';
   end;$catch$ end),
     '{hand_over_one}', format($one$handed_over := set_config('fencing.changed',
-    (case tg_op when 'INSERT' then array[%2$s] when 'DELETE' then array[%1$s] else array[%1$s, %2$s] end)::text, true);$one$,
+    (case tg_op when 'INSERT' then array[%2$s] when 'DELETE' then array[%1$s] else array[%1$s, %2$s] end
+    )::text, true);$one$,
                               fencing.bounded_text_of('old_resource'), fencing.bounded_text_of('new_resource'))),
-    '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from', fencing.bounded_text_of('t.resource'))),
+    '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from',
+        fencing.bounded_text_of('t.resource'))),
     '{expression}', row_expression)
 $body$;
-comment on function fencing.check_body(text, boolean, text) is 'The body of a check function. Where a column of the expression was renamed, 42703 has a hint. In mode observe it refuses nothing: if the expression raises an error, the statement is recorded as a change of a row without a resource, with the error''s SQLSTATE. Locks: none.';
+comment on function fencing.check_body(text, boolean, text) is
+  'The body of a check function. Where a column of the expression was renamed, 42703 has a hint. '
+  'In mode observe it refuses nothing: if the expression raises an error, '
+  'the statement is recorded as a change of a row without a resource, with the error''s SQLSTATE. Locks: none.';
 
 create or replace function fencing.check_settings() returns text[]
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$  -- in the form of pg_proc.proconfig
-  values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex', 'quote_all_identifiers=off', 'standard_conforming_strings=on', 'transform_null_equals=off', 'DateStyle=iso, mdy',
-                'IntervalStyle=postgres', 'TimeZone=utc', 'xmlbinary=base64', 'plpgsql.extra_errors=none'])
+  values (array['search_path=pg_catalog, pg_temp', 'extra_float_digits=1', 'bytea_output=hex',
+                'quote_all_identifiers=off', 'standard_conforming_strings=on', 'transform_null_equals=off',
+                'DateStyle=iso, mdy', 'IntervalStyle=postgres', 'TimeZone=utc',
+                'xmlbinary=base64', 'plpgsql.extra_errors=none'])
 $$;
 comment on function fencing.check_settings() is
-  'The settings with which a resource expression is evaluated: all settings that change the text of an immutable expression, so that no caller''s setting makes one resource look like another, and '
-  'plpgsql.extra_errors, by which a caller''s setting would refuse changes of several rows. Locks: none.';
+  'The settings with which a resource expression is evaluated: all settings that change the text '
+  'of an immutable expression, so that no caller''s setting makes one resource look like another, '
+  'and plpgsql.extra_errors, by which a caller''s setting would refuse changes of several rows. Locks: none.';
 
 create or replace function fencing.check_setting_clauses() returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  select string_agg(format('set %s = %s', split_part(x.setting, '=', 1), split_part(x.setting, '=', 2)), ' ' order by x.n)
+  select string_agg(format('set %s = %s', split_part(x.setting, '=', 1), split_part(x.setting, '=', 2)),
+      ' ' order by x.n)
     from unnest(fencing.check_settings()) with ordinality as x (setting, n);
 $$;
-comment on function fencing.check_setting_clauses() is 'check_settings() as clauses of create function and alter function. Locks: none.';
+comment on function fencing.check_setting_clauses() is
+  'check_settings() as clauses of create function and alter function. Locks: none.';
 
-create or replace function fencing.create_check_function(check_function name, row_expression text, by_row boolean, mode text) returns void
+create or replace function fencing.create_check_function(check_function name, row_expression text, by_row boolean,
+    mode text) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -118,13 +139,16 @@ begin
                  fencing.check_setting_clauses(),
                  fencing.check_body(row_expression, by_row, mode));
   perform fencing.give_to_owner('function', format('fencing.%I()', check_function));
-  perform fencing.revoke_from_others('function', p.oid::regprocedure::text, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
+  perform fencing.revoke_from_others('function', p.oid::regprocedure::text,
+      coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner)
      from pg_proc p where p.pronamespace = 'fencing'::regnamespace and p.proname = check_function;
   execute format('comment on function fencing.%I() is %L', check_function,
-                 'Trigger, generated by fencing.protect: finds the resources of the rows that change, for fencing.verify_change. Runs with the rights of the writing role. Locks: none.');
+                 'Trigger, generated by fencing.protect: finds the resources of the rows that change, '
+                 'for fencing.verify_change. Runs with the rights of the writing role. Locks: none.');
 end
 $$;
-comment on function fencing.create_check_function(name, text, boolean, text) is 'Creates a generated trigger function, granted to nobody. Locks: none.';
+comment on function fencing.create_check_function(name, text, boolean, text) is
+  'Creates a generated trigger function, granted to nobody. Locks: none.';
 
 create or replace function fencing.verify_change() returns trigger
 language plpgsql security definer
@@ -140,16 +164,20 @@ declare
   failed_with text;
 begin
   if changed is null then
-    raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; fencing.protect() puts it back', tg_relid::regclass),
-      detail = jsonb_build_object('resource', null, 'relation', tg_relid::regclass::text, 'operation', lower(tg_op))::text;
+    raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; '
+        'fencing.protect() puts it back', tg_relid::regclass),
+      detail = jsonb_build_object('resource', null, 'relation', tg_relid::regclass::text,
+          'operation', lower(tg_op))::text;
   end if;
   if changed[1] = all (changed) then  -- the common case, in half the time
-    perform from fencing.guard g where g.resource = changed[1] collate "C" and g.entered_xid = xid and g.entered_at = transaction_timestamp() and g.entered_for = write;
+    perform from fencing.guard g where g.resource = changed[1] collate "C" and g.entered_xid = xid
+      and g.entered_at = transaction_timestamp() and g.entered_for = write;
     if found then
       return null;
     end if;
   end if;
-  -- A scalar subquery is always answered by one probe of the guard's primary key a resource, whatever the statistics say. The list is a subquery too: seen by the planner, it would be planned for each time.
+  -- A scalar subquery is always answered by one probe of the guard's primary key a resource,
+  -- whatever the statistics say. The list is a subquery too: seen by the planner, it would be planned for each time.
   if tg_argv[0] = 'enforce' then
     select t.resource into uncovered from unnest((select changed)) as t (resource)
      where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
@@ -161,7 +189,8 @@ begin
   else
     failed_with := substring(current_setting('fencing.failed_with', true) from '^[0-9A-Z]{5}$');
     perform set_config('fencing.failed_with', '', true);
-    perform fencing.observe_change(tg_relid, tg_op, nullif(d.resource, ''), failed_with) from (select distinct t.resource from unnest((select changed)) as t (resource)
+    perform fencing.observe_change(tg_relid, tg_op, nullif(d.resource, ''), failed_with)
+      from (select distinct t.resource from unnest((select changed)) as t (resource)
      where (select true from fencing.guard g where g.resource = t.resource collate "C" and g.entered_xid = xid
              and g.entered_at = transaction_timestamp() and g.entered_for = write) is null
      limit 100) d;
@@ -170,10 +199,12 @@ begin
 end
 $$;
 comment on function fencing.verify_change() is
-  'Trigger: refuses changes of rows whose resource this transaction has not entered, or records them in mode observe. The trigger before it passes the resources as text. '
+  'Trigger: refuses changes of rows whose resource this transaction has not entered, or records them in mode observe. '
+  'The trigger before it passes the resources as text. '
   'SQLSTATE FG428, FG403. Locks: none.';
 
-create or replace function fencing.expected_triggers(by_row boolean, mode text, check_function name) returns table (name name, function name, kind integer, argument text, tables text)
+create or replace function fencing.expected_triggers(by_row boolean, mode text, check_function name)
+  returns table (name name, function name, kind integer, argument text, tables text)
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$  -- kind as in pg_trigger.tgtype: 1 a row, 2 before, 4 insert, 8 delete, 16 update, 32 truncate
@@ -193,7 +224,8 @@ as $$  -- kind as in pg_trigger.tgtype: 1 a row, 2 before, 4 insert, 8 delete, 1
   union all
   select 'fencing_check_truncate', 'check_truncate', 34, mode, null;
 $$;
-comment on function fencing.expected_triggers(boolean, text, name) is 'The triggers that a protected table must have; row triggers also on each partition. Locks: none.';
+comment on function fencing.expected_triggers(boolean, text, name) is
+  'The triggers that a protected table must have; row triggers also on each partition. Locks: none.';
 
 create or replace function fencing.triggers_between(relations oid[]) returns table (relation oid, name name)
 language sql stable
@@ -201,12 +233,15 @@ set search_path = pg_catalog, pg_temp
 as $$
   select t.tgrelid, t.tgname from pg_trigger t
    where t.tgrelid = any ($1) and t.tgname > 'fencing_check' and t.tgname < 'fencing_verify~'
-     and t.tgname not in (select x.name from fencing.expected_triggers(false, '', '') x union all select x.name from fencing.expected_triggers(true, '', '') x);
+     and t.tgname not in (select x.name from fencing.expected_triggers(false, '', '') x union all select x.name
+         from fencing.expected_triggers(true, '', '') x);
 $$;
 comment on function fencing.triggers_between(oid[]) is
-  'Other triggers of these tables that would run between the two of protect() (triggers fire in the order of their names) and so could change what the first passes to the second. Locks: none.';
+  'Other triggers of these tables that would run between the two of protect() (triggers fire in the order '
+  'of their names) and so could change what the first passes to the second. Locks: none.';
 
-create or replace function fencing.create_checks(relation regclass, by_row boolean, mode text, check_function name) returns void
+create or replace function fencing.create_checks(relation regclass, by_row boolean, mode text, check_function name)
+  returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -214,17 +249,21 @@ declare
   item record;
   target regclass;
 begin
-  for item in select * from fencing.expected_triggers(by_row, mode, check_function) t where t.name <> 'fencing_check_truncate' loop
+  for item in select * from fencing.expected_triggers(by_row, mode, check_function) t
+    where t.name <> 'fencing_check_truncate' loop
     execute format('create trigger %I after %s on %s %s for each %s execute function fencing.%I(%s)', item.name,
                    case when by_row then 'insert or update or delete' else split_part(item.name, '_', 3) end, relation,
-                   coalesce('referencing ' || item.tables, ''), case when by_row then 'row' else 'statement' end, item.function, coalesce(quote_literal(item.argument), ''));
+                   coalesce('referencing ' || item.tables, ''), case when by_row then 'row' else 'statement' end,
+                     item.function, coalesce(quote_literal(item.argument), ''));
     for target in select relation union select p.relid from pg_partition_tree(relation) p loop
       execute format('alter table %s enable always trigger %I', target, item.name);
     end loop;
   end loop;
 end
 $$;
-comment on function fencing.create_checks(regclass, boolean, text, name) is 'Creates the check triggers of a table: row triggers for a partitioned table, else statement triggers. Locks: the table and its partitions, access exclusive.';
+comment on function fencing.create_checks(regclass, boolean, text, name) is
+  'Creates the check triggers of a table: row triggers for a partitioned table, else statement triggers. '
+  'Locks: the table and its partitions, access exclusive.';
 
 create or replace function fencing.check_truncate() returns trigger
 language plpgsql security definer
@@ -239,7 +278,9 @@ begin
   return null;
 end
 $$;
-comment on function fencing.check_truncate() is 'Trigger: refuses TRUNCATE of a protected table, because it changes every resource at once. SQLSTATE FG403. Locks: none.';
+comment on function fencing.check_truncate() is
+  'Trigger: refuses TRUNCATE of a protected table, because it changes every resource at once. '
+  'SQLSTATE FG403. Locks: none.';
 
 create or replace function fencing.create_truncate_check(target regclass, mode text) returns void
 language plpgsql
@@ -268,11 +309,12 @@ begin
   end loop;
 end
 $$;
-comment on function fencing.create_truncate_checks(regclass, text) is 'Creates the triggers that refuse TRUNCATE of the table and of every partition. Locks: those, access exclusive.';
+comment on function fencing.create_truncate_checks(regclass, text) is
+  'Creates the triggers that refuse TRUNCATE of the table and of every partition. Locks: those, access exclusive.';
 
 -- New partitions. PostgreSQL clones row triggers to them, with the rights of the role that creates them, but not the
--- trigger for TRUNCATE. The event triggers complete a partition in the command that makes it; without them a gateway does
--- so when it next compares the faults (watch_guard), if the owner of the schema may.
+-- trigger for TRUNCATE. The event triggers complete a partition in the command that makes it;
+-- without them a gateway does so when it next compares the faults (watch_guard), if the owner of the schema may.
 
 create or replace function fencing.clone_privileges() returns table (object text, role text)
 language sql stable
@@ -284,8 +326,8 @@ as $$
                        and f.proowner <> c.relowner;
 $$;
 comment on function fencing.clone_privileges() is
-  'The functions that owners of protected partitioned tables may execute, because PostgreSQL asks for it where it clones '
-  'triggers to a partition that they make. Nobody can call a trigger function otherwise. Locks: none.';
+  'The functions that owners of protected partitioned tables may execute, because PostgreSQL asks for it '
+  'where it clones triggers to a partition that they make. Nobody can call a trigger function otherwise. Locks: none.';
 
 create or replace function fencing.apply_clone_privileges(revokes boolean) returns void
 language plpgsql
@@ -323,8 +365,8 @@ as $$
      and not exists (select from pg_trigger g where g.tgrelid = t.relid and g.tgname = 'fencing_check_truncate');
 $$;
 comment on function fencing.incomplete_partitions(oid[]) is
-  'The partitions of protected tables, among and below these relations (null: all), that lack the trigger for TRUNCATE, '
-  'with the mode of the protection. Locks: none.';
+  'The partitions of protected tables, among and below these relations (null: all), '
+  'that lack the trigger for TRUNCATE, with the mode of the protection. Locks: none.';
 
 create table if not exists fencing.recorded_check (
   relation          oid,
@@ -432,6 +474,6 @@ begin
 end
 $$;
 comment on function fencing.complete_partitions() is
-  'Completes all partitions that the owner of the schema may change and that are not locked, for installations without '
-  'event triggers. Locks until the end of the transaction: those partitions, share row exclusive, each waited for 100 ms '
-  'at most.';
+  'Completes all partitions that the owner of the schema may change and that are not locked, '
+  'for installations without event triggers. Locks until the end of the transaction: those partitions, '
+  'share row exclusive, each waited for 100 ms at most.';

@@ -63,9 +63,10 @@ as $$
     'compared_at', (select to_char(c.checked_at, f.text) from fencing.fault_check c cross join form f));
 $$;
 comment on function fencing.guard_state() is
-  'The state of the guard as JSON. tables: each table that is protected, or was and is open: state (enforced, observed, or '
-  'open: changes are not checked), reason of open (unprotected: unprotect() was called; fault), since (of a fault: when it '
-  'was found; else when protect() or unprotect() was called), not_before (the fault may be as old), principal (who did it; '
-  'null where that is not known), fault_count and the first 20 faults. faults: guard_faults(). limits: what this '
-  'installation can''t notice. compared_at: when a gateway last compared the faults. `fencegate check`, `verify` and '
-  'gateways call it. Locks: none.';
+  'The state of the guard as JSON. tables: each table that is protected, or was and is open: state (enforced, '
+  'observed, or open: changes are not checked), reason of open (unprotected: unprotect() was called; fault), '
+  'since (of a fault: when it was found; else when protect() or unprotect() was called), '
+  'not_before (the fault may be as old), principal (who did it; '
+  'null where that is not known), fault_count and the first 20 faults. faults: guard_faults(). '
+  'limits: what this installation can''t notice. compared_at: when a gateway last compared the faults. '
+  '`fencegate check`, `verify` and gateways call it. Locks: none.';

@@ -7,7 +7,8 @@ do $$
 declare
   was constant integer := (select max(v.version) from fencing.schema_version v where v.applied_at < now());
 begin
-  if was is distinct from fencing.schema_version() or exists (select from (select * from fencing.object_digests() except select * from fencing.installed_object) d) then
+  if was is distinct from fencing.schema_version() or exists (select
+      from (select * from fencing.object_digests() except select * from fencing.installed_object) d) then
     perform fencing.record_guard_change('migrate', jsonb_build_object('version', fencing.schema_version(), 'was', was));
   end if;
 end
@@ -24,8 +25,10 @@ declare
   item record;
 begin
   for item in
-    select p.*, c.relkind = 'p' as by_row from fencing.protected p join pg_class c on c.oid = p.relation join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function
-     where f.prosecdef or f.proconfig is distinct from fencing.check_settings() or f.prosrc <> fencing.check_body(p.row_expression, c.relkind = 'p', p.mode)
+    select p.*, c.relkind = 'p' as by_row from fencing.protected p join pg_class c on c.oid = p.relation
+      join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = p.check_function
+     where f.prosecdef or f.proconfig is distinct from fencing.check_settings()
+        or f.prosrc <> fencing.check_body(p.row_expression, c.relkind = 'p', p.mode)
   loop
     perform fencing.create_check_function(item.check_function, item.row_expression, item.by_row, item.mode);
   end loop;
@@ -52,7 +55,8 @@ begin
                       from unnest(item.tags) as t (tag) having count(*) > 0), item.function);
     execute format('alter event trigger %I enable always', item.name);
     execute format('comment on event trigger %I is %L', item.name,
-                   case when item.name = 'fencing_refuse_drop_of_guard' then 'Refuses to drop the guard or a part of it.'
+                   case when item.name = 'fencing_refuse_drop_of_guard'
+                     then 'Refuses to drop the guard or a part of it.'
                         when item.name ~ '_schemas$' then 'Refuses to drop both schemas of the guard in one statement.'
                         else 'Refuses commands that would open a protected table without fencing.unprotect().' end);
   end loop;

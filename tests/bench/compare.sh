@@ -1,8 +1,9 @@
 #!/bin/bash
-# compare.sh PEERS [rounds=3] [seconds=4]   Measures fencegate and the peers that a team would otherwise use, in one run.
+# compare.sh PEERS [rounds=3] [seconds=4]   Measures fencegate and the peers that a team would otherwise use,
+# in one run.
 #
-# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says the requirements); it is
-# copied, never written to. What is missing on this machine is named before anything begins.
+# PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says the requirements);
+# it is copied, never written to. What is missing on this machine is named before anything begins.
 # LOAD and FENCEGATE name the programs (default: the release build). Only ratios inside one run mean anything.
 set -euo pipefail
 export LC_ALL=C # initdb fails if LANG names a locale that does not exist
@@ -33,7 +34,10 @@ root=$(cd "$here/../.." && pwd)
 build=$root/build/release
 FENCEGATE=${FENCEGATE:-$(find "$build" -maxdepth 2 -type f -name fencegate -perm -u+x | head -1)}
 LOAD=${LOAD:-$(find "$build" -maxdepth 3 -type f -name load -perm -u+x | head -1)}
-[ -x "$FENCEGATE" ] && [ -x "$LOAD" ] || { echo "build fencegate and load first, or set FENCEGATE and LOAD" >&2; exit 69; }
+[ -x "$FENCEGATE" ] && [ -x "$LOAD" ] || {
+    echo "build fencegate and load first, or set FENCEGATE and LOAD" >&2
+    exit 69
+}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/fg-compare-XXXXXX")
 chmod 755 "$work"
@@ -55,7 +59,8 @@ chmod -R u+w "$peers"
     { tail -20 "$work/peers-build.log" >&2; exit 1; }
 (cd "$peers" && ./servers.sh start redis pg svc)
 
-# One stack keeps nothing on disk, as the peers' Redis; the other is what `fencegate dev` gives: each grant on disk before it counts.
+# One stack keeps nothing on disk, as the peers' Redis;
+# the other is what `fencegate dev` gives: each grant on disk before it counts.
 for fsync in no always; do
     "$FENCEGATE" dev --data-dir "$work/$fsync" --http 127.0.0.1:0 --appendfsync "$fsync" >"$work/dev-$fsync.log" 2>&1 &
     stacks+=($!)
@@ -77,7 +82,8 @@ file, name, workload, clients, line = sys.argv[1:]
 result = json.loads(line) if line else {"fatal": True}
 with open(file, "a") as out:
     out.write(json.dumps({**result, "row": name, "workload": workload, "clients": int(clients)}) + "\n")
-print(f"{name:28} {workload:5} {clients:>3}  {result.get('ops_per_s', '-')}/s  p50 {result.get('p50_ms', '-')}  p99 {result.get('p99_ms', '-')}  errors {result.get('errors', '-')}", flush=True)
+rate, p50, p99, errors = (result.get(key, "-") for key in ("ops_per_s", "p50_ms", "p99_ms", "errors"))
+print(f"{name:28} {workload:5} {clients:>3}  {rate}/s  p50 {p50}  p99 {p99}  errors {errors}", flush=True)
 END
 }
 
@@ -87,7 +93,8 @@ fencegate() { # workload clients mode...
     for fsync in no always; do
         name=fencegate
         [ "$fsync" = no ] || name="fencegate (fsync $fsync)"
-        measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" --seconds "$seconds" --sales "$sales" --mode "$@"
+        measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" \
+            --seconds "$seconds" --sales "$sales" --mode "$@"
         /usr/bin/python3 "$here/verify.py" --stack "$work/$fsync/stack.json" --sales "$sales" >>"$work/verify.jsonl" ||
             { echo "verify.py found violations" >&2; exit 1; }
     done
@@ -95,7 +102,9 @@ fencegate() { # workload clients mode...
 
 # Resets the peers' tables: their guarded writes need token 0 in all rows.
 reset() {
-    case $1 in W3 | W4) psql -qh 127.0.0.1 -p 24001 -U postgres -f "$peers/sql/reset.sql" >>"$work/reset.log" 2>&1 ;; esac
+    case $1 in
+        W3 | W4) psql -qh 127.0.0.1 -p 24001 -U postgres -f "$peers/sql/reset.sql" >>"$work/reset.log" 2>&1 ;;
+    esac
 }
 
 library() { # name workload clients
@@ -105,7 +114,8 @@ library() { # name workload clients
 
 service() { # workload clients keys scenario
     reset "$1"
-    measure "handmade ($4)" "$1" "$2" "$peers/drive/drive" --peer svc --workload "$1" --conns "$2" --seconds "$seconds" --port 26001 --keys "$3" \
+    measure "handmade ($4)" "$1" "$2" "$peers/drive/drive" --peer svc --workload "$1" --conns "$2" \
+        --seconds "$seconds" --port 26001 --keys "$3" \
         --scenario "$peers/drive/scenarios/$4.txt"
 }
 
@@ -118,7 +128,7 @@ for round in $(seq "$rounds"); do
     echo "round $round of $rounds"
     for clients in 1 16 64; do
         fencegate pair "$clients" pair
-        library redlock5 W1 "$clients"; library redlock4 W1 "$clients"; library redlock-universal W1 "$clients"; library redis-semaphore W1 "$clients"
+        for name in redlock5 redlock4 redlock-universal redis-semaphore; do library "$name" W1 "$clients"; done
         service W1 "$clients" unique svc-pair
         fencegate job "$clients" job --skus 1000
         fencegate shot "$clients" shot --skus 1000

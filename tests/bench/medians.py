@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""medians.py results.jsonl   Prints the table of compare.sh: medians over the rounds, and fencegate's rate as a multiple of each peer's."""
+"""medians.py results.jsonl   Prints the table of compare.sh: medians over the rounds,
+and fencegate's rate as a multiple of each peer's."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from collections import defaultdict
 from typing import Any
 
 OURS = "fencegate"
-# The peers' workloads and the modes of `load` that do the same: W1 acquire and release, W2 one hot lock, W3 the whole job, W4 the guarded write alone.
+# The peers' workloads and the modes of `load` that do the same: W1 acquire and release, W2 one hot lock,
+# W3 the whole job, W4 the guarded write alone.
 MODES = {"W1": "pair", "W2": "hot", "W3": "job", "W4": "write"}
 TITLES = {
     "pair": "acquire + release, own resource",
@@ -49,7 +51,10 @@ def main(file: str) -> None:
             for clients in counts:
                 cell = (workload, name, clients)
                 rate, ours = median(cell, "ops_per_s"), median((workload, OURS, clients), "ops_per_s")
-                text = f"{format_number(rate)} ({format_number(median(cell, 'p50_ms'))} / {format_number(median(cell, 'p99_ms'))})"
+                text = (
+                    f"{format_number(rate)} ({format_number(median(cell, 'p50_ms'))} / "
+                    f"{format_number(median(cell, 'p99_ms'))})"
+                )
                 if name != OURS and rate and ours:
                     text += f" ×{ours / rate:.1f}"
                 if errors := median(cell, "errors"):

@@ -2,8 +2,9 @@
 """Measures the memory of a gateway: with idle connections, then with waiting callers, then after many resources.
 
 usage: memory.py STACK_JSON [--connections 1000] [--waiters 10000] [--resources 100000]
-Prints the gateway's resident memory after each step, in MiB. The gateway must allow as many connections (http.connections_max, of which
-three quarters may wait, and http.connections_per_address_max) and waiters per thread (lease.waiters_max).
+Prints the gateway's resident memory after each step, in MiB.
+The gateway must allow as many connections (http.connections_max, of which three quarters may wait,
+and http.connections_per_address_max) and waiters per thread (lease.waiters_max).
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ def resident_mib(pid: int) -> float:
 
 def request(body: dict[str, object]) -> bytes:
     text = json.dumps(body).encode()
-    head = f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    head = (
+        "POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(text)}\r\n\r\n"
+    )
     return head.encode() + text
 
 
@@ -35,7 +39,8 @@ async def connect(host: str, port: int, count: int) -> list[socket.socket]:
     loop = asyncio.get_running_loop()
     sockets = []
     for number in range(count):
-        # Uses 16 loopback addresses in turn: a gateway accepts 1,000 connections of one address (http.connections_per_address_max).
+        # Uses 16 loopback addresses in turn: a gateway accepts 1,000 connections
+        # of one address (http.connections_per_address_max).
         connection = socket.socket()
         connection.setblocking(False)
         connection.bind((f"127.0.0.{2 + number % 16}", 0))

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Measures what one operation costs each server, on a running stack or on several builds in turn.
 
-    tests/bench/sizing.py --stack DIR/stack.json [--operations pair hot write write-1 shot] [--rounds 3] [--seconds 5] [--load build/release/load]
-    tests/bench/sizing.py old=/path/to/fencegate new=build/release/fencegate [--operations pair hot]
+    tests/bench/sizing.py --stack DIR/stack.json [--operations pair hot write write-1 shot] [--rounds 3] [--seconds 5]
+    [--load build/release/load] tests/bench/sizing.py old=/path/to/fencegate
+    new=build/release/fencegate [--operations pair hot]
 
 Each build has a stack of its own: one gateway over five nodes without fsync. They are loaded in turn, in the other
 order in each second round.
@@ -34,7 +35,10 @@ OPERATIONS = {
     "write-1": ("the same by one caller", "write", 1),
     "shot": ("a write with a lease of its own", "shot", 64),
 }
-HISTORY = """select (select count(*) from fencing.history), (select sum(pg_total_relation_size(relid)) from pg_partition_tree('fencing.history') where isleaf)"""
+HISTORY = (
+    "select (select count(*) from fencing.history), (select sum(pg_total_relation_size(relid)) "
+    "from pg_partition_tree('fencing.history') where isleaf)"
+)
 PROCESSES = ("gateway", "server", "redis", "client")
 
 
@@ -85,7 +89,8 @@ def report(name: str, rounds: list[dict[str, float]]) -> str:
     cost = {key: statistics.median(measured[key] for measured in rounds) for key in rounds[0]}
     gateway, server, nodes, load = (cost[process] * 1e6 for process in PROCESSES)
     return (
-        f"{name:52} {cost['rate']:7.0f}/s  CPU, us: gateway {gateway:4.0f}  PostgreSQL {server:4.0f}  nodes {nodes:4.0f}  load {load:3.0f}  "
+        f"{name:52} {cost['rate']:7.0f}/s  CPU, "
+        f"us: gateway {gateway:4.0f}  PostgreSQL {server:4.0f}  nodes {nodes:4.0f}  load {load:3.0f}  "
         f"WAL {cost['wal']:5.0f} B  history {cost['rows']:4.1f} rows of {cost['row']:4.0f} B"
     )
 

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
 """Runs several workloads on a stack of `fencegate dev --gateways 2` while its servers fail, then checks the results.
 
-    tests/bench/soak.py --stack DIR/stack.json [--seconds 200] [--seed 1] [--load build/release/load] [--fencegate build/release/fencegate]
+    tests/bench/soak.py --stack DIR/stack.json [--seconds 200] [--seed 1] [--load build/release/load]
+    [--fencegate build/release/fencegate]
 
-Jobs, orders, jobs in one call and callers that sleep past the end of their lease run at the same time. Every 1 to 5 s one fault: a Redis node is killed (the
-stack restarts it) or stopped, sessions of PostgreSQL are terminated, PostgreSQL or a gateway is stopped for a moment. In the end verify.py compares the sales with
-PostgreSQL, and `fencegate verify` replays the history. Exit code 0: both succeed. Calls may fail (`load` prints how many), but only with 503.
+Jobs, orders, jobs in one call and callers that sleep past the end of their lease run at the same time.
+Every 1 to 5 s one fault: a Redis node is killed (the stack restarts it) or stopped, sessions of PostgreSQL
+are terminated, PostgreSQL or a gateway is stopped for a moment.
+In the end verify.py compares the sales with PostgreSQL, and `fencegate verify` replays the history.
+Exit code 0: both succeed. Calls may fail (`load` prints how many), but only with 503.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ WORKLOADS = {
     "shot": ["--clients", "8", "--skus", "3"],
     "stale": ["--clients", "6", "--skus", "4", "--ttl-ms", "400"],
 }
-TERMINATE = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' order by random() limit 3"
+TERMINATE = (
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' "
+    "order by random() limit 3"
+)
 
 
 class Faults:

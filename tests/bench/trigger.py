@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Measures the server CPU, in microseconds per row, that the guard's trigger adds to plain SQL: runs the same statements on a table with and without it, in turn.
+"""Measures the server CPU, in microseconds per row, that the guard's trigger adds to plain SQL:
+runs the same statements on a table with and without it, in turn.
 Then what entering a resource costs, and a row that observe mode records.
 
     tests/bench/trigger.py "host=/run/postgresql dbname=shop user=postgres" [rounds]
 
-Needs the schema fencing and a superuser; creates and drops a schema of its own. Prints medians of the rounds. Exit code 1 if the trigger adds more than
-BOUND_US to a row.
+Needs the schema fencing and a superuser; creates and drops a schema of its own. Prints medians of the rounds.
+Exit code 1 if the trigger adds more than BOUND_US to a row.
 """
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ SETUP = (
     create table plain_parts_1 partition of plain_parts for values from (0) to (10000000) with (fillfactor = 50);
     create table guarded_parts (id integer primary key, n integer not null default 0) partition by range (id);
     create table guarded_parts_1 partition of guarded_parts for values from (0) to (10000000) with (fillfactor = 50);
-    select fencing.protect('guarded', $$'bench/' || (id % 1000)::text$$), fencing.protect('observed', $$'bench/observed-' || id::text$$, 'observe'),
+    select fencing.protect('guarded', $$'bench/' || (id % 1000)::text$$),
+      fencing.protect('observed', $$'bench/observed-' || id::text$$, 'observe'),
         fencing.protect('guarded_parts', $$'bench/' || (id % 1000)::text$$);
 """
 )
@@ -65,7 +67,8 @@ CALLS = {
 
 
 def server_cpu_seconds(connection: psycopg2.extensions.connection) -> float:
-    """CPU seconds of the server process, so that other load on the machine matters little; wall-clock time if the server runs on another machine."""
+    """CPU seconds of the server process, so that other load on the machine matters little;
+    wall-clock time if the server runs on another machine."""
     try:
         return int(Path(f"/proc/{connection.info.backend_pid}/schedstat").read_text().split()[0]) / 1e9
     except OSError:
@@ -103,12 +106,14 @@ def main() -> int:
             unguarded, protected = statistics.median(times[plain]), statistics.median(times[guarded])
             worst = max(worst, protected - unguarded)
             print(
-                f"{guarded:13} {name:32} {unguarded:7.1f} us per row, guarded {protected:7.1f}: {protected - unguarded:6.1f} more",
+                f"{guarded:13} {name:32} {unguarded:7.1f} us per row, "
+                f"guarded {protected:7.1f}: {protected - unguarded:6.1f} more",
                 flush=True,
             )
     for name, (statement, rows) in CALLS.items():
         print(
-            f"{name:46} {statistics.median(measure(connection, 'plain', statement, rows) for _ in range(rounds)):7.1f} us",
+            f"{name:46} "
+            f"{statistics.median(measure(connection, 'plain', statement, rows) for _ in range(rounds)):7.1f} us",
             flush=True,
         )
     with connection.cursor() as cursor:

@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""verify.py --stack DIR/stack.json --sales FILE   Compares the answers that `load --sales FILE` received with the data in PostgreSQL.
+"""verify.py --stack DIR/stack.json --sales FILE   Compares the answers that `load --sales FILE` received
+with the data in PostgreSQL.
 
-1. For every article: initial stock - stock = sales that the gateway accepted, plus at most those whose answer was lost; the stock is not
-   below zero, and the history has one row per sale.
+1. For every article: initial stock - stock = sales that the gateway accepted,
+   plus at most those whose answer was lost; the stock is not below zero, and the history has one row per sale.
 2. Orders, if the run placed some: as many as were accepted, and as many pieces as were sold.
-3. Tokens in the history, per resource in the order of the rows: those of lease_granted strictly grow, those of write_applied never fall;
-   the fence is the highest token that wrote. The history has every grant.
+3. Tokens in the history, per resource in the order of the rows: those of lease_granted strictly grow,
+   those of write_applied never fall; the fence is the highest token that wrote. The history has every grant.
 
 Prints one JSON line. Exit code 0 without violations, else 1, with the violations on stderr.
 """
@@ -41,7 +42,8 @@ def rows(cursor: Cursor, statement: str, *arguments: object) -> list[tuple[Any, 
 
 
 def wait_for_grants(cursor: Cursor, patterns: list[str], expected: int) -> int:
-    """Waits until the history has the expected number of grants, because it receives lease events asynchronously; returns the number."""
+    """Waits until the history has the expected number of grants, because it receives lease events asynchronously;
+    returns the number."""
     deadline = time.monotonic() + HISTORY_TIMEOUT
     while True:
         ((count,),) = rows(
@@ -65,7 +67,8 @@ def check_stock(cursor: Cursor, sales: dict[str, Any]) -> list[str]:
     applied = dict(
         rows(
             cursor,
-            "select resource, count(*) from fencing.history where event = 'write_applied' and starts_with(resource, %s) group by 1",
+            "select resource, count(*) from fencing.history where event = 'write_applied' "
+            "and starts_with(resource, %s) group by 1",
             f"inventory/{prefix}",
         )
     )
@@ -92,7 +95,8 @@ def check_orders(cursor: Cursor, sales: dict[str, Any]) -> list[str]:
         sku: (count, pieces)
         for sku, count, pieces in rows(
             cursor,
-            "select sku, count(*), sum(quantity) from orders where starts_with(sku, %s) and status = 'placed' group by 1",
+            "select sku, count(*), sum(quantity) from orders where starts_with(sku, %s) "
+            "and status = 'placed' group by 1",
             sales["prefix"],
         )
     }
@@ -122,7 +126,8 @@ def check_tokens(cursor: Cursor, patterns: list[str], gateways: int) -> list[str
     for resource, tokens in granted.items():
         if len(set(tokens)) != len(tokens):
             violations.append(f"{resource}: a token was granted twice")
-        # Each gateway writes its events in batches of its own, so that with several the order of the rows is not that of the grants.
+        # Each gateway writes its events in batches of its own,
+        # so that with several the order of the rows is not that of the grants.
         if gateways == 1 and tokens != sorted(tokens):
             first = next(at for at in range(1, len(tokens)) if tokens[at] <= tokens[at - 1])
             violations.append(f"{resource}: granted {tokens[first - 1]} and then {tokens[first]}")

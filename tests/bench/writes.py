@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Measures guarded writes and the same write as plain SQL, in turn: the ratio of their rates, and the CPU of each process.
+"""Measures guarded writes and the same write as plain SQL, in turn: the ratio of their rates,
+and the CPU of each process.
 
     tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--load build/release/load] [case …]
 
-Plain SQL ("by hand"): pgbench with prepared statements against the stack's own server, over its socket as the gateway; one statement that tests a token in the row,
-changes it and adds a row to a log. It has no lease, no fence that outlives the row and no indexed history. The CPU is that of whole processes, from /proc; PostgreSQL's
-is the sum over all its processes.
+Plain SQL ("by hand"): pgbench with prepared statements against the stack's own server, over its socket as the gateway;
+one statement that tests a token in the row, changes it and adds a row to a log. It has no lease,
+no fence that outlives the row and no indexed history. The CPU is that of whole processes, from /proc;
+PostgreSQL's is the sum over all its processes.
 """
 
 from __future__ import annotations
@@ -28,13 +30,16 @@ import psycopg2.extensions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TABLES = """
-create table article (id integer primary key, stock bigint not null, last_fencing_token bigint not null default 0, changed_at timestamptz not null default now());
+create table article (id integer primary key, stock bigint not null, last_fencing_token bigint not null default 0,
+    changed_at timestamptz not null default now());
 insert into article select n, 1000000000 from generate_series(1, 1000) n;
-create table log (id bigserial primary key, article integer not null, fencing_token bigint not null, holder text not null, accepted boolean not null,
+create table log (id bigserial primary key, article integer not null, fencing_token bigint not null,
+    holder text not null, accepted boolean not null,
                   at timestamptz not null default now());
 """
 BY_HAND = """\\set id random(1, {articles})
-with changed as (update article set stock = stock - 1, last_fencing_token = 1, changed_at = now() where id = :id and last_fencing_token <= 1 returning id)
+with changed as (update article set stock = stock - 1, last_fencing_token = 1, changed_at = now()
+    where id = :id and last_fencing_token <= 1 returning id)
 insert into log (article, fencing_token, holder, accepted) select :id, 1, 'bench', exists (select from changed);
 """
 
@@ -106,7 +111,8 @@ class Bench:
     def commits(self) -> tuple[int, float]:
         ((commits, wal),) = self.sql(
             "postgres",
-            "select (select xact_commit from pg_stat_database where datname = 'fencegate'), (select wal_bytes from pg_stat_wal)",
+            "select (select xact_commit from pg_stat_database where datname = 'fencegate'), (select wal_bytes "
+            "from pg_stat_wal)",
         )
         return int(commits), float(wal)
 
@@ -225,11 +231,15 @@ def add_and_take_medians(measure: Callable[[], dict[str, float]], results: list[
 
 def report(name: str, values: dict[str, float]) -> str:
     parts = [
-        f"  {name:8} {values['rate']:8.0f}/s  p50 {values['p50']:7.2f} ms  CPU per write, us: PostgreSQL {values['server']:5.0f}  client {values['client']:4.0f}"
+        (
+            f"  {name:8} {values['rate']:8.0f}/s  p50 {values['p50']:7.2f} ms  CPU per write, "
+            f"us: PostgreSQL {values['server']:5.0f}  client {values['client']:4.0f}"
+        )
     ]
     if "gateway" in values:
         parts.append(
-            f"  gateway {values['gateway']:4.0f}  Redis {values['redis']:4.0f}  writes per commit {values['batch']:5.1f}  WAL {values['wal']:6.0f} B"
+            f"  gateway {values['gateway']:4.0f}  Redis {values['redis']:4.0f}  writes per commit "
+            f"{values['batch']:5.1f}  WAL {values['wal']:6.0f} B"
         )
     return "".join(parts)
 

@@ -1,4 +1,5 @@
-"""What the tests of the Python client share: both clients behind one synchronous interface, and the gateways that they call."""
+"""What the tests of the Python client share: both clients behind one synchronous interface,
+and the gateways that they call."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def await_renewal(lease: Any) -> None:
 
 
 def is_lost_on_time(lease: Any) -> bool:
-    """Waits until a lease that cannot be renewed is lost; that is never before its end. Returns False if it is so late that a busy machine may be the cause: then the test tries again."""
+    """Waits until a lease that cannot be renewed is lost; that is never before its end.
+    Returns False if it is so late that a busy machine may be the cause: then the test tries again."""
     began, left = time.monotonic(), lease.remaining()
     eventually(lease.lost.is_set, 5, interval=0.002, goal="the lease is lost")
     late = time.monotonic() - began - left
@@ -211,7 +213,8 @@ class Reply:
 
 @contextmanager
 def answering(on_request: Callable[[str, str, int], Reply]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Runs a server that answers what `on_request` returns for the method, the path and the port of the connection. Returns its URL, and a list to which the requests are added."""
+    """Runs a server that answers what `on_request` returns for the method, the path and the port of the connection.
+    Returns its URL, and a list to which the requests are added."""
     requests: list[tuple[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):

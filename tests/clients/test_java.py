@@ -1,4 +1,5 @@
-"""The Java client and its adapters: builds them, and runs the JUnit tests of tests/clients/java against two real gateways with faults."""
+"""The Java client and its adapters: builds them,
+and runs the JUnit tests of tests/clients/java against two real gateways with faults."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ def test_projects_of_maven_are_consistent() -> None:
     parent = ElementTree.parse(CLIENT / "pom.xml").getroot()
     modules = [module.text for module in parent.findall("m:modules/m:module", space)]
     assert modules == ["client", "shedlock", "spring-integration"]
-    versions = {re.search(r"project\(fencegate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1], parent.findtext("m:version", namespaces=space)}  # type: ignore[index]
+    version = re.search(r"project\(fencegate VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
+    versions = {version and version[1], parent.findtext("m:version", namespaces=space)}
     for module in modules:
         pom = ElementTree.parse(CLIENT / str(module) / "pom.xml").getroot()
         assert (

@@ -1,4 +1,5 @@
-"""openapi.json as a source of clients: its schemas give types, and a gateway answers each of its examples as it says."""
+"""openapi.json as a source of clients: its schemas give types,
+and a gateway answers each of its examples as it says."""
 
 from __future__ import annotations
 
@@ -123,15 +124,20 @@ def test_openapi_operations_have_tags_and_examples() -> None:
 
 def remove_orders(stack: Stack) -> None:
     """Removes the orders of earlier examples, and puts their pieces back."""
-    entered = "select fencing.enter(r, greatest(fencing.fence(r), 1)) from unnest(array['inventory/sku-9', 'orders/7001', 'orders/7002', 'orders/7003']) r"
+    entered = (
+        "select fencing.enter(r, greatest(fencing.fence(r), 1)) from unnest(array['inventory/sku-9', 'orders/7001', "
+        "'orders/7002', 'orders/7003']) r"
+    )
     stack.query(
-        f"begin; {entered}; delete from orders where id between 7001 and 7003; update inventory set stock = initial_stock where sku = 'sku-9'; commit"
+        f"begin; {entered}; delete from orders where id between 7001 and 7003; "
+        "update inventory set stock = initial_stock where sku = 'sku-9'; commit"
     )
 
 
 @contextmanager
 def prepared(stack: Stack, request: Request) -> Iterator[Request]:
-    """Acquires the lease that the request uses, and puts its lease_id into the request; afterwards nobody holds the resources."""
+    """Acquires the lease that the request uses, and puts its lease_id into the request;
+    afterwards nobody holds the resources."""
     api = stack.api()
     remove_orders(stack)
     lease_id = ""

@@ -22,7 +22,8 @@ Line = dict[str, Any]
 
 
 def install() -> None:
-    """Installs the client in the version of the lock file, beside a copy of the calls, unless it is installed already."""
+    """Installs the client in the version of the lock file, beside a copy of the calls,
+    unless it is installed already."""
     INSTALLED.mkdir(parents=True, exist_ok=True)
     marker, lock = INSTALLED / "installed.json", HERE / "package-lock.json"
     for file in HERE.iterdir():
@@ -55,7 +56,8 @@ def failures(lines: list[Line], refused: bool) -> list[str]:
     chosen = [line for line in lines if line["refused"] == refused]
     failed = [f"{line['name']}: {line['failure']}" for line in chosen if "failure" in line]
     print(
-        f"{len(chosen) - len(failed)} of {len(chosen)} calls are {'refused by name' if refused else 'answered'} as they have to be"
+        f"{len(chosen) - len(failed)} of {len(chosen)} calls are {'refused by name' if refused else 'answered'} "
+        "as they have to be"
     )
     return failed
 

@@ -1,4 +1,5 @@
-"""The Python client where an answer is not what a gateway answers to the request, where a lease is over or its release fails, and which values it sends."""
+"""The Python client where an answer is not what a gateway answers to the request,
+where a lease is over or its release fails, and which values it sends."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ MAINTENANCE = {"status": "maintenance"}
 
 
 def finish(call: Any, *answers: Any) -> Any:
-    """Gives answers to the requests of a call, without its pauses; returns its result. An answer is a Response or an exception."""
+    """Gives answers to the requests of a call, without its pauses; returns its result.
+    An answer is a Response or an exception."""
     from fencegate._protocol import Pause
 
     left = list(answers)
@@ -311,7 +313,8 @@ def test_lease_ids_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -
         kind, url, api_key="secret-key"
     ) as client, client.lease("a"):
         logging.getLogger("httpcore.http11").debug(
-            "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', b'/v1/leases/secret-id~.x'), (b'Content-Length', b'5')])"
+            "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', "
+            "b'/v1/leases/secret-id~.x'), (b'Content-Length', b'5')])"
         )
     assert "secret" not in caplog.text and "b'/v1/leases/…'), (b'Content-Length', b'5')" in caplog.text
 

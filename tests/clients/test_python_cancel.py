@@ -1,4 +1,5 @@
-"""The Python client gives up a request for a lease: a task is cancelled, or a call interrupted, and no lease is left."""
+"""The Python client gives up a request for a lease: a task is cancelled,
+or a call interrupted, and no lease is left."""
 
 from __future__ import annotations
 

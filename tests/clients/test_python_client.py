@@ -1,4 +1,5 @@
-"""The Python client on real gateways: leases that are renewed and lost, writes that take effect once, and calls whose answers are late, lost or refused."""
+"""The Python client on real gateways: leases that are renewed and lost, writes that take effect once,
+and calls whose answers are late, lost or refused."""
 
 from __future__ import annotations
 
@@ -162,7 +163,8 @@ def test_lease_is_lost_on_time_while_the_gateway_hangs(gateways: list[Gateway], 
 
 @both
 def test_lease_is_lost_on_time_while_an_answer_trickles(api: Api, kind: str) -> None:
-    """Each byte arrives within the time-outs of httpx, and the whole answer does not arrive before the end of the lease."""
+    """Each byte arrives within the time-outs of httpx,
+    and the whole answer does not arrive before the end of the lease."""
 
     def trickle(listener: socket.socket, over: threading.Event) -> None:
         with listener, listener.accept()[0] as connection:
@@ -492,7 +494,10 @@ def test_unknown_problems_and_foreign_answers_are_errors() -> None:
         unknown.request_id,
         str(unknown),
     ) == (418, 7.0, "r", "New.")
-    blank = b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": "The cell of this request is not available."}'
+    blank = (
+        b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, '
+        b'"detail": "The cell of this request is not available."}'
+    )
     for status, content, temporary in (
         (502, b"<html>", True),
         (500, b"<html>", True),

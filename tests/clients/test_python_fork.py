@@ -1,4 +1,5 @@
-"""The Python client in forked processes, which share the connections of their parent, and in tasks that are cancelled while they release a lease."""
+"""The Python client in forked processes, which share the connections of their parent,
+and in tasks that are cancelled while they release a lease."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def call_async(client: Any, name: str) -> bool:
     "kind, call", [(fencegate.Client, call_sync), (fencegate.AsyncClient, call_async)], ids=["sync", "async"]
 )
 def test_forked_processes_have_connections_of_their_own(kind: Any, call: Callable[[Any, str], bool]) -> None:
-    """A client that the parent has used, as one of a module that is loaded before workers are forked. Each answer names the path of its request."""
+    """A client that the parent has used, as one of a module that is loaded before workers are forked.
+    Each answer names the path of its request."""
     ports: dict[str, set[int]] = {}
 
     def on_request(_: str, path: str, port: int) -> Reply:

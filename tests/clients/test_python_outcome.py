@@ -1,4 +1,5 @@
-"""The Python client where an answer does not tell the outcome: commits that take too long, look-ups through a proxy of cells, releases and renewals that are not answered."""
+"""The Python client where an answer does not tell the outcome: commits that take too long,
+look-ups through a proxy of cells, releases and renewals that are not answered."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from support.polling import eventually
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 ROWS = itertools.count(1)
-SLOWLY = "create or replace function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep({}); return null; end $$"
+SLOWLY = (
+    "create or replace function slowly() returns trigger language plpgsql as $$ begin perform pg_sleep({}); "
+    "return null; end $$"
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +32,8 @@ def hasty(site: Site) -> Api:
 
 @pytest.fixture(scope="module")
 def proxy(hasty: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of config/haproxy/cells.cfg before the gateway, which is of cell 0, and before a cell 1 that is not available."""
+    """The URL of config/haproxy/cells.cfg before the gateway, which is of cell 0,
+    and before a cell 1 that is not available."""
     folder, port = tmp_path_factory.mktemp("cells"), processes.free_port()
     (folder / "cells.map").write_text("slow/ 0\n")
     environment = {
@@ -58,14 +63,16 @@ def proxy(hasty: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture
 def slow_row(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Returns the id of a row that takes 1.5 s to commit; the gateway waits for it for 0.8 s. It differs from test to test: the lease of a write whose outcome is unknown is not released."""
+    """Returns the id of a row that takes 1.5 s to commit; the gateway waits for it for 0.8 s.
+    It differs from test to test: the lease of a write whose outcome is unknown is not released."""
     monkeypatch.setattr("fencegate._protocol.LATE_COMMIT_SECONDS", 10.0)  # on a busy machine the commit may end late
     site.stack.query(
         f"""
         create table slow (id integer primary key, n integer not null);
         insert into slow select n, 0 from generate_series(1, 1000) n;
         {SLOWLY.format(1.5)};
-        create constraint trigger slowly after update on slow deferrable initially deferred for each row execute function slowly();
+        create constraint trigger slowly after update on slow deferrable initially deferred for each row
+          execute function slowly();
         select fencing.protect('slow', $$'slow/' || id$$), fencing.expose_table('slow')"""
     )
     yield next(ROWS)
@@ -77,7 +84,8 @@ def slow_row(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_write_with_unknown_outcome_is_resolved(
     site: Site, hasty: Api, slow_row: int, kind: str, keep_outcome: bool
 ) -> None:
-    """COMMIT takes longer than the deadline; the gateway answers outcome_unknown, and the client finds out what happened."""
+    """COMMIT takes longer than the deadline; the gateway answers outcome_unknown,
+    and the client finds out what happened."""
     with clients(kind, hasty.url) as client:
         answers = recorded_answers(client)
         written = client.write(
@@ -94,7 +102,8 @@ def test_write_with_unknown_outcome_is_resolved(
 
 @both
 def test_write_is_repeated_once_its_own_lease_has_ended(site: Site, hasty: Api, slow_row: int, kind: str) -> None:
-    """The transaction is rolled back after outcome_unknown, and the lease of the first attempt locks the second one out until its ttl is over."""
+    """The transaction is rolled back after outcome_unknown, and the lease of the first attempt locks the second one out
+    until its ttl is over."""
 
     def roll_back() -> None:
         if [content for _, _, content in answers if '"outcome_unknown":true' in content] == [answers[-1][2]]:
@@ -119,7 +128,8 @@ def test_write_is_repeated_once_its_own_lease_has_ended(site: Site, hasty: Api, 
 
 @both
 def test_unknown_outcome_behind_proxy_is_found_by_cell(site: Site, proxy: str, slow_row: int, kind: str) -> None:
-    """The write names a resource, by which the proxy leads it; the look-up by write_id does not, and without the cell it is answered 421."""
+    """The write names a resource, by which the proxy leads it; the look-up by write_id does not,
+    and without the cell it is answered 421."""
 
     def write(**options: Any) -> Any:
         with clients(kind, proxy, **options) as client:
@@ -224,7 +234,8 @@ class Clock:
         return self.time
 
     def run(self, call: Any, answer: Callable[[Any], Any]) -> tuple[list[Any], Any]:
-        """Performs the steps of a call; returns them and its result or error. `answer` gives the response to each request, or raises."""
+        """Performs the steps of a call; returns them and its result or error.
+        `answer` gives the response to each request, or raises."""
         from fencegate._protocol import Pause
 
         steps: list[Any] = []
@@ -311,7 +322,8 @@ def test_lease_of_another_is_not_waited_for(clock: Clock) -> None:
 def test_write_id_of_an_unknown_write_is_kept(
     clock: Clock, later: bytes, headers: dict[str, str], events: list[Any]
 ) -> None:
-    """Later answers name no write, or one that has surely changed nothing; the history is searched for the first one when the time is over."""
+    """Later answers name no write, or one that has surely changed nothing;
+    the history is searched for the first one when the time is over."""
     from fencegate._protocol import Protocol, Request, Response
 
     sent: list[Request] = []
@@ -367,7 +379,8 @@ def test_write_is_found_after_a_token_function_that_failed(clock: Clock) -> None
             return Response(
                 200,
                 {},
-                b'{"items": [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}], "next_cursor": null}',
+                b'{"items": [{"id": 1, "at": "2026-11-21T10:00:00.000Z", "event": "write_applied"}], '
+                b'"next_cursor": null}',
             )
         response = next(answers)
         if response is None:
@@ -414,7 +427,8 @@ def test_renewal_is_tried_again_before_the_lease_ends(clock: Clock) -> None:
 
 
 def keep(clock: Clock, state: Any, answer: Callable[[int], Any]) -> list[float]:
-    """Renews a lease until it is lost; returns how long it was still valid at each request. `answer` is called with the number of the request."""
+    """Renews a lease until it is lost; returns how long it was still valid at each request.
+    `answer` is called with the number of the request."""
     from fencegate._protocol import Protocol
 
     left: list[float] = []
@@ -566,7 +580,8 @@ LOST = problem("lease-lost", status=410)
 def test_release_after_lost_answer_is_sealed_or_raises(
     seal: bool, left_ms: int, status: int, content: bytes, raised: Any
 ) -> None:
-    """The first attempt is not answered; the second is answered when the lease has been valid for `left_ms` less than its ttl."""
+    """The first attempt is not answered;
+    the second is answered when the lease has been valid for `left_ms` less than its ttl."""
     from fencegate._lease import now
     from fencegate._protocol import NoAnswer, Pause, Protocol, Request, Response
 

@@ -1,4 +1,5 @@
-"""The pages about the Python client: their programs and commands are run, next to a stack; and the package is typed and complete."""
+"""The pages about the Python client: their programs and commands are run, next to a stack;
+and the package is typed and complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How the Python client connects: credentials that cannot be sent, several gateways, many calls at a time, and gateways that cannot be reached. The gateways are simple servers."""
+"""How the Python client connects: credentials that cannot be sent, several gateways, many calls at a time,
+and gateways that cannot be reached. The gateways are simple servers."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def serving(
     certificate: Certificate | None = None,
     keys: list[str] | None = None,
 ) -> Iterator[str]:
-    """Answers each GET with `{}` once `on_request` has returned. Closes the connection in place of an answer to a POST, whose Idempotency-Key is added to `keys`."""
+    """Answers each GET with `{}` once `on_request` has returned. Closes the connection in place of an answer to a POST,
+    whose Idempotency-Key is added to `keys`."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -71,7 +73,8 @@ def serving(
 
 @contextmanager
 def dropping_packets() -> Iterator[int]:
-    """Returns a port at which no connection can be established: the system drops the packets, because the queue of the listener is full."""
+    """Returns a port at which no connection can be established: the system drops the packets,
+    because the queue of the listener is full."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
         port = listener.getsockname()[1]
         queued: list[socket.socket] = []
@@ -193,7 +196,8 @@ def test_idempotency_key_that_cannot_be_sent_is_refused(kind: str, key: str) -> 
 
 
 def test_url_that_httpx_refuses_is_a_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Later versions of httpx than that of Debian 12 raise InvalidURL for `http://a:abc`, which is no ValueError, and may cite the URL."""
+    """Later versions of httpx than that of Debian 12 raise InvalidURL for `http://a:abc`,
+    which is no ValueError, and may cite the URL."""
     import httpx
 
     def refuse(url: str) -> None:

@@ -1,4 +1,5 @@
-"""The recipes docs/recipes/adopting-observe.md and docs/recipes/node-orms.md: their commands in a shell, with knex and Prisma as npm has them."""
+"""The recipes docs/recipes/adopting-observe.md and docs/recipes/node-orms.md: their commands in a shell,
+with knex and Prisma as npm has them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def home(stack: Stack) -> Iterator[Path]:
 
 @pytest.fixture
 def node_modules() -> Path:
-    """The packages of the lock file, installed once into build. Their scripts, which would load programs from other sites, are not run."""
+    """The packages of the lock file, installed once into build.
+    Their scripts, which would load programs from other sites, are not run."""
     folder = ROOT / "build/node_orms"
     lock = (PACKAGES / "package-lock.json").read_text()
     installed = folder / "installed.json"

@@ -1,4 +1,5 @@
-"""The recipes for the shell in docs/recipes: their commands in a shell, and their scheduled commands on three machines with different clocks."""
+"""The recipes for the shell in docs/recipes: their commands in a shell, and their scheduled commands on three machines
+with different clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The TypeScript client: it is built, packed and checked by the compiler, and its own tests run on two gateways, which they kill and pause."""
+"""The TypeScript client: it is built, packed and checked by the compiler, and its own tests run on two gateways,
+which they kill and pause."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def package() -> Path:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Stack]:
-    """Two gateways, which restart after the tests have killed them, with API keys; the database can check proofs, and requires none."""
+    """Two gateways, which restart after the tests have killed them, with API keys;
+    the database can check proofs, and requires none."""
     with running_stack("--auth", "--gateways", "2") as made:
         made.query("select fencing.add_proof_key(%s)", ((made.data / "signing.key").read_text().strip().encode(),))
         yield made
@@ -49,7 +51,8 @@ def pair() -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def cors(pair: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
-    """A gateway of the same cluster that allows the pages of one origin: its address, a key, and the port of the page's server."""
+    """A gateway of the same cluster that allows the pages of one origin: its address, a key,
+    and the port of the page's server."""
     key, page_port = "a-long-enough-key-of-a-page", processes.free_port()
     settings = {
         "http": {
@@ -128,7 +131,8 @@ def database_url(stack: Stack) -> str:
 
 
 def run_program(package: Path, stack: Stack, folder: Path, text: str) -> str:
-    """Runs a program in a folder of its own that has the package installed, and returns its output. The address is that of the test's gateway."""
+    """Runs a program in a folder of its own that has the package installed, and returns its output.
+    The address is that of the test's gateway."""
     installed = folder / "node_modules"
     (installed / "@fencegate").mkdir(parents=True)
     (installed / "@fencegate/client").symlink_to(package)
@@ -149,6 +153,9 @@ def test_typescript_readme_first_example_runs_as_pasted(package: Path, stack: St
 def test_typescript_readme_examples_run_one_after_another(package: Path, stack: Stack, tmp_path: Path) -> None:
     examples = re.findall(r"```js\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
     assert len(examples) > 2
-    connection = "import pg from 'pg';\nconst connection = new pg.Client({connectionString: process.env.FENCEGATE_DATABASE});\nawait connection.connect();\n"
+    connection = (
+        "import pg from 'pg';\nconst connection = new pg.Client({connectionString: process.env.FENCEGATE_DATABASE});\n"
+        "await connection.connect();\n"
+    )
     run_program(package, stack, tmp_path, connection + "\n".join(examples) + "await connection.end();\n")
     assert stack.query("select note from inventory where sku = 'sku-1'") == [("counted",)]

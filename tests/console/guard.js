@@ -1,4 +1,5 @@
-// The panel and the tile of the guard: open and observed tables, since when and by whom, and what the installation can't notice.
+// The panel and the tile of the guard: open and observed tables, since when and by whom,
+// and what the installation can't notice.
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
@@ -14,12 +15,17 @@ test('enforced tables are listed', async () => {
 
 test('tables that are open or observed, and limits, are shown with text alone', async () => {
   const {page} = await browser.open(stack);
-  const table = {not_before: null, fault_count: 0, faults: [], since: '2026-11-23T20:31:02.114Z', principal: '<b>eve</b>'};
-  const guard = {at: '2026-11-23T20:32:27.532Z', fault_count: 1, faults: ['public.a: the trigger is missing'], limits: ['event triggers are missing'], compared_at: null,
-    tables: [{...table, table: 'public.a', state: 'open', reason: 'fault', fault_count: 1, faults: ['public.a: the trigger is missing']},
-      {...table, table: 'public.b', state: 'open', reason: 'unprotected'}, {...table, table: 'public.c', state: 'observed', reason: null}]};
+  const table = {not_before: null, fault_count: 0, faults: [], since: '2026-11-23T20:31:02.114Z',
+    principal: '<b>eve</b>'};
+  const guard = {at: '2026-11-23T20:32:27.532Z', fault_count: 1, faults: ['public.a: the trigger is missing'],
+    limits: ['event triggers are missing'], compared_at: null,
+    tables: [{...table, table: 'public.a', state: 'open', reason: 'fault', fault_count: 1,
+      faults: ['public.a: the trigger is missing']},
+      {...table, table: 'public.b', state: 'open', reason: 'unprotected'},
+      {...table, table: 'public.c', state: 'observed', reason: null}]};
   await page.route('**/v1/guard', route => route.fulfill({json: guard}));
-  await page.locator('#guard [data-table="public.a"]', {hasText: /open[\s\S]*by <b>eve<\/b>[\s\S]*the trigger is missing/}).waitFor();
+  await page.locator('#guard [data-table="public.a"]',
+    {hasText: /open[\s\S]*by <b>eve<\/b>[\s\S]*the trigger is missing/}).waitFor();
   await page.locator('#guard [data-table="public.b"]', {hasText: 'unprotect() was called'}).waitFor();
   await page.locator('#guard [data-table="public.c"]', {hasText: /observed[\s\S]*not refused/}).waitFor();
   await page.locator('#guard .limit', {hasText: 'event triggers are missing'}).waitFor();

@@ -10,19 +10,23 @@ import {eventually, sleep} from './support/stack.js';
 const rows = page => page.locator('#history tbody tr');
 let manyEvents = 0;
 
-/** Makes more events of pages/many than a page of the list has, unless an earlier test did. Returns how many there are. */
+/**
+ * Makes more events of pages/many than a page of the list has, unless an earlier test did. Returns how many there are.
+ */
 async function makeManyEvents() {
   if (manyEvents) return manyEvents;
   const lease = await stack.acquire('pages/many', {owner: 'pager'});
   let renewals = 0;
   for (let number = 0; number < 55; ++number) {
-    const {status} = await stack.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`, {ttl_ms: 60_000});
+    const {status} = await stack.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`,
+      {ttl_ms: 60_000});
     if (status === 200) renewals += 1;
   }
   await stack.release(lease);
   const items = await eventually(async () => {
     const all = await stack.history({resource: 'pages/many', limit: 1000});
-    return all.some(item => item.event === 'lease_released') && all.filter(item => item.event === 'lease_renewed').length === renewals && all;
+    return all.some(item => item.event === 'lease_released')
+      && all.filter(item => item.event === 'lease_renewed').length === renewals && all;
   }, 'all events are in the history');
   assert.ok(items.length > 50 && items.length <= 100, `${items.length} events are two pages`);
   return manyEvents = items.length;
@@ -40,7 +44,8 @@ test('history filters are in the URL and survive reload and Back', async () => {
   const time = rows(page).locator('time');
   const iso = await time.getAttribute('title');
   assert.match(iso, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/, 'UTC, as in logs');
-  assert.match(await time.innerText(), new RegExp(`\\d+ \\w+ \\d\\d${iso.slice(13, 23).replace('.', '\\.')}$`), 'with milliseconds, to compare with logs');
+  assert.match(await time.innerText(), new RegExp(`\\d+ \\w+ \\d\\d${iso.slice(13, 23).replace('.', '\\.')}$`),
+    'with milliseconds, to compare with logs');
   await page.reload();
   await eventually(async () => await rows(page).count() === 1, 'the same after a reload');
   assert.equal(await page.getByLabel('Event', {exact: true}).inputValue(), 'write_rejected');
@@ -106,7 +111,8 @@ test('history pages are appended without duplicates', async () => {
 test('history download contains the filtered events', async () => {
   const {page, observed} = await browser.open(stack, {query: `?resource=${STALE_RESOURCE}&event=write_rejected`});
   await rows(page).first().waitFor();
-  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'CSV'}).click()]);
+  const [download] =
+    await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'CSV'}).click()]);
   assert.equal(download.suggestedFilename(), 'history.csv');
   const lines = (await readFile(await download.path(), 'utf8')).trim().split('\r\n');
   assert.equal(lines.length, 2);
@@ -175,19 +181,23 @@ test('history Load more during a search with one page adds nothing', async () =>
   await page.getByRole('button', {name: 'Search'}).click();
   await more.click();
   release();
-  await eventually(async () => await rows(page).count() === 1 && !await more.isDisabled(), 'the refusal, and the button is enabled again');
-  assert.equal(await page.locator('#history').getByText('shown; search again').count(), 0, 'no further page was appended');
+  await eventually(async () => await rows(page).count() === 1 && !await more.isDisabled(),
+    'the refusal, and the button is enabled again');
+  assert.equal(await page.locator('#history').getByText('shown; search again').count(), 0,
+    'no further page was appended');
 });
 
 test('history Load more after a failed search continues the list shown', async () => {
   await makeManyEvents();
   const {page} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
   await rows(page).first().waitFor();
-  await page.route(/history\?(?!.*cursor=).*event=write_rejected/, route => route.fulfill({status: 503, contentType: 'application/problem+json', body: '{"title": "Not now"}'}));
+  await page.route(/history\?(?!.*cursor=).*event=write_rejected/,
+    route => route.fulfill({status: 503, contentType: 'application/problem+json', body: '{"title": "Not now"}'}));
   await page.getByLabel('Event', {exact: true}).selectOption('write_rejected');
   await page.getByRole('button', {name: 'Search'}).click();
   await page.locator('#history').getByText('Not now').waitFor();
-  const [request] = await Promise.all([page.waitForRequest(/cursor=/), page.getByRole('button', {name: 'Load more'}).click()]);
+  const [request] =
+    await Promise.all([page.waitForRequest(/cursor=/), page.getByRole('button', {name: 'Load more'}).click()]);
   assert.equal(new URL(request.url()).searchParams.get('event'), null);
   await eventually(async () => await rows(page).count() > 50, 'the next page of the list that is shown');
 });

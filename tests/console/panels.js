@@ -7,16 +7,19 @@ import {browser, HOSTILE, scene, stack, STALE_RESOURCE} from './support/scene.js
 import {eventually} from './support/stack.js';
 
 /** Waits until an element shows a text: the panels load one after another. */
-const shows = (element, pattern) => eventually(async () => pattern.test(await element.innerText()), `${element} shows ${pattern}`);
+const shows = (element, pattern) =>
+  eventually(async () => pattern.test(await element.innerText()), `${element} shows ${pattern}`);
 
-for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, scheme: 'dark'}, {width: 1440, scheme: 'dark'}, {width: 390, scheme: 'light'}]) {
+for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, scheme: 'dark'},
+    {width: 1440, scheme: 'dark'}, {width: 390, scheme: 'light'}]) {
   test(`panels at ${width} px, ${scheme}, are complete, fit and are accessible`, async () => {
     await stack.quarantine(2, 30_000);
     const {page, observed} = await browser.open(stack, {width, scheme, query: `?timeline=${STALE_RESOURCE}`});
     const lease = page.locator(`#leases [data-resource="${STALE_RESOURCE}"]`);
     await lease.waitFor();
     const text = await lease.innerText();
-    for (const word of [STALE_RESOURCE, 'client-b (admin)', String(scene.b.fencing_token)]) assert.ok(text.includes(word), `${word} in ${text}`);
+    for (const word of [STALE_RESOURCE, 'client-b (admin)', String(scene.b.fencing_token)])
+      assert.ok(text.includes(word), `${word} in ${text}`);
     assert.match(text, /\d+(\.\d)? s|min/);
     await shows(page.locator('#leases [data-resource="jobs/awaited"] [data-label=Waiting]'), /3/);
     await shows(page.locator('[data-tile=waiting]'), /3$/);
@@ -84,7 +87,9 @@ test('countdowns are not announced to screen readers', async () => {
   const before = [await left.innerText(), await quarantine.innerText()];
   await page.evaluate(() => {
     globalThis.announcements = 0;
-    for (const region of document.querySelectorAll('[aria-live]')) new MutationObserver(() => { globalThis.announcements += 1; }).observe(region, {childList: true, characterData: true, subtree: true});
+    for (const region of document.querySelectorAll('[aria-live]'))
+      new MutationObserver(() => { globalThis.announcements += 1; })
+      .observe(region, {childList: true, characterData: true, subtree: true});
   });
   await eventually(async () => {
     const after = [await left.innerText(), await quarantine.innerText()];

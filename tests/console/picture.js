@@ -19,7 +19,8 @@ async function expectStatus(expected, status) {
 async function makeEvents() {
   const a = await stack.acquire(RESOURCE, {ttl_ms: 3000, owner: 'client-a', as: 'orders'});
   await sleep(800);
-  const inserted = await stack.call('POST', '/v1/writes', {lease_id: a.lease_id, operations: [{insert: 'inventory', values: {sku: SKU, stock: 10, initial_stock: 10}}]}, 'orders');
+  const inserted = await stack.call('POST', '/v1/writes', {lease_id: a.lease_id,
+    operations: [{insert: 'inventory', values: {sku: SKU, stock: 10, initial_stock: 10}}]}, 'orders');
   await expectStatus(200, inserted.status);
   const b = await stack.acquire(RESOURCE, {ttl_ms: 20_000, wait_ms: 10_000, owner: 'client-b', as: 'orders'});
   await sleep(700);
@@ -36,7 +37,8 @@ async function makeEvents() {
   await expectStatus(200, stack.write(c, SKU, 'orders'));
   await sleep(600);
   await stack.release(c, 'orders');
-  await eventually(async () => (await stack.history({resource: RESOURCE, event: 'lease_released'})).length === 2, 'the history has the releases');
+  await eventually(async () => (await stack.history({resource: RESOURCE, event: 'lease_released'})).length === 2,
+    'the history has the releases');
 }
 
 await Promise.all([stack.start(), browser.start()]);

@@ -6,7 +6,8 @@ import {accessibilityErrors, screenshot} from './support/browser.js';
 import {browser, stack} from './support/scene.js';
 import {eventually} from './support/stack.js';
 
-const focused = page => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.id);
+const focused = page =>
+  page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.id);
 
 test('lease revoked with a reason blocks its holder', async () => {
   const resource = 'inventory/sku-2';
@@ -17,7 +18,8 @@ test('lease revoked with a reason blocks its holder', async () => {
   await page.keyboard.press('Enter');
   await page.getByRole('dialog').waitFor();
   assert.equal(await focused(page), 'revoke-reason');
-  assert.match(await page.getByRole('dialog').innerText(), new RegExp(`${resource}[\\s\\S]*stuck \\(orders\\)[\\s\\S]*${lease.fencing_token}`));
+  assert.match(await page.getByRole('dialog').innerText(),
+    new RegExp(`${resource}[\\s\\S]*stuck \\(orders\\)[\\s\\S]*${lease.fencing_token}`));
   await page.keyboard.press('Escape');
   assert.equal(await focused(page), `Revoke the lease on ${resource}`);
 
@@ -47,7 +49,8 @@ test('revoke dialog names the other resources of the lease', async () => {
   await page.getByRole('button', {name: 'Revoke the lease on set/b'}).click();
   await page.getByRole('dialog').getByText('set/a, set/c').waitFor();
   await page.getByRole('button', {name: 'Cancel'}).click();
-  await Promise.all([page.waitForResponse(/v1\/resource\?resource=jobs%2Fawaited/), page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click()]);
+  await Promise.all([page.waitForResponse(/v1\/resource\?resource=jobs%2Fawaited/),
+    page.getByRole('button', {name: 'Revoke the lease on jobs/awaited'}).click()]);
   assert.doesNotMatch(await page.getByRole('dialog').innerText(), /Also revoked/);
   await stack.release(lease);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
@@ -77,7 +80,8 @@ test('revoke dialog names the missing scope', async () => {
 });
 
 test('key with operate for a prefix revokes its leases', async () => {
-  const key = await stack.addKey('team', 'scopes: [history], prefixes: [{resource_prefix: team/, scopes: [history, operate]}]');
+  const key =
+    await stack.addKey('team', 'scopes: [history], prefixes: [{resource_prefix: team/, scopes: [history, operate]}]');
   await stack.acquire('team/a');
   const {page, observed} = await browser.open(stack, {key, expected: [/403 \(Forbidden\)/]});
   await page.locator('#nodes').getByText('This API key may not see this').waitFor();
@@ -119,7 +123,8 @@ test('revocation answered late keeps the dialog of another lease', async () => {
   await revokeThenCancel('late/c');
   await stack.call('DELETE', '/v1/resources/late%2Fc/lease', {reason: 'by another operator'});
   releases.pop()();
-  await page.locator('#announcer', {hasText: 'late/c: The resource has no lease any more.'}).waitFor({state: 'attached'});
+  await page.locator('#announcer', {hasText: 'late/c: The resource has no lease any more.'})
+    .waitFor({state: 'attached'});
   assert.equal(await page.locator('#revoke-error').innerText(), '');
 });
 

@@ -9,7 +9,8 @@ test('console needs no key and has a strict content policy', async () => {
   assert.equal(answer.status, 200);
   assert.equal(answer.headers.get('content-type'), 'text/html; charset=utf-8');
   const policy = answer.headers.get('content-security-policy');
-  for (const rule of ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"])
+  for (const rule of ["default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
+      "frame-ancestors 'none'", "require-trusted-types-for 'script'"])
     assert.ok(policy.includes(rule), rule);
   assert.doesNotMatch(policy, /unsafe|https?:|\*/);
   assert.equal(answer.headers.get('x-content-type-options'), 'nosniff');

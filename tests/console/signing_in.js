@@ -31,7 +31,8 @@ test('sign-in with a wrong key shows an error, stores nothing', async () => {
 
 test('sign-in stores no key that was not checked', async () => {
   const {page} = await browser.open(stack, {key: '', expected: [...unauthorized, /503 \(Service Unavailable\)/]});
-  const answerWith = (status, slug, detail) => page.route('**/v1/leases?**', route => route.fulfill({status, contentType: 'application/problem+json',
+  const answerWith = (status, slug, detail) =>
+    page.route('**/v1/leases?**', route => route.fulfill({status, contentType: 'application/problem+json',
     body: JSON.stringify({type: `/problems/${slug}`, title: 'Title', status, detail, request_id: 'r-3'})}), {times: 1});
   for (const [status, slug] of [[429, 'too-many-requests'], [503, 'overloaded']]) {
     await answerWith(status, slug, `Refused with ${status}.`);
@@ -53,8 +54,10 @@ test('sign-in stores the key in the tab until signed out', async () => {
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.reload();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
-  const places = await page.evaluate(() => ({address: location.href, local: JSON.stringify(localStorage), cookie: document.cookie, session: JSON.stringify(sessionStorage), text: document.documentElement.outerHTML}));
-  for (const [place, text] of Object.entries(places)) assert.equal(text.includes(stack.key()), place === 'session', place);
+  const places = await page.evaluate(() => ({address: location.href, local: JSON.stringify(localStorage),
+      cookie: document.cookie, session: JSON.stringify(sessionStorage), text: document.documentElement.outerHTML}));
+  for (const [place, text] of Object.entries(places))
+    assert.equal(text.includes(stack.key()), place === 'session', place);
   await page.getByRole('button', {name: 'Sign out'}).click();
   await page.getByRole('heading', {name: 'Sign in'}).waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.length), 0);
@@ -63,7 +66,8 @@ test('sign-in stores the key in the tab until signed out', async () => {
 });
 
 test('sign-out removes all data of the first key', async () => {
-  const {page} = await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STALE_RESOURCE}`});
+  const {page} =
+    await browser.open(stack, {expected: [...unauthorized, /403 \(Forbidden\)/], query: `?timeline=${STALE_RESOURCE}`});
   await page.locator('#history tbody tr').first().waitFor();
   await page.locator('#timeline .lane').first().waitFor();
   await page.getByRole('button', {name: 'Sign out'}).click();
@@ -92,7 +96,8 @@ test('denied address is asked once until Try again', async () => {
     if (pathname.startsWith('/v1/')) asked.set(pathname, (asked.get(pathname) ?? 0) + 1);
   });
   await page.reload();
-  for (const panel of ['leases', 'nodes', 'rates', 'history']) await page.locator(`#${panel}`).getByText('This API key may not see this').waitFor();
+  for (const panel of ['leases', 'nodes', 'rates', 'history'])
+    await page.locator(`#${panel}`).getByText('This API key may not see this').waitFor();
   await eventually(() => asked.has('/v1/history/stream'), 'the stream is requested');
   await sleep(4500); // at least two polls
   await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));

@@ -15,12 +15,14 @@ test('lease grant and release are shown within two seconds', async () => {
   await page.locator('#live', {hasText: 'Live'}).waitFor();
   await page.getByText(`The history has no events of ${resource}`).waitFor();
   const listed = page.locator(`#leases [data-resource="${resource}"]`);
-  const lane = (ending, lease) => page.locator(`#timeline .lane.${ending}`, {hasText: String(lease.fencing_token)}).waitFor();
+  const lane = (ending, lease) => page.locator(`#timeline .lane.${ending}`, {hasText: String(lease.fencing_token)})
+    .waitFor();
   const times = [];
   for (const owner of ['first', 'second', 'third']) { // the fastest of three counts, because the machine may be busy
     const acquiredAt = Date.now();
     const lease = await stack.acquire(resource, {owner});
-    await Promise.all([listed.waitFor(), lane('live', lease), page.locator('#history tbody tr', {hasText: owner}).first().waitFor()]);
+    await Promise.all([listed.waitFor(), lane('live', lease), page.locator('#history tbody tr', {hasText: owner})
+      .first().waitFor()]);
     const releasedAt = Date.now();
     await stack.release(lease);
     await Promise.all([listed.waitFor({state: 'detached'}), lane('released', lease)]);
@@ -83,15 +85,18 @@ test('leases that fail to load leave their tiles empty', async () => {
   const tile = page.locator('[data-tile=leases] dd');
   await page.locator('[data-tile=waiting] dd', {hasText: '3'}).waitFor();
   await page.route('**/v1/leases?**', route => route.fulfill({status: 503, contentType: 'application/problem+json',
-    body: JSON.stringify({type: '/problems/no-quorum', title: 'Too few lock nodes answered', status: 503, detail: 'Too few.', request_id: 'r-2'})}));
+    body: JSON.stringify({type: '/problems/no-quorum', title: 'Too few lock nodes answered', status: 503,
+      detail: 'Too few.', request_id: 'r-2'})}));
   await tile.getByText('–').waitFor();
   assert.equal(await page.locator('[data-tile=waiting] dd').innerText(), '–');
 });
 
 test('panel shows the cause of a 503 and a retry button', async () => {
   const {page} = await browser.open(stack, {expected: [/503 \(Service Unavailable\)/]});
-  await page.route('**/v1/history?**', route => route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'},
-    body: JSON.stringify({type: '/problems/storage-unavailable', title: 'PostgreSQL cannot be reached', status: 503, detail: 'Nothing was read.', request_id: 'r-1'})}));
+  await page.route('**/v1/history?**',
+    route => route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'},
+    body: JSON.stringify({type: '/problems/storage-unavailable', title: 'PostgreSQL cannot be reached', status: 503,
+      detail: 'Nothing was read.', request_id: 'r-1'})}));
   await page.reload();
   const panel = page.locator('#history');
   await panel.getByText('PostgreSQL cannot be reached').waitFor();
@@ -110,14 +115,18 @@ test('key that is withdrawn signs out with a reason', async () => {
 });
 
 test('panels that failed at first load by themselves later', async () => {
-  const {page} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`, expected: [/503 \(Service Unavailable\)/]});
+  const {page} =
+    await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`, expected: [/503 \(Service Unavailable\)/]});
   const reads = /\/v1\/history(\/summary)?\?/;
-  await page.route(reads, route => route.fulfill({status: 503, contentType: 'application/problem+json', body: JSON.stringify({title: 'PostgreSQL cannot be reached', status: 503})}));
+  await page.route(reads, route => route.fulfill({status: 503, contentType: 'application/problem+json',
+      body: JSON.stringify({title: 'PostgreSQL cannot be reached', status: 503})}));
   await page.reload();
   await page.locator('#live', {hasText: 'Live'}).waitFor();
-  for (const panel of ['rates', 'timeline', 'history']) await page.locator(`#${panel}`).getByText('PostgreSQL cannot be reached').waitFor();
+  for (const panel of ['rates', 'timeline', 'history'])
+    await page.locator(`#${panel}`).getByText('PostgreSQL cannot be reached').waitFor();
   await page.unroute(reads);
-  for (const shown of ['#history tbody tr', '#timeline .stale-write', '#rates .chart']) await page.locator(shown).first().waitFor();
+  for (const shown of ['#history tbody tr', '#timeline .stale-write', '#rates .chart'])
+    await page.locator(shown).first().waitFor();
 });
 
 test('leases answered 429 are requested after Retry-After', async () => {
@@ -126,7 +135,8 @@ test('leases answered 429 are requested after Retry-After', async () => {
   const times = [];
   await page.route('**/v1/leases?**', route => {
     times.push(performance.now());
-    return route.fulfill({status: 429, contentType: 'application/problem+json', headers: {'Retry-After': '2'}, body: JSON.stringify({title: 'Too many requests', status: 429})});
+    return route.fulfill({status: 429, contentType: 'application/problem+json', headers: {'Retry-After': '2'},
+      body: JSON.stringify({title: 'Too many requests', status: 429})});
   });
   let running = true;
   const events = (async () => { // each would cause a request
@@ -166,18 +176,21 @@ test('rates count no event twice after a reconnection', async () => {
     const {page} = await browser.open(proxy, {expected: [/ERR_/]});
     const granted = async () => Number((await page.locator('#rates .key.up').first().innerText()).match(/\d+/)[0]);
     const recorded = async () => {
-      const {body} = await stack.call('GET', `/v1/history/summary?from=${new Date(Date.now() - 3_500_000).toISOString()}`);
+      const {body} =
+        await stack.call('GET', `/v1/history/summary?from=${new Date(Date.now() - 3_500_000).toISOString()}`);
       return body.totals.lease_granted;
     };
     await page.locator('#live', {hasText: 'Live'}).waitFor();
     await eventually(async () => await granted() === await recorded(), 'the rates at first');
-    await stack.release(await stack.acquire('rates/online', {owner: 'before'})); // from this event on the stream resumes
+    // From this event on the stream resumes.
+    await stack.release(await stack.acquire('rates/online', {owner: 'before'}));
     await page.locator('#history tbody tr', {hasText: 'before'}).first().waitFor();
     proxy.refuse = () => true;
     proxy.closeConnections();
     await page.getByText('The gateway has been unreachable since').waitFor();
     for (let number = 0; number < 5; ++number) await stack.release(await stack.acquire('rates/offline'));
-    await eventually(async () => (await stack.history({resource: 'rates/offline', event: 'lease_granted'})).length === 5, 'they are in the history');
+    await eventually(async () => (await stack.history({resource: 'rates/offline',
+        event: 'lease_granted'})).length === 5, 'they are in the history');
     const summary = page.waitForResponse(/history\/summary/);
     proxy.refuse = ({url}) => url === '/v1/history/stream';
     await (await summary).finished();

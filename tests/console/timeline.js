@@ -12,12 +12,14 @@ test('stale write is a cross after its lease, linked to the newer', async () => 
   await page.locator('#timeline .stale-write').waitFor();
   const lanes = page.locator('#timeline .lane');
   const labels = await lanes.locator('.lane-label').allTextContents();
-  const [a, b] = [scene.a, scene.b].map(lease => labels.findIndex(label => label.includes(String(lease.fencing_token))));
+  const [a, b] =
+    [scene.a, scene.b].map(lease => labels.findIndex(label => label.includes(String(lease.fencing_token))));
   assert.ok(a >= 0 && b > a, labels.join());
   // All of them at one moment: what is above the timeline may grow meanwhile.
   const [cross, own, newer, line] = await page.locator('#timeline').evaluate((timeline, [a, b]) => {
     const lanes = timeline.querySelectorAll('.lane');
-    const elements = [timeline.querySelector('.stale-write .cross'), lanes[a].querySelector('.bar'), lanes[b].querySelector('.bar'), timeline.querySelector('.refused-by')];
+    const elements = [timeline.querySelector('.stale-write .cross'), lanes[a].querySelector('.bar'),
+      lanes[b].querySelector('.bar'), timeline.querySelector('.refused-by')];
     return elements.map(element => {
       const {left, right, top, bottom} = element.getBoundingClientRect();
       return {left, right, top, bottom, middle: (left + right) / 2};
@@ -27,7 +29,8 @@ test('stale write is a cross after its lease, linked to the newer', async () => 
   assert.ok(cross.top >= own.top - 2 && cross.bottom <= own.bottom + 2, 'it is on the lane of its own token');
   assert.ok(cross.middle > newer.left && cross.middle < newer.right, 'while the newer one holds the resource');
   assert.ok(line.top < newer.top && line.bottom > newer.top, 'a line leads to its lane');
-  assert.equal(await page.locator('#timeline .write_applied').count(), 4, "three of this test's writes, and the one of the example that inserted the row");
+  assert.equal(await page.locator('#timeline .write_applied').count(), 4,
+    "three of this test's writes, and the one of the example that inserted the row");
   assert.equal(await page.locator('#timeline .lease_refused').count(), 1);
   assert.match(await page.locator('#timeline .summary').innerText(), /1 stale write refused/);
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
@@ -45,7 +48,8 @@ test('timeline keys step through the events of the table', async () => {
     await page.keyboard.press('ArrowRight');
   }
   const stale = texts.find(text => text.includes('Stale write refused'));
-  assert.ok(stale?.includes(`token ${scene.a.fencing_token}`) && stale.includes(`fence ${scene.b.fencing_token}`), texts.join('\n'));
+  assert.ok(stale?.includes(`token ${scene.a.fencing_token}`) && stale.includes(`fence ${scene.b.fencing_token}`),
+    texts.join('\n'));
   await page.locator('#timeline summary').click();
   const rows = await page.locator('#timeline tbody tr').allInnerTexts();
   assert.ok(rows.length >= texts.length && texts.length > 6, texts.join('\n'));
@@ -73,7 +77,8 @@ test('timeline resource is in the URL', async () => {
 
 test('timeline shows twelve lanes, the rest on request', async () => {
   for (let number = 0; number < 15; ++number) await stack.release(await stack.acquire('many/lanes'));
-  await eventually(async () => (await stack.history({resource: 'many/lanes', event: 'lease_released'})).length === 15, 'all events are in the history');
+  await eventually(async () => (await stack.history({resource: 'many/lanes', event: 'lease_released'})).length === 15,
+    'all events are in the history');
   const {page} = await browser.open(stack, {query: '?timeline=many/lanes'});
   await page.getByRole('button', {name: 'Show 3 older leases'}).click();
   await eventually(async () => await page.locator('#timeline .lane').count() === 15, 'all lanes');
@@ -85,21 +90,26 @@ test('stale write stays visible after hundreds of events', async () => {
   const newer = await stack.acquire(resource, {wait_ms: 10_000, owner: 'newer'});
   assert.equal(await stack.write(newer, 'sku-4'), 200);
   assert.equal(await stack.write(stale, 'sku-4'), 412);
-  for (let number = 0; number < 300; ++number) await stack.call('POST', `/v1/leases/${encodeURIComponent(newer.lease_id)}/renew`, {ttl_ms: 60_000});
+  for (let number = 0; number < 300; ++number)
+    await stack.call('POST', `/v1/leases/${encodeURIComponent(newer.lease_id)}/renew`, {ttl_ms: 60_000});
   await stack.release(newer);
   for (let number = 0; number < 13; ++number) await stack.release(await stack.acquire(resource));
-  await eventually(async () => (await stack.history({resource, event: 'lease_released'})).length === 14, 'all events are in the history');
+  await eventually(async () => (await stack.history({resource, event: 'lease_released'})).length === 14,
+    'all events are in the history');
   for (const width of [1440, 390]) {
     const {page} = await browser.open(stack, {width, query: `?timeline=${resource}`});
     await page.locator('#timeline .summary').getByText('1 stale write refused').waitFor();
     assert.equal(await page.locator('#timeline .stale-write').count(), 1);
     const labels = await page.locator('#timeline .lane-label').allTextContents();
-    for (const {fencing_token: token} of [stale, newer]) assert.ok(labels.some(label => label.includes(String(token))), labels.join());
+    for (const {fencing_token: token} of [stale, newer])
+      assert.ok(labels.some(label => label.includes(String(token))), labels.join());
     assert.equal(await page.locator('#timeline .refused-by').count(), 1);
     const covered = await page.evaluate(() => {
-      const boxes = selector => [...document.querySelectorAll(selector)].map(element => element.getBoundingClientRect());
+      const boxes =
+        selector => [...document.querySelectorAll(selector)].map(element => element.getBoundingClientRect());
       const labels = boxes('#timeline .lane-label > tspan:first-child');
-      return boxes('#timeline .break rect').filter(gap => labels.some(label => gap.left < label.right && gap.right > label.left && gap.top < label.bottom - 4 && gap.bottom > label.top + 4)).length;
+      return boxes('#timeline .break rect').filter(gap => labels.some(label => gap.left < label.right
+        && gap.right > label.left && gap.top < label.bottom - 4 && gap.bottom > label.top + 4)).length;
     });
     assert.equal(covered, 0, 'no break covers a name');
     await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-many-events-${width}.png`});
@@ -130,11 +140,13 @@ test('timeline is not replaced by an older answer', async () => {
   });
   await page.locator('#timeline-resource').press('Enter');
   await eventually(() => holds.length > 0, 'an answer is held');
-  const [newer] = await Promise.all([page.waitForResponse(/history\?resource=inventory.*from=/), page.locator('#timeline-window').selectOption('3600')]);
+  const [newer] = await Promise.all([page.waitForResponse(/history\?resource=inventory.*from=/),
+    page.locator('#timeline-window').selectOption('3600')]);
   await newer.finished();
   await page.evaluate(() => {
     const timeline = document.getElementById('timeline');
-    new MutationObserver(() => { globalThis.replaced ||= !timeline.querySelector('.stale-write'); }).observe(timeline, {childList: true, subtree: true});
+    new MutationObserver(() => { globalThis.replaced ||= !timeline.querySelector('.stale-write'); })
+      .observe(timeline, {childList: true, subtree: true});
   });
   for (const release of holds) release();
   await sleep(300); // the older answer would be shown now
@@ -147,9 +159,11 @@ test('timeline leaves out long idle time between leases', async () => {
   const {periods, widths} = await page.evaluate(async () => {
     const {buildLanes, findActivePeriods, makeTimeScale} = await import('/console/timeline_model.js');
     const at = seconds => new Date(1_800_000_000_000 + seconds * 1000).toISOString();
-    const lease = (token, from, to) => [{event: 'lease_granted', fencing_token: token, at: at(from)}, {event: 'lease_released', fencing_token: token, at: at(to)}];
+    const lease = (token, from, to) => [{event: 'lease_granted', fencing_token: token, at: at(from)},
+      {event: 'lease_released', fencing_token: token, at: at(to)}];
     const now = 1_800_000_000_000 + 9_000_000;
-    const {lanes} = buildLanes([...lease(1, 0, 10), ...lease(2, 11, 20), ...lease(3, 7000, 7010)].map((item, id) => ({id, resource: 'r', last_fencing_token: null, detail: null, ...item})), {now});
+    const {lanes} = buildLanes([...lease(1, 0, 10), ...lease(2, 11, 20), ...lease(3, 7000, 7010)].map(
+      (item, id) => ({id, resource: 'r', last_fencing_token: null, detail: null, ...item})), {now});
     const periods = findActivePeriods(lanes, now);
     const {x} = makeTimeScale(periods, 0, 1000, 30);
     return {periods, widths: lanes.map(lane => Math.round(x(lane.end) - x(lane.start)))};
@@ -163,34 +177,41 @@ test('timeline of several days shows dates', async () => {
   const old = new Date(Date.now() - 48 * 3_600_000).setUTCHours(12, 2, 30, 0); // not near midnight in Berlin
   const events = [[old, 'lease_granted'], [old + 300_000, 'lease_released']];
   for (const [at, event] of events) {
-    execFileSync('psql', ['-X', '-q', '-v', 'ON_ERROR_STOP=1', '-c', `insert into fencing.history (at, event, resource, principal, owner, fencing_token)
-      values (to_timestamp(${at / 1000}), '${event}', '${resource}', 'admin', 'old', 1)`, stack.stackFile.postgres.conninfo]);
+    const insert = `insert into fencing.history (at, event, resource, principal, owner, fencing_token)
+      values (to_timestamp(${at / 1000}), '${event}', '${resource}', 'admin', 'old', 1)`;
+    execFileSync('psql', ['-X', '-q', '-v', 'ON_ERROR_STOP=1', '-c', insert, stack.stackFile.postgres.conninfo]);
   }
   await stack.release(await stack.acquire(resource));
-  const dateOf = at => new Intl.DateTimeFormat('en-GB', {month: 'short', day: 'numeric', timeZone: 'Europe/Berlin'}).format(at);
+  const dateOf = at => new Intl.DateTimeFormat('en-GB', {month: 'short', day: 'numeric', timeZone: 'Europe/Berlin'})
+    .format(at);
   const dates = [dateOf(old), dateOf(Date.now())];
   for (const width of [1440, 390]) {
     const {page} = await browser.open(stack, {width, query: `?timeline=${resource}`});
     await eventually(async () => await page.locator('#timeline .lane').count() === 2, 'both leases');
     const ticks = await page.locator('#timeline .tick').allTextContents();
-    for (const date of dates) assert.equal(ticks.filter(text => text.startsWith(date)).length, 1, `${date} in ${ticks.join()}`);
+    for (const date of dates)
+      assert.equal(ticks.filter(text => text.startsWith(date)).length, 1, `${date} in ${ticks.join()}`);
     await page.locator('#timeline summary').click();
     const times = await page.locator('#timeline tbody time').allInnerTexts();
     assert.deepEqual(times.map(text => text.slice(0, -13)), [dates[1], dates[1], dates[0], dates[0]]);
-    assert.match(await page.locator('#timeline .bar title').first().textContent(), new RegExp(`${dates[0]} \\d\\d:.* to ${dates[0]} \\d\\d:`));
+    assert.match(await page.locator('#timeline .bar title').first().textContent(),
+      new RegExp(`${dates[0]} \\d\\d:.* to ${dates[0]} \\d\\d:`));
     await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-several-days-${width}.png`});
   }
 });
 
 test('timeline shows nothing of the previous resource', async () => {
-  const {page} = await browser.open(stack, {query: `?timeline=${STALE_RESOURCE}`, expected: [/503 \(Service Unavailable\)/, /ERR_INTERNET_DISCONNECTED/]});
+  const {page} = await browser.open(stack,
+    {query: `?timeline=${STALE_RESOURCE}`, expected: [/503 \(Service Unavailable\)/, /ERR_INTERNET_DISCONNECTED/]});
   const chart = page.locator('#timeline .timeline-chart');
   await chart.locator('.stale-write').waitFor();
   const holds = [];
   await page.route(/\/v1\/history\?resource=/, async route => {
     await new Promise(resolve => { holds.push(resolve); });
     const body = JSON.stringify({title: 'PostgreSQL cannot be reached', status: 503});
-    await route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'}, body}).catch(() => {}); // the page has cancelled the request
+    // The page has cancelled the request.
+    await route.fulfill({status: 503, contentType: 'application/problem+json', headers: {'Retry-After': '60'}, body})
+      .catch(() => {});
   });
   await page.locator('#leases').getByRole('button', {name: 'jobs/awaited', exact: true}).click();
   await page.locator('#timeline').getByText('Loading…').waitFor();
@@ -207,6 +228,7 @@ test('timeline shows nothing of the previous resource', async () => {
   await page.context().setOffline(true);
   await page.locator('#timeline-resource').fill('jobs/awaited');
   await page.keyboard.press('Enter');
-  await page.locator('#timeline').getByText('The gateway cannot be reached. The console retries automatically.').waitFor();
+  await page.locator('#timeline')
+    .getByText('The gateway cannot be reached. The console retries automatically.').waitFor();
   assert.equal(await chart.isVisible(), false, 'while the gateway is unreachable');
 });

@@ -1,4 +1,5 @@
-"""Patroni replaces PostgreSQL under load. What the tests share is in tests/support: patroni.py (servers), sales.py (clients and checks)."""
+"""Patroni replaces PostgreSQL under load. What the tests share is in tests/support: patroni.py (servers),
+sales.py (clients and checks)."""
 
 from __future__ import annotations
 

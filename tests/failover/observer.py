@@ -21,12 +21,14 @@ LEASE_TTL_MS = 20_000
 
 
 def available(call: Callable[[], Answer]) -> Answer:
-    """Repeats a call while the answer is 503, as it may be for a while after a failover, and returns the first other answer."""
+    """Repeats a call while the answer is 503, as it may be for a while after a failover,
+    and returns the first other answer."""
     return eventually(lambda: (answer := call()).status != 503 and answer, LONG, goal="the answer is not 503")
 
 
 class Observer:
-    """Holds and renews a lease while the block lasts, and checks afterwards what became of writes and tokens. Prints the logs if the block fails."""
+    """Holds and renews a lease while the block lasts, and checks afterwards what became of writes and tokens.
+    Prints the logs if the block fails."""
 
     def __init__(self, site: PatroniSite) -> None:
         self.site = site
@@ -91,7 +93,8 @@ class Observer:
         print(f"\n{event}: no write was acknowledged for {sellers.longest_gap(began):.1f} s (Patroni's ttl: {TTL} s)")
 
     def check(self, sellers: Sellers, loses_writes: bool = False, names_all: bool = True) -> None:
-        """Call it when the sellers have stopped. `names_all` is false where the gateways no longer remember all acknowledged writes."""
+        """Call it when the sellers have stopped.
+        `names_all` is false where the gateways no longer remember all acknowledged writes."""
         self.floor = max(self.floors())
         sales = sellers.sales()
         tally, gone = check_sales(self.site.query, sellers.skus, sales)

@@ -48,7 +48,8 @@ def test_kill_of_primary_names_the_lost_writes(site: PatroniSite) -> None:
 
 
 def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) -> None:
-    """Patroni hangs and its server goes on. One gateway reaches only the new primary, the other stays with the old one."""
+    """Patroni hangs and its server goes on. One gateway reaches only the new primary,
+    the other stays with the old one."""
     old = site.primary
     new = next(member for member in site.members if member is not old)
     with open_gates([old.port]) as gates:
@@ -95,7 +96,8 @@ def test_primary_that_still_answers_is_refused_by_gateways(site: PatroniSite) ->
 
 
 def test_gateway_with_connections_to_both_leaves_the_old_one(site: PatroniSite) -> None:
-    """Patroni hangs and its server goes on. All connections of the gateway end but one that writes, and those that replace them reach the new primary."""
+    """Patroni hangs and its server goes on. All connections of the gateway end but one that writes,
+    and those that replace them reach the new primary."""
     old = site.primary
     new = next(member for member in site.members if member is not old)
     gateway = site.start_gateways(site.conninfo(user=GATEWAY_ROLE, ports=[new.port, old.port]))[0]

@@ -15,7 +15,8 @@ from observer import Observer
 
 
 def test_restore_of_older_backup_names_the_lost_writes() -> None:
-    """The backup is older than the last promotion, so that the restored server has the same timeline as the one that it replaces."""
+    """The backup is older than the last promotion, so that the restored server has the same timeline
+    as the one that it replaces."""
     with running_patroni_site(2, synchronous=False) as site:
         gateways = site.start_gateways()
         with Observer(site) as observer:

@@ -1,5 +1,5 @@
-// What PostgreSQL answers about exposed tables: names and types of the operator's choice. The first line is the columns as
-// JSON, the second the operations, the rest a query string.
+// What PostgreSQL answers about exposed tables: names and types of the operator's choice.
+// The first line is the columns as JSON, the second the operations, the rest a query string.
 #include "fuzz.hpp"
 #include "sql_check.hpp"
 

@@ -1,7 +1,9 @@
-// What hostile and broken nodes answer to a whole core: to its questions about the node, to the commands of leases, and in
-// their messages of leases that ended. The core makes a fixed series of calls in a virtual time.
+// What hostile and broken nodes answer to a whole core: to its questions about the node,
+// to the commands of leases, and in their messages of leases that ended.
+// The core makes a fixed series of calls in a virtual time.
 //
-// The first byte of the input is a set of bits, one for each hostile node. Then each answer of such a node takes a line:
+// The first byte of the input is a set of bits, one for each hostile node.
+// Then each answer of such a node takes a line:
 //   empty       what an honest node answers
 //   ~           the connection breaks
 //   .           no answer, and none to what follows on this connection: a connection answers in order

@@ -1,5 +1,6 @@
-// The mutations of HTTP connections. libFuzzer's own mutations seldom keep a message whole, so most of these work on lines,
-// fields, chunks and whole requests: well-formed ones and such that one reader may take for another's.
+// The mutations of HTTP connections. libFuzzer's own mutations seldom keep a message whole,
+// so most of these work on lines, fields, chunks and whole requests: well-formed ones and such
+// that one reader may take for another's.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -32,8 +32,8 @@ struct connection_reading {
 /// Reads requests with the product's parser. The bytes arrive in the given pieces.
 connection_reading read_connection(const std::vector<std::string_view>& pieces);
 
-/// Where the message at the beginning of `bytes` ends, by a strict reading of RFC 9112, section 6, that shares no code with
-/// the product.
+/// Where the message at the beginning of `bytes` ends, by a strict reading of RFC 9112,
+/// section 6, that shares no code with the product.
 struct message_frame {
     enum class kind { incomplete, invalid, complete };
     kind found = kind::invalid;

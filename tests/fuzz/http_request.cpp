@@ -8,8 +8,9 @@
 namespace fencegate::fuzz {
 namespace {
 
-/// Checks that two readings of the same bytes found the same requests. A faulty message may be refused before or after its
-/// last byte, and whether a chunk's header or a trailer exceeds the limit may depend on how it arrives.
+/// Checks that two readings of the same bytes found the same requests.
+/// A faulty message may be refused before or after its last byte,
+/// and whether a chunk's header or a trailer exceeds the limit may depend on how it arrives.
 void check_same(std::string_view input, const connection_reading& a, const connection_reading& b) {
     using ending = connection_reading::ending;
     const std::size_t common = std::min(a.requests.size(), b.requests.size());

@@ -1,4 +1,5 @@
-// The bytes of a connection, served by a whole session over a pair of local sockets, with a handler that notes what it gets.
+// The bytes of a connection, served by a whole session over a pair of local sockets,
+// with a handler that notes what it gets.
 #include "fuzz.hpp"
 #include "http_reading.hpp"
 
@@ -159,8 +160,9 @@ void run_input(std::string_view input) {
     require(statuses.size() >= reading.requests.size(), "each complete request has an answer");
 
     const auto pieces = served.serve(cut_by_seed(input, std::hash<std::string_view>()(input)));
-    // A head that is refused before its body has arrived ends the connection, so that fewer requests may follow. Whether a
-    // head or a trailer exceeds header_max_bytes may depend on how it arrives: a line that was read before is not counted.
+    // A head that is refused before its body has arrived ends the connection, so that fewer requests may follow.
+    // Whether a head or a trailer exceeds header_max_bytes may depend on how it arrives:
+    // a line that was read before is not counted.
     const bool can_exceed_limit = input.size() > header_max_bytes;
     const std::size_t common = std::min(pieces.handled.size(), whole.handled.size());
     require(std::equal(pieces.handled.begin(), pieces.handled.begin() + static_cast<std::ptrdiff_t>(common),

@@ -1,4 +1,5 @@
-// JSON Web Tokens: the input as a token, and its first line as the header and its second as the payload of a signed one.
+// JSON Web Tokens: the input as a token, and its first line as the header and its second
+// as the payload of a signed one.
 #include "fuzz.hpp"
 
 #include <gateway/http/identity/json_web_token.hpp>

@@ -1,6 +1,6 @@
-// The requests about leases: the bodies of acquire, renew, revoke and of a repaired fence, the queries of the live leases and
-// of a release. The first line names the request; the second one is its Idempotency-Key, for an operator's request the
-// resource.
+// The requests about leases: the bodies of acquire, renew, revoke and of a repaired fence,
+// the queries of the live leases and of a release. The first line names the request;
+// the second one is its Idempotency-Key, for an operator's request the resource.
 #include "fuzz.hpp"
 #include "refusal.hpp"
 

@@ -1,4 +1,5 @@
-// The grammar of tables, down to the SQL. The first line is the query string, the second the header Prefer, the rest the body.
+// The grammar of tables, down to the SQL. The first line is the query string,
+// the second the header Prefer, the rest the body.
 #include "fuzz.hpp"
 #include "sql_check.hpp"
 

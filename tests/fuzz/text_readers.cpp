@@ -1,4 +1,5 @@
-// The readers of short texts that keep no state. The first byte of the input selects the reader: 'a' the first of the table.
+// The readers of short texts that keep no state.
+// The first byte of the input selects the reader: 'a' the first of the table.
 #include "text_readers.hpp"
 
 #include "fuzz.hpp"

@@ -21,7 +21,8 @@ void check_kept_outcome(std::string_view input);
 /// lease_ids: the input as a lease_id, and the input as claims that somebody with the key has signed.
 void check_lease_id(std::string_view input);
 
-/// What a hostile node may answer to the commands of leases: the items of a script's reply, and leases as a node stores them.
+/// What a hostile node may answer to the commands of leases: the items of a script's reply,
+/// and leases as a node stores them.
 /// The first byte selects the command.
 void check_lease_record(std::string_view input);
 
@@ -37,7 +38,8 @@ void check_resource_name(std::string_view input);
 /// Times of the query parameters.
 void check_rfc3339(std::string_view input);
 
-/// Errors of PostgreSQL as libpq writes them. A hostile SQL user chooses the message, DETAIL and the names of constraints.
+/// Errors of PostgreSQL as libpq writes them. A hostile SQL user chooses the message,
+/// DETAIL and the names of constraints.
 void check_server_error(std::string_view input);
 
 /// JSON Web Key Sets.

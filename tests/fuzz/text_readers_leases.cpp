@@ -178,7 +178,8 @@ void check_page(const node_response::lease_page& page) {
     }
 }
 
-/// Gives the replies to the readers of the answers to each request, as a connection does: with one reply for each command.
+/// Gives the replies to the readers of the answers to each request,
+/// as a connection does: with one reply for each command.
 void parse_as_responses(std::span<const reply> replies) {
     const std::vector<node_request::any> requests{
         node_request::identify{},
@@ -229,8 +230,8 @@ void check_redis_reply(std::string_view input) {
 
 namespace {
 
-/// Removes the first character of a text that is not empty. Out: its number; 0 for a control character and for bytes that
-/// are no character.
+/// Removes the first character of a text that is not empty. Out: its number;
+/// 0 for a control character and for bytes that are no character.
 std::uint32_t take_character(std::string_view& text) {
     const auto first = static_cast<unsigned char>(text.front());
     const std::size_t bytes = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;

@@ -1,4 +1,5 @@
-"""Fixtures of the integration tests: real Redis nodes, a real PostgreSQL, and the program under test, called over HTTP."""
+"""Fixtures of the integration tests: real Redis nodes, a real PostgreSQL,
+and the program under test, called over HTTP."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def own_stack() -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def guarded_pair() -> Iterator[Stack]:
-    """Two gateways on the same nodes, with three API keys, shared by the tests of leases. No test stops a part of it."""
+    """Two gateways on the same nodes, with three API keys, shared by the tests of leases.
+    No test stops a part of it."""
     with running_stack("--auth", "--gateways", "2") as made:
         yield made
 
@@ -98,7 +100,8 @@ def orders(guarded_pair: Stack) -> Api:
 
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Nodes that a test kills and starts itself, with a database for the module, which may set the longest ttl by CLUSTER_MAX_TTL_MS."""
+    """Nodes that a test kills and starts itself, with a database for the module,
+    which may set the longest ttl by CLUSTER_MAX_TTL_MS."""
     with running_cluster(
         stack,
         f"{request.module.__name__}_{uuid.uuid4().hex[:6]}",

@@ -1,4 +1,5 @@
-"""Why a call about leases failed: what ended the lease, and why nodes do not vote. What `check` says of the restart of a node."""
+"""Why a call about leases failed: what ended the lease, and why nodes do not vote.
+What `check` says of the restart of a node."""
 
 from __future__ import annotations
 

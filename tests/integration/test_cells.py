@@ -1,4 +1,5 @@
-"""Two cells, each with nodes and a database of its own: what one of them has given out is refused by the other, which names both, and HAProxy leads each request to its cell."""
+"""Two cells, each with nodes and a database of its own: what one of them has given out is refused by the other,
+which names both, and HAProxy leads each request to its cell."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def cells(clusters: list[Cluster]) -> Iterator[list[Gateway]]:
 
 
 def status_of(api: Api, method: str, path: str, body: bytes | None = None, **headers: str) -> int:
-    """Returns the status of an answer that may be a stream, or one of HAProxy's own, which openapi.json does not describe."""
+    """Returns the status of an answer that may be a stream, or one of HAProxy's own,
+    which openapi.json does not describe."""
     with closing(http.client.HTTPConnection("127.0.0.1", api.port, timeout=20)) as connection:
         sent = {
             **({"content-type": "application/json"} if body else {}),
@@ -63,8 +65,8 @@ def status_of(api: Api, method: str, path: str, body: bytes | None = None, **hea
 def expect_other_cell(answer: Answer, subject: str, named: int, own: int) -> None:
     problem = expect_problem(answer, 421, "misdirected-request")
     assert (
-        problem["detail"]
-        == f"{subject} names cell {named}; this gateway is of cell {own}. Send the request to a gateway of cell {named}."
+        problem["detail"] == f"{subject} names cell {named}; this gateway is of cell {own}. "
+        f"Send the request to a gateway of cell {named}."
     )
     assert problem["named_cell"] == named
 
@@ -226,7 +228,8 @@ def test_cell_is_shown(cells: list[Gateway], clusters: list[Cluster]) -> None:
 def test_tokens_after_a_move_are_higher_as_documented(
     cells: list[Gateway], clusters: list[Cluster], resource: str
 ) -> None:
-    """docs/scale.md, Move a prefix: the register of the cell is raised to that of the other one, and the floor is set above it."""
+    """docs/scale.md, Move a prefix: the register of the cell is raised to that of the other one,
+    and the floor is set above it."""
     lease = cells[1].api.must_acquire(resource)
     epoch_of_cell_0 = (lease["fencing_token"] >> 32) + 100_000
     clusters[1].stack.query(
@@ -273,7 +276,8 @@ def test_gateway_at_the_database_of_another_cell_does_not_start(
 def test_nodes_of_another_cell_do_not_vote_and_stay_as_they_are(
     clusters: list[Cluster], cells: list[Gateway], resource: str
 ) -> None:
-    """The names of the nodes are equal in both cells, so that only what the nodes have recorded shows whose they are."""
+    """The names of the nodes are equal in both cells,
+    so that only what the nodes have recorded shows whose they are."""
     lease = cells[0].api.must_acquire(resource)
     recorded = [client.hgetall("fg:node") for client in clusters[0].clients()]
     known = clusters[1].stack.query(
@@ -434,7 +438,8 @@ def test_proxy_leads_commands_by_their_cell(proxy: Api, cells: list[Gateway]) ->
 
 
 def test_proxy_refuses_what_it_cannot_lead(proxy: Api, cells: list[Gateway]) -> None:
-    """A prefix of no cell, a text that HAProxy does not read as the gateway does, a lease id of a cell that does not exist; a header that contradicts goes to the cell, which refuses it."""
+    """A prefix of no cell, a text that HAProxy does not read as the gateway does,
+    a lease id of a cell that does not exist; a header that contradicts goes to the cell, which refuses it."""
     assert status_of(proxy, "POST", "/v1/leases", b'{"resource": "jobs/1"}') == 421
     assert status_of(proxy, "POST", "/v1/leases", rb'{"resource": "orders\/eu\/1"}') == 421
     assert status_of(proxy, "GET", "/v1/leases/7~abc.def") == 421

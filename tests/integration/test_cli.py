@@ -1,4 +1,5 @@
-"""The subcommands that show state (status, leases, history), on a terminal, in a pipe and refused; and shell completion."""
+"""The subcommands that show state (status, leases, history), on a terminal,
+in a pipe and refused; and shell completion."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ def test_history_longer_than_page_is_followed_to_limit(
 ) -> None:
     resource = unique_name("cli/long")
     guarded_pair.query(
-        "insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n) from generate_series(1, 1500) n",
+        "insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n) "
+        "from generate_series(1, 1500) n",
         (resource,),
     )
     everything = lines(cli.run("history", "--resource", resource, "--limit", "5000", "--asc").stdout)
@@ -219,7 +221,8 @@ def test_history_wider_than_terminal_cuts_detail_not_resource(cli: Cli, api_a: A
 
 def test_history_times_relative_and_days_select_events(cli: Cli, guarded_pair: Stack, resource: str) -> None:
     guarded_pair.query(
-        "insert into fencing.history (event, resource, at) values ('fence_raised', %(r)s, now() - interval '3 hours'), ('lease_granted', %(r)s, now() - interval '10 minutes'),"
+        "insert into fencing.history (event, resource, at) values ('fence_raised', %(r)s, "
+        "now() - interval '3 hours'), ('lease_granted', %(r)s, now() - interval '10 minutes'),"
         "('lease_released', %(r)s, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC')",
         {"r": resource},
     )  # type: ignore[arg-type]
@@ -274,7 +277,8 @@ def test_history_csv_is_whole_answer_of_gateway(
 ) -> None:
     resource = unique_name("cli/csv")
     guarded_pair.query(
-        "insert into fencing.history (event, resource, owner, detail) select 'fence_raised', %s, '=1+1', jsonb_build_object('n', n) from generate_series(1, 2500) n",
+        "insert into fencing.history (event, resource, owner, detail) select 'fence_raised', %s, '=1+1', "
+        "jsonb_build_object('n', n) from generate_series(1, 2500) n",
         (resource,),
     )
     done = cli.run("history", "--resource", resource, "--csv", "--asc")

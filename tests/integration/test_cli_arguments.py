@@ -1,4 +1,5 @@
-"""Arguments of every command that are wrong, output that cannot be written, and standard descriptors that are closed."""
+"""Arguments of every command that are wrong, output that cannot be written,
+and standard descriptors that are closed."""
 
 from __future__ import annotations
 
@@ -214,7 +215,8 @@ def begin_without(descriptors: tuple[int, ...], arguments: list[str], env: dict[
 def test_elect_with_closed_descriptors_keeps_kill_guarantee(
     cli: Cli, resource: str, mark: Path, closed: tuple[int, ...], tail: str
 ) -> None:
-    """Its first message, whatever its length, must not get into the pipe of its watchdog, which kills what the command left when `elect` is killed."""
+    """Its first message, whatever its length, must not get into the pipe of its watchdog,
+    which kills what the command left when `elect` is killed."""
     script = f"exec > {mark} 2> {mark}.errors; sleep 300 & echo $$ $!; wait"
     running = begin_without(closed, ["elect", resource + tail, "--", "sh", "-c", script], environment(cli.url, cli.key))
     pids = [int(word) for word in first_line(mark).split()]

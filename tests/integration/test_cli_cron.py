@@ -1,4 +1,5 @@
-"""`fencegate lock` for scheduled commands: `--every`, `--at-least`, `-n` and `-E`; a lease that is held without a command."""
+"""`fencegate lock` for scheduled commands: `--every`, `--at-least`, `-n` and `-E`;
+a lease that is held without a command."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ def lease_of(api: Api, resource: str) -> dict | None:
 
 
 class Machines:
-    """Machines with clocks of their own: each runs the program under libfaketime, through one of two gateways. libfaketime
-    moves CLOCK_BOOTTIME too: forward, timers of it expire at once, and by more than the machine has run it would be negative.
+    """Machines with clocks of their own: each runs the program under libfaketime,
+    through one of two gateways. libfaketime moves CLOCK_BOOTTIME too: forward, timers of it expire at once,
+    and by more than the machine has run it would be negative.
     """
 
     def __init__(self, stack: Stack, offsets: tuple[str, ...]) -> None:
@@ -67,7 +69,8 @@ def machines(guarded_pair: Stack) -> Machines:
 
 
 def test_every_runs_tick_once_on_machines_with_skewed_clocks(machines: Machines, resource: str) -> None:
-    """The machines come one after another, each after the command of the first has ended, as machines whose clocks are late do."""
+    """The machines come one after another, each after the command of the first has ended,
+    as machines whose clocks are late do."""
     clocks = [int(machines.run(number, "lock", resource, "--", "date", "+%s")[1]) for number in range(3)]
     assert clocks[2] < clocks[1] - 50, "the clocks differ"
     command = ("lock", "--every", "10m", resource, "--", "echo", "ran")
@@ -186,7 +189,8 @@ def test_at_least_above_longest_ttl_is_refused_before_start(cli: Cli, api_a: Api
 
 @pytest.mark.parametrize("moment", ["requested", "renewed"])
 def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, moment: str) -> None:
-    """The gateway has granted the lease, and the program requests its hold, or renews its lease after it got the hold."""
+    """The gateway has granted the lease, and the program requests its hold,
+    or renews its lease after it got the hold."""
     lease = {"lease_id": "x", "fencing_token": 7, "ttl_ms": 60_000, "validity_ms": 60_000}
 
     def accept(beginning: str) -> socket.socket:
@@ -196,7 +200,8 @@ def test_at_least_signal_before_start_releases_hold(resource: str, mark: Path, m
 
     def answer(connection: socket.socket, body: str) -> None:
         connection.sendall(
-            f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+            "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
 
     with socket.create_server(("127.0.0.1", 0)) as server:

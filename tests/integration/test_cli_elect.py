@@ -196,7 +196,8 @@ signal.pause()
 
 
 def test_elect_killed_after_term_kills_no_later_group(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
-    """The id of the command's process group is in use again when the process, which waits for its next term, is killed."""
+    """The id of the command's process group is in use again when the process,
+    which waits for its next term, is killed."""
     mark = tmp_path / "mark"
     member = cli.begin(
         "elect", "--kill-after", "300ms", resource, "--", "/usr/bin/python3", "-c", GROUP_ID_IN_USE, str(mark)

@@ -296,7 +296,8 @@ def test_lock_malformed_events_are_no_loss(resource: str, mark: Path) -> None:
         with server.accept()[0] as connection:
             connection.recv(65536)
             connection.sendall(
-                f"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: {len(granted)}\r\n\r\n{granted}".encode()
+                "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(granted)}\r\n\r\n{granted}".encode()
             )
         pids = read_pids(mark)
         with server.accept()[0] as watch:

@@ -1,4 +1,5 @@
-"""`fencegate lock` and the system: readers of its output that end, terminals that several processes use, processes of other users, suspension of the machine, its watchdog."""
+"""`fencegate lock` and the system: readers of its output that end, terminals that several processes use,
+processes of other users, suspension of the machine, its watchdog."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def read_pids(mark: Path) -> list[int]:
 
 
 def make_preload(folder: Path, source: str) -> Path:
-    """Builds a library whose functions replace those of the C library in a program that is started with it in LD_PRELOAD."""
+    """Builds a library whose functions replace those of the C library in a program that is started
+    with it in LD_PRELOAD."""
     library = folder / "preload.so"
     subprocess.run(
         ["g++", "-x", "c++", "-std=c++20", "-shared", "-fPIC", "-pthread", "-o", str(library), "-"],
@@ -64,7 +66,8 @@ def test_lock_reader_of_messages_that_ends_leaves_sigterm(cli: Cli, api_a: Api, 
         "--",
         "sh",
         "-c",
-        f"exec 2> /dev/null; trap 'echo terminated > {mark}.end; exit' TERM; echo begun > {mark}; while :; do sleep 0.05; done",
+        f"exec 2> /dev/null; trap 'echo terminated > {mark}.end; exit' TERM; echo begun > {mark}; while :; "
+        "do sleep 0.05; done",
     )
     first_line(mark)
     assert running.stderr is not None
@@ -91,7 +94,8 @@ def test_lock_redirected_command_gets_terminal_on_use(cli: Cli, resource: str, r
     """As ssh does when it asks for a password."""
     terminal = cli.shell_on_terminal()
     terminal.type(
-        f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; printf na''me: >&3; read one <&3; read two <&3; echo \"got <$one $two>\" >&3' {redirection}\n"
+        f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; printf na''me: >&3; read one <&3; read two <&3; "
+        f'echo "got <$one $two>" >&3\' {redirection}\n'
     )
     terminal.expect("name:")
     terminal.type("hello\n")
@@ -123,7 +127,8 @@ def test_lock_pager_of_pipeline_uses_lent_terminal(cli: Cli, resource: str, mark
     ask = "printf na''me: >&3; read name <&3; echo \"got <$name>\""
     terminal = cli.shell_on_terminal()
     terminal.type(
-        f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; {ask}; until [ -e {mark} ]; do sleep 0.02; done; {ask}' | sh {pager}\n"
+        f"fencegate lock {resource} -- sh -c 'exec 3<> /dev/tty; {ask}; until [ -e {mark} ]; do sleep 0.02; done; "
+        f"{ask}' | sh {pager}\n"
     )
     terminal.expect("name:")
     terminal.type("first\n")
@@ -151,7 +156,8 @@ ASK = "sh -c 'exec 3<> /dev/tty; read word <&3; echo \"got <$word>\" >&3'"
     ids=["background", "foreground"],
 )
 def test_lock_commands_of_script_take_turns_on_terminal(cli: Cli, resource: str, mark: Path, script: str) -> None:
-    """A script has no job control: nobody else continues a command that was stopped because another had the terminal."""
+    """A script has no job control: nobody else continues a command that was stopped
+    because another had the terminal."""
     mark.write_text(script.replace("NAME", resource).replace("ASK", ASK) + "\n")
     terminal = cli.shell_on_terminal()
     terminal.type(f"bash {mark}; echo co''de $?; exit\n")
@@ -180,7 +186,8 @@ def test_lock_message_under_tostop_does_not_stop_lock(cli: Cli, api_a: Api, reso
 
 @pytest.fixture(scope="module")
 def foreign_group(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Only the leader of a process group may be signalled, as if the other members belonged to root; with FOREIGN_LEADER not even it."""
+    """Only the leader of a process group may be signalled, as if the other members belonged to root;
+    with FOREIGN_LEADER not even it."""
     return make_preload(
         tmp_path_factory.mktemp("foreign"),
         """
@@ -246,7 +253,8 @@ def test_lock_reports_refused_signals_only_if_they_end(
 
 @pytest.fixture(scope="module")
 def suspension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The machine seems to have been suspended for a minute when the file SUSPENDED exists: CLOCK_BOOTTIME and its timers go forward, and CLOCK_MONOTONIC does not."""
+    """The machine seems to have been suspended for a minute when the file SUSPENDED exists: CLOCK_BOOTTIME
+    and its timers go forward, and CLOCK_MONOTONIC does not."""
     return make_preload(
         tmp_path_factory.mktemp("suspension"),
         """
@@ -298,7 +306,10 @@ def test_lock_sigkill_is_due_during_suspension(
     cli: Cli, api_a: Api, suspension: Path, resource: str, mark: Path, leader: str
 ) -> None:
     """The command ignores SIGTERM, or ends and leaves a process that does."""
-    command = f"wait_for_end() {{ while :; do sleep 0.05; done; }}; (trap '' TERM; wait_for_end) & echo $$ $! > {mark}; {leader}"
+    command = (
+        f"wait_for_end() {{ while :; do sleep 0.05; done; }}; (trap '' TERM; wait_for_end) & echo $$ $! "
+        f"> {mark}; {leader}"
+    )
     running = begin_preloaded(
         cli,
         suspension,

@@ -71,7 +71,8 @@ def wait_for_exit(process: subprocess.Popen, timeout: float = 15.0) -> tuple[int
 
 
 def serve_lease(server: socket.socket) -> None:
-    """Answers the calls about the lease x as a gateway: renewals and watches as one that is not available, until the release."""
+    """Answers the calls about the lease x as a gateway: renewals and watches as one that is not available,
+    until the release."""
     while True:
         connection, _ = server.accept()
         with connection:
@@ -345,7 +346,8 @@ def test_lock_refused_names_holder_if_scope_allows(cli: Cli, api_a: Api, guarded
 
 
 def test_lock_holder_with_direction_of_writing_is_printed_safely(cli: Cli, api_a: Api, resource: str) -> None:
-    """U+202E changes the direction of writing; an owner has no control characters, such as U+009B, which begins a control sequence."""
+    """U+202E changes the direction of writing; an owner has no control characters, such as U+009B,
+    which begins a control sequence."""
     assert api_a.acquire(resource, owner="a\u009b31m").status == 400
     lease = api_a.must_acquire(resource, ttl_ms=15_000, owner="a\u202ez")
     refused = cli.run("lock", "-n", resource, "--", "true")
@@ -406,7 +408,8 @@ def test_lock_max_hold_kills_command_before_lease_ends(cli: Cli, api_a: Api, res
 
 
 def test_lock_max_hold_counts_from_grant_not_from_arrival(resource: str, mark: Path) -> None:
-    """The grant travels for half of the hold, as through a proxy that buffers it, or to a machine that was suspended."""
+    """The grant travels for half of the hold, as through a proxy that buffers it,
+    or to a machine that was suspended."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
         running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(

@@ -75,8 +75,8 @@ def test_proxy_unreachable_exits_69_with_its_address(proxied_cli: Cli) -> None:
 
 @pytest.fixture(scope="module")
 def silent_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library to be preloaded in which getaddrinfo of silent.test never returns, as with a name server that does not answer; it makes the
-    file LOOKUP_MARK."""
+    """A library to be preloaded in which getaddrinfo of silent.test never returns,
+    as with a name server that does not answer; it makes the file LOOKUP_MARK."""
     folder = tmp_path_factory.mktemp("names")
     (folder / "names.c").write_text(
         """
@@ -92,7 +92,8 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
         close(open(getenv("LOOKUP_MARK"), O_CREAT | O_WRONLY, 0600));
         for (;;) pause();
     }
-    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
+        dlsym(RTLD_NEXT, "getaddrinfo");
     return real(name, service, hints, found);
 }
 """

@@ -1,4 +1,5 @@
-"""Credentials with a `database_role`: operations run in that role with the caller's claims, so that row security applies to the caller (docs/guard.md)."""
+"""Credentials with a `database_role`: operations run in that role with the caller's claims,
+so that row security applies to the caller (docs/guard.md)."""
 
 from __future__ import annotations
 
@@ -26,27 +27,36 @@ ROLES = {
     "carl": "shop_boss",
 }
 SETUP = """
-create role shop_clerk in role fencing_writer; create role shop_boss in role fencing_writer; create role other_team; create role roles_gateway login;
+create role shop_clerk in role fencing_writer; create role shop_boss in role fencing_writer; create role other_team;
+create role roles_gateway login;
 grant fencing_gateway, shop_clerk, shop_boss to roles_gateway;
 create table goods (shop text, id integer, stock integer not null, changed_by text, primary key (shop, id));
 insert into goods select shop, id, 100, '' from unnest(array['anna', 'ben']) shop, generate_series(1, 8) id;
-create function stamp() returns trigger language plpgsql as $$ begin new.changed_by := current_user || ' ' || coalesce(nullif(current_setting('request.jwt.claims', true), '')::json->>'sub', ''); return new; end $$;
+create function stamp() returns trigger language plpgsql as $$ begin new.changed_by := current_user || ' '
+  || coalesce(nullif(current_setting('request.jwt.claims', true), '')::json->>'sub', ''); return new; end $$;
 create trigger a_stamp before update on goods for each row execute function stamp();
-create function whoami() returns text language sql stable as $$ select current_user || ' ' || (current_setting('request.jwt.claims', true)::json->>'sub') $$;
+create function whoami() returns text language sql stable as $$
+  select current_user || ' ' || (current_setting('request.jwt.claims', true)::json->>'sub') $$;
 alter table goods enable row level security;
 create policy own_shop on goods to shop_clerk using (shop = current_setting('request.jwt.claims', true)::json->>'sub');
 create policy everything on goods to roles_gateway using (true);
 grant select, insert, update on goods to shop_clerk, roles_gateway;
-select fencing.protect('goods', $$'goods/' || shop || '/' || id$$); select fencing.expose_table('goods'); select fencing.expose_function('whoami()');
-create table parts (id integer primary key, stock integer not null); insert into parts select id, 100 from generate_series(1, 63) id;
-create table secret_audit (id bigint generated always as identity, part integer, role text, caller text, stock integer, xid xid8 default pg_current_xact_id());
+select fencing.protect('goods', $$'goods/' || shop || '/' || id$$); select fencing.expose_table('goods');
+select fencing.expose_function('whoami()');
+create table parts (id integer primary key, stock integer not null); insert into parts select id, 100
+  from generate_series(1, 63) id;
+create table secret_audit (id bigint generated always as identity, part integer, role text, caller text, stock integer,
+    xid xid8 default pg_current_xact_id());
 create function audit() returns trigger language plpgsql as $$ begin
   insert into public.secret_audit (part, role, caller, stock)
-  values (new.id, current_user, coalesce(nullif(current_setting('request.jwt.claims', true), '')::json->>'sub', ''), (select stock from public.parts where id = new.id));
+  values (new.id, current_user, coalesce(nullif(current_setting('request.jwt.claims', true), '')::json->>'sub', ''),
+      (select stock from public.parts where id = new.id));
   return null;
 end $$;
-create constraint trigger audit after update on parts deferrable initially deferred for each row execute function audit();
-grant select, update on parts to shop_clerk, shop_boss, roles_gateway; grant insert on secret_audit to shop_boss, roles_gateway;
+create constraint trigger audit after update on parts deferrable initially deferred for each row
+  execute function audit();
+grant select, update on parts to shop_clerk, shop_boss, roles_gateway;
+grant insert on secret_audit to shop_boss, roles_gateway;
 select fencing.protect('parts', $$'parts/' || id$$); select fencing.expose_table('parts');
 """
 
@@ -160,12 +170,16 @@ def test_what_policy_keeps_of_caller_ends_with_transaction(cluster: Cluster, cal
     cluster.stack.query(
         """create function tenant() returns text language plpgsql as $$ begin
                        if coalesce(current_setting('app.tenant', true), '') = '' then
-                         perform set_config('app.tenant', current_setting('request.jwt.claims', true)::json->>'sub', false);
+                         perform set_config('app.tenant',
+                             current_setting('request.jwt.claims', true)::json->>'sub', false);
                        end if;
                        return current_setting('app.tenant'); end $$;
-                     create table notes (id integer primary key, shop text, n integer); insert into notes values (1, 'anna', 0), (2, 'ben', 0);
-                     alter table notes enable row level security; create policy own on notes to shop_clerk using (shop = tenant());
-                     grant select, update on notes to shop_clerk; select fencing.protect('notes', $$'notes/' || id$$); select fencing.expose_table('notes')""",
+                     create table notes (id integer primary key, shop text, n integer); insert into notes
+                       values (1, 'anna', 0), (2, 'ben', 0);
+                     alter table notes enable row level security; create policy own on notes to shop_clerk
+                       using (shop = tenant());
+                     grant select, update on notes to shop_clerk;
+                     select fencing.protect('notes', $$'notes/' || id$$); select fencing.expose_table('notes')""",
         dbname=DATABASE,
     )
     eventually(lambda: callers["anna"].get("/v1/tables/notes").status == 200, 10, goal="the gateway knows the table")
@@ -184,7 +198,8 @@ def test_what_policy_keeps_of_caller_ends_with_transaction(cluster: Cluster, cal
 
 
 def test_writes_that_share_a_transaction_keep_their_callers(cluster: Cluster, callers: dict[str, Api]) -> None:
-    """Rows 4 to 8 of each shop, many times at once by three callers: each change has the role and claims of its caller."""
+    """Rows 4 to 8 of each shop, many times at once by three callers: each change has the role
+    and claims of its caller."""
     expected = {"anna": "shop_clerk anna", "ben": "shop_clerk ben", "owner": "roles_gateway "}
 
     def change(turn: int) -> None:
@@ -208,7 +223,8 @@ def take_part(number: int) -> Json:
 
 
 def test_deferred_triggers_run_in_the_role_of_their_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
-    """Anna's role may not do what the deferred trigger does; writes of two others share transactions with hers. Each write has two operations, after which alone the trigger runs."""
+    """Anna's role may not do what the deferred trigger does; writes of two others share transactions with hers.
+    Each write has two operations, after which alone the trigger runs."""
     names = ("anna", "carl", "owner")
     expected = {"carl": ("shop_boss", "carl"), "owner": ("roles_gateway", "")}
 

@@ -1,4 +1,5 @@
-"""Denied requests are events of the history: who, from where, why; sampled under a flood, with a count of what was left out."""
+"""Denied requests are events of the history: who, from where, why; sampled under a flood,
+with a count of what was left out."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def settings(cluster: Cluster) -> dict[str, Any]:
 
 @pytest.fixture
 def guarded(cluster: Cluster, settings: dict[str, Any]) -> Iterator[Gateway]:
-    """A gateway with API keys and the smallest buffer of events; each test has its own, because windows last a minute."""
+    """A gateway with API keys and the smallest buffer of events; each test has its own,
+    because windows last a minute."""
     made = cluster.gateway(settings)
     made.start()
     yield made
@@ -67,7 +69,8 @@ class Denials:
     def find(self, **detail: object) -> list[dict[str, Any]]:
         """Returns the denials whose detail has these members, oldest first."""
         found = self.query(
-            "select principal, resource, detail from fencing.history where event = 'request_denied' and id > %s and detail @> %s::jsonb order by id",
+            "select principal, resource, detail from fencing.history where event = 'request_denied' and id > %s "
+            "and detail @> %s::jsonb order by id",
             self.after,
             json.dumps(detail),
         )
@@ -242,7 +245,8 @@ def test_flood_is_sampled_and_the_rest_is_counted(denials: Denials, guarded: Gat
 def test_flood_stops_no_grants_while_events_are_held(
     cluster: Cluster, denials: Denials, guarded: Gateway, callers: dict[str, Api], unique_name: Callable[[str], str]
 ) -> None:
-    """The buffer holds 1,000 events; the denials would need more than its sixteenth, and what does not fit is counted."""
+    """The buffer holds 1,000 events; the denials would need more than its sixteenth,
+    and what does not fit is counted."""
     with psycopg2.connect(cluster.stack.conninfo(cluster.database)) as blocker:
         blocker.cursor().execute("lock table fencing.event_stream in access exclusive mode")
         addresses = [f"127.0.1.{number}" for number in range(1, 101)]

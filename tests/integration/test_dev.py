@@ -86,7 +86,8 @@ def claim(port: int) -> socket.socket:
 
 
 def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
-    """Its servers listen seconds after the choice; a gateway of this one would then not listen, and the other's would answer for it."""
+    """Its servers listen seconds after the choice; a gateway of this one would then not listen,
+    and the other's would answer for it."""
     for port in [
         int(stack.facts["http"].rpartition(":")[2]),
         stack.facts["postgres"]["port"],

@@ -1,5 +1,5 @@
-"""Runs every command of README.md, CONTRIBUTING.md, docs/*.md and docs/operations/*.md in the order of its page, next to a running stack,
-and checks the result that the page shows."""
+"""Runs every command of README.md, CONTRIBUTING.md, docs/*.md and docs/operations/*.md in the order
+of its page, next to a running stack, and checks the result that the page shows."""
 
 from __future__ import annotations
 
@@ -293,7 +293,10 @@ def test_blocks_without_runner_are_found(tmp_path: Path) -> None:
 
 
 def test_commands_are_split_with_the_results_shown() -> None:
-    text = "# words\necho a \\\n  b  # => a b\n\nsql <<SQL  # => ERROR: no\nselect 1;\n# no comment\nSQL\nf() {\n  curl x; }\nserve  # => ready; until Ctrl-C\ncurl y  # => 204; words\ntrue  # words\n"
+    text = (
+        "# words\necho a \\\n  b  # => a b\n\nsql <<SQL  # => ERROR: no\nselect 1;\n# no comment\nSQL\nf() {\n"
+        "  curl x; }\nserve  # => ready; until Ctrl-C\ncurl y  # => 204; words\ntrue  # words\n"
+    )
     assert list(commands_of(text)) == [
         Command("echo a \\\n  b  # => a b\n", "a b", False),
         Command("sql <<SQL  # => ERROR: no\nselect 1;\n# no comment\nSQL\n", "ERROR: no", False),
@@ -306,7 +309,10 @@ def test_commands_are_split_with_the_results_shown() -> None:
 
 def test_outputs_are_compared_by_form() -> None:
     shown = 'A< 201 {"id":"MQo4N2UyOWM4MDgz…","token":21474836481,…}\n  2026-11-21T05:11:39.172Z  granted  21474836481'
-    real = 'more\nA< 201 {"id":"MQo0N2M0ZDA3MTNk…","token":21474836499,"more":1}\nmore\n2026-12-01T00:00:00.000Z granted 21474836499\n'
+    real = (
+        'more\nA< 201 {"id":"MQo0N2M0ZDA3MTNk…","token":21474836499,"more":1}\nmore\n'
+        "2026-12-01T00:00:00.000Z granted 21474836499\n"
+    )
     assert missing_lines(shown, real) == []
     assert missing_lines(shown, real.replace("201", "412")) == [shown.splitlines()[0]]
     assert missing_lines(shown, "\n".join(reversed(real.splitlines()))) == [shown.splitlines()[1]]

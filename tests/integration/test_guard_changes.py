@@ -78,9 +78,13 @@ def test_fault_is_recorded_once_by_all_gateways(cluster: Cluster) -> None:
     query(cluster, "select fencing.watch_guard()")
     query(
         cluster,
-        "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger all; alter event trigger fencing_refuse_openings enable always",
+        "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger all; "
+        "alter event trigger fencing_refuse_openings enable always",
     )
-    found = "select principal, detail from fencing.history where event = 'guard_changed' and id > %s and detail ->> 'relation' = 'public.inventory' order by id"
+    found = (
+        "select principal, detail from fencing.history where event = 'guard_changed' and id > %s "
+        "and detail ->> 'relation' = 'public.inventory' order by id"
+    )
     gateways = [start(cluster), start(cluster)]
     for gateway in gateways:
         eventually(

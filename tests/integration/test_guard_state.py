@@ -1,4 +1,5 @@
-"""The state of the guard: of each table whether it is enforced, observed or open, since when and by whom, and what the installation can't notice. Every place that shows it shows the same."""
+"""The state of the guard: of each table whether it is enforced, observed or open, since when and by whom,
+and what the installation can't notice. Every place that shows it shows the same."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def test_what_the_installation_does_not_notice_is_shown(cluster: Cluster, watche
         )
         query(
             cluster,
-            f"begin; alter table orders disable trigger user; insert into orders (id, sku, quantity) values (780, 'sku-1', 1); {enable}; commit",
+            "begin; alter table orders disable trigger user; "
+            f"insert into orders (id, sku, quantity) values (780, 'sku-1', 1); {enable}; commit",
         )
         limit = eventually(lambda: api_limits(watched), goal="the gateway knows it")[0]
         assert limit.startswith("event triggers are missing: the owner of a table can disable its checks and change")

@@ -1,4 +1,5 @@
-"""Compression of answers: from http.gzip_min_bytes on, for callers that ask for it, and within the memory of answers."""
+"""Compression of answers: from http.gzip_min_bytes on, for callers that ask for it,
+and within the memory of answers."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def long_history(stack: Stack, cluster: Cluster, unique_name: Callable[[str], st
     def record(count: int, detail_bytes: int = 100) -> str:
         resource = unique_name("gzip/long")
         stack.query(
-            "insert into fencing.history (event, resource, detail) select 'fence_raised', %s, jsonb_build_object('n', n, 'text', repeat(md5(n::text), %s)) from generate_series(1, %s) n",
+            "insert into fencing.history (event, resource, detail) select 'fence_raised', %s, "
+            "jsonb_build_object('n', n, 'text', repeat(md5(n::text), %s)) from generate_series(1, %s) n",
             (resource, detail_bytes // 32, count),
             dbname=cluster.database,
         )
@@ -117,7 +119,8 @@ def test_gzip_answer_is_followed_by_next_on_connection(gateway: Gateway, long_hi
     path = long_history(900)
     with Wire(gateway.api.host, gateway.api.port) as wire:
         wire.send(
-            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\nGET /healthz HTTP/1.1\r\n"
+            "Host: localhost\r\n\r\n".encode()
         )
         assert len(json.loads(gzip.decompress(wire.receive().body))["items"]) == 900
         assert wire.receive().status == 200

@@ -79,7 +79,8 @@ def test_every_unit_was_compiled_with_the_flags(symbols: str, machine: str) -> N
 
 
 def test_functions_begin_with_a_mark_for_indirect_calls(symbols: str, machine: str) -> None:
-    """ENDBR64, which indirect branch tracking needs. Debian 12's start-up code lacks it, so the file as a whole is not marked."""
+    """ENDBR64, which indirect branch tracking needs. Debian 12's start-up code lacks it,
+    so the file as a whole is not marked."""
     if "X86-64" not in machine:  # others have no such mark
         return
     text = re.search(r"\.text\s+PROGBITS\s+(\w+) (\w+) (\w+)", readelf("--sections"))

@@ -33,7 +33,8 @@ def parse_time(text: str) -> dt.datetime:
 
 
 def wait_for_items(api: Api, count: int, **filters: object) -> list[Json]:
-    """Returns the items, oldest first, once there are `count` of them; lease events are recorded shortly after their answers."""
+    """Returns the items, oldest first, once there are `count` of them;
+    lease events are recorded shortly after their answers."""
     eventually(lambda: len(api.history(**filters)) >= count, goal=f"{count} events of {filters}")
     items = api.history(order="asc", **filters)
     assert len(items) == count, [(item["event"], item["fencing_token"]) for item in items]

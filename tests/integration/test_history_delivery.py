@@ -1,4 +1,5 @@
-"""Delivery of lease events to the history: each arrives once and in its order, whatever happens to PostgreSQL meanwhile."""
+"""Delivery of lease events to the history: each arrives once and in its order,
+whatever happens to PostgreSQL meanwhile."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def check_each_once(cluster: Cluster, takers: list[Taker]) -> None:
 def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> None:
     """Connections are reset in the middle of a batch, and after a batch was recorded but before its reply arrived.
 
-    On a busy machine too few Redis nodes may answer in time: such a call is a 503 and must leave no event of a grant or a release.
+    On a busy machine too few Redis nodes may answer in time: such a call is a 503
+    and must leave no event of a grant or a release.
     """
     counted = (
         "select count(*) filter (where event = 'lease_granted'), count(*) filter (where event = 'lease_released'), "
@@ -183,7 +185,8 @@ def test_events_during_postgresql_outage_all_arrive_later(cluster: Cluster, reso
 FAULT_OF_SERVER = """
     create function public.break_history() returns trigger language plpgsql as
         $$begin raise exception using errcode = 'XX000', message = 'a fault inside PostgreSQL'; end$$;
-    create trigger break_history before insert on fencing.history for each statement execute function public.break_history()"""
+    create trigger break_history before insert on fencing.history for each statement
+      execute function public.break_history()"""
 
 
 def test_events_wait_while_postgresql_has_a_fault(cluster: Cluster, gateway: Gateway, resource: str) -> None:

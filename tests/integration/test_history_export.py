@@ -20,11 +20,13 @@ ROWS = 25_000
 
 @pytest.fixture(scope="module")
 def many(stack: Stack) -> str:
-    """A prefix with more events than 25 pages hold, eight for each millisecond, some with every character that CSV must quote."""
+    """A prefix with more events than 25 pages hold, eight for each millisecond,
+    some with every character that CSV must quote."""
     prefix = f"whole/{random.randrange(10**9)}"
     stack.query(
         """insert into fencing.history (at, event, resource, fencing_token, owner, detail)
-                   select now() - interval '1 hour' + (n / 8) * interval '1 ms', 'lease_granted', %s || '/r-' || n %% 7, n,
+                   select now() - interval '1 hour' + (n / 8) * interval '1 ms',
+                     'lease_granted', %s || '/r-' || n %% 7, n,
                           case when n %% 1000 = 0 then E'a "b", c\\r\\nd' else 'o' end, '{"ttl_ms": 5, "x": "y,z"}'
                      from generate_series(1, %s) as t (n)""",
         (prefix, ROWS),
@@ -81,7 +83,8 @@ def test_csv_of_many_rows_follows_rfc_4180_with_header(api: Api, many: str) -> N
 
 
 def test_csv_split_at_any_separator_has_no_formula(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
-    """Spreadsheets split at the separator of their language; they evaluate a cell that begins with one of these signs."""
+    """Spreadsheets split at the separator of their language;
+    they evaluate a cell that begins with one of these signs."""
     name = unique_name("formulas")
     owners = [
         f"{begin}{sign}1+1{end}"
@@ -90,7 +93,8 @@ def test_csv_split_at_any_separator_has_no_formula(stack: Stack, api: Api, uniqu
         for end in ("", ";", '"', '";')
     ]
     stack.query(
-        "insert into fencing.history (event, resource, owner, detail) select 'lease_granted', %s, o, jsonb_build_object('note', o)"
+        "insert into fencing.history (event, resource, owner, detail) select 'lease_granted', %s, o, "
+        "jsonb_build_object('note', o)"
         " from unnest(%s::text[]) with ordinality as t (o, n) order by n",
         (name, owners),
     )
@@ -113,7 +117,8 @@ def test_export_while_events_are_added_repeats_misses_nothing(stack: Stack, api:
         answer = connection.wire.getresponse()
         body = answer.read(100_000)
         stack.query(
-            "insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, 0 from generate_series(1, 3000)",
+            "insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, 0 "
+            "from generate_series(1, 3000)",
             (f"{many}/late",),
         )
         body += answer.read()
@@ -150,7 +155,8 @@ def test_export_stops_reading_when_caller_disconnects(
 ) -> None:
     name = unique_name("whole")
     stack.query(
-        "insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, n from generate_series(1, 120000) as t (n)",
+        "insert into fencing.history (event, resource, fencing_token) select 'lease_granted', %s, n "
+        "from generate_series(1, 120000) as t (n)",
         (name,),
     )
 
@@ -193,12 +199,15 @@ def test_history_of_another_type_406(api: Api) -> None:
 def test_summary_counts_by_event_and_bucket(stack: Stack, api: Api) -> None:
     prefix = f"summary/{random.randrange(10**9)}"
     stack.query(
-        """insert into fencing.history (at, event, resource) select '2026-06-01T10:00:00Z'::timestamptz + n * interval '100 ms',
-                   case when n %% 4 = 0 then 'write_applied' else 'lease_granted' end, %s from generate_series(0, 599) as t (n)""",
+        """insert into fencing.history (at, event, resource)
+                   select '2026-06-01T10:00:00Z'::timestamptz + n * interval '100 ms',
+                   case when n %% 4 = 0 then 'write_applied' else 'lease_granted' end, %s
+                     from generate_series(0, 599) as t (n)""",
         (f"{prefix}/a",),
     )
     stack.query(
-        "insert into fencing.history (at, event, resource) values ('2026-06-01T10:00:00Z', 'lease_granted', 'summary/of-others')"
+        "insert into fencing.history (at, event, resource) values ('2026-06-01T10:00:00Z', 'lease_granted', "
+        "'summary/of-others')"
     )
     asked = {
         "from": "2026-06-01T10:00:00Z",

@@ -1,4 +1,5 @@
-"""GET /v1/history/stream: every committed event once, in the order of ids, also if transactions commit in another order."""
+"""GET /v1/history/stream: every committed event once, in the order of ids,
+also if transactions commit in another order."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def test_stream_filters_select_events(stack: Stack, listen: Callable[..., EventS
     stream, rest = listen(resource=resource, event="lease_released", token_min=5), listen(resource_prefix=resource)
     for token in range(10):
         stack.query(
-            "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s), ('lease_released', %s, %s)",
+            "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', %s, %s), "
+            "('lease_released', %s, %s)",
             (resource, token, resource, token),
         )
     eventually(lambda: len(rest.events) == 20, 5)
@@ -112,7 +114,8 @@ def test_stream_sends_rest_after_rollback(stack: Stack, listen: Callable[..., Ev
 def test_stream_resumed_under_load_sends_each_event_once(
     stack: Stack, api: Api, listen: Callable[..., EventStream], resource: str
 ) -> None:
-    """Six writers with transactions of random length; one stream stays open, the other is closed and resumed repeatedly."""
+    """Six writers with transactions of random length; one stream stays open,
+    the other is closed and resumed repeatedly."""
     whole = listen(resource_prefix=resource)
     total, writers = 40, 6
 
@@ -158,7 +161,8 @@ def test_stream_resumed_far_behind_sends_all_since(
         "insert into fencing.history (event, resource) values ('lease_granted', %s) returning id", (resource,)
     )
     stack.query(
-        "insert into fencing.history (event, resource, fencing_token) select 'lease_renewed', %s, n from generate_series(1, 3500) as t (n)",
+        "insert into fencing.history (event, resource, fencing_token) select 'lease_renewed', %s, n "
+        "from generate_series(1, 3500) as t (n)",
         (resource,),
     )
     stream = listen(first, resource=resource)

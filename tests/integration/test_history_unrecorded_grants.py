@@ -1,4 +1,5 @@
-"""A lease that one gateway obtained from the nodes without recording it, and that a repeated request got at another gateway."""
+"""A lease that one gateway obtained from the nodes without recording it,
+and that a repeated request got at another gateway."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def second(cluster: Cluster) -> Iterator[Gateway]:
 def test_lease_handed_out_by_another_gateway_is_recorded(
     cluster: Cluster, gates: Gates, first: Gateway, second: Gateway, resource: str, identity: str
 ) -> None:
-    """The nodes execute the first request, whose answers do not reach its gateway; the same request is answered by the second one."""
+    """The nodes execute the first request, whose answers do not reach its gateway;
+    the same request is answered by the second one."""
     sku = install_shop(cluster, resource.replace("/", "-"))
     resource = f"inventory/{sku}"
     body: Json = (

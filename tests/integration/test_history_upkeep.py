@@ -13,9 +13,13 @@ from support.polling import eventually
 PARTITIONS = "select count(*) from pg_inherits where inhparent = 'fencing.history'::regclass"
 WRITE = "select fencing.begin_write(array[%s], 7, gen_random_uuid(), 'o', 'p', null, null)"
 OLD = """select fencing.make_history_partition(now() - n * interval '7 days') from generate_series(4, 9) as t (n);
-         insert into fencing.history (at, event) select now() - n * interval '1 day', 'lease_granted' from generate_series(0, 62) as t (n)"""
+         insert into fencing.history (at, event) select now() - n * interval '1 day', 'lease_granted'
+           from generate_series(0, 62) as t (n)"""
 
-DROP_ONE_AHEAD = """do $$ begin execute 'drop table fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD'); end $$"""
+DROP_ONE_AHEAD = (
+    "do $$ begin execute 'drop table fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', "
+    "'UTC') at time zone 'UTC', 'YYYYMMDD'); end $$"
+)
 
 
 @pytest.fixture
@@ -23,7 +27,9 @@ def query(cluster: Cluster):  # type: ignore[no-untyped-def]
     return lambda statement, arguments=(): cluster.stack.query(statement, arguments, dbname=cluster.database)
 
 
-def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
+def test_partitions_are_made_ahead_and_dropped_during_writes(  # type: ignore[no-untyped-def]
+    cluster: Cluster, query
+) -> None:
     query(OLD)
     query(DROP_ONE_AHEAD)
     written, stop = [0], threading.Event()
@@ -57,7 +63,8 @@ def test_partitions_are_made_ahead_and_dropped_during_writes(cluster: Cluster, q
         )
         eventually(
             lambda: query(
-                "select to_regclass('fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', 'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null"
+                "select to_regclass('fencing.history_' || to_char(date_trunc('week', now() + interval '49 days', "
+                "'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null"
             )
             == [(True,)],
             10,
@@ -88,7 +95,9 @@ def test_partition_missing_refuses_no_write_and_rows_move_later(query) -> None: 
     assert query("select resource from fencing.history where resource = 'upkeep/2'") == [("upkeep/2",)]
 
 
-def test_partition_in_use_is_dropped_later_without_blocking(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
+def test_partition_in_use_is_dropped_later_without_blocking(  # type: ignore[no-untyped-def]
+    cluster: Cluster, query
+) -> None:
     query(OLD)
     reader = cluster.stack.sql(dbname=cluster.database)
     reader.autocommit = False
@@ -106,7 +115,8 @@ def test_partition_in_use_is_dropped_later_without_blocking(cluster: Cluster, qu
 
 
 def test_a_call_that_creates_partitions_drops_none(query) -> None:  # type: ignore[no-untyped-def]
-    """A created partition is locked before the history, a drop locks the history first: both in one transaction can deadlock with a reader."""
+    """A created partition is locked before the history, a drop locks the history first:
+    both in one transaction can deadlock with a reader."""
     query(OLD)
     query(DROP_ONE_AHEAD)
     ((made, dropped, remaining),) = query("select made, dropped, remaining from fencing.keep_history(30)")
@@ -114,7 +124,9 @@ def test_a_call_that_creates_partitions_drops_none(query) -> None:  # type: igno
     assert query("select made, dropped, remaining from fencing.keep_history(30)") == [(0, 1, remaining - 1)]
 
 
-def test_rotation_locks_the_history_before_its_partitions(cluster: Cluster, query) -> None:  # type: ignore[no-untyped-def]
+def test_rotation_locks_the_history_before_its_partitions(  # type: ignore[no-untyped-def]
+    cluster: Cluster, query
+) -> None:
     query(OLD)
     query(DROP_ONE_AHEAD)
     reader = cluster.stack.sql(dbname=cluster.database)

@@ -85,9 +85,8 @@ def test_request_of_chunks_sent_byte_by_byte_is_answered(wire: Wire) -> None:
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (body[:10], body[10:]))
     with wire:
         for byte in (
-            b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-            + chunks
-            + b"0\r\n\r\n"
+            b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
         ):
             wire.send(bytes([byte]))
         assert wire.receive().status == 201
@@ -109,8 +108,8 @@ def test_expect_100_continue_is_answered_before_body(wire: Wire) -> None:
     body = json.dumps(lease_body()).encode()
     with wire:
         wire.send(
-            b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
-            % len(body)
+            b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
         )
         assert wire.receive(has_body=False).status == 100
         wire.send(body)

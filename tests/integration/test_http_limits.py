@@ -29,7 +29,10 @@ from support.shop import Sku
 from support.wire import RawAnswer, Wire
 
 MIB = 1 << 20
-HEAD = b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = (
+    b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
 
 
 @pytest.fixture
@@ -78,8 +81,8 @@ def test_refusal_of_request_head_precedes_reading_of_body(cluster: Cluster) -> N
         ):
             with Wire("127.0.0.1", gateway.api.port) as wire:
                 wire.send(
-                    f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode()
-                    + b" " * 1000
+                    f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\n"
+                    "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode() + b" " * 1000
                 )
                 assert wire.receive().status == status
     finally:
@@ -131,7 +134,8 @@ def large_rows(cluster: Cluster) -> str:
         f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database
     )
     cluster.stack.query(
-        f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, generate_series(1, 128) part",
+        f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, "
+        "generate_series(1, 128) part",
         dbname=cluster.database,
     )
     cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
@@ -214,7 +218,8 @@ def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], 
 
 
 def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway], large_rows: str) -> None:
-    """A caller that goes on sending after `Connection: close` keeps its connection for up to 30 s, but not its answer."""
+    """A caller that goes on sending after `Connection: close` keeps its connection for up
+    to 30 s, but not its answer."""
     gateway = make(answers_max_bytes=24 * MIB)
     eventually(
         lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
@@ -227,7 +232,8 @@ def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway]
         for _ in range(10):
             wires.append(stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)))
             wires[-1].send(
-                f"GET /v1/tables/{large_rows}?id=eq.1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\nx".encode()
+                f"GET /v1/tables/{large_rows}?id=eq.1 HTTP/1.1\r\nHost: localhost\r\n"
+                "Connection: close\r\n\r\nx".encode()
             )
             assert len(wires[-1].receive().body) > 8 * MIB
             for wire in wires:
@@ -240,7 +246,8 @@ def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster:
     gateway = make(answers_max_bytes=16 * MIB)
     cluster.stack.query(
         """insert into fencing.history (event, resource, fencing_token, owner, detail)
-                           select 'lease_granted', 'edge/export', n, repeat('o', 100), json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
+                           select 'lease_granted', 'edge/export', n, repeat('o', 100),
+                             json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
         dbname=cluster.database,
     )
     before = processes.resident_bytes(gateway.pid)
@@ -248,7 +255,8 @@ def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 120)) for _ in range(100)]
         for wire in wires:
             wire.send(
-                b"GET /v1/history?resource=edge/export HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-ndjson\r\n\r\n"
+                b"GET /v1/history?resource=edge/export HTTP/1.1\r\nHost: localhost\r\n"
+                b"Accept: application/x-ndjson\r\n\r\n"
             )
         statuses = [int(wire.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL).split()[1]) for wire in wires]
         # Exports beyond the budget are refused.
@@ -382,9 +390,8 @@ def test_connections_of_address_all_busy_429(make: Callable[..., Gateway], resou
         ask_without_reading(busy[3])
         for connection in busy[:3]:
             connection.sendall(
-                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % len(body)
-                + body
+                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body
             )
         eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 3, 10, goal="all of them wait")
         with open_connections(gateway.api.port, 1, "127.0.0.2") as one_more:
@@ -410,9 +417,8 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
         ask_without_reading(busy[3])
         for connection in busy[:3]:
             connection.sendall(
-                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                % len(body)
-                + body
+                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: %d\r\n\r\n" % len(body) + body
             )
         answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None, 10)
         expect_problem(answer, 503, "overloaded")

@@ -1,4 +1,5 @@
-"""The signing key is replaced at two gateways, as docs/operations/credentials.md says, while callers use leases and proofs: nobody is refused. A key that is removed stops at once."""
+"""The signing key is replaced at two gateways, as docs/operations/credentials.md says,
+while callers use leases and proofs: nobody is refused. A key that is removed stops at once."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ NEW_KEY = "the key that replaces it, long enough to be one too"
 
 
 class Callers:
-    """Threads that acquire at one gateway, enter with the proof in PostgreSQL, renew, write and release at any. A gateway that restarts is left out; an answer that refuses is a failure."""
+    """Threads that acquire at one gateway, enter with the proof in PostgreSQL, renew, write and release at any.
+    A gateway that restarts is left out; an answer that refuses is a failure."""
 
     def __init__(self, cluster: Cluster, gateways: list[Gateway], count: int = 3) -> None:
         self.cluster, self.apis = cluster, [gateway.api for gateway in gateways]
@@ -85,7 +87,8 @@ class Callers:
         connection.close()
 
     def await_more(self, count: int = 4) -> None:
-        """Waits until each caller has used that many further leases, so that it has none from before, and fails if one was refused."""
+        """Waits until each caller has used that many further leases, so that it has none from before,
+        and fails if one was refused."""
         goals = [done + count for done in self.done]
         eventually(
             lambda: all(done >= goal for done, goal in zip(self.done, goals)) or bool(self.refused),

@@ -1,4 +1,5 @@
-"""An answer with a lease is sent while the lease is valid, or reports it lost: gateways suspended between grant and answer."""
+"""An answer with a lease is sent while the lease is valid,
+or reports it lost: gateways suspended between grant and answer."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def readable(sockets: list[socket.socket], timeout: float) -> list[socket.socket
 def stop_during_burst(
     gateway: Gateway, callers: list[Caller], requests: list[bytes], delay: float
 ) -> tuple[list[tuple[Caller, int, dict]], float]:
-    """Suspends the gateway while it answers. Returns the answers that came after it was resumed, and the time of that."""
+    """Suspends the gateway while it answers.
+    Returns the answers that came after it was resumed, and the time of that."""
     for caller, text in zip(callers, requests):
         caller.sent_at = time.clock_gettime(time.CLOCK_BOOTTIME)
         caller.wire.send(text)
@@ -73,7 +75,8 @@ def stop_during_burst(
 
 
 def receive_grant(caller: Caller, asked: bytes) -> dict:
-    """Returns the lease that was requested; repeats the request while too few nodes answer in time, or the answer comes after the lease."""
+    """Returns the lease that was requested; repeats the request while too few nodes answer in time,
+    or the answer comes after the lease."""
     for _ in range(50):
         answer = caller.wire.receive()
         if answer.status == 201:

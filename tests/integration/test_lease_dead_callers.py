@@ -1,4 +1,5 @@
-"""Callers that vanish without a word, as machines that lose their power: a kept lease ends, and a waiter leaves the queue."""
+"""Callers that vanish without a word, as machines that lose their power: a kept lease ends,
+and a waiter leaves the queue."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from support.polling import eventually, remains
 from support.wire import Wire, lose_power, request
 
 TTL_MS = 2_000
-# Much longer than the ttl, and much shorter than the quarter of an hour for which a kernel repeats unacknowledged bytes.
+# Much longer than the ttl, and much shorter than the quarter of an hour for
+# which a kernel repeats unacknowledged bytes.
 NOTICED_WITHIN = 30.0
 
 

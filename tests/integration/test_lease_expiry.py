@@ -61,14 +61,16 @@ def test_expiry_after_hundreds_of_writes_is_recorded(guarded_pair: Stack, api_a:
     lease = api_a.must_acquire(resource, ttl_ms=2_000)
     eventually(lambda: event_names(api_a, resource) == ["lease_granted"], goal="the grant is there")
     guarded_pair.query(
-        "insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, %s, %s from generate_series(1, 350)",
+        "insert into fencing.history (event, resource, fencing_token, last_fencing_token) select 'write_applied', %s, "
+        "%s, %s from generate_series(1, 350)",
         (resource, lease["fencing_token"], lease["fencing_token"]),
     )
     assert wait_for_expired(api_a, resource, 15)["fencing_token"] == lease["fencing_token"]
 
 
 def test_expiry_of_many_leases_is_recorded_together(guarded_pair: Stack, api_a: Api, resource: str) -> None:
-    """The history is asked for many leases by one statement: for each of its own they would fall behind where many expire."""
+    """The history is asked for many leases by one statement:
+    for each of its own they would fall behind where many expire."""
     count = 1_000
 
     def committed() -> int:

@@ -1,4 +1,5 @@
-"""Holds of a re-entrant lease, each with its own lease_id: on different majorities, released twice, released with a seal."""
+"""Holds of a re-entrant lease, each with its own lease_id: on different majorities,
+released twice, released with a seal."""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ def test_writes_releasing_two_last_holds_at_once_raise_fence(stack: Stack, api: 
 
 
 def test_owner_with_silent_node_in_its_majority_503(behind_gates: Gateway, gates: Gates, resource: str) -> None:
-    """Three nodes have the lease. While one of them is unreachable it is unknown whether a majority has it, and it is not the lease of another owner."""
+    """Three nodes have the lease. While one of them is unreachable it is unknown whether a majority has it,
+    and it is not the lease of another owner."""
     with unreachable(gates, behind_gates, range(3, 5)):
         first = acquire_hold(behind_gates.api, resource)
     with unreachable(gates, behind_gates, range(2, 3)):

@@ -53,7 +53,8 @@ def header(lease_id: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("use", USES)
 def test_lease_id_with_any_bit_flipped_is_refused(api: Api, resource: str, use: str) -> None:
-    """Each byte by one bit, of `read` all eight. A field value with a control character is no HTTP, and is refused as a whole."""
+    """Each byte by one bit, of `read` all eight. A field value with a control character is no HTTP,
+    and is refused as a whole."""
     lease = api.must_acquire(resource, ttl_ms=60_000)
     lease_id = lease["lease_id"]
     for bit in range(len(lease_id) * 8) if use == "read" else range(0, len(lease_id) * 8 - 8, 9):
@@ -164,7 +165,8 @@ def test_lease_id_in_the_other_base64_alphabet_403(api: Api, unique_name: Callab
 
 
 def test_lease_id_of_cluster_with_same_key_only_writes(stack: Stack, api: Api, cluster: Cluster, sku: Sku) -> None:
-    """Two clusters by mistake have one key (SECURITY.md, Known limits): the nodes know no such lease, but the guard compares tokens alone."""
+    """Two clusters by mistake have one key (SECURITY.md, Known limits): the nodes know no such lease,
+    but the guard compares tokens alone."""
     gateway = cluster.gateway(cluster.settings(signing_key_file=str(stack.data / "signing.key")))
     gateway.start()
     foreign = gateway.api.must_acquire(sku.resource, ttl_ms=2_000)

@@ -43,7 +43,8 @@ def test_renewal_does_not_restore_lease_lost_by_majority(stack: Stack, api: Api,
 
 
 def acquire_on_all_nodes(stack: Stack, api: Api, resource: str) -> dict:
-    """Returns a lease whose token is on every node. A first grant may have it on a majority only, because counters disagree."""
+    """Returns a lease whose token is on every node. A first grant may have it on a majority only,
+    because counters disagree."""
 
     def lease_or_release() -> dict | None:
         lease = api.must_acquire(resource)

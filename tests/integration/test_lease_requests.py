@@ -1,4 +1,5 @@
-"""Faulty bodies of POST /v1/leases, one of each kind; tests/unit/api_requests_test.cpp and http_json_io_test.cpp have the others."""
+"""Faulty bodies of POST /v1/leases, one of each kind;
+tests/unit/api_requests_test.cpp and http_json_io_test.cpp have the others."""
 
 from __future__ import annotations
 

@@ -122,7 +122,8 @@ def test_owner_of_other_resources_than_asked_for_423(api_a: Api, unique_name: Na
 
 
 def test_overlapping_sets_exclude_each_other_and_all_proceed(api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
-    """Sets {a, b}, {b, c}, {c, a} and {b}: each holder marks its resources with its number, and must not find the mark of another holder."""
+    """Sets {a, b}, {b, c}, {c, a} and {b}: each holder marks its resources with its number,
+    and must not find the mark of another holder."""
     a, b, c = unique_names(unique_name, 3)
     sets = [[a, b], [b, c], [c, a], [b]]
     held: dict[str, int] = {}

@@ -1,4 +1,5 @@
-"""The order of waiters: hand-over within one gateway, turns between two gateways, and notification of waiters at another gateway."""
+"""The order of waiters: hand-over within one gateway, turns between two gateways,
+and notification of waiters at another gateway."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class Turns:
 
 
 def test_waiters_of_one_gateway_have_even_turns(api_a: Api, resource: str) -> None:
-    """A caller that waits again is queued after all other waiters, whether the lease is handed over or released for all gateways."""
+    """A caller that waits again is queued after all other waiters,
+    whether the lease is handed over or released for all gateways."""
     lease = api_a.must_acquire(resource, owner="caller-0")
     waiters = collections.deque(api_a.begin_wait(resource, owner=f"caller-{number}") for number in range(1, 6))
     turns = [lease]
@@ -181,7 +183,8 @@ def test_gateways_with_waiters_both_get_turns(api_a: Api, api_b: Api, resource: 
 
 
 def release_delays(holder: Api, waiter: Api, resource: str, count: int) -> list[float]:
-    """Returns the seconds from a release at one gateway to the answer to a waiter at the other, for several releases."""
+    """Returns the seconds from a release at one gateway to the answer to a waiter
+    at the other, for several releases."""
     seconds = []
     for _ in range(count):
         held = holder.must_acquire(resource, wait_ms=2_000)
@@ -197,7 +200,8 @@ def release_delays(holder: Api, waiter: Api, resource: str, count: int) -> list[
 
 
 def is_notified_quickly(holder: Api, waiter: Api, unique_name: Callable[[str], str]) -> bool:
-    """Checks that releases reach the other gateway far sooner than its polling would; to be repeated on a busy machine."""
+    """Checks that releases reach the other gateway far sooner than its polling would;
+    to be repeated on a busy machine."""
     taken = release_delays(holder, waiter, unique_name("test/notified"), 3)
     assert statistics.median(taken) < 0.08, taken
     return True

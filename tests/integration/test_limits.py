@@ -31,7 +31,8 @@ class SourceApi(Api):
 
     def connection(self) -> Connection:
         made = super().connection()
-        made.wire.source_address = (self.source, 0)  # type: ignore[attr-defined]  # the library has it, its stub does not
+        # The library has it, its stub does not.
+        made.wire.source_address = (self.source, 0)  # type: ignore[attr-defined]
         return made
 
 
@@ -80,7 +81,8 @@ def refusals(gateway: Gateway, limit: str) -> int:
 
 
 def within_a_second(calls: Callable[[], Value]) -> Value:
-    """Returns the result of calls that took less than a second, so that a bucket with one request per second got none back; repeats calls that took longer."""
+    """Returns the result of calls that took less than a second,
+    so that a bucket with one request per second got none back; repeats calls that took longer."""
     for _ in range(20):
         began = time.monotonic()
         result = calls()
@@ -91,7 +93,8 @@ def within_a_second(calls: Callable[[], Value]) -> Value:
 
 
 def expect_all_granted(waiting: list[tuple[Api, Call]]) -> None:
-    """Checks that each of these waiters for one resource is granted a lease, in any order; releases each lease for the next one."""
+    """Checks that each of these waiters for one resource is granted a lease, in any order;
+    releases each lease for the next one."""
     while waiting:
         served = eventually(
             lambda: next((waiter for waiter in waiting if not waiter[1].is_alive()), None),
@@ -424,7 +427,8 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
 def test_requests_without_answer_leave_connections_to_others(
     make: Callable[..., Gateway], cluster: Cluster, resource: str
 ) -> None:
-    """Eight connections, of which one principal may use six for requests without an answer, five of them to wait; the seventh request is refused, and its connection can be used."""
+    """Eight connections, of which one principal may use six for requests without an answer, five of them to wait;
+    the seventh request is refused, and its connection can be used."""
     gateway = make(http={"connections_max": 8}, postgres={"lock_timeout_ms": 20_000, "statement_timeout_ms": 30_000})
     first, second = apis(gateway)
     held = second.must_acquire(resource, ttl_ms=20_000)
@@ -460,7 +464,8 @@ def test_requests_without_answer_leave_connections_to_others(
 def test_waiters_leave_connections_to_renewals_and_releases(
     make: Callable[..., Gateway], resource: str, http: dict[str, int], waiters_max: int
 ) -> None:
-    """More callers than the address may have connections, or the principal requests, wait; the holder of another lease is the same principal at the same address."""
+    """More callers than the address may have connections, or the principal requests, wait;
+    the holder of another lease is the same principal at the same address."""
     gateway = make(http=http)
     first, second = apis(gateway)
     lease = first.must_acquire(f"{resource}/another", ttl_ms=20_000)

@@ -113,15 +113,18 @@ def tampered_stack() -> Iterator[Stack]:
     "statement, complaint",
     [
         (
-            "select fencing.enter('inventory/' || sku, 9007199254740991); update inventory set stock = stock - 1 where sku = '{sku}'",
+            "select fencing.enter('inventory/' || sku, 9007199254740991); "
+            "update inventory set stock = stock - 1 where sku = '{sku}'",
             "sold",
         ),
         (
-            "insert into fencing.history (event, resource, fencing_token) values ('lease_granted', 'inventory/{sku}', 1)",
+            "insert into fencing.history (event, resource, fencing_token) "
+            "values ('lease_granted', 'inventory/{sku}', 1)",
             "and then 1",
         ),
         (
-            "insert into fencing.history (event, resource, fencing_token) values ('write_applied', 'inventory/{sku}', 1)",
+            "insert into fencing.history (event, resource, fencing_token) "
+            "values ('write_applied', 'inventory/{sku}', 1)",
             "and then with 1",
         ),
     ],

@@ -177,7 +177,10 @@ def test_refused_credentials_are_logged_and_limited(start: Callable[..., Gateway
 def test_text_format_has_readable_fields(start: Callable[..., Gateway]) -> None:
     gateway = start(json=False, level="debug")
     gateway.api.call("GET", "/v1/leases/none", headers={"X-Request-Id": "in=text"})
-    pattern = r'^\d{4}-\d\d-\d\d [\d:.]+ debug request client=127.0.0.1 method=GET route=/v1/leases/{lease_id} status=\d+ problem=[\w-]+ duration_us=\d+ request_id="in=text" principal=dev$'
+    pattern = (
+        r"^\d{4}-\d\d-\d\d [\d:.]+ debug request client=127.0.0.1 method=GET route=/v1/leases/{lease_id} status=\d+ "
+        r'problem=[\w-]+ duration_us=\d+ request_id="in=text" principal=dev$'
+    )
     eventually(lambda: re.search(pattern, gateway.log.read_text(), re.MULTILINE), goal="the line is there")
     # As before any field: the states of nodes.
     eventually(

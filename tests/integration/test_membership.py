@@ -32,7 +32,8 @@ def test_gateway_with_nodes_in_another_order_starts(cluster: Cluster) -> None:
 
 
 def test_answer_bound_not_given_is_taken_from_the_cluster(cluster: Cluster) -> None:
-    """The first gateway set its node_timeout_ms of 1000. One that gives another value is refused, and one that gives none is not."""
+    """The first gateway set its node_timeout_ms of 1000. One that gives another value is refused,
+    and one that gives none is not."""
     without = cluster.settings()
     without["redis"]["node_timeout_ms"] = 200
     other_gateway = cluster.gateway(without)

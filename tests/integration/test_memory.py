@@ -70,7 +70,8 @@ def parts(cluster: Cluster) -> str:
         f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database
     )
     cluster.stack.query(
-        f"insert into {name} select id, part, repeat('x', 1000000) from (values (8), (60)) as size (id), generate_series(1, id) part",
+        f"insert into {name} select id, part, repeat('x', 1000000) from (values (8), (60)) as size (id), "
+        "generate_series(1, id) part",
         dbname=cluster.database,
     )
     cluster.stack.query(
@@ -166,7 +167,8 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(
     gateway = make(http={"answers_max_bytes": MIB})
     wait_for_table(gateway, parts)
     cluster.stack.query(
-        f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile security definer set search_path = public
+        f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile
+                            security definer set search_path = public
                             as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'""",
         dbname=cluster.database,
     )
@@ -209,7 +211,8 @@ def test_history_with_large_details_ends_pages_early(make: Callable[..., Gateway
     gateway = make()
     cluster.stack.query(
         """insert into fencing.history (event, resource, fencing_token, detail)
-                           select 'lease_granted', 'memory/large', n, json_build_object('text', repeat('x', 60000)) from generate_series(1, 500) n""",
+                           select 'lease_granted', 'memory/large', n, json_build_object('text', repeat('x', 60000))
+                             from generate_series(1, 500) n""",
         dbname=cluster.database,
     )
     before = resident_bytes(gateway.pid)
@@ -230,7 +233,8 @@ def test_history_with_large_details_ends_pages_early(make: Callable[..., Gateway
 
 def send_body_without_last_byte(wire: Wire, key: str, body: bytes) -> None:
     wire.send(
-        f"POST /v1/writes HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n".encode()
+        f"POST /v1/writes HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body) + 1}\r\n\r\n".encode()
     )
     with contextlib.suppress(OSError):  # refused meanwhile
         wire.send(body)
@@ -307,11 +311,15 @@ def test_refused_callers_still_sending_use_little_memory(make: Callable[..., Gat
 
 
 def test_bytes_behind_streaming_request_are_counted(make: Callable[..., Gateway], resource: str) -> None:
-    """The buffer of a body of 64 KiB does not stay for one byte, and what is sent behind a request counts while its answer lasts."""
+    """The buffer of a body of 64 KiB does not stay for one byte, and what is sent behind a request counts
+    while its answer lasts."""
     gateway = make()
     api = gateway.api
     body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
-    head = f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = (
+        "POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
     for behind, least, most in ((b"G", 1, 8_192), (b"x" * 50_000, 10_000, 65_536)):
         with Wire(api.host, api.port, 30) as wire:
             wire.send(head)

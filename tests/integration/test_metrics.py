@@ -244,7 +244,8 @@ def test_guard_fault_is_counted_and_logged_until_repaired(
     connection = stack.sql(dbname=cluster.database)
     with connection.cursor() as cursor:
         cursor.execute(
-            "create table opened (id text); select fencing.protect('opened', 'id'); alter table opened disable trigger fencing_check_insert"
+            "create table opened (id text); select fencing.protect('opened', 'id'); "
+            "alter table opened disable trigger fencing_check_insert"
         )
         try:
             eventually(lambda: sum_samples(scrape(api), "fencegate_guard_faults") == 1, 60, goal="it is found")
@@ -411,7 +412,8 @@ def grown(api: Api, before: tuple[float, float]) -> tuple[float, float]:
 
 
 def test_thin_grants_with_all_nodes_are_not_counted(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
-    """Grants may be answered after three nodes granted; the other two follow. On a busy machine a node may be late for a few."""
+    """Grants may be answered after three nodes granted; the other two follow.
+    On a busy machine a node may be late for a few."""
     stack.wait_until_all_vote()
     before = count_grants(api)
     for name in [unique_name("thin/x") for _ in range(60)]:

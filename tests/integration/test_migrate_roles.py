@@ -62,7 +62,8 @@ def test_protect_of_another_roles_table_has_hint(stack: Stack, installer: str) -
 
 def test_migrate_says_what_the_recorder_lacks(stack: Stack, installer: str) -> None:
     stack.query(
-        f"create schema fencing_recorder; create extension dblink schema fencing_recorder; grant usage on schema fencing_recorder to {installer};"
+        "create schema fencing_recorder; create extension dblink schema fencing_recorder; "
+        f"grant usage on schema fencing_recorder to {installer};"
         f"grant usage on foreign data wrapper dblink_fdw to {installer}",
         dbname=installer,
     )

@@ -1,4 +1,5 @@
-"""Names of resources: any UTF-8 without control characters and empty segments, in every place where a name is read or shown."""
+"""Names of resources: any UTF-8 without control characters and empty segments,
+in every place where a name is read or shown."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from support.polling import eventually
 from support.shop import create_sku
 from support.stack import Stack
 
-# Parts of names: what Redis patterns, queries, spreadsheets, logs, shells, lists and other notations could take for something else.
+# Parts of names: what Redis patterns, queries, spreadsheets, logs, shells,
+# lists and other notations could take for something else.
 PARTS = [
     "with space",
     " ",
@@ -301,7 +303,10 @@ def test_bash_completes_only_names_that_need_no_quotes(
     script = tmp_path / "fencegate.bash"
     script.write_text(cli.run("completion", "bash").stdout)
     (tmp_path / "fencegate").symlink_to(processes.fencegate_binary())
-    asked = f'source {script}; COMP_WORDS=(fencegate lock {stem}/); COMP_CWORD=2; COMP_LINE="fencegate lock {stem}/"; COMP_POINT=${{#COMP_LINE}}; _fencegate; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    asked = (
+        f'source {script}; COMP_WORDS=(fencegate lock {stem}/); COMP_CWORD=2; COMP_LINE="fencegate lock {stem}/"; '
+        f'COMP_POINT=${{#COMP_LINE}}; _fencegate; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    )
     done = subprocess.run(
         ["bash", "-c", asked],
         capture_output=True,

@@ -1,4 +1,5 @@
-"""Accept, Prefer, profiles and conditional headers are checked first: a request with a header that can not be honoured changes nothing."""
+"""Accept, Prefer, profiles and conditional headers are checked first: a request with a header
+that can not be honoured changes nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ SINGLE = "application/vnd.pgrst.object+json"
 def rows(stack: Stack) -> Iterator[Callable[[], list[tuple[str, int]]]]:
     """Makes a table of five rows that all belong to one resource; yields a function that returns its rows."""
     stack.query(
-        "create table negotiated (id text primary key, n integer); select fencing.protect('negotiated', $$'negotiated/' || left('all' || id, 3)$$); "
+        "create table negotiated (id text primary key, n integer); "
+        "select fencing.protect('negotiated', $$'negotiated/' || left('all' || id, 3)$$); "
         "select fencing.expose_table('negotiated'); "
-        "create function negotiated_empty() returns integer language sql as 'with gone as (delete from public.negotiated returning 1) select count(*)::integer from gone'; "
+        "create function negotiated_empty() returns integer language sql "
+        "as 'with gone as (delete from public.negotiated returning 1) select count(*)::integer from gone'; "
         "select fencing.expose_function('negotiated_empty()')"
     )
     api = stack.api()
@@ -32,7 +35,8 @@ def rows(stack: Stack) -> Iterator[Callable[[], list[tuple[str, int]]]]:
     api.must_release(lease)
     yield lambda: stack.query("select id, n from negotiated order by id")
     stack.query(
-        "select fencing.hide('negotiated'); drop function negotiated_empty(); select fencing.unprotect('negotiated'); drop table negotiated"
+        "select fencing.hide('negotiated'); drop function negotiated_empty(); select fencing.unprotect('negotiated'); "
+        "drop table negotiated"
     )
 
 

@@ -1,4 +1,5 @@
-"""The gateways' password at the nodes: a refused one is named, its file is read again for each connection, and it is replaced while calls go on."""
+"""The gateways' password at the nodes: a refused one is named, its file is read again for each connection,
+and it is replaced while calls go on."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def test_subscriptions_are_made_again_with_changed_password(closed: Cluster) -> 
 
 
 def test_password_is_replaced_without_refused_call(closed: Cluster) -> None:
-    """By ACL SETUSER; tests/integration/test_recipes.py does it by the nodes' files, as docs/operations/credentials.md says."""
+    """By ACL SETUSER; tests/integration/test_recipes.py does it by the nodes' files,
+    as docs/operations/credentials.md says."""
     gateway = closed.gateway(settings(closed, "hunter-1"))
     gateway.start()
     gateway.wait_until_all_vote()

@@ -17,20 +17,26 @@ ALL = "members/all"
 def members(stack: Stack) -> Iterator[Api]:
     """A table with types of two other schemas, among them citext, which ignores case."""
     stack.query(
-        'create schema kinds; create schema "Own Types"; create extension citext schema "Own Types"; create extension ltree schema "Own Types";'
-        "create type kinds.rank as enum ('low', 'high'); create domain kinds.mail as \"Own Types\".citext check (value like '%@%');"
-        'create table members (id integer primary key, name "Own Types".citext, mail kinds.mail, rank kinds.rank, path "Own Types".ltree);'
-        'create function promoted(rank kinds.rank, name "Own Types".citext) returns text language sql immutable set search_path = pg_catalog, pg_temp as'
+        'create schema kinds; create schema "Own Types"; create extension citext schema "Own Types"; '
+        'create extension ltree schema "Own Types";'
+        "create type kinds.rank as enum ('low', 'high'); "
+        "create domain kinds.mail as \"Own Types\".citext check (value like '%@%');"
+        'create table members (id integer primary key, name "Own Types".citext, mail kinds.mail, rank kinds.rank, '
+        'path "Own Types".ltree);'
+        'create function promoted(rank kinds.rank, name "Own Types".citext) returns text language sql immutable '
+        "set search_path = pg_catalog, pg_temp as"
         " $$ select name::text || ' is ' || rank::text $$"
     )
     stack.query(
-        f"select fencing.protect('members', $$'{ALL}'::text$$); select fencing.expose_table('members'); select fencing.expose_function('promoted(kinds.rank, \"Own Types\".citext)')"
+        f"select fencing.protect('members', $$'{ALL}'::text$$); select fencing.expose_table('members'); "
+        "select fencing.expose_function('promoted(kinds.rank, \"Own Types\".citext)')"
     )
     api = stack.api()
     eventually(lambda: api.get("/v1/tables/members").status == 200, 10, goal="the gateway knows the table")
     yield api
     stack.query(
-        "select fencing.hide('members'); select fencing.hide('promoted'); select fencing.unprotect('members'); drop table members; drop schema kinds cascade; drop schema \"Own Types\" cascade"
+        "select fencing.hide('members'); select fencing.hide('promoted'); select fencing.unprotect('members'); "
+        'drop table members; drop schema kinds cascade; drop schema "Own Types" cascade'
     )
 
 
@@ -97,8 +103,10 @@ def test_function_with_types_of_other_schemas_is_served(members: Api, lease: Jso
 
 def test_rows_embedded_by_extension_type_match_foreign_key(stack: Stack, members: Api) -> None:
     stack.query(
-        'create table badges (code "Own Types".citext primary key); create table owners (id integer primary key, badge "Own Types".citext references badges);'
-        "insert into badges values ('Gold'); insert into owners values (1, 'GOLD'); select fencing.expose_table('badges'); select fencing.expose_table('owners')"
+        'create table badges (code "Own Types".citext primary key); '
+        'create table owners (id integer primary key, badge "Own Types".citext references badges);'
+        "insert into badges values ('Gold'); insert into owners values (1, 'GOLD'); "
+        "select fencing.expose_table('badges'); select fencing.expose_table('owners')"
     )
     try:
         eventually(lambda: members.get("/rest/v1/owners").status == 200, 10, goal="the gateway knows the tables")

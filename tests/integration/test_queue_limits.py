@@ -1,4 +1,5 @@
-"""The limits of queues over HTTP: callers that wait for leases (lease.waiters_max), and calls that wait for PostgreSQL (postgres.queue_max)."""
+"""The limits of queues over HTTP: callers that wait for leases (lease.waiters_max),
+and calls that wait for PostgreSQL (postgres.queue_max)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from support.polling import eventually, pause
 CLUSTER_MAX_TTL_MS = 20_000  # so long that a lease outlives the requests of a test on a busy machine
 WAITERS_MAX, QUEUE_MAX = 2, 4
 PRINCIPALS = ("orders", "reports", "others", "more")
-TABLE = "create table stored (id text primary key, n integer not null); insert into stored values ('a', 0); select fencing.protect('stored', $$'stored/' || id$$); select fencing.expose_table('stored')"
+TABLE = (
+    "create table stored (id text primary key, n integer not null); insert into stored values ('a', 0); "
+    "select fencing.protect('stored', $$'stored/' || id$$); select fencing.expose_table('stored')"
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,8 @@ def key_of(principal: str) -> str:
 
 @contextmanager
 def locked_table(cluster: Cluster) -> Iterator[Callable[[], set[int]]]:
-    """Locks the table, so that no statement about it ends. Yields a function that returns the process ids of the connections that wait for it."""
+    """Locks the table, so that no statement about it ends.
+    Yields a function that returns the process ids of the connections that wait for it."""
     connection = cluster.stack.sql(dbname=cluster.database)
     connection.autocommit = False
     try:

@@ -1,4 +1,5 @@
-"""gateway/quickstart, gateway/devstack/demo and config/install-packages on machines with other locales and without packages."""
+"""gateway/quickstart, gateway/devstack/demo and config/install-packages on machines
+with other locales and without packages."""
 
 from __future__ import annotations
 

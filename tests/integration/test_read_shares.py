@@ -1,4 +1,5 @@
-"""Slow reads delay neither cheap reads nor writes: patterns are bounded, and principals share the connections for reads."""
+"""Slow reads delay neither cheap reads nor writes: patterns are bounded,
+and principals share the connections for reads."""
 
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ def busy_stack() -> Iterator[Stack]:
     with running("--auth") as made:
         made.query(
             "create function slow_read(seconds double precision) returns integer language plpgsql stable as "
-            "$$ begin perform pg_catalog.pg_sleep(seconds); return 1; end $$; select fencing.expose_function('slow_read(double precision)'); "
-            "create table long_texts (id text primary key, words text); insert into long_texts values ('a', repeat('a', 100000)); "
+            "$$ begin perform pg_catalog.pg_sleep(seconds); return 1; end $$; "
+            "select fencing.expose_function('slow_read(double precision)'); "
+            "create table long_texts (id text primary key, words text); "
+            "insert into long_texts values ('a', repeat('a', 100000)); "
             "select fencing.expose_table('long_texts')"
         )
         made.query(
             "insert into fencing.history (at, event, resource, fencing_token, owner) "
-            "select now() - n * interval '10 milliseconds', 'lease_granted', 'bulk/' || mod(n, 1000), n, 'o' from generate_series(1, %s) as n",
+            "select now() - n * interval '10 milliseconds', 'lease_granted', 'bulk/' || mod(n, 1000), n, 'o' "
+            "from generate_series(1, %s) as n",
             (ROWS,),
         )
         made.query("analyze fencing.history")
@@ -46,7 +50,8 @@ def busy_stack() -> Iterator[Stack]:
 
 @contextmanager
 def running_calls(count: int, call: Callable[[], Answer]) -> Iterator[list[int]]:
-    """Runs `count` callers while the block lasts; they repeat the call and obey Retry-After. Yields the statuses of the answers."""
+    """Runs `count` callers while the block lasts; they repeat the call and obey Retry-After.
+    Yields the statuses of the answers."""
     stop_requested, statuses = threading.Event(), []
 
     def work() -> None:

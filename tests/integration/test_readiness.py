@@ -46,7 +46,8 @@ def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
     def count_checks() -> int:
         pause(1.5, "PostgreSQL counts calls a second late")
         return cluster.stack.query(
-            "select coalesce(sum(calls), 0)::int from pg_stat_user_functions where funcname = 'storage_generation_state'",
+            "select coalesce(sum(calls), 0)::int from pg_stat_user_functions "
+            "where funcname = 'storage_generation_state'",
             dbname=cluster.database,
         )[0][0]
 

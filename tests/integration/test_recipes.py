@@ -1,5 +1,5 @@
-"""The recipes of docs/operations, run from the blocks of its pages: a trial on one machine by the printed configurations, then its nodes, program and
-database are replaced."""
+"""The recipes of docs/operations, run from the blocks of its pages: a trial on one machine
+by the printed configurations, then its nodes, program and database are replaced."""
 
 from __future__ import annotations
 
@@ -35,10 +35,16 @@ RECIPES = {
 }
 # A supervisor of one gateway.
 SYSTEMCTL = """#!/bin/sh
-stop() { if read -r pid < gateway.pid; then kill "$pid"; tail --pid="$pid" -f /dev/null; fi 2> /dev/null; rm -f gateway.pid; }
+stop() {
+    if read -r pid < gateway.pid; then kill "$pid"; tail --pid="$pid" -f /dev/null; fi 2> /dev/null
+    rm -f gateway.pid
+}
 start() {
     setsid fencegate serve --config fencegate.yaml >> gateway.log 2>&1 < /dev/null & echo $! > gateway.pid
-    until /usr/bin/curl -sf localhost:8080/readyz > /dev/null; do kill -0 "$(cat gateway.pid)" || exit 1; sleep 0.1; done
+    until /usr/bin/curl -sf localhost:8080/readyz > /dev/null; do
+        kill -0 "$(cat gateway.pid)" || exit 1
+        sleep 0.1
+    done
 }
 case $1 in stop) stop ;; start) start ;; restart) stop; start ;; *) exit 64 ;; esac
 """
@@ -54,7 +60,8 @@ def free_ports(count: int) -> int:
 
 
 class Trial:
-    """The machine of the pages: a folder with `config`, a PostgreSQL in place of that at the socket, another in place of db-2, and free ports."""
+    """The machine of the pages: a folder with `config`, a PostgreSQL in place of that at the socket,
+    another in place of db-2, and free ports."""
 
     def __init__(self) -> None:
         self.folder = make_folder()
@@ -155,7 +162,8 @@ def trial() -> Iterator[Trial]:
         made.start()
         made.follow("deploy")
         made.run(
-            "fencegate migrate --with-example --conninfo 'host=/run/postgresql dbname=shop user=postgres'\nsystemctl start fencegate\n"
+            "fencegate migrate --with-example --conninfo 'host=/run/postgresql dbname=shop user=postgres'\n"
+            "systemctl start fencegate\n"
         )
         eventually(lambda: made.states() == {"voting"}, 30, goal="every node votes")
         yield made
@@ -238,7 +246,8 @@ def test_recipe_upgrade_installs_schema_and_replaces_gateway(trial: Trial) -> No
     lease = trial.api.must_acquire("jobs/upgrade", ttl_ms=60_000)
     stock = trial.old.query("select * from inventory order by sku", dbname="shop")
     trial.old.query(
-        "create or replace function fencing.server_fault(server_version integer) returns text language sql immutable set search_path = pg_catalog, pg_temp as 'select null::text'",
+        "create or replace function fencing.server_fault(server_version integer) returns text language sql immutable "
+        "set search_path = pg_catalog, pg_temp as 'select null::text'",
         dbname="shop",
     )
     process = (trial.home / "gateway.pid").read_text()

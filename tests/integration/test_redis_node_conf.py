@@ -1,4 +1,5 @@
-"""config/redis-node.conf: gateways can work, operators can inspect, and commands that could break a promise are refused."""
+"""config/redis-node.conf: gateways can work, operators can inspect,
+and commands that could break a promise are refused."""
 
 from __future__ import annotations
 

@@ -281,7 +281,8 @@ def other_address(tmp_path_factory: pytest.TempPathFactory) -> Path:
 int bind(int fd, const struct sockaddr *address, socklen_t size) {
     struct sockaddr_in changed = *(const struct sockaddr_in *)address;
     int (*real)(int, const struct sockaddr *, socklen_t) = dlsym(RTLD_NEXT, "bind");
-    if (address->sa_family != AF_INET || changed.sin_addr.s_addr != inet_addr("192.0.2.1")) return real(fd, address, size);
+    if (address->sa_family != AF_INET || changed.sin_addr.s_addr != inet_addr("192.0.2.1"))
+        return real(fd, address, size);
     changed.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return real(fd, (const struct sockaddr *)&changed, size);
 }
@@ -319,7 +320,8 @@ def test_reload_that_would_expose_address_in_use_is_refused(
 
 
 def test_reload_hundred_times_under_load_loses_no_request(keyed: Reloaded, resource: str) -> None:
-    """Requests run on kept and on new connections, with a key that every file has, while one that alternates comes and goes."""
+    """Requests run on kept and on new connections, with a key that every file has,
+    while one that alternates comes and goes."""
     keyed.settings["limits"] = {"address": {"failed_authentications_per_minute": 0}}
     stop = threading.Event()
     failed: list[object] = []
@@ -337,7 +339,8 @@ def test_reload_hundred_times_under_load_loses_no_request(keyed: Reloaded, resou
                         or granted.status == 503
                         and granted.json()["type"] == "/problems/no-quorum"
                     ):
-                        continue  # the machine is busy: an answer comes after the end of the ttl, or nodes answer too late
+                        # The machine is busy: an answer comes after the end of the ttl, or nodes answer too late.
+                        continue
                     released = call("DELETE", granted.headers["Location"] or "/")
                     if granted.status != 201 or released.status not in (204, 410):
                         failed.append((str(granted), str(released)))

@@ -1,4 +1,5 @@
-"""SIGHUP with other authorities of client certificates: what callers with a certificate of an earlier authority still get."""
+"""SIGHUP with other authorities of client certificates: what callers with a certificate
+of an earlier authority still get."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ def get_resource(api: Api, resource: str, **query: object) -> Any:
 
 
 def token_timeline(api: Api, resource: str, token: int, end: str, timeout: float = 10) -> Json:
-    """Waits until the timeline of the token has this end, and returns it; lease events are recorded shortly after their answers."""
+    """Waits until the timeline of the token has this end, and returns it;
+    lease events are recorded shortly after their answers."""
 
     def reported() -> Json:
         answer = get_resource(api, resource, fencing_token=token)
@@ -166,7 +167,8 @@ def add_events(stack: Stack, resource: str, writes: int) -> None:
     """Inserts the events of a lease of a minute that began 90 s ago: the grant and its writes."""
     stack.query(
         """insert into fencing.history (at, event, resource, fencing_token, detail)
-                   select now() - interval '90 s' + n * interval '1 ms', case n when 0 then 'lease_granted' else 'write_applied' end, %s, 7, case n when 0 then '{"ttl_ms": 60000}'::jsonb end
+                   select now() - interval '90 s' + n * interval '1 ms', case n when 0 then 'lease_granted'
+                     else 'write_applied' end, %s, 7, case n when 0 then '{"ttl_ms": 60000}'::jsonb end
                      from generate_series(0, %s) as t (n)""",
         (resource, writes),
     )
@@ -192,7 +194,8 @@ def test_token_timeline_before_its_end_is_unknown(api: Api, stack: Stack, resour
     """Its release is not recorded yet, or the nodes lost it."""
     add_events(stack, resource, 1)
     stack.query(
-        "insert into fencing.history (event, resource, fencing_token, detail) values ('lease_renewed', %s, 7, '{\"ttl_ms\": 60000}')",
+        "insert into fencing.history (event, resource, fencing_token, detail) "
+        "values ('lease_renewed', %s, 7, '{\"ttl_ms\": 60000}')",
         (resource,),
     )
     reported = get_resource(api, resource, fencing_token=7).json()

@@ -1,4 +1,5 @@
-"""Rights of a credential: every endpoint with every kind of rights, resource and exposed name, compared with the rule of docs/decisions/0012-rights-of-a-credential.md."""
+"""Rights of a credential: every endpoint with every kind of rights, resource and exposed name,
+compared with the rule of docs/decisions/0012-rights-of-a-credential.md."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def lease_ids(walked: Gateway) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Call:
-    """A request, and what its rights have to cover: (scope, resource), or (scope, prefix + "*") for all resources of a prefix."""
+    """A request, and what its rights have to cover: (scope, resource),
+    or (scope, prefix + "*") for all resources of a prefix."""
 
     method: str
     path: str

@@ -12,20 +12,45 @@ from support.shop import Sku
 from support.stack import Stack
 
 FUNCTIONS = {
-    "rpc_sum(integer, numeric)": "create function rpc_sum(a integer, b numeric default 0.50) returns numeric language sql immutable as 'select a + b'",
-    "rpc_list(integer)": "create function rpc_list(n integer) returns setof integer language sql stable as 'select * from generate_series(1, n)'",
-    "rpc_table(integer)": "create function rpc_table(n integer) returns table (k integer, word text) language sql stable as $$ select i, 'w' || i from generate_series(1, n) as i $$",
-    "rpc_spot()": "create function rpc_spot(out x integer, out y text) language sql immutable as $$ select 1, 'it''s' $$",
+    "rpc_sum(integer, numeric)": (
+        "create function rpc_sum(a integer, b numeric default 0.50) returns numeric language sql immutable "
+        "as 'select a + b'"
+    ),
+    "rpc_list(integer)": (
+        "create function rpc_list(n integer) returns setof integer language sql stable "
+        "as 'select * from generate_series(1, n)'"
+    ),
+    "rpc_table(integer)": (
+        "create function rpc_table(n integer) returns table (k integer, word text) language sql stable as $$ "
+        "select i, 'w' || i from generate_series(1, n) as i $$"
+    ),
+    "rpc_spot()": (
+        "create function rpc_spot(out x integer, out y text) language sql immutable as $$ select 1, 'it''s' $$"
+    ),
     "rpc_null()": "create function rpc_null() returns text language sql immutable as 'select null::text'",
     "rpc_void()": "create function rpc_void() returns void language sql stable as 'select'",
-    "rpc_words(text[])": "create function rpc_words(words text[]) returns jsonb language sql immutable as 'select to_jsonb(words)'",
-    "rpc_liar()": "create function rpc_liar() returns bigint language sql stable security definer as $$ select nextval('public.order_events_id_seq') $$",
-    "rpc_leaver(text, text)": "create function rpc_leaver(name text, value text) returns text language sql stable as 'select set_config(name, value, false)'",
-    "rpc_locker()": "create function rpc_locker() returns void language sql volatile set search_path = public as 'select pg_advisory_lock(4711); create temp table if not exists left_behind ()'",
-    "rpc_settings()": "create function rpc_settings() returns jsonb language sql stable as $$ select jsonb_build_object('timezone', current_setting('timezone'), 'timeout', "
-    "current_setting('statement_timeout'), 'path', current_setting('search_path'), 'style', current_setting('datestyle')) $$",
+    "rpc_words(text[])": (
+        "create function rpc_words(words text[]) returns jsonb language sql immutable as 'select to_jsonb(words)'"
+    ),
+    "rpc_liar()": (
+        "create function rpc_liar() returns bigint language sql stable security definer as $$ "
+        "select nextval('public.order_events_id_seq') $$"
+    ),
+    "rpc_leaver(text, text)": (
+        "create function rpc_leaver(name text, value text) returns text language sql stable "
+        "as 'select set_config(name, value, false)'"
+    ),
+    "rpc_locker()": (
+        "create function rpc_locker() returns void language sql volatile set search_path = public "
+        "as 'select pg_advisory_lock(4711); create temp table if not exists left_behind ()'"
+    ),
+    "rpc_settings()": "create function rpc_settings() returns jsonb language sql stable as $$ "
+    "select jsonb_build_object('timezone', current_setting('timezone'), 'timeout', "
+    "current_setting('statement_timeout'), 'path', current_setting('search_path'), 'style', "
+    "current_setting('datestyle')) $$",
     **{
-        f"rpc_counted_{kind}()": f"create function rpc_counted_{kind}() returns {result} language plpgsql stable as $$ begin perform set_config('rpc.count', "
+        f"rpc_counted_{kind}()": f"create function rpc_counted_{kind}() returns {result} language plpgsql stable "
+        "as $$ begin perform set_config('rpc.count', "
         f"(coalesce(nullif(current_setting('rpc.count', true), ''), '0')::integer + 1)::text, true); {give} end $$"
         for kind, result, give in (
             ("value", "integer", "return current_setting('rpc.count');"),
@@ -229,7 +254,8 @@ def test_key_repeated_runs_function_once(stack: Stack, rpc: Api, sku: Sku) -> No
 
 
 def test_function_that_changes_session_is_not_seen_by_next(stack: Stack, rpc: Api, resource: str) -> None:
-    """Settings, locks and temporary tables that a function leaves in a shared connection must not affect later calls."""
+    """Settings, locks and temporary tables that a function leaves
+    in a shared connection must not affect later calls."""
     lease = rpc.must_acquire(resource)
     for name, value in (
         ("TimeZone", "Asia/Tokyo"),

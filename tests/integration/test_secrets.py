@@ -1,4 +1,5 @@
-"""No secret leaves a gateway that serves requests: not by its log, its answers, metrics and history, /proc or a core dump."""
+"""No secret leaves a gateway that serves requests: not by its log, its answers,
+metrics and history, /proc or a core dump."""
 
 from __future__ import annotations
 
@@ -217,7 +218,8 @@ def test_signing_key_that_all_may_read_is_warned_of(cluster: Cluster) -> None:
 
 
 def ends_with_core(cluster: Cluster, core_dumps: bool) -> bool:
-    """Starts a gateway without a limit for core dumps, ends it by SIGQUIT under load, and returns whether the kernel dumped its memory."""
+    """Starts a gateway without a limit for core dumps, ends it by SIGQUIT under load,
+    and returns whether the kernel dumped its memory."""
     gateway = start(cluster, core_dumps=core_dumps)
     assert gateway.process is not None
     limits.prlimit(gateway.pid, limits.RLIMIT_CORE, (limits.RLIM_INFINITY, limits.RLIM_INFINITY))
@@ -243,7 +245,10 @@ def test_core_dump_is_left_only_where_configured(cluster: Cluster) -> None:
 
 def read_as_its_user(pid: int, file: str) -> str:
     """Reads a file of /proc/PID in a process of the gateway's user. Out: `read`, or the name of the error."""
-    program = f"try:\n open('/proc/{pid}/{file}', 'rb').read(1); print('read')\nexcept OSError as error:\n print(type(error).__name__)"
+    program = (
+        f"try:\n open('/proc/{pid}/{file}', 'rb').read(1); print('read')\nexcept OSError as error:\n"
+        " print(type(error).__name__)"
+    )
     return subprocess.run(
         [*WITHOUT_CAPABILITIES, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     ).stdout.strip()

@@ -106,7 +106,8 @@ def test_config_file_missing_is_named(cluster: Cluster) -> None:
 def test_isolation_set_for_the_login_is_not_used(cluster: Cluster, stack: Stack, resource: str) -> None:
     """The guard's functions rely on read committed."""
     stack.query(
-        "create function isolation() returns text language sql stable as $$ select current_setting('transaction_isolation') $$; select fencing.expose_function('isolation()')",
+        "create function isolation() returns text language sql stable as $$ "
+        "select current_setting('transaction_isolation') $$; select fencing.expose_function('isolation()')",
         dbname=cluster.database,
     )
     settings = cluster.settings()
@@ -401,7 +402,8 @@ def test_migrate_sets_up_recorder_of_refused_direct_sql(cluster: Cluster, gatewa
             done = cluster.run("check", gateway.config)
             assert done.returncode == 0 and "ok    recorder" in done.stdout, done
             cursor.execute(
-                "select rolname from pg_roles r, pg_database d where rolname = 'fencing_recorder_' || d.oid and datname = current_database()"
+                "select rolname from pg_roles r, pg_database d where rolname = 'fencing_recorder_' || d.oid "
+                "and datname = current_database()"
             )
             login = cursor.fetchone()[0]
             cursor.execute(f"alter role {login} nologin")

@@ -1,4 +1,5 @@
-"""What a gateway reports to systemd: that it listens, reloads and stops, and, for the watchdog, that its I/O threads make turns."""
+"""What a gateway reports to systemd: that it listens, reloads and stops, and, for the watchdog,
+that its I/O threads make turns."""
 
 from __future__ import annotations
 

@@ -127,7 +127,8 @@ def with_user(cluster: Cluster) -> Iterator[Callable[..., dict[str, Any]]]:
 
 
 def expect_node_refused(cluster: Cluster, settings: dict[str, Any], reason: str, repair: Callable[[], object]) -> None:
-    """Checks that `check` names the third node and the reason, that the node does not vote in `serve`, which says why, and that it votes after the repair."""
+    """Checks that `check` names the third node and the reason, that the node does not vote in `serve`, which says why,
+    and that it votes after the repair."""
     gateway: Gateway = cluster.gateway(settings)
     checked = cluster.run("check", gateway.config)
     (line,) = [line for line in checked.stdout.splitlines() if line.startswith("FAULT")]
@@ -152,7 +153,8 @@ def expect_node_refused(cluster: Cluster, settings: dict[str, Any], reason: str,
 def test_node_refusing_password_is_named_and_does_not_vote(
     cluster: Cluster, with_user: Callable[..., dict[str, Any]]
 ) -> None:
-    """The default user of the node is open: without its own user the gateway could work, but not with the rights that the operator meant."""
+    """The default user of the node is open: without its own user the gateway could work,
+    but not with the rights that the operator meant."""
     repair = (
         lambda: cluster.nodes[2].client().execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all")
     )  # noqa: E731
@@ -190,7 +192,8 @@ def test_node_refusing_claim_is_named_and_does_not_vote(
 
 
 def test_nodes_refusing_getrange_are_named_and_answer_503(cluster: Cluster) -> None:
-    """The scripts read leases with GETRANGE. A majority that refuses it must not look like one on which every resource is locked."""
+    """The scripts read leases with GETRANGE.
+    A majority that refuses it must not look like one on which every resource is locked."""
     settings, nodes = cluster.settings(), [node.client() for node in cluster.nodes[:3]]
     (cluster.folder / "foo.password").write_text("right")
     for node, address in zip(nodes, settings["redis"]["nodes"]):

@@ -1,4 +1,5 @@
-"""Conflicting writers, through two gateways and by direct SQL: no call waits without limit, and every refusal is safe to repeat."""
+"""Conflicting writers, through two gateways and by direct SQL: no call waits without limit,
+and every refusal is safe to repeat."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from support.shop import Sku
 
 CLIENTS = 16
 FAILING = """
-create or replace function fail_with(code text) returns integer language plpgsql as $$ begin raise exception using errcode = code; end $$;
+create or replace function fail_with(code text) returns integer
+  language plpgsql as $$ begin raise exception using errcode = code; end $$;
 select fencing.expose_function('fail_with(text)');
 """
 
@@ -91,8 +93,8 @@ class DirectWriter(threading.Thread):
 def test_writers_of_same_rows_in_every_order_all_finish(
     site: Site, apis: list[Api], unique_name: Callable[[str], str]
 ) -> None:
-    """Direct writers that enter resources one by one cause deadlocks. Calls to the gateway get at worst 409, none waits for long,
-    and refused writes change nothing."""
+    """Direct writers that enter resources one by one cause deadlocks.
+    Calls to the gateway get at worst 409, none waits for long, and refused writes change nothing."""
     goods = sorted((site.create_sku(unique_name("order"), 1_000_000) for _ in range(6)), key=lambda sku: sku.name)
     lease = apis[0].call("POST", "/v1/leases", {"resources": [sku.resource for sku in goods], "ttl_ms": 2_000}).json()
     direct = [DirectWriter(site, goods, lease["fencing_token"], reversed_order) for reversed_order in (False, True)]
@@ -208,7 +210,8 @@ def test_row_locked_in_psql_delays_only_its_writers(
         others[-1],
     )
     assert all(statuses[sku.name, 200] == len(seconds[sku.name]) for sku in free), statuses
-    # Nearly all take less than lock_timeout, which is how long they would wait for the locked row, and most of the time.
+    # Nearly all take less than lock_timeout,
+    # which is how long they would wait for the locked row, and most of the time.
     assert others[len(others) * 9 // 10] < 0.9 and sum(took for took in others if took >= 0.9) < 0.4 * sum(others)
     assert {status for name, status in statuses if name == held.name} <= {200, 409} and max(seconds[held.name]) < 8
 
@@ -283,8 +286,10 @@ def test_lock_wait_at_commit_delays_no_other_resource(
 ) -> None:
     """A deferred foreign key waits for a lock when the batch is committed, and which write waits is not known."""
     site.server.query(
-        """create table parents (id text primary key); create table children (id text primary key, parent text references parents (id) deferrable initially deferred);
-                         insert into parents values ('p'); select fencing.protect('children', $$'children/' || id$$); select fencing.expose_table('children')"""
+        """create table parents (id text primary key); create table children (id text primary key, parent text
+                         references parents (id) deferrable initially deferred);
+                         insert into parents values ('p'); select fencing.protect('children', $$'children/'
+                             || id$$); select fencing.expose_table('children')"""
     )
     insert = {"insert": "children", "values": {"id": "warm", "parent": "p"}}
     eventually(

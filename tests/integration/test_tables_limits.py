@@ -1,4 +1,5 @@
-"""Reads and writes of /rest/v1 that cost much, and what they must not reveal: embedded rows, counts of the planner, long statements, keys that are not exposed."""
+"""Reads and writes of /rest/v1 that cost much, and what they must not reveal: embedded rows, counts of the planner,
+long statements, keys that are not exposed."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def parts(stack: Stack) -> Iterator[Api]:
     )
     yield api
     stack.query(
-        f"select fencing.hide(n) from unnest('{NAMES}'::text[]) as n; select fencing.unprotect('parts'); select fencing.unprotect('sealed');"
+        f"select fencing.hide(n) from unnest('{NAMES}'::text[]) as n; select fencing.unprotect('parts'); "
+        "select fencing.unprotect('sealed');"
         "drop view shown_kits; drop function first_kit(); drop table parts, kits, sealed"
     )
 
@@ -67,7 +69,8 @@ def private_megabytes(stack: Stack) -> int:
 
 
 def measured(stack: Stack, parts: Api, path: str) -> tuple[Answer, int]:
-    """Returns the answer and the most megabytes of a process meanwhile. Repeats the call on 503: so much may take longer than statement_timeout on a busy machine."""
+    """Returns the answer and the most megabytes of a process meanwhile.
+    Repeats the call on 503: so much may take longer than statement_timeout on a busy machine."""
     most = 0
 
     def answered() -> Answer | None:
@@ -88,7 +91,8 @@ def count_of(api: Api, path: str, kind: str) -> str:
 
 
 def test_embedded_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api) -> None:
-    """A thousand rows of a kilobyte, embedded in each of themselves, would be a gigabyte of text, and several times that in PostgreSQL."""
+    """A thousand rows of a kilobyte, embedded in each of themselves, would be a gigabyte of text,
+    and several times that in PostgreSQL."""
     answer, most = measured(stack, parts, "/rest/v1/kits?id=eq.1&select=parts(id,kits(id,parts(body)))")
     problem = expect_problem(answer, 422, "unprocessable")
     assert (problem["answer_bytes_max"], "larger" in problem["detail"]) == (64 << 20, True)
@@ -107,8 +111,10 @@ def test_embedded_rows_over_limit_end_before_memory_does(stack: Stack, parts: Ap
 def test_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api, path: str) -> None:
     """Three hundred rows of a megabyte, and several times that in PostgreSQL."""
     stack.query(
-        "create table fillings as select g as id, repeat('x', 1000000) as body from generate_series(1, 300) as g; select fencing.expose_table('fillings');"
-        "create function all_fillings() returns setof fillings language sql stable set search_path = public, pg_temp as 'select * from fillings'; select fencing.expose_function('all_fillings()')"
+        "create table fillings as select g as id, repeat('x', 1000000) as body from generate_series(1, 300) as g; "
+        "select fencing.expose_table('fillings');"
+        "create function all_fillings() returns setof fillings language sql stable set search_path = public, pg_temp "
+        "as 'select * from fillings'; select fencing.expose_function('all_fillings()')"
     )
     try:
         eventually(
@@ -122,7 +128,8 @@ def test_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api, path: 
         assert most < 500, f"{most} MB"
     finally:
         stack.query(
-            "select fencing.hide('fillings'); select fencing.hide('all_fillings'); drop function all_fillings(); drop table fillings"
+            "select fencing.hide('fillings'); select fencing.hide('all_fillings'); drop function all_fillings(); "
+            "drop table fillings"
         )
 
 
@@ -134,7 +141,8 @@ def test_planned_count_of_deep_plan_is_answered(parts: Api) -> None:
 
 def test_estimate_never_below_rows_of_answer(stack: Stack, parts: Api) -> None:
     stack.query(
-        "create table fresh (id integer); alter table fresh set (autovacuum_enabled = off); analyze fresh; insert into fresh values (1), (2), (3); select fencing.expose_table('fresh')"
+        "create table fresh (id integer); alter table fresh set (autovacuum_enabled = off); analyze fresh; "
+        "insert into fresh values (1), (2), (3); select fencing.expose_table('fresh')"
     )
     try:
         stack.query("update pg_class set reltuples = 1, relpages = 1 where relname = 'fresh'")
@@ -151,7 +159,8 @@ def test_planned_count_of_view_tells_nothing_of_hidden_rows(parts: Api) -> None:
 
 
 def test_statements_of_many_rows_leave_memory_of_postgresql(stack: Stack, parts: Api, lease: Json) -> None:
-    """Which rows lack which column makes each insert another statement; PostgreSQL needs megabytes for each that stays prepared."""
+    """Which rows lack which column makes each insert another statement;
+    PostgreSQL needs megabytes for each that stays prepared."""
     names = [f"n{i}" for i in range(WIDTH)]
 
     def insert(number: int) -> None:

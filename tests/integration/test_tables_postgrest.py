@@ -1,4 +1,5 @@
-"""What PostgREST's clients may ask of tables and functions, on both addresses: one row, CSV, counts, limits of the rows that change, embedding."""
+"""What PostgREST's clients may ask of tables and functions, on both addresses: one row, CSV, counts,
+limits of the rows that change, embedding."""
 
 from __future__ import annotations
 
@@ -14,10 +15,13 @@ ALL = "shelves/all"
 OBJECT = "application/vnd.pgrst.object+json"
 TABLES = """
 create table shelves (id integer primary key, place text, note text);
-create table books (id integer primary key, shelf integer references shelves, next integer references books, title text default 'untitled');
-insert into shelves values (1, 'hall', null), (2, 'hall', null), (3, 'attic', null), (4, 'yard', null), (5, 'yard', null);
+create table books (id integer primary key, shelf integer references shelves, next integer references books,
+    title text default 'untitled');
+insert into shelves values (1, 'hall', null), (2, 'hall', null), (3, 'attic', null), (4, 'yard', null),
+  (5, 'yard', null);
 insert into books select g, 1 + g % 2, nullif(g, 1) - 1, 'book ' || g from generate_series(1, 1200) as g;
-create function mark_shelves(wanted text) returns setof shelves language sql set search_path = public, pg_temp as $$ update shelves set note = 'marked' where place = wanted returning * $$;
+create function mark_shelves(wanted text) returns setof shelves language sql
+  set search_path = public, pg_temp as $$ update shelves set note = 'marked' where place = wanted returning * $$;
 select fencing.protect('shelves', $$'shelves/all'::text$$);
 select fencing.expose_table('shelves');
 select fencing.expose_table('books', operations => '{select}', columns => '{id,shelf,next,title}');
@@ -38,7 +42,8 @@ def shelves(stack: Stack) -> Iterator[Api]:
     )
     yield api
     stack.query(
-        "select fencing.hide(n) from unnest('{shelves,books,mark_shelves}'::text[]) as n; select fencing.unprotect('shelves');"
+        "select fencing.hide(n) from unnest('{shelves,books,mark_shelves}'::text[]) as n; "
+        "select fencing.unprotect('shelves');"
         "drop function mark_shelves(text); drop table books; drop table shelves"
     )
 
@@ -199,8 +204,10 @@ def test_embedded_table_needs_right_of_caller(cluster: Cluster) -> None:
     from test_rights import credential, key_of
 
     cluster.stack.query(
-        "create table parents (id integer primary key); create table children (id integer primary key, parent integer references parents);"
-        "insert into parents values (1); insert into children values (5, 1); select fencing.expose_table('parents'); select fencing.expose_table('children')",
+        "create table parents (id integer primary key); "
+        "create table children (id integer primary key, parent integer references parents);"
+        "insert into parents values (1); insert into children values (5, 1); select fencing.expose_table('parents'); "
+        "select fencing.expose_table('children')",
         dbname=cluster.database,
     )
     settings = cluster.settings()

@@ -180,7 +180,8 @@ def test_table_unknown_or_not_readable_404(stack: Stack, things: Api) -> None:
 def test_read_of_view_that_writes_is_refused(stack: Stack, things: Api) -> None:
     """A plain read runs in a read-only transaction."""
     stack.query(
-        "create function sneak() returns integer language sql volatile security definer as $$ update public.things set words = 'sneaked' where id = 'a' returning 1 $$;"
+        "create function sneak() returns integer language sql volatile security definer as $$ update public.things "
+        "set words = 'sneaked' where id = 'a' returning 1 $$;"
         "create view sneaky as select sneak() as n; select fencing.expose_table('sneaky', operations => '{select}')"
     )
     answer = eventually(
@@ -195,7 +196,8 @@ def test_read_of_view_that_writes_is_refused(stack: Stack, things: Api) -> None:
 
 def test_read_too_slow_is_ended_and_delays_no_write(stack: Stack, api: Api, sku: Sku) -> None:
     stack.query(
-        "create view slow as select pg_sleep(30)::text as n; select fencing.expose_table('slow', operations => '{select}')"
+        "create view slow as select pg_sleep(30)::text as n; "
+        "select fencing.expose_table('slow', operations => '{select}')"
     )
     eventually(lambda: api.get("/v1/tables/slow", select="nope").status == 422, 10, goal="the gateway knows the view")
     reads = [api.begin("GET", "/v1/tables/slow") for _ in range(3)]

@@ -1,4 +1,5 @@
-"""POST, PATCH and DELETE on /v1/tables: guarded writes with PostgREST's interface, under a lease or a token of another issuer."""
+"""POST, PATCH and DELETE on /v1/tables: guarded writes with PostgREST's interface,
+under a lease or a token of another issuer."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ ALL = "bins/all"
 def bins(stack: Stack) -> Iterator[Api]:
     """A table whose rows all belong to one resource."""
     stack.query(
-        "create table bins (id text primary key, n integer default 7 check (n < 1000), words text, made bigint generated always as identity);"
+        "create table bins (id text primary key, n integer default 7 check (n < 1000), words text, "
+        "made bigint generated always as identity);"
         f"select fencing.protect('bins', $$'{ALL}'::text$$); select fencing.expose_table('bins')"
     )
     api = stack.api()
@@ -142,14 +144,17 @@ def test_upsert_merges_or_ignores_duplicates(stack: Stack, bins: Api, lease: Jso
 
 def test_change_with_rows_too_large_for_answer_is_undone(stack: Stack, bins: Api, lease: Json) -> None:
     stack.query(
-        "create table wide as select g as id, repeat('x', 1000000) as filling, 0 as n from generate_series(1, 70) as g; create function wide_all() returns setof wide language sql stable"
-        " set search_path = public, pg_temp as 'select * from wide'; select fencing.expose_table('wide'); select fencing.expose_function('wide_all()')"
+        "create table wide as select g as id, repeat('x', 1000000) as filling, 0 as n from generate_series(1, 70) "
+        "as g; create function wide_all() returns setof wide language sql stable"
+        " set search_path = public, pg_temp as 'select * from wide'; select fencing.expose_table('wide'); "
+        "select fencing.expose_function('wide_all()')"
     )
     eventually(lambda: bins.get("/v1/tables/wide?limit=1").status == 200, 10, goal="the gateway knows the table")
     path = "/v1/tables/wide?id=gt.0"
 
     def in_time(request: Callable[[], Answer]) -> Answer:
-        """Repeats the call on 503: 70 MB may take PostgreSQL longer than statement_timeout, and then nothing was changed."""
+        """Repeats the call on 503: 70 MB may take PostgreSQL longer than statement_timeout,
+        and then nothing was changed."""
         return eventually(
             lambda: (answer := request()).status != 503 and answer, 60, goal="PostgreSQL finishes in time"
         )

@@ -1,4 +1,5 @@
-"""HTTPS: versions, certificates of the gateway and of callers, and that everything on a connection works as without TLS."""
+"""HTTPS: versions, certificates of the gateway and of callers,
+and that everything on a connection works as without TLS."""
 
 from __future__ import annotations
 

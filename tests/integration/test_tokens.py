@@ -209,7 +209,8 @@ def test_export_ends_with_the_token(
     gateway: Gateway, cluster: Cluster, keys: dict[str, SigningKey], resource: str
 ) -> None:
     cluster.stack.query(
-        "insert into fencing.history (event, resource, fencing_token, owner) select 'lease_granted', %s, n, repeat('o', 250) from generate_series(1, 60000) n",
+        "insert into fencing.history (event, resource, fencing_token, owner) select 'lease_granted', %s, n, "
+        "repeat('o', 250) from generate_series(1, 60000) n",
         (resource,),
         dbname=cluster.database,
     )
@@ -358,7 +359,8 @@ def test_check_requests_keys(cluster: Cluster, tmp_path: Path, answer: str | Non
 
 
 def test_jwks_ca_file_replaces_the_systems_authorities(cluster: Cluster, tmp_path: Path) -> None:
-    """In a name space of mounts the system trusts the foreign authority alone, by the folder that libcurl reads beside its file."""
+    """In a name space of mounts the system trusts the foreign authority alone,
+    by the folder that libcurl reads beside its file."""
     system = tmp_path / "certs"
     system.mkdir()
     pki = Certificates(tmp_path)
@@ -378,7 +380,10 @@ def test_jwks_ca_file_replaces_the_systems_authorities(cluster: Cluster, tmp_pat
                 "auth": {"jwt": {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": server.url, **authorities}},
             }
             (tmp_path / "gateway.yaml").write_text(json.dumps(settings))
-            script = f'mount --bind {system} /etc/ssl/certs && exec {processes.fencegate_binary()} check --config {tmp_path / "gateway.yaml"}'
+            script = (
+                f"mount --bind {system} /etc/ssl/certs && exec {processes.fencegate_binary()} check --config "
+                f'{tmp_path / "gateway.yaml"}'
+            )
             enter = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
             done = subprocess.run([*enter, "sh", "-c", script], capture_output=True, text=True, timeout=60)
             assert ("ok    keys of tokens: " in done.stdout) == accepted and (

@@ -1,5 +1,5 @@
-"""Values of every type, written through each path and read again: PostgreSQL stores the same as with psql's literal, and what was read
-can be written back."""
+"""Values of every type, written through each path and read again: PostgreSQL stores the same as with psql's literal,
+and what was read can be written back."""
 
 from __future__ import annotations
 
@@ -181,7 +181,8 @@ NAMES = [f"{kind.column}-{sent[:24]}" for kind, sent, _ in CASES]
 def kinds(stack: Stack) -> Iterator[Api]:
     """A table with a column of each type, and a gateway that knows it."""
     stack.query(
-        "create type mood as enum ('sad', 'so so'); create domain amount as numeric check (value > 0); create domain grid as integer[];"
+        "create type mood as enum ('sad', 'so so'); create domain amount as numeric check (value > 0); "
+        "create domain grid as integer[];"
         "create type place as (street text, no bigint, prices numeric[], mood mood);"
         "create domain document as jsonb; create domain home as place check ((value).no > 0)"
     )
@@ -193,7 +194,8 @@ def kinds(stack: Stack) -> Iterator[Api]:
     eventually(lambda: api.get("/v1/tables/kinds").status == 200, 10, goal="the gateway knows the table")
     yield api
     stack.query(
-        "select fencing.hide('kinds'); select fencing.unprotect('kinds'); drop table kinds; drop domain home; drop type place; drop domain grid, amount, document; drop type mood"
+        "select fencing.hide('kinds'); select fencing.unprotect('kinds'); drop table kinds; drop domain home; "
+        "drop type place; drop domain grid, amount, document; drop type mood"
     )
 
 
@@ -237,7 +239,8 @@ def test_value_written_by_each_path_matches_psql(
         lease,
         "POST",
         "/v1/tables/kinds",
-        f'[{{"id": "row-1", "{column}": {sent}}}, {{"id": "row-2", "{column}": null}}, {{"id": "patched", "{column}": null}}]',
+        f'[{{"id": "row-1", "{column}": {sent}}}, {{"id": "row-2", "{column}": null}}, '
+        f'{{"id": "patched", "{column}": null}}]',
     )
     send(kinds, lease, "PATCH", "/v1/tables/kinds?id=eq.patched", f'{{"{column}": {sent}}}')
     send(

@@ -1,4 +1,5 @@
-"""`fencegate verify`: a history without faults is proved; in one that was changed, the row that breaks a promise is named."""
+"""`fencegate verify`: a history without faults is proved; in one that was changed,
+the row that breaks a promise is named."""
 
 from __future__ import annotations
 
@@ -71,15 +72,18 @@ declare
   t timestamptz := now() - interval '1 hour';
 begin
   for token in 10 .. 30 by 10 loop
-    perform fencing.append_events(gen_random_uuid(), 1, array[extract(epoch from t) * 1e6, extract(epoch from t) * 1e6 + 3e6]::bigint[],
-      '{lease_granted,lease_renewed}', '{a/1,a/1}', array[token, token]::bigint[], null, null, null, null, null, '{"{\\"ttl_ms\\": 10000}","{\\"ttl_ms\\": 10000}"}');
+    perform fencing.append_events(gen_random_uuid(), 1,
+        array[extract(epoch from t) * 1e6, extract(epoch from t) * 1e6 + 3e6]::bigint[],
+      '{lease_granted,lease_renewed}', '{a/1,a/1}', array[token, token]::bigint[], null, null, null, null, null,
+      '{"{\\"ttl_ms\\": 10000}","{\\"ttl_ms\\": 10000}"}');
     for n in 1 .. 3 loop
       perform fencing.begin_write('{a/1}', token, gen_random_uuid(), 'o', 'p', null, null);
     end loop;
     if token > 10 then
       perform fencing.begin_write('{a/1}', token - 10, gen_random_uuid(), 'o', 'p', null, null);
     end if;
-    perform fencing.append_events(gen_random_uuid(), 1, array[extract(epoch from t) * 1e6 + 5e6]::bigint[], '{lease_released}', '{a/1}', array[token]::bigint[],
+    perform fencing.append_events(gen_random_uuid(), 1, array[extract(epoch from t) * 1e6 + 5e6]::bigint[],
+        '{lease_released}', '{a/1}', array[token]::bigint[],
       null, null, null, null, null, null);
     t := t + interval '10 minutes';
   end loop;
@@ -175,7 +179,8 @@ def test_refusals_for_other_reasons_than_staleness_are_proved(
     for code in ("FG412", "FG403", "FG500"):
         name = f"raises_{code.lower()}"
         stack.query(
-            f"create or replace function {name}() returns void language plpgsql as $$ begin raise exception 'no' using errcode = '{code}'; end $$; "
+            f"create or replace function {name}() returns void language plpgsql as $$ begin raise exception 'no' "
+            f"using errcode = '{code}'; end $$; "
             f"grant execute on function {name}() to fencing_gateway; select fencing.expose_function('{name}()')"
         )
         eventually(
@@ -183,7 +188,8 @@ def test_refusals_for_other_reasons_than_staleness_are_proved(
             goal="the gateway knows the function",
         )
     rows = stack.query(
-        "select detail ->> 'sqlstate' from fencing.history where resource = %s and event = 'write_rejected' and fencing_token is not null",
+        "select detail ->> 'sqlstate' from fencing.history where resource = %s and event = 'write_rejected' "
+        "and fencing_token is not null",
         (sku.resource,),
     )
     assert {code for (code,) in rows} == {"FG403", "FG412", "FG500"}
@@ -198,7 +204,8 @@ FORGED = "~\x1b]0;forged\x07\x1b[2J\n  holds   b  forged\u202e\u009b2J" + 50 * "
 def test_hostile_names_do_not_control_the_terminal(history: History) -> None:
     """In the progress, which ends with the last resource, and in the findings; a name forges no line of the report."""
     history.query(
-        "insert into fencing.history (event, resource, fencing_token, owner, principal) values ('write_applied', %s, 7, 'o', 'p')",
+        "insert into fencing.history (event, resource, fencing_token, owner, principal) "
+        "values ('write_applied', %s, 7, 'o', 'p')",
         (FORGED,),
     )
     terminal = Terminal(
@@ -259,7 +266,8 @@ def test_grant_lost_by_failover_is_not_missing(history: History) -> None:
     history.tamper(NO_GRANT.format(token=30))
     history.query(
         """insert into fencing.history (at, event) values (now() + interval '1 minute', 'request_denied');
-                     insert into fencing.history (event, detail) values ('storage_generation_changed', '{"floor": 4294967296}')"""
+                     insert into fencing.history (event, detail)
+                       values ('storage_generation_changed', '{"floor": 4294967296}')"""
     )
     report = history.verify("--to", "tomorrow")
     assert (report["verdict"], report["missing_grants"], report["lost_grants"]) == ("proved", 0, 1), report
@@ -298,8 +306,10 @@ def test_write_before_its_grant_breaks_b(history: History) -> None:
 def test_write_of_older_lease_after_newer_breaks_c(history: History) -> None:
     """Overlapping leases alone break no promise: the guard handles them."""
     history.tamper(
-        f"""update fencing.history set detail = '{{"ttl_ms": 3600000}}' where event like 'lease_renewed' and fencing_token = 10;
-                       update fencing.history set at = at + interval '50 minutes' where event = 'lease_released' and fencing_token = 10"""
+        """update fencing.history set detail = '{"ttl_ms": 3600000}'
+             where event like 'lease_renewed' and fencing_token = 10;
+           update fencing.history set at = at + interval '50 minutes'
+             where event = 'lease_released' and fencing_token = 10"""
     )
     report = history.verify()
     assert (report["verdict"], report["overlaps"]) == ("proved", 1)
@@ -376,7 +386,8 @@ def test_row_without_resource_is_named(history: History, event: str, promise: st
 def test_row_with_invalid_resource_is_still_checked(history: History) -> None:
     history.query(
         """insert into fencing.history (event, resource, fencing_token, last_fencing_token)
-                     select 'write_applied', r, n, n from unnest(array[9, 8]) as t (n), unnest(array['ü/1', 'a/ü']) as r order by r, n desc"""
+                     select 'write_applied', r, n, n
+                       from unnest(array[9, 8]) as t (n), unnest(array['ü/1', 'a/ü']) as r order by r, n desc"""
     )
     for prefix, count in (("", 2), ("ü", 1), ("ü/", 1), ("a/", 1), ("a/ü", 1), ("a/v", 0)):
         findings = history.verify("--allow-missing-grants", *(["--resource-prefix", prefix] if prefix else []))[
@@ -402,7 +413,8 @@ def test_write_moved_before_all_time_breaks_b(history: History) -> None:
 @pytest.mark.parametrize("ttl", ["10.5", "1e300", "-1e300", '"long"'])
 def test_lease_with_ttl_not_integer_leaves_rest_checked(history: History, ttl: str) -> None:
     history.tamper(
-        f"""update fencing.history set detail = '{{"ttl_ms": {ttl}}}' where event = 'lease_granted' and fencing_token = 10"""
+        f"""update fencing.history set detail = '{{"ttl_ms": {ttl}}}'
+             where event = 'lease_granted' and fencing_token = 10"""
     )
     assert history.verify()["verdict"] == "proved"
 
@@ -414,10 +426,12 @@ def test_refusal_by_fence_below_earlier_one_breaks_e(history: History) -> None:
 
 
 def test_refused_read_recorded_after_fence_rose_is_proved(history: History) -> None:
-    """A fenced read rolls its transaction back, and with it the lock of the guard row, before it records the refusal."""
+    """A fenced read rolls its transaction back, and with it the lock of the guard row,
+    before it records the refusal."""
     history.query(
         """insert into fencing.history (event, resource, fencing_token, last_fencing_token, detail)
-                     values ('write_rejected', 'a/1', 10, 20, '{"error": "stale-fencing-token", "operations": ["read inventory"]}')"""
+                     values ('write_rejected', 'a/1', 10, 20,
+                         '{"error": "stale-fencing-token", "operations": ["read inventory"]}')"""
     )
     assert history.verify()["verdict"] == "proved"
 
@@ -463,11 +477,13 @@ def test_refusal_by_fence_that_no_row_raised_is_counted(history: History) -> Non
 
 
 def test_refusal_by_uncommitted_fence_is_proved(history: History) -> None:
-    """A transaction of direct SQL raises the fence and is then refused by it; the recorder keeps the refusal although the transaction rolls back."""
+    """A transaction of direct SQL raises the fence and is then refused by it;
+    the recorder keeps the refusal although the transaction rolls back."""
     history.query("select fencing.set_up_recorder()")
     with pytest.raises(psycopg2.Error) as refused:
         history.query(
-            "do $$ begin perform fencing.enter('a/1', 90); perform fencing.enter('a/1', 91); perform fencing.enter('a/1', 90); end $$"
+            "do $$ begin perform fencing.enter('a/1', 90); perform fencing.enter('a/1', 91); "
+            "perform fencing.enter('a/1', 90); end $$"
         )
     assert refused.value.pgcode == "FG412"
     assert history.query(
@@ -492,17 +508,21 @@ def test_findings_above_1000_are_counted_only(history: History) -> None:
 
 
 def test_rows_with_unsteady_clock_keep_order(history: History) -> None:
-    """The history has more than one chunk; times of writes that vary by milliseconds do not change the order of commits."""
+    """The history has more than one chunk;
+    times of writes that vary by milliseconds do not change the order of commits."""
     history.query(
         """
         insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, detail)
-        select now() - interval '2 hours' + n * interval '1 ms' - (n %% 7) * interval '5 ms', case n %% 10 when 0 then 'lease_granted' else 'write_applied' end, 'many/' || n / 100,
-               n / 10, case n %% 10 when 0 then null else n / 10 end, case n %% 10 when 0 then '{"ttl_ms": 5}'::jsonb end from generate_series(0, 29999) as t (n) order by n""".replace(
+        select now() - interval '2 hours' + n * interval '1 ms' - (n %% 7) * interval '5 ms',
+          case n %% 10 when 0 then 'lease_granted' else 'write_applied' end, 'many/' || n / 100,
+               n / 10, case n %% 10 when 0 then null else n / 10 end, case n %% 10
+                 when 0 then '{"ttl_ms": 5}'::jsonb end from generate_series(0, 29999) as t (n) order by n""".replace(
             "%%", "%"
         )
     )
     history.query(
-        "insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 10 * n + 9 from generate_series(0, 299) as t (n)"
+        "insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 10 * n + 9 "
+        "from generate_series(0, 299) as t (n)"
     )
     report = history.verify("--resource-prefix", "many/")
     assert (report["verdict"], report["rows"], report["resources"], report["writes"]) == (

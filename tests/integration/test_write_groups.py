@@ -43,7 +43,8 @@ class Rows:
         return {"update": self.name, "where": {"id": self.ids[number]}, **(change or {"add": {"n": 1}})}
 
     def at_once(self, operations: list[Json]) -> list[Answer]:
-        """Sends all writes while PostgreSQL is suspended, so that the gateway queues them, and returns their answers."""
+        """Sends all writes while PostgreSQL is suspended, so that the gateway queues them,
+        and returns their answers."""
 
         def call(number: int) -> Answer:
             with self.stack.api().connection() as connection:
@@ -102,7 +103,8 @@ def remove(rows: Rows, numbers: range) -> None:
     "taken", [True, False], ids=["a neighbour's row becomes its own", "its own row becomes a neighbour's"]
 )
 def test_updates_that_move_rows_to_each_other_are_refused(rows: Rows, taken: bool) -> None:
-    # The second of a pair changes nothing, but has entered its resource, in the same transaction if both went to the same worker, as for every other pair.
+    # The second of a pair changes nothing, but has entered its resource,
+    # in the same transaction if both went to the same worker, as for every other pair.
     for own, neighbour in (
         (4, 6),
         (5, 7),
@@ -145,7 +147,8 @@ def test_updates_with_trigger_do_not_reach_row_of_neighbour(rows: Rows) -> None:
         create function {rows.name}_reach() returns trigger language plpgsql set search_path = public, pg_temp as $$
         begin
           if new.owner = 'me' then
-            update {rows.name} t set owner = 'somebody else' where t.id = 'r' || lpad(((substr(new.id, 2)::integer + 1) % 24)::text, 2, '0');
+            update {rows.name} t set owner = 'somebody else'
+              where t.id = 'r' || lpad(((substr(new.id, 2)::integer + 1) % 24)::text, 2, '0');
           end if;
           return null;
         exception when sqlstate 'FG403' then return null;

@@ -176,7 +176,8 @@ def test_covered_writes_do_not_admit_uncovered_ones(stack: Stack, api: Api, uniq
 
 
 def test_write_under_ended_lease_passes_without_newer_token(api: Api, sku: Sku) -> None:
-    """As documented, the fence refuses older tokens only: a holder whose lease has ended may still have the newest one."""
+    """As documented, the fence refuses older tokens only:
+    a holder whose lease has ended may still have the newest one."""
     lease = api.must_acquire(sku.resource, ttl_ms=200)
     eventually(lambda: api.read_lease(lease).status == 410, 2, goal="the lease runs out")
     api.must_write(lease, sku.sell())
@@ -237,9 +238,15 @@ def test_lease_in_header_equals_lease_in_body(api: Api, sku: Sku) -> None:
         "update inventory set stock = stock - 1 where sku = %(sku)s",
         "delete from inventory where sku = %(sku)s",
         "insert into inventory (sku, stock, initial_stock) values (%(sku)s || '-2', 1, 1)",
-        "insert into inventory (sku, stock, initial_stock) values (%(sku)s, 1, 1) on conflict (sku) do update set stock = 0",
+        (
+            "insert into inventory (sku, stock, initial_stock) values (%(sku)s, 1, 1) "
+            "on conflict (sku) do update set stock = 0"
+        ),
         "with gone as (delete from inventory where sku = %(sku)s returning *) select * from gone",
-        "merge into inventory i using (values (%(sku)s)) v (sku) on i.sku = v.sku when matched then update set stock = 0",
+        (
+            "merge into inventory i using (values (%(sku)s)) v (sku) "
+            "on i.sku = v.sku when matched then update set stock = 0"
+        ),
     ],
     ids=["update", "delete", "insert", "upsert", "with", "merge"],
 )

@@ -1,4 +1,5 @@
-"""Idempotency-Key on writes: a repeated call is applied once and always gets the same answer, whatever fails in between."""
+"""Idempotency-Key on writes: a repeated call is applied once and always gets the same answer,
+whatever fails in between."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ from support.stack import running as running_stack
 SLOW_COMMIT = """
 create table if not exists keyed (id text primary key, seconds double precision not null default 0, place integer,
                                   constraint keyed_place unique (place) deferrable initially deferred, filling text);
-create or replace function keyed_sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(new.seconds); return null; end $$;
+create or replace function keyed_sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(new.seconds);
+return null; end $$;
 drop trigger if exists keyed_sleep on keyed;
-create constraint trigger keyed_sleep after insert on keyed deferrable initially deferred for each row when (new.seconds > 0)
+create constraint trigger keyed_sleep after insert on keyed deferrable initially deferred
+  for each row when (new.seconds > 0)
   execute function keyed_sleep();
 select fencing.protect('keyed', $$'keyed/' || id$$);
 select fencing.expose_table('keyed');
@@ -213,10 +216,12 @@ def test_repeated_uncovered_write_runs_under_wider_lease(
 def test_repeated_write_after_missing_table_runs_again(
     stack: Stack, api: Api, sku: Sku, key: str, unique_name: Callable[[str], str]
 ) -> None:
-    """As during a migration: a missing table is neither a fault of the request nor of the data, and the refusal is not kept."""
+    """As during a migration: a missing table is neither a fault of the request nor of the data,
+    and the refusal is not kept."""
     missing, name = (unique_name(stem).replace("-", "_") for stem in ("missing", "counts"))
     stack.query(
-        f"create function {name}() returns bigint language plpgsql as $$ begin return (select count(*) from public.{missing}); end $$; select fencing.expose_function('{name}()')"
+        f"create function {name}() returns bigint language plpgsql as $$ begin return (select count(*) "
+        f"from public.{missing}); end $$; select fencing.expose_function('{name}()')"
     )
     eventually(
         lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01",
@@ -551,7 +556,8 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
         assert not is_replay(call()), "the key has expired, deleted or not"
         # Many expired keys: deleted in batches, skipping locked rows.
         cluster.stack.query(
-            """insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}', now() - interval '1 hour'
+            """insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}',
+                                 now() - interval '1 hour'
                                  from generate_series(1, 3000) n""",
             dbname=cluster.database,
         )

@@ -34,7 +34,8 @@ def fence_of(stack: Stack, resource: str) -> int:
 
 def seal_events(stack: Stack, resource: str) -> list[tuple]:
     return stack.query(
-        "select last_fencing_token, write_id::text from fencing.history where event = 'fence_raised' and resource = %s order by id",
+        "select last_fencing_token, write_id::text from fencing.history where event = 'fence_raised' "
+        "and resource = %s order by id",
         (resource,),
     )
 

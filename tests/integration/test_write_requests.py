@@ -1,4 +1,5 @@
-"""Faulty bodies of POST /v1/writes, one of each kind; tests/unit/api_requests_test.cpp and pg_write_sql_test.cpp have the others."""
+"""Faulty bodies of POST /v1/writes, one of each kind;
+tests/unit/api_requests_test.cpp and pg_write_sql_test.cpp have the others."""
 
 from __future__ import annotations
 

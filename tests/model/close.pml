@@ -1,17 +1,22 @@
-/* A release with a seal that is repeated before it is done (docs/protocol.md, HOLDS) as a Promela model. checks.tsv says with which macros it is searched.
+/* A release with a seal that is repeated before it is done (docs/protocol.md, HOLDS) as a Promela model.
+ * checks.tsv says with which macros it is searched.
  *
- * What is modelled. Three nodes, a majority is two. X's lease has hold 0 on every node. Its release with a seal is asked of two gateways, each of which
- * sends a CLOSE of its own. Somebody asks for hold 1. Every step is one script on one node, or one decision of a gateway; so each is a d_step.
+ * What is modelled. Three nodes, a majority is two. X's lease has hold 0 on every node.
+ * Its release with a seal is asked of two gateways, each of which sends a CLOSE of its own. Somebody asks for hold 1.
+ * Every step is one script on one node, or one decision of a gateway; so each is a d_step.
  *
  * What is abstracted.
- * - Messages. A request is executed by the node at any later moment, once, or never. A gateway receives the reply at once: a later reply is modelled by a
- *   request that is executed later.
- * - Hold 0 as such: a key without hold 1 has hold 0. A hold 1 that fails; time and tokens: holds.pml and lease.pml have the rest.
- * - With LOSSES a node forgets everything and gets what the others have at the same moment; it votes again when no reply of before counts any more, so
- *   replies that were not enough yet do not count (D; readmit.pml). No node forgets after another has executed the RELEASE (docs/protocol.md, Not promised).
+ * - Messages. A request is executed by the node at any later moment, once, or never.
+ *   A gateway receives the reply at once: a later reply is modelled by a request that is executed later.
+ * - Hold 0 as such: a key without hold 1 has hold 0. A hold 1 that fails;
+ *   time and tokens: holds.pml and lease.pml have the rest.
+ * - With LOSSES a node forgets everything and gets what the others have at the same moment;
+ *   it votes again when no reply of before counts any more, so replies that were not enough yet do not count (D;
+ *   readmit.pml). No node forgets after another has executed the RELEASE (docs/protocol.md, Not promised).
  *
  * What is checked. Hold 1 is not answered under a sealed token, and no token is sealed under hold 1.
- * Weakened rules: the macros with a comment. REACH_* asserts that a state is never reached: the result "violated" shows that the search reaches it.
+ * Weakened rules: the macros with a comment. REACH_* asserts that a state is never reached: the result "violated" shows
+ * that the search reaches it.
  */
 #ifndef LOSSES
 #define LOSSES 0
@@ -66,25 +71,33 @@ byte seal[2], close_on[2], close_yes[2], lift_on[2], released_on;
 #endif
 
 #define HOLD(n) \
-  :: d_step { phase == ASKED && !(hold_on & BIT(n)) && key[n] && !marks[n] -> hold_on = hold_on | BIT(n); hold[n] = 1; counted = counted | BIT(n); printf("node %d: HOLD\n", n); \
-     if :: COUNT(counted) >= MAJORITY -> phase = ANSWERED; printf("=> hold 1 is answered\n"); AT_ANSWER :: else -> skip fi }
+  :: d_step { phase == ASKED && !(hold_on & BIT(n)) && key[n] && !marks[n] -> hold_on = hold_on | BIT(n); \
+     hold[n] = 1; counted = counted | BIT(n); printf("node %d: HOLD\n", n); \
+     if :: COUNT(counted) >= MAJORITY -> phase = ANSWERED; printf("=> hold 1 is answered\n"); \
+       AT_ANSWER :: else -> skip fi }
 
 #define RELEASE(c) \
-  :: d_step { seal[c] == IDLE && (c == 0 || seal[0] != IDLE) && !IS_SEALED -> seal[c] = CLOSING; printf("gateway %d: CLOSE\n", c) } \
-  :: d_step { seal[c] == CLOSING && COUNT(close_yes[c]) >= MAJORITY -> seal[c] = SEALED; printf("=> gateway %d seals the token\n", c); assert(phase != ANSWERED) } \
+  :: d_step { seal[c] == IDLE && (c == 0 || seal[0] != IDLE) && !IS_SEALED -> \
+     seal[c] = CLOSING; printf("gateway %d: CLOSE\n", c) } \
+  :: d_step { seal[c] == CLOSING && COUNT(close_yes[c]) >= MAJORITY -> \
+     seal[c] = SEALED; printf("=> gateway %d seals the token\n", c); assert(phase != ANSWERED) } \
   :: d_step { seal[c] == CLOSING -> seal[c] = LIFTED; printf("gateway %d seals nothing\n", c) }
 #define CLOSE(c, n) \
-  :: d_step { seal[c] != IDLE && !(close_on[c] & BIT(n)) && key[n] && !hold[n] -> close_on[c] = close_on[c] | BIT(n); close_yes[c] = close_yes[c] | BIT(n); \
+  :: d_step { seal[c] != IDLE && !(close_on[c] & BIT(n)) && key[n] && !hold[n] -> \
+     close_on[c] = close_on[c] | BIT(n); close_yes[c] = close_yes[c] | BIT(n); \
      marks[n] = WITH_MARK(c, n); printf("node %d: CLOSE of gateway %d\n", n, c) }
 #define LIFT(c, n) \
   :: d_step { seal[c] == LIFTED && !(lift_on[c] & BIT(n)) -> lift_on[c] = lift_on[c] | BIT(n); \
-     if :: marks[n] & BIT(c) -> marks[n] = WITHOUT_MARK(c, n) :: else -> skip fi; printf("node %d: the mark of gateway %d is removed\n", n, c) }
+     if :: marks[n] & BIT(c) -> marks[n] = WITHOUT_MARK(c, n) :: else -> \
+       skip fi; printf("node %d: the mark of gateway %d is removed\n", n, c) }
 #define RELEASE_ON(n) \
-  :: d_step { IS_SEALED && !(released_on & BIT(n)) && key[n] -> released_on = released_on | BIT(n); printf("node %d: RELEASE\n", n); \
+  :: d_step { IS_SEALED && !(released_on & BIT(n)) && key[n] -> released_on = released_on | BIT(n); \
+     printf("node %d: RELEASE\n", n); \
      marks[n] = MARKS_LEFT(n); key[n] = hold[n] }
 
 #define FORGET(n, a, b) \
-  :: d_step { losses < LOSSES && released_on == 0 -> losses++; printf("node %d forgets, and gets the leases of the others\n", n); \
+  :: d_step { losses < LOSSES && released_on == 0 -> \
+     losses++; printf("node %d forgets, and gets the leases of the others\n", n); \
      key[n] = 1; hold[n] = hold[a] | hold[b]; marks[n] = MERGED_MARKS(a, b); \
      if :: phase == ASKED -> counted = counted & (ALL - BIT(n)) :: else -> skip fi; \
      if :: seal[0] == CLOSING -> close_yes[0] = close_yes[0] & (ALL - BIT(n)) :: else -> skip fi; \

@@ -1,24 +1,38 @@
-/* The storage generation (docs/protocol.md, STORAGE GENERATION) as a Promela model. checks.tsv says with which macros it is searched.
+/* The storage generation (docs/protocol.md, STORAGE GENERATION) as a Promela model.
+ * checks.tsv says with which macros it is searched.
  *
- * What is modelled. Three nodes, a majority is two. Database 0 is the first primary. Each of PROMOTIONS further databases begins from any state that an older one had
- *   at any time (an asynchronous standby, a backup, a dump); the older ones stay live, and gateways and writers may be connected to any of them. Changes of generation
- *   are run by any number of gateways, dead or paused at any step: each step of a change may be taken at any later moment, also on another database, or never.
- *   Every step is one script on one node or one transaction, so each is a d_step. A writer's transaction is three steps: its snapshot, its check, its commit.
+ * What is modelled. Three nodes, a majority is two. Database 0 is the first primary.
+ *   Each of PROMOTIONS further databases begins from any state
+ *   that an older one had at any time (an asynchronous standby, a backup, a dump); the older ones stay live,
+ *   and gateways and writers may be connected to any of them. Changes of generation are run by any number of gateways,
+ *   dead or paused at any step: each step of a change may be taken at any later moment,
+ *   also on another database, or never.
+ *   Every step is one script on one node or one transaction, so each is a d_step.
+ *   A writer's transaction is three steps: its snapshot, its check, its commit.
  *
  * What is abstracted.
- * - Tokens. A token is its epoch. lease.pml has the rest, and needs that a node is admitted with an epoch above every token that was stamped on it (I4): checked here.
- * - Gateways have no state. A reply to a change counts for every gateway that runs it. A gateway has seen nothing, or what one node has now; older replies lie between.
- * - Messages. ANNOUNCE and READMIT are executed at any later moment, ANNOUNCE any number of times, also by a later process of the node. BEHIND changes nothing on it.
- * - ANNOUNCE is not compared with the floor that its gateway saw: one that is refused is one that is never executed. Rule 10 is not modelled (tests/sim has it, C5).
- * - Timelines are numbers, one more than that of the state from which a database begins, so two databases may have the same one.
+ * - Tokens. A token is its epoch. lease.pml has the rest,
+ *   and needs that a node is admitted with an epoch above every token that was stamped on it (I4): checked here.
+ * - Gateways have no state. A reply to a change counts for every gateway that runs it.
+ *   A gateway has seen nothing, or what one node has now; older replies lie between.
+ * - Messages. ANNOUNCE and READMIT are executed at any later moment, ANNOUNCE any number of times,
+ *   also by a later process of the node. BEHIND changes nothing on it.
+ * - ANNOUNCE is not compared with the floor that its gateway saw: one that is refused is one that is never executed.
+ *   Rule 10 is not modelled (tests/sim has it, C5).
+ * - Timelines are numbers, one more than that of the state from which a database begins,
+ *   so two databases may have the same one.
  * - MARGIN represents 1024, and fewer epochs than that are drawn.
  *
- * What is checked. G1, G4: at step 3 the floor is above every token that was complete anywhere when the database became live, at its last fence_all and at its last step 1.
- *   A token that was sealed (revoked, made stale) before a newer database's step 1 is not let in by the newest one. No write commits below the floor. G3: a database lets
- *   nothing in before its step 3. G2: I4. M: a pending change is replaced only if a node has another announcement or a higher base.
- * Sizes and parts (macros): PROMOTIONS; DRAWS; CHANGES; FORGETS: nodes that lose everything, one at a time until it is admitted; RESTARTS: nodes that keep their data;
- *   FENCES: fence_all; PUT_BACK: the last database is an older state of the one before it on the same timeline, in its place, with fence_all; DUMP: database 1 has another
- *   system identifier and the same timeline; WRITES: one token is sealed and written with; NONE_ADMITTED: at first no node is.
+ * What is checked. G1, G4: at step 3 the floor is above every token that was complete anywhere when the database became
+ *   live, at its last fence_all and at its last step 1.
+ *   A token that was sealed (revoked, made stale) before a newer database's step 1 is not let in by the newest one.
+ *   No write commits below the floor. G3: a database lets nothing in before its step 3. G2: I4.
+ *   M: a pending change is replaced only if a node has another announcement or a higher base.
+ * Sizes and parts (macros): PROMOTIONS; DRAWS; CHANGES; FORGETS: nodes that lose everything,
+ *   one at a time until it is admitted; RESTARTS: nodes that keep their data;
+ *   FENCES: fence_all; PUT_BACK: the last database is an older state of the one before it on the same timeline,
+ *   in its place, with fence_all; DUMP: database 1 has another system identifier and the same timeline;
+ *   WRITES: one token is sealed and written with; NONE_ADMITTED: at first no node is.
  * Weakened rules: every macro WITHOUT_* and those with a comment. REACH_* asserts that a state is never reached.
  */
 #ifndef PROMOTIONS
@@ -53,7 +67,8 @@
 /* ---- State: databases 0 to 2, and the states 3 and 4 from which 1 and 2 begin ---- */
 byte dbs = 1;                   /* databases that are or were live */
 byte highest[5];                /* the register: the highest epoch drawn */
-byte live[5], stored[5];        /* pair: timeline of the database, and the one under which its fences are whole; 0 unknown */
+/* pair: timeline of the database, and the one under which its fences are whole; 0 unknown */
+byte live[5], stored[5];
 byte floor[5];                  /* as an epoch */
 byte pending[5], pending_pair[5];   /* the change that is begun and not finished, 0 none */
 bit sealed[5];                  /* the tracked token */
@@ -120,14 +135,16 @@ hidden byte e, least, hint;
 #define DISTANCE MARGIN
 #endif
 #define IS_BEHIND(n, k) (base[n] >= epoch[k] || (OTHER(n, k) && SEEN(n) + DISTANCE > epoch[k]))
-#ifdef REPLACED_BY_EQUAL        /* a pending change is returned again only if its epoch is above what the gateway has seen */
+/* a pending change is returned again only if its epoch is above what the gateway has seen */
+#ifdef REPLACED_BY_EQUAL
 #define IS_TOO_LOW(n, d) (SEEN(n) >= epoch[pending[d]])
 #else
 #define IS_TOO_LOW(n, d) (SEEN(n) > epoch[pending[d]] || IS_BEHIND(n, pending[d]))
 #endif
 #define PASSED_ON(d) (writer == PASSED && writer_on == (d))
 #define CHANGE_ROW(d) if :: writer == SNAPSHOT && writer_on == (d) -> changed = 1 :: else -> skip fi
-#ifdef WITHOUT_LOCK_OF_BEGIN    /* begin marks a foreign database's pair as unknown without waiting for transactions that passed */
+/* begin marks a foreign database's pair as unknown without waiting for transactions that passed */
+#ifdef WITHOUT_LOCK_OF_BEGIN
 #define MAY_MARK(d) true
 #else
 #define MAY_MARK(d) (!foreign[d] || !PASSED_ON(d))
@@ -135,17 +152,21 @@ hidden byte e, least, hint;
 inline begin(d) {
     changes++;
     e = MAX(MAX(highest[d], floor[d]), least) + MARGIN;
-    epoch[changes] = e; before[d] = newest; highest[d] = e; pending[d] = changes; pending_pair[d] = live[d]; begun[d] = 1;
+    epoch[changes] = e; before[d] = newest; highest[d] = e; pending[d] = changes; pending_pair[d] = live[d];
+      begun[d] = 1;
     if :: foreign[d] -> foreign[d] = 0; stored[d] = 0 :: else -> skip fi;
     CHANGE_ROW(d);
     printf("database %d begins change %d, epoch %d\n", d, changes, e)
 }
 /* The gateway has seen nothing, or what node n has; or n has replied BEHIND to the pending change. */
 #define BEGIN(d) \
-  :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && MAY_MARK(d) && changes < CHANGES && (!IS_PENDING(d) || foreign[d]) -> least = 0; begin(d) }
+  :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && MAY_MARK(d) && changes < CHANGES && \
+     (!IS_PENDING(d) || foreign[d]) -> least = 0; begin(d) }
 #define BEGIN_SEEN(d, n) \
-  :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && MAY_MARK(d) && changes < CHANGES && (!IS_PENDING(d) || foreign[d]) && SEEN(n) > MAX(highest[d], floor[d]) -> least = SEEN(n); begin(d) } \
-  :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && changes < CHANGES && IS_PENDING(d) && !foreign[d] && IS_TOO_LOW(n, d) -> \
+  :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && MAY_MARK(d) && changes < CHANGES && \
+     (!IS_PENDING(d) || foreign[d]) && SEEN(n) > MAX(highest[d], floor[d]) -> least = SEEN(n); begin(d) } \
+  :: d_step { LIVE(d) && !CURRENT_PAIR(d) && REPLACED_MAY_CHANGE(d) && changes < CHANGES && IS_PENDING(d) && \
+     !foreign[d] && IS_TOO_LOW(n, d) -> \
      assert(base[n] >= epoch[pending[d]] || announced_by[n] != pending[d]);      /* M */ \
      least = SEEN(n) + DISTANCE; begin(d) }
 #ifdef WITHOUT_UNADMITTED       /* a node that is not admitted refuses ANNOUNCE */
@@ -154,10 +175,12 @@ inline begin(d) {
 #define MAY_ANNOUNCE(n) true
 #endif
 #define ANNOUNCE(k, n) \
-  :: d_step { (k) <= changes && MAY_ANNOUNCE(n) && !IS_BEHIND(n, k) && (!(ok[k] & BIT(n)) || announced[n] != epoch[k] || (admitted[n] && !(ok_admitted[k] & BIT(n)))) -> \
+  :: d_step { (k) <= changes && MAY_ANNOUNCE(n) && !IS_BEHIND(n, k) && (!(ok[k] & BIT(n)) || \
+     announced[n] != epoch[k] || (admitted[n] && !(ok_admitted[k] & BIT(n)))) -> \
      announced[n] = epoch[k]; announced_by[n] = k; ok[k] = ok[k] | BIT(n); \
      if :: admitted[n] -> ok_admitted[k] = ok_admitted[k] | BIT(n) :: else -> skip fi; \
-     if :: COUNT(ok_admitted[k]) >= 2 -> ok_admitted[k] = ALL; ok[k] = ALL; second[k] = 1 :: else -> skip fi;       /* enough: fewer states */ \
+     /* enough: fewer states */ \
+     if :: COUNT(ok_admitted[k]) >= 2 -> ok_admitted[k] = ALL; ok[k] = ALL; second[k] = 1 :: else -> skip fi; \
      printf("node %d: ANNOUNCE of change %d, epoch %d, OK %d\n", n, k, epoch[k], admitted[n]) }
 #if defined(WITHOUT_ANNOUNCE)
 #define ENOUGH(k) true
@@ -173,7 +196,8 @@ inline begin(d) {
 #define ROUND(k)
 #else
 #define IS_LAST_ROUND(k) second[k]
-#define ROUND(k) :: d_step { ok[k] == ALL && !second[k] -> second[k] = 1; ok[k] = 0; printf("all nodes have replied OK to change %d: the second round\n", k) }
+#define ROUND(k) :: d_step { ok[k] == ALL && !second[k] -> second[k] = 1; ok[k] = 0; \
+  printf("all nodes have replied OK to change %d: the second round\n", k) }
 #endif
 #if defined(WITHOUT_PENDING)    /* step 3 does not test that the change is the pending one */
 #define MAY_FINISH(k, d) (!CURRENT_PAIR(d))
@@ -184,8 +208,10 @@ inline begin(d) {
 #endif
 #define FINISH(k, d) \
   :: d_step { (k) <= changes && LIVE(d) && !foreign[d] && MAY_FINISH(k, d) && ENOUGH(k) -> \
-     stored[d] = live[d]; floor[d] = epoch[k]; pending[d] = 0; pending_pair[d] = 0; whole[d] = 1; finished[d] = 1; CHANGE_ROW(d); \
-     printf("=> database %d finishes change %d: the floor is epoch %d, the newest token %d\n", d, k, epoch[k], newest); \
+     stored[d] = live[d]; floor[d] = epoch[k]; pending[d] = 0; pending_pair[d] = 0; whole[d] = 1; finished[d] = 1; \
+       CHANGE_ROW(d); \
+     printf("=> database %d finishes change %d: the floor is epoch %d, the newest token %d\n", d, k, \
+       epoch[k], newest); \
      REACHED_FINISH(d) \
      assert(epoch[k] > before[d]) /* G1, G4 */ }
 #if defined(REACH_FINISH)
@@ -208,27 +234,35 @@ inline begin(d) {
 #define MAY_FENCE(d) (!PASSED_ON(d))
 #endif
 #define FENCE_ALL(d) stored[d] = 0; CLEAR_PENDING(d); whole[d] = 0; before[d] = newest; CHANGE_ROW(d)
-#define FENCE(d) :: d_step { fences < FENCES && LIVE(d) && MAY_FENCE(d) -> fences++; FENCE_ALL(d); printf("fence_all on database %d\n", d) }
+#define FENCE(d) :: d_step { fences < FENCES && LIVE(d) && MAY_FENCE(d) -> fences++; FENCE_ALL(d); \
+  printf("fence_all on database %d\n", d) }
 inline copy(to, source) {
     highest[to] = highest[source]; live[to] = live[source]; stored[to] = stored[source]; floor[to] = floor[source];
     pending[to] = pending[source]; pending_pair[to] = pending_pair[source]; sealed[to] = sealed[source]
 }
-inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pending[s] = 0; pending_pair[s] = 0; sealed[s] = 0 }
-#define DIFFERS(s, d) (highest[s] != highest[d] || live[s] != live[d] || stored[s] != stored[d] || floor[s] != floor[d] || pending[s] != pending[d] || sealed[s] != sealed[d])
-#define COPY(p, from, d) :: d_step { p <= PROMOTIONS && dbs <= p && LIVE(d) && DIFFERS(from, d) -> copy(from, d); printf("the state of database %d is copied for database %d\n", d, p) }
+inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pending[s] = 0; pending_pair[s] = 0;
+  sealed[s] = 0 }
+#define DIFFERS(s, d) (highest[s] != highest[d] || live[s] != live[d] || stored[s] != stored[d] || \
+  floor[s] != floor[d] || pending[s] != pending[d] || sealed[s] != sealed[d])
+#define COPY(p, from, d) :: d_step { p <= PROMOTIONS && dbs <= p && LIVE(d) && DIFFERS(from, d) -> \
+  copy(from, d); printf("the state of database %d is copied for database %d\n", d, p) }
 #ifdef DUMP
 #define TIMELINE(p) if :: p == 1 -> foreign[p] = 1 :: else -> live[p] = live[p] + 1 fi
 #else
 #define TIMELINE(p) live[p] = live[p] + 1
 #endif
 #define PROMOTE(p, from) \
-  :: d_step { IS_PROMOTED(p) && p <= PROMOTIONS && dbs == p -> copy(p, from); TIMELINE(p); clear(from); dbs++; before[p] = newest; \
-     printf("database %d is live, timeline %d, fences whole under %d, epoch %d, floor %d, pending %d\n", p, live[p], stored[p], highest[p], floor[p], pending[p]) }
+  :: d_step { IS_PROMOTED(p) && p <= PROMOTIONS && dbs == p -> copy(p, from); TIMELINE(p); clear(from); dbs++; \
+     before[p] = newest; \
+     printf("database %d is live, timeline %d, fences whole under %d, epoch %d, floor %d, pending %d\n", p, live[p], \
+       stored[p], highest[p], floor[p], pending[p]) }
 #ifdef PUT_BACK
 #define IS_PROMOTED(p) (p < PROMOTIONS)
 #define RESTORE(p, from, old) \
-  :: d_step { p == PROMOTIONS && dbs == p && live[from] == live[old] && writer != PASSED -> copy(p, from); clear(from); dbs++; before[p] = newest; \
-     gone[old] = 1; least = floor[old]; clear(old); floor[old] = least; writer = IDLE; writer_on = 0; FENCE_ALL(p); printf("database %d is an older state of database %d, put back; fence_all\n", p, old) }
+  :: d_step { p == PROMOTIONS && dbs == p && live[from] == live[old] && writer != PASSED -> \
+     copy(p, from); clear(from); dbs++; before[p] = newest; \
+     gone[old] = 1; least = floor[old]; clear(old); floor[old] = least; writer = IDLE; writer_on = 0; FENCE_ALL(p); \
+       printf("database %d is an older state of database %d, put back; fence_all\n", p, old) }
 #else
 #define IS_PROMOTED(p) true
 #define RESTORE(p, from, old)
@@ -245,7 +279,8 @@ inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pend
 #define MAY_DRAW(d) CURRENT_PAIR(d)
 #endif
 #define DRAW(d, n) \
-  :: d_step { !admitted[n] && draws < DRAWS && MAY_DRAW(d) && REPLACED_MAY_DRAW(d) -> draws++; highest[d] = highest[d] + 1; drawn[n] = highest[d]; \
+  :: d_step { !admitted[n] && draws < DRAWS && MAY_DRAW(d) && REPLACED_MAY_DRAW(d) -> \
+     draws++; highest[d] = highest[d] + 1; drawn[n] = highest[d]; \
      printf("database %d draws epoch %d for node %d\n", d, drawn[n], n) }
 #ifdef READMIT_DELETES          /* the announcement */
 #define KEEP_ANNOUNCED(n) announced[n] = 0; announced_by[n] = 0
@@ -253,7 +288,8 @@ inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pend
 #define KEEP_ANNOUNCED(n) skip
 #endif
 #define READMIT(n) \
-  :: d_step { !admitted[n] && drawn[n] != 0 -> base[n] = drawn[n]; top[n] = MAX(top[n], base[n]); admitted[n] = 1; forgot[n] = 0; drawn[n] = 0; KEEP_ANNOUNCED(n); \
+  :: d_step { !admitted[n] && drawn[n] != 0 -> base[n] = drawn[n]; top[n] = MAX(top[n], base[n]); admitted[n] = 1; \
+     forgot[n] = 0; drawn[n] = 0; KEEP_ANNOUNCED(n); \
      printf("node %d: READMIT, base %d, stamped %d before\n", n, base[n], stamped[n]); \
      assert(base[n] > stamped[n]);  /* I4 */ stamped[n] = 0 }
 #ifdef MANY_FORGET              /* not promised: several nodes have forgotten at a time */
@@ -262,10 +298,12 @@ inline clear(s) { highest[s] = 0; live[s] = 0; stored[s] = 0; floor[s] = 0; pend
 #define MAY_FORGET(n) (forgot[0] + forgot[1] + forgot[2] == forgot[n])
 #endif
 #define FORGET(n) \
-  :: d_step { forgets < FORGETS && MAY_FORGET(n) -> forgets++; stamped[n] = MAX(stamped[n], top[n]); base[n] = 0; top[n] = 0; announced[n] = 0; announced_by[n] = 0; \
+  :: d_step { forgets < FORGETS && MAY_FORGET(n) -> forgets++; stamped[n] = MAX(stamped[n], top[n]); base[n] = 0; \
+     top[n] = 0; announced[n] = 0; announced_by[n] = 0; \
      admitted[n] = 0; forgot[n] = 1; drawn[n] = 0; printf("node %d forgets everything\n", n) }
 #define RESTART(n) \
-  :: d_step { restarts < RESTARTS && (admitted[n] || drawn[n] != 0) -> restarts++; stamped[n] = MAX(stamped[n], top[n]); admitted[n] = 0; drawn[n] = 0; printf("node %d restarts with its data\n", n) }
+  :: d_step { restarts < RESTARTS && (admitted[n] || drawn[n] != 0) -> restarts++; stamped[n] = MAX(stamped[n], \
+     top[n]); admitted[n] = 0; drawn[n] = 0; printf("node %d restarts with its data\n", n) }
 
 /* ---- Grants, seals, writes ---- */
 #ifdef WRITES
@@ -280,7 +318,8 @@ inline grant(a, b) {
     CHOOSE(e);
     printf("a grant on the nodes %d and %d, token %d, hint %d\n", a, b, e, hint)
 }
-#define GRANT(a, b, h) :: d_step { admitted[a] && admitted[b] && (top[a] != top[b] || (h) > top[a] || top[a] > newest || TRACK) -> hint = h; grant(a, b) }
+#define GRANT(a, b, h) :: d_step { admitted[a] && admitted[b] && (top[a] != top[b] || (h) > top[a] || \
+  top[a] > newest || TRACK) -> hint = h; grant(a, b) }
 #ifdef HINT_BY_ANNOUNCED        /* the hint is above what the gateway has seen on nodes */
 #define GRANTS(a, b) GRANT(a, b, 0) GRANT(a, b, announced[0]) GRANT(a, b, announced[1]) GRANT(a, b, announced[2])
 #else
@@ -291,7 +330,8 @@ inline grant(a, b) {
 #else
 #define IS_BELOW(d) (token < floor[d])
 #endif
-#ifdef WITHOUT_COMPARISON       /* the gateway compares the pair, the transaction does not: a session that was opened before the promotion */
+/* the gateway compares the pair, the transaction does not: a session that was opened before the promotion */
+#ifdef WITHOUT_COMPARISON
 #define COMPARED(d) LIVE(d)
 #else
 #define COMPARED(d) CURRENT(d)
@@ -303,13 +343,17 @@ inline grant(a, b) {
 #endif
 #ifdef WRITES
 #define WRITER(d) \
-  :: d_step { token != 0 && CURRENT(d) && !IS_BELOW(d) && !sealed[d] && !PASSED_ON(d) -> sealed[d] = 1; printf("database %d: token %d is sealed\n", d, token); \
+  :: d_step { token != 0 && CURRENT(d) && !IS_BELOW(d) && !sealed[d] && !PASSED_ON(d) -> \
+     sealed[d] = 1; printf("database %d: token %d is sealed\n", d, token); \
      if :: !NEWER(begun, d) -> sealed_somewhere = 1 :: else -> skip fi } \
-  :: d_step { token != 0 && writer == IDLE && COMPARED(d) && !IS_BELOW(d) && !sealed[d] -> writer = SNAPSHOT; writer_on = d; changed = 0; printf("database %d: snapshot of a write with token %d\n", d, token) } \
-  :: d_step { writer == SNAPSHOT && writer_on == d && LIVE(d) && !sealed[d] && IS_SAME_ROW -> writer = PASSED; changed = 0; printf("database %d: the write passes\n", d); \
+  :: d_step { token != 0 && writer == IDLE && COMPARED(d) && !IS_BELOW(d) && !sealed[d] -> writer = SNAPSHOT; \
+     writer_on = d; changed = 0; printf("database %d: snapshot of a write with token %d\n", d, token) } \
+  :: d_step { writer == SNAPSHOT && writer_on == d && LIVE(d) && !sealed[d] && IS_SAME_ROW -> \
+     writer = PASSED; changed = 0; printf("database %d: the write passes\n", d); \
      assert(whole[d] || foreign[d]);    /* G3 */ \
      assert(!sealed_somewhere || d + 1 != dbs || foreign[d]) } \
-  :: d_step { writer == PASSED && writer_on == d -> writer = IDLE; writer_on = 0; printf("database %d: the write commits\n", d); \
+  :: d_step { writer == PASSED && writer_on == d -> writer = IDLE; writer_on = 0; \
+     printf("database %d: the write commits\n", d); \
      assert(token >= floor[d] || gone[d]) }
 #define ABORT :: d_step { writer == SNAPSHOT -> writer = IDLE; writer_on = 0; changed = 0 }
 #else
@@ -318,7 +362,8 @@ inline grant(a, b) {
 #endif
 
 #define CHANGE(k) ROUND(k) ANNOUNCE(k, 0) ANNOUNCE(k, 1) ANNOUNCE(k, 2) FINISH(k, 0) FINISH(k, 1) FINISH(k, 2)
-#define DATABASE(d) BEGIN(d) BEGIN_SEEN(d, 0) BEGIN_SEEN(d, 1) BEGIN_SEEN(d, 2) FENCE(d) DRAW(d, 0) DRAW(d, 1) DRAW(d, 2) WRITER(d)
+#define DATABASE(d) BEGIN(d) BEGIN_SEEN(d, 0) BEGIN_SEEN(d, 1) BEGIN_SEEN(d, 2) FENCE(d) DRAW(d, 0) DRAW(d, 1) DRAW(d, \
+  2) WRITER(d)
 #define NODE(n) READMIT(n) FORGET(n) RESTART(n)
 active proctype cluster() {
     d_step {

@@ -1,22 +1,27 @@
-/* Holds of one re-entrant lease (docs/protocol.md, HOLDS and CLOSE) as a Promela model. checks.tsv says with which macros it is searched.
+/* Holds of one re-entrant lease (docs/protocol.md, HOLDS and CLOSE) as a Promela model.
+ * checks.tsv says with which macros it is searched.
  *
- * What is modelled. Three nodes, a majority is two. The owner X holds the lease by HOLDS random ids: hold 0 is the grant's, the others come by
- * HOLD; each has a gateway of its own. A rival takes whatever key is free. Every step is one script on one node, or one decision of a
- * gateway; so each is a d_step.
+ * What is modelled. Three nodes, a majority is two.
+ * The owner X holds the lease by HOLDS random ids: hold 0 is the grant's, the others come by HOLD; each has a gateway
+ * of its own. A rival takes whatever key is free. Every step is one script on one node,
+ * or one decision of a gateway; so each is a d_step.
  *
  * What is abstracted.
- * - Messages. A request is executed by the node at any later moment, once (with TWICE any number of times), or never; its reply is delivered or lost.
+ * - Messages. A request is executed by the node at any later moment, once (with TWICE any number of times), or never;
+ *   its reply is delivered or lost.
  *   A gateway receives a reply at once: a later reply is modelled by a request that is executed later.
- * - Time. A key expires at any moment. A hold depends on the nodes whose time its gateway set last, by HOLD or RENEW, and is over once the key on
- *   one of these expires: its validity ends no later.
+ * - Time. A key expires at any moment. A hold depends on the nodes whose time its gateway set last, by HOLD or RENEW,
+ *   and is over once the key on one of these expires: its validity ends no later.
  * - Tokens. All of X's keys have the lease's token; lease.pml has the rest.
  *
- * What is checked. Always: no rival has a majority while a hold is answered, not released and not over; and no other hold is answered under a
- *   token that is sealed. With LEFTOVERS: everything is released and delivered, so no node keeps X's key.
- * Sizes and parts (macros): HOLDS 2|3; RENEWALS: RENEW; TOP_UPS: TOP-UP after it; SEALS: hold 0 is released with a seal; IN_ORDER: requests of
- *   one gateway to one node are not executed after its RELEASE; EXPIRY: keys expire; TWICE.
- * Weakened rules: every macro WITHOUT_* and those with a comment. REACH_* asserts that a state is never reached: the result "violated"
- *   shows that the search reaches it.
+ * What is checked. Always: no rival has a majority while a hold is answered, not released and not over;
+ *   and no other hold is answered under a token that is sealed. With LEFTOVERS: everything is released and delivered,
+ *   so no node keeps X's key.
+ * Sizes and parts (macros): HOLDS 2|3; RENEWALS: RENEW; TOP_UPS: TOP-UP after it;
+ *   SEALS: hold 0 is released with a seal; IN_ORDER: requests of one gateway to one node are not executed
+ *   after its RELEASE; EXPIRY: keys expire; TWICE.
+ * Weakened rules: every macro WITHOUT_* and those with a comment.
+ *   REACH_* asserts that a state is never reached: the result "violated" shows that the search reaches it.
  */
 #ifndef HOLDS
 #define HOLDS 2
@@ -65,7 +70,8 @@ bit renews[3], saw_closed[3];
 #define LIFTED 3                /* the seal failed, or other holds are left */
 byte seal;
 byte close_on, close_yes, lift_on;
-#ifdef END_WITHOUT_CONDITION    /* no node deletes its own key: a gateway to which a majority showed no live id deletes it everywhere */
+/* no node deletes its own key: a gateway to which a majority showed no live id deletes it everywhere */
+#ifdef END_WITHOUT_CONDITION
 byte observed_release[3], shown_live[3], end_on[3];
 bit ends[3];
 #endif
@@ -107,12 +113,15 @@ inline add(h, n) {
 
 /* ---- HOLD ---- */
 #define REQUEST(h) \
-  :: d_step { phase[h] == IDLE && (phase[0] == ANSWERED || phase[1] == ANSWERED || phase[2] == ANSWERED) -> phase[h] = ASKED; printf("hold %d is asked for\n", h) }
+  :: d_step { phase[h] == IDLE && (phase[0] == ANSWERED || phase[1] == ANSWERED || phase[2] == ANSWERED) -> \
+     phase[h] = ASKED; printf("hold %d is asked for\n", h) }
 #define HOLD(h, n, delivered) \
-  :: d_step { phase[h] != IDLE && h > 0 && MAY(held_on[h], n) && NOT_BEHIND_RELEASE(h, n) && key[n] == OURS && !HAS_TOMBSTONE(h, n) && !closed[n] -> \
+  :: d_step { phase[h] != IDLE && h > 0 && MAY(held_on[h], n) && NOT_BEHIND_RELEASE(h, n) && key[n] == OURS && \
+     !HAS_TOMBSTONE(h, n) && !closed[n] -> \
      held_on[h] = held_on[h] | BIT(n); add(h, n); printf("node %d: HOLD of %d, yes, delivered %d\n", n, h, delivered); \
      if :: delivered && phase[h] == ASKED -> counted[h] = counted[h] | BIT(n); \
-           if :: COUNT(counted[h]) >= ENOUGH -> phase[h] = ANSWERED; rests_on[h] = counted[h]; printf("=> hold %d is answered\n", h); \
+           if :: COUNT(counted[h]) >= ENOUGH -> phase[h] = ANSWERED; rests_on[h] = counted[h]; \
+             printf("=> hold %d is answered\n", h); \
                  REACHED_AFTER_LIFT assert(seal != SEALED) \
               :: else -> skip fi \
         :: else -> skip fi }
@@ -122,7 +131,8 @@ inline add(h, n) {
 #define REACHED_AFTER_LIFT
 #endif
 #define HOLD_REFUSED(h, n) \
-  :: d_step { phase[h] != IDLE && h > 0 && !(held_on[h] & BIT(n)) && (key[n] != OURS || HAS_TOMBSTONE(h, n) || closed[n] || !NOT_BEHIND_RELEASE(h, n)) -> \
+  :: d_step { phase[h] != IDLE && h > 0 && !(held_on[h] & BIT(n)) && (key[n] != OURS || HAS_TOMBSTONE(h, n) || \
+     closed[n] || !NOT_BEHIND_RELEASE(h, n)) -> \
      held_on[h] = held_on[h] | BIT(n); printf("node %d: HOLD of %d, no\n", n, h) }
 #define FAIL(h) :: d_step { phase[h] == ASKED -> phase[h] = FAILED; printf("hold %d fails and is undone\n", h) }
 
@@ -132,22 +142,27 @@ inline add(h, n) {
 #else
 #define MAY_RELEASE(h) (1)
 #endif
-#define RELEASE_HOLD(h) :: d_step { (phase[h] == ANSWERED || phase[h] == OVER) && MAY_RELEASE(h) -> phase[h] = RELEASED; printf("the holder of %d releases it\n", h) }
+#define RELEASE_HOLD(h) :: d_step { (phase[h] == ANSWERED || phase[h] == OVER) && MAY_RELEASE(h) -> \
+  phase[h] = RELEASED; printf("the holder of %d releases it\n", h) }
 #if defined(RELEASE_DELETES)    /* whatever other ids are live */
 #define END_KEY(n) delete(n)
 #elif defined(END_WITHOUT_CONDITION)
 #define END_KEY(n) skip
 #elif defined(WITHOUT_IDS)
-#define END_KEY(n) if :: number[n] > 0 -> number[n] = number[n] - 1 :: else -> skip fi; if :: number[n] == 0 -> delete(n) :: else -> skip fi
+#define END_KEY(n) if :: number[n] > 0 -> number[n] = number[n] - 1 :: else -> skip fi; if :: number[n] == 0 -> \
+  delete(n) :: else -> skip fi
 #else
 #define END_KEY(n) if :: ids[n] == 0 -> delete(n) :: else -> skip fi
 #endif
 #ifdef END_WITHOUT_CONDITION
-#define OBSERVE_RELEASE(h, n) if :: skip -> observed_release[h] = observed_release[h] | BIT(n); shown_live[h] = shown_live[h] | ids[n] :: skip fi;
+#define OBSERVE_RELEASE(h, n) if :: skip -> observed_release[h] = observed_release[h] | BIT(n); \
+  shown_live[h] = shown_live[h] | ids[n] :: skip fi;
 #define END(h) \
-  :: d_step { RELEASES(h) && !ends[h] && COUNT(observed_release[h]) >= MAJORITY && shown_live[h] == 0 -> ends[h] = 1; printf("a majority shows no live id to the gateway of %d\n", h) }
+  :: d_step { RELEASES(h) && !ends[h] && COUNT(observed_release[h]) >= MAJORITY && shown_live[h] == 0 -> \
+     ends[h] = 1; printf("a majority shows no live id to the gateway of %d\n", h) }
 #define END_ON(h, n) \
-  :: d_step { ends[h] && !(end_on[h] & BIT(n)) -> end_on[h] = end_on[h] | BIT(n); if :: key[n] == OURS -> delete(n) :: else -> skip fi }
+  :: d_step { ends[h] && !(end_on[h] & BIT(n)) -> end_on[h] = end_on[h] | BIT(n); if :: key[n] == OURS -> \
+     delete(n) :: else -> skip fi }
 #else
 #define OBSERVE_RELEASE(h, n)
 #define END(h)
@@ -155,7 +170,8 @@ inline add(h, n) {
 #endif
 #define RELEASE(h, n) \
   :: atomic { RELEASES(h) && MAY(released_on[h], n) -> released_on[h] = released_on[h] | BIT(n); \
-     if :: key[n] == OURS -> dead[n] = dead[n] | BIT(h); ids[n] = ids[n] & (ALL - BIT(h)); printf("node %d: RELEASE of %d, live ids left %d\n", n, h, ids[n]); \
+     if :: key[n] == OURS -> dead[n] = dead[n] | BIT(h); ids[n] = ids[n] & (ALL - BIT(h)); \
+       printf("node %d: RELEASE of %d, live ids left %d\n", n, h, ids[n]); \
            if :: h == 0 -> closed[n] = 0 :: else -> skip fi; OBSERVE_RELEASE(h, n) END_KEY(n) \
         :: else -> OBSERVE_RELEASE(h, n) printf("node %d: RELEASE of %d, no lease\n", n, h) fi }
 
@@ -168,11 +184,14 @@ inline add(h, n) {
 #endif
 #define RENEW(h) :: d_step { phase[h] == ANSWERED && !renews[h] -> renews[h] = 1; printf("hold %d renews\n", h) }
 #define RENEW_ON(h, n) \
-  :: d_step { renews[h] && MAY(renewed_on[h], n) && NOT_BEHIND_RELEASE(h, n) -> renewed_on[h] = renewed_on[h] | BIT(n); \
+  :: d_step { renews[h] && MAY(renewed_on[h], n) && NOT_BEHIND_RELEASE(h, n) -> \
+     renewed_on[h] = renewed_on[h] | BIT(n); \
      if :: PRESENT(n) && !HAS_TOMBSTONE(h, n) -> key[n] = OURS; \
            if :: !(ids[n] & BIT(h)) -> add(h, n) :: else -> skip fi; \
-           renew_yes[h] = renew_yes[h] | BIT(n); saw_closed[h] = saw_closed[h] || closed[n]; printf("node %d: RENEW of %d, yes, closed %d\n", n, h, closed[n]); \
-           if :: phase[h] == ANSWERED && COUNT(renew_yes[h]) >= MAJORITY -> rests_on[h] = renew_yes[h] :: else -> skip fi \
+           renew_yes[h] = renew_yes[h] | BIT(n); saw_closed[h] = saw_closed[h] || closed[n]; \
+             printf("node %d: RENEW of %d, yes, closed %d\n", n, h, closed[n]); \
+           if :: phase[h] == ANSWERED && COUNT(renew_yes[h]) >= MAJORITY -> \
+             rests_on[h] = renew_yes[h] :: else -> skip fi \
         :: else -> printf("node %d: RENEW of %d, lost\n", n, h) fi }
 #else
 #define RENEW(h)
@@ -180,11 +199,14 @@ inline add(h, n) {
 #endif
 #ifdef TOP_UPS
 #define TOP_UP(h, n) \
-  :: d_step { phase[h] == ANSWERED && COUNT(renew_yes[h]) >= MAJORITY && !(top_up_to[h] & BIT(n)) && (renewed_on[h] & BIT(n)) && !(renew_yes[h] & BIT(n)) -> \
+  :: d_step { phase[h] == ANSWERED && COUNT(renew_yes[h]) >= MAJORITY && !(top_up_to[h] & BIT(n)) && \
+     (renewed_on[h] & BIT(n)) && !(renew_yes[h] & BIT(n)) -> \
      top_up_to[h] = top_up_to[h] | BIT(n); printf("hold %d tops up node %d\n", h, n) }
 #define TOP_UP_ON(h, n) \
-  :: d_step { (top_up_to[h] & BIT(n)) && MAY(top_up_on[h], n) && NOT_BEHIND_RELEASE(h, n) -> top_up_on[h] = top_up_on[h] | BIT(n); \
-     if :: key[n] == FREE -> key[n] = OURS; add(h, n); closed[n] = saw_closed[h]; printf("node %d: TOP-UP of %d, closed %d\n", n, h, closed[n]) :: else -> skip fi }
+  :: d_step { (top_up_to[h] & BIT(n)) && MAY(top_up_on[h], n) && NOT_BEHIND_RELEASE(h, n) -> \
+     top_up_on[h] = top_up_on[h] | BIT(n); \
+     if :: key[n] == FREE -> key[n] = OURS; add(h, n); closed[n] = saw_closed[h]; \
+       printf("node %d: TOP-UP of %d, closed %d\n", n, h, closed[n]) :: else -> skip fi }
 #else
 #define TOP_UP(h, n)
 #define TOP_UP_ON(h, n)
@@ -204,15 +226,19 @@ inline add(h, n) {
 #define CLOSED_BY_NOW (COUNT(close_yes) >= MAJORITY)
 #endif
 #define SEAL \
-  :: d_step { phase[0] == ANSWERED && seal == NO_SEAL -> seal = CLOSING; printf("hold 0 is to be released with a seal: CLOSE\n") } \
+  :: d_step { phase[0] == ANSWERED && seal == NO_SEAL -> \
+     seal = CLOSING; printf("hold 0 is to be released with a seal: CLOSE\n") } \
   :: d_step { seal == CLOSING && CLOSED_BY_NOW -> seal = SEALED; printf("=> the token is sealed\n"); \
      assert((phase[1] != ANSWERED) && (phase[2] != ANSWERED)) } \
   :: d_step { seal == CLOSING -> seal = LIFTED; printf("nothing is sealed: the mark is lifted\n") }
 #define CLOSE_ON(n) \
-  :: d_step { seal != NO_SEAL && !(close_on & BIT(n)) && !(lift_on & BIT(n)) && NOT_BEHIND_RELEASE(0, n) -> close_on = close_on | BIT(n); \
-     if :: IS_CLOSED(n) -> close_yes = close_yes | BIT(n); if :: key[n] == OURS -> SET_MARK(n) :: else -> skip fi; printf("node %d: CLOSE, yes\n", n) \
+  :: d_step { seal != NO_SEAL && !(close_on & BIT(n)) && !(lift_on & BIT(n)) && NOT_BEHIND_RELEASE(0, n) -> \
+     close_on = close_on | BIT(n); \
+     if :: IS_CLOSED(n) -> close_yes = close_yes | BIT(n); if :: key[n] == OURS -> SET_MARK(n) :: else -> \
+       skip fi; printf("node %d: CLOSE, yes\n", n) \
         :: else -> printf("node %d: CLOSE, no, ids %d\n", n, ids[n]) fi }
-#define LIFT_ON(n) :: d_step { seal == LIFTED && !(lift_on & BIT(n)) -> lift_on = lift_on | BIT(n); if :: key[n] == OURS -> closed[n] = 0 :: else -> skip fi; printf("node %d: CLOSE is lifted\n", n) }
+#define LIFT_ON(n) :: d_step { seal == LIFTED && !(lift_on & BIT(n)) -> lift_on = lift_on | BIT(n); \
+  if :: key[n] == OURS -> closed[n] = 0 :: else -> skip fi; printf("node %d: CLOSE is lifted\n", n) }
 #else
 #define SEAL
 #define CLOSE_ON(n)
@@ -234,13 +260,15 @@ inline end_time(h, n) {
     renew_yes[h] = renew_yes[h] & (ALL - BIT(n))
 }
 #ifdef EXPIRY
-#define EXPIRE(n) :: d_step { key[n] == OURS -> delete(n); printf("node %d: the key expires\n", n); end_time(0, n); end_time(1, n); end_time(2, n) }
+#define EXPIRE(n) :: d_step { key[n] == OURS -> delete(n); printf("node %d: the key expires\n", n); end_time(0, n); \
+  end_time(1, n); end_time(2, n) }
 #else
 #define EXPIRE(n)
 #endif
 #define RIVAL(n) \
   :: d_step { key[n] == FREE -> key[n] = RIVALS; printf("node %d: the rival takes it\n", n); \
-     if :: (key[0] == RIVALS) + (key[1] == RIVALS) + (key[2] == RIVALS) >= MAJORITY -> printf("=> the rival has a majority\n"); \
+     if :: (key[0] == RIVALS) + (key[1] == RIVALS) + (key[2] == RIVALS) >= MAJORITY -> \
+       printf("=> the rival has a majority\n"); \
            assert(phase[0] != ANSWERED && phase[1] != ANSWERED && phase[2] != ANSWERED) \
         :: else -> skip fi } \
   :: d_step { key[n] == RIVALS -> key[n] = FREE; printf("node %d: the rival releases it\n", n) }
@@ -252,14 +280,18 @@ inline end_time(h, n) {
 #else
 #define DELIVERED(h, done) (done == ALL)
 #endif
-#define SETTLED(h) (phase[h] == IDLE || ((phase[h] == RELEASED || phase[h] == FAILED) && (released_on[h] == ALL || !RELEASES(h)) && \
-     (h == 0 || DELIVERED(h, held_on[h])) && (!renews[h] || DELIVERED(h, renewed_on[h])) && DELIVERED(h, (top_up_on[h] | (ALL - top_up_to[h])))))
-#define NO_LEFTOVER :: d_step { phase[0] != IDLE && SETTLED(0) && SETTLED(1) && SETTLED(2) -> assert(key[0] != OURS && key[1] != OURS && key[2] != OURS) }
+#define SETTLED(h) (phase[h] == IDLE || ((phase[h] == RELEASED || phase[h] == FAILED) && \
+  (released_on[h] == ALL || !RELEASES(h)) && \
+     (h == 0 || DELIVERED(h, held_on[h])) && (!renews[h] || DELIVERED(h, renewed_on[h])) && \
+       DELIVERED(h, (top_up_on[h] | (ALL - top_up_to[h])))))
+#define NO_LEFTOVER :: d_step { phase[0] != IDLE && SETTLED(0) && SETTLED(1) && SETTLED(2) -> \
+  assert(key[0] != OURS && key[1] != OURS && key[2] != OURS) }
 #else
 #define NO_LEFTOVER
 #endif
 
-#define NODE(h, n) HOLD(h, n, 1) HOLD(h, n, 0) HOLD_REFUSED(h, n) RELEASE(h, n) END_ON(h, n) RENEW_ON(h, n) TOP_UP(h, n) TOP_UP_ON(h, n)
+#define NODE(h, n) HOLD(h, n, 1) HOLD(h, n, 0) HOLD_REFUSED(h, n) RELEASE(h, n) END_ON(h, n) RENEW_ON(h, n) TOP_UP(h, \
+  n) TOP_UP_ON(h, n)
 #define STEPS_OF(h) FAIL(h) RELEASE_HOLD(h) END(h) RENEW(h) NODE(h, 0) NODE(h, 1) NODE(h, 2)
 active proctype cluster() {
     d_step {

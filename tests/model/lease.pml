@@ -1,30 +1,39 @@
-/* The lease and token protocol (docs/protocol.md, rules R1 to R10) as a Promela model. checks.tsv says with which macros it is searched.
+/* The lease and token protocol (docs/protocol.md, rules R1 to R10) as a Promela model.
+ * checks.tsv says with which macros it is searched.
  *
- * What is modelled. Three nodes, a majority is two. ATTEMPTS attempts (A, B, C) want the same resource `a`; an attempt may want `b` too, under
- * one token. Every request has a process of its own per attempt and node (`connection`): it may be executed by the node at any later moment,
- * in any order, once, or never. Every step is one script on one node, or one decision of a gateway; so each is a d_step.
+ * What is modelled. Three nodes, a majority is two. ATTEMPTS attempts (A, B, C) want the same resource `a`;
+ * an attempt may want `b` too, under one token. Every request has a process of its own per attempt
+ * and node (`connection`): it may be executed by the node at any later moment, in any order, once, or never.
+ * Every step is one script on one node, or one decision of a gateway; so each is a d_step.
  *
  * What is abstracted, and why no violation is lost by it.
- * - Time. A lease may expire (or be released, R7) at any moment. Without CLOCKS the expiry is not a step of its own: R1 finds the lease absent
- *   whenever it is executed, which also covers HAND-OVER (`prev`) and an attempt repeated after HELD. With CLOCKS the expiry is a step, possible
- *   only after the attempt's validity has ended; exclusion is then checked as well.
- * - Replies. The caller may use a reply as soon as the node has sent it, and any set of two or three of them for R2. A reply that is late, lost
- *   or overtaken is a reply that is used later or never. A grant counts as complete when its last stamp is made, which is the
- *   earliest possible moment and therefore the strictest reading of P2.
- * - Connections (R9). A request is built for the live run id and fails with it, or is built again for the next: so a request passes ADM exactly
- *   when the node is admitted under its live run id.
+ * - Time. A lease may expire (or be released, R7) at any moment.
+ *   Without CLOCKS the expiry is not a step of its own: R1 finds the lease absent whenever it is executed,
+ *   which also covers HAND-OVER (`prev`) and an attempt repeated after HELD. With CLOCKS the expiry is a step,
+ *   possible only after the attempt's validity has ended; exclusion is then checked as well.
+ * - Replies. The caller may use a reply as soon as the node has sent it, and any set of two or three of them for R2.
+ *   A reply that is late, lost or overtaken is a reply that is used later or never.
+ *   A grant counts as complete when its last stamp is made,
+ *   which is the earliest possible moment and therefore the strictest reading of P2.
+ * - Connections (R9). A request is built for the live run id and fails with it, or is built again for the next:
+ *   so a request passes ADM exactly when the node is admitted under its live run id.
  * - BIG represents 2^32. Crashes, epochs, raises by others, top-ups and initial counters are limited by macros.
  *
- * Sizes (macros): ATTEMPTS 2|3; INIT, the highest initial counter; CRASHES; DRAWS of an epoch; RAISES of a bucket by other resources (of
- *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; UPGRADES; BIG; RES 1|2 resources (A wants both, the others `a`; with SET_B they want both too).
+ * Sizes (macros): ATTEMPTS 2|3; INIT, the highest initial counter; CRASHES; DRAWS of an epoch;
+ *   RAISES of a bucket by other resources (of
+ *   RAISED: 0 is the bucket of `a`, 1 of `b`); TOPUPS; UPGRADES; BIG; RES 1|2 resources (A wants both, the others `a`;
+ *   with SET_B they want both too).
  *   FORGETS, how often a node's data are replaced while it runs (REPLICAOF, DEBUG RELOAD, eviction, …).
- * Further steps: ROLLBACK (a crash restores what the AOF had), PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL),
- *   SYNC (nodes sync every write, and CONFIG SET may end that; a crash then restores what the disk had at that moment),
- *   RESTARTED (node 2 was restarted before the beginning and is not admitted),
- *   OLD_FILE (nodes sync every write; a restart with other settings loads an older file, and CONFIG SET then restores the settings),
- *   CALLS (RENEW, RE-ENTRANT, INSPECT), HINT (R1's hint), TWICE (R1 is executed twice), OLD_CONFIRM (CONFIRMs of an older T arrive late),
- *   SLACK (R5: T := v + 1), RAISE_TO_REPLY (T is raised to a late reply), CLOCKS (exclusion), HANDOVER.
- * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S. REACH_* asserts that a state is never reached:
+ * Further steps: ROLLBACK (a crash restores what the AOF had),
+ *   PARTLY (a crash keeps the leases and loses the counters), FLUSH (FLUSHALL), SYNC (nodes sync every write,
+ *   and CONFIG SET may end that; a crash then restores what the disk had at that moment),
+ *   RESTARTED (node 2 was restarted before the beginning and is not admitted), OLD_FILE (nodes sync every write;
+ *   a restart with other settings loads an older file, and CONFIG SET then restores the settings),
+ *   CALLS (RENEW, RE-ENTRANT, INSPECT), HINT (R1's hint), TWICE (R1 is executed twice),
+ *   OLD_CONFIRM (CONFIRMs of an older T arrive late), SLACK (R5: T := v + 1),
+ *   RAISE_TO_REPLY (T is raised to a late reply), CLOCKS (exclusion), HANDOVER.
+ * What is checked: P1 and P2 always; P3 with CLOCKS; INVARIANTS: the proof's I1, I2, I3 and S.
+ *   REACH_* asserts that a state is never reached:
  *   the result "violated" shows that the search reaches it.
  * Weakened rules: every macro WITHOUT_*, and SLACK_UNBOUNDED. A comment explains each where it is used.
  */
@@ -102,7 +111,8 @@ byte old[ATTEMPTS];             /* T before the last raise: its CONFIRMs may sti
 byte hint[ATTEMPTS];
 #endif
 #ifdef CALLS
-byte call[ATTEMPTS];            /* 8: a call that began after a newer grant was complete; low bits: nodes that replied OK since */
+/* 8: a call that began after a newer grant was complete; low bits: nodes that replied OK since */
+byte call[ATTEMPTS];
 #endif
 #if TOPUPS > 0
 byte topups;
@@ -163,7 +173,8 @@ byte wrong;                     /* what is violated; `report_violation` stops th
 #ifdef INVARIANTS               /* variables of the proof only; one resource */
 byte g[N];                      /* the highest T ever stamped on the node */
 byte o[N] = NOBODY;             /* whose it was */
-#define STAMP(c, n, value) CHECK(o[n] == NONCE(c) || value > g[n], S_RISES); CHECK(value >= g[n], S_RISES); g[n] = value; o[n] = c
+#define STAMP(c, n, value) CHECK(o[n] == NONCE(c) || value > g[n], S_RISES); CHECK(value >= g[n], S_RISES); \
+  g[n] = value; o[n] = c
 #define BAD_I2(n) (ADM(n) && EFF1(n, 0) < g[n])
 #define BAD_I3(n) (ADM(n) && lease[n] != NOBODY && o[n] != NOBODY && lease[n] != o[n] && EFF1(n, 0) <= g[n])
 #else
@@ -211,7 +222,8 @@ hidden byte r;
 /* ADM: what every script tests first. */
 #if defined(WITHOUT_EPOCHS) || defined(WITHOUT_COUNTER_MAJORITY) /* a node that forgot votes at once */
 #define ADM(n) true
-#elif defined(WITHOUT_R9)       /* R9: a library replays what was built for an older run id, and a restored fg:node still has that one */
+/* R9: a library replays what was built for an older run id, and a restored fg:node still has that one */
+#elif defined(WITHOUT_R9)
 #define ADM(n) (admitted[n] != 0)
 #elif FORGETS > 0 && !defined(WITHOUT_MARKS)    /* FORGETTING IN ONE LIFE: the scripts do not compare the marks */
 #define ADM(n) (admitted[n] == live[n] && marks[n] == lost[n])
@@ -269,13 +281,15 @@ inline reached(c) {
 #ifdef REACH_OVERLAP
     CHECK(!NEWER(c), REACHED)                   /* complete after a newer grant: they overlap */
 #elif defined(REACH_BOTH)
-    CHECK(!(crashes == CRASHES && draws == DRAWS && phase[0] == COMPLETE && phase[1] == COMPLETE && T[1] > DRAWS * BIG), REACHED)
+    CHECK(!(crashes == CRASHES && draws == DRAWS && phase[0] == COMPLETE && phase[1] == COMPLETE &&
+      T[1] > DRAWS * BIG), REACHED)
 #else
     skip
 #endif
 }
 
-/* ---- R4: complete when a majority of different nodes is stamped with the same (nonce, T). P1 and P2 are checked here. ---- */
+/* ---- R4: complete when a majority of different nodes is stamped with the same (nonce, T).
+ * P1 and P2 are checked here. ---- */
 inline check_complete(c) {
     if
     :: COUNT(stamped[c]) >= MAJORITY && !GRANT_REFUSED(c) ->
@@ -336,13 +350,15 @@ inline choose(c, nodes) {
         fi
     }
 }
-#if defined(REACH_CALL) || defined(WITHOUT_CALL_FIRST)   /* RENEW, RE-ENTRANT: answers to what was asked before the call began count */
+/* RENEW, RE-ENTRANT: answers to what was asked before the call began count */
+#if defined(REACH_CALL) || defined(WITHOUT_CALL_FIRST)
 #define NEWER_OR_ANY(c) true
 #else
 #define NEWER_OR_ANY(c) NEWER(c)
 #endif
 
-/* R5: T := v, at least what STALE said; every stamp is dropped. A node that has replied exactly the new T to R1 is stamped by that (R4, late replies). */
+/* R5: T := v, at least what STALE said; every stamp is dropped.
+ * A node that has replied exactly the new T to R1 is stamped by that (R4, late replies). */
 inline raise(c, n) {
 #ifdef OLD_CONFIRM
     old[c] = T[c];
@@ -388,7 +404,8 @@ proctype attempt(byte c) {
             :: else
             fi
         }
-#if defined(HANDOVER) && !defined(WITHOUT_HANDOVER_END)    /* HAND-OVER: the old nonce is no longer renewed, the old grant is over */
+/* HAND-OVER: the old nonce is no longer renewed, the old grant is over */
+#if defined(HANDOVER) && !defined(WITHOUT_HANDOVER_END)
         if
         :: c > 0 -> over[0] = true
         :: else
@@ -419,7 +436,8 @@ proctype attempt(byte c) {
     R2(c, 7)
 #endif
 #ifdef CALLS
-    /* RENEW, RE-ENTRANT, INSPECT. Only a call that begins when a newer grant is complete can go wrong: so only those are made. */
+    /* RENEW, RE-ENTRANT, INSPECT. Only a call that begins when a newer grant is complete can go wrong:
+     * so only those are made. */
     :: d_step { phase[c] == COMPLETE && NEWER_OR_ANY(c) && call[c] == 0 ->
         call[c] = 8;
         printf("%c asks again for its lease under T = %d\n", LETTER(c), T[c]) }
@@ -522,7 +540,8 @@ proctype connection(byte c; byte n) {
         for (r : ALL(c)) {
             counter[AT(n, r)] = v;
             if
-            :: BOTH(c) && r == 0 && lease[AT(n, r)] != NOBODY -> printf("node %d: the lease on `a` stays with its holder\n", n)
+            :: BOTH(c) && r == 0 && lease[AT(n, r)] != NOBODY ->
+               printf("node %d: the lease on `a` stays with its holder\n", n)
             :: else -> lease[AT(n, r)] = c
             fi
         }
@@ -542,8 +561,10 @@ proctype connection(byte c; byte n) {
         :: else
         fi }
 #ifdef TWICE
-    /* R1 is executed again (it accepts the caller's own nonce): either its reply arrives instead of the first one, or it is lost. */
-    :: d_step { SECOND_R1(c, n) -> execute_again(c, n); reply[LINK(c, n)] = (phase[c] == COMPLETE -> 0 : v); STAMP_BY_SECOND(c, n) }
+    /* R1 is executed again (it accepts the caller's own nonce): either its reply arrives instead
+     * of the first one, or it is lost. */
+    :: d_step { SECOND_R1(c, n) -> execute_again(c, n); reply[LINK(c, n)] = (phase[c] == COMPLETE ->
+       0 : v); STAMP_BY_SECOND(c, n) }
     :: d_step { SECOND_R1(c, n) -> execute_again(c, n) }
 #endif
     /* R3 CONFIRM. Also after the grant is complete: late nodes get T. */
@@ -608,7 +629,8 @@ proctype connection(byte c; byte n) {
 #endif
 #if TOPUPS > 0
     /* TOP-UP: never (nonce, T) without the counter. */
-    :: d_step { phase[c] == COMPLETE && topups < TOPUPS && !(topped[c] & BIT(n)) && ADM(n) && !MINE(c, n) && FREE(c, n) && !TOPUP_OVERFLOW(EFF(c, n) + 1) ->
+    :: d_step { phase[c] == COMPLETE && topups < TOPUPS && !(topped[c] & BIT(n)) && ADM(n) && !MINE(c, n) &&
+       FREE(c, n) && !TOPUP_OVERFLOW(EFF(c, n) + 1) ->
         topups++;
         topped[c] = topped[c] | BIT(n);
 #ifdef WITHOUT_TOPUP_COUNTER    /* TOP-UP writes (nonce, T) and leaves the counter */
@@ -622,7 +644,8 @@ proctype connection(byte c; byte n) {
         printf("node %d: TOP-UP of %c, replies %d\n", n, LETTER(c), EFF(c, n)) }
 #endif
 #if UPGRADES > 0
-    /* UPGRADE at any moment and whatever it has seen: the tokens of grants do not depend on that, only exclusion does (upgrade.pml). */
+    /* UPGRADE at any moment and whatever it has seen: the tokens of grants do not depend on that,
+     * only exclusion does (upgrade.pml). */
     :: d_step { phase[c] == COMPLETE && upgrades < UPGRADES && ADM(n) && MINE(c, n) ->
         upgrades++;
 #ifdef UPGRADE_PAST_COUNTER     /* UPGRADE: the stamp is a new number, which the counter does not get */
@@ -658,7 +681,8 @@ proctype connection(byte c; byte n) {
 }
 
 /* ---- What happens to a node ---- */
-#if (CRASHES > 0 || FORGETS > 0) && defined(CLOCKS) && !defined(WITHOUT_QUARANTINE)    /* R8: a node that may have forgotten does not vote until the leases given before have expired */
+/* R8: a node that may have forgotten does not vote until the leases given before have expired */
+#if (CRASHES > 0 || FORGETS > 0) && defined(CLOCKS) && !defined(WITHOUT_QUARANTINE)
 #define START_QUARANTINE(n) \
     for (i : 0 .. ATTEMPTS - 1) { \
         if \
@@ -697,7 +721,8 @@ proctype node(byte n) {
         raises++;
         counter[AT(n, RAISED)] = EFF1(n, RAISED) + 1;
         printf("node %d: another resource raises the bucket to %d\n", n, counter[AT(n, RAISED)]) }
-    :: d_step { raises < RAISES && ADM(n) && EFF1(n, RAISED) + 2 < (epoch + 1) * BIG && !OVERFLOW(EFF1(n, RAISED) + 2) ->
+    :: d_step { raises < RAISES && ADM(n) && EFF1(n, RAISED) + 2 < (epoch + 1) * BIG &&
+       !OVERFLOW(EFF1(n, RAISED) + 2) ->
         raises++;
         counter[AT(n, RAISED)] = EFF1(n, RAISED) + 2;
         printf("node %d: another resource raises the bucket to %d\n", n, counter[AT(n, RAISED)]) }
@@ -709,7 +734,8 @@ proctype node(byte n) {
 #endif
 #endif
 #ifdef CLOCKS
-    :: d_step { lease[n] != NOBODY && over[lease[n] % N] -> lease[n] = NOBODY; printf("node %d: the lease expires\n", n) }
+    :: d_step { lease[n] != NOBODY && over[lease[n] % N] ->
+       lease[n] = NOBODY; printf("node %d: the lease expires\n", n) }
 #endif
 #if CRASHES > 0
     /* A crash that loses everything. The run id is new. */
@@ -723,7 +749,8 @@ proctype node(byte n) {
     :: d_step { NOT_SAVED(n) && crashes < CRASHES ->
         crashes++;
         live[n]++;
-#ifdef WITHOUT_LOSS_RECORDED    /* R8: the register does not record that a node may have forgotten, so a restart ends the quarantine */
+/* R8: the register does not record that a node may have forgotten, so a restart ends the quarantine */
+#ifdef WITHOUT_LOSS_RECORDED
         quarantined_for[n] = 0;
 #endif
         printf("node %d: CRASH, restarts with all of its data (run id %d)\n", n, live[n]) }
@@ -760,7 +787,8 @@ proctype node(byte n) {
     :: d_step { saved[n] ->
         live[n]++;
 #ifdef OLD_FILE
-#ifndef WITHOUT_START_SETTINGS  /* R8: what is stored in the register suffices, although CONFIG SET was counted since the start */
+/* R8: what is stored in the register suffices, although CONFIG SET was counted since the start */
+#ifndef WITHOUT_START_SETTINGS
         START_QUARANTINE(n);
 #endif
 #elif !defined(SYNC)
@@ -803,7 +831,8 @@ proctype node(byte n) {
 #endif
 #endif
 #if FORGETS > 0
-    /* The data are replaced, or lost in part: the record of the admission is of this life, the rest is gone. The command was counted. */
+    /* The data are replaced, or lost in part: the record of the admission is of this life, the rest is gone.
+     * The command was counted. */
     :: d_step { forgets < FORGETS && admitted[n] == live[n] ->
         forgets++;
         lost[n]++;
@@ -829,13 +858,15 @@ proctype node(byte n) {
 #endif
 #ifdef SYNC
     /* A gateway inspects the settings; the register records the result before the node votes again. */
-    :: d_step { changed[n] -> changed[n] = false; unsynced[n] = true; printf("node %d: the register records that it does not sync\n", n) }
+    :: d_step { changed[n] -> changed[n] = false; unsynced[n] = true;
+       printf("node %d: the register records that it does not sync\n", n) }
 #endif
 #ifdef WITHOUT_R10              /* R10: a counter is evicted */
     :: d_step { counter[n] != 0 -> counter[n] = 0; printf("node %d: the counter is evicted\n", n) }
 #endif
 #ifdef WITHOUT_EPOCH_COPIES     /* instead of an epoch, the highest counter of the other two */
-    :: d_step { admitted[n] != live[n] && admitted[(n + 1) % N] == live[(n + 1) % N] && admitted[(n + 2) % N] == live[(n + 2) % N] ->
+    :: d_step { admitted[n] != live[n] && admitted[(n + 1) % N] == live[(n + 1) % N] &&
+       admitted[(n + 2) % N] == live[(n + 2) % N] ->
         admitted[n] = live[n];
         counter[n] = MAX(counter[(n + 1) % N], counter[(n + 2) % N]);
         printf("node %d: readmitted with the counter %d of the others\n", n, counter[n]) }
@@ -932,7 +963,8 @@ proctype readmission(byte me) {
     DRAW(0)
     DRAW(1)
     DRAW(2)
-    :: d_step { drawn != 0 && target < N && LIVES(target) && SAME_CLAIM(target) && NOT_ALREADY(target) && !IN_QUARANTINE(target) ->
+    :: d_step { drawn != 0 && target < N && LIVES(target) && SAME_CLAIM(target) && NOT_ALREADY(target) &&
+       !IN_QUARANTINE(target) ->
         admitted[target] = live[target];
         base[target] = drawn * BIG;
 #if FORGETS > 0
@@ -956,21 +988,26 @@ proctype readmission(byte me) {
 proctype report_violation() {
     do
     :: d_step { wrong == P1 -> printf("P1 is violated: two complete grants have the same token\n") }; assert(false)
-    :: d_step { wrong == P2 -> printf("P2 is violated: a grant asked for after another was complete has the lower token\n") }; assert(false)
-    :: d_step { wrong == P2_AGAIN -> printf("P2 is violated: the older token is given again after a newer grant was complete\n") }; assert(false)
+    :: d_step { wrong == P2 ->
+       printf("P2 is violated: a grant asked for after another was complete has the lower token\n") }; assert(false)
+    :: d_step { wrong == P2_AGAIN ->
+       printf("P2 is violated: the older token is given again after a newer grant was complete\n") }; assert(false)
     :: d_step { wrong == P3 -> printf("P3 is violated: two valid grants\n") }; assert(false)
     :: d_step { wrong == I1 -> printf("I1 is violated: a token above the range of the newest epoch\n") }; assert(false)
     :: d_step { wrong == I2 -> printf("I2 is violated: a counter decreases\n") }; assert(false)
     :: d_step { wrong == S_RISES -> printf("S is violated: the stamps on a node do not increase\n") }; assert(false)
 #if defined(INVARIANTS) && RES == 1
-    :: d_step { BAD_I2(0) || BAD_I2(1) || BAD_I2(2) -> printf("I2 is violated: an admitted node below its highest stamp\n") }; assert(false)
-    :: d_step { BAD_I3(0) || BAD_I3(1) || BAD_I3(2) -> printf("I3 is violated: another's lease without a higher counter\n") }; assert(false)
+    :: d_step { BAD_I2(0) || BAD_I2(1) || BAD_I2(2) ->
+       printf("I2 is violated: an admitted node below its highest stamp\n") }; assert(false)
+    :: d_step { BAD_I3(0) || BAD_I3(1) || BAD_I3(2) ->
+       printf("I3 is violated: another's lease without a higher counter\n") }; assert(false)
 #endif
     :: d_step { wrong == REACHED -> printf("reached\n") }; assert(false)
     od
 }
 
-/* ---- Any initial counters, left by attempts that failed before. The nodes are alike, so only non-decreasing ones. ---- */
+/* ---- Any initial counters, left by attempts that failed before.
+ * The nodes are alike, so only non-decreasing ones. ---- */
 init {
     byte k;                     /* not `hidden`: the search returns to the choices here */
     atomic {

@@ -1,19 +1,26 @@
-/* FAST READMISSION with HOLDS (docs/protocol.md) as a Promela model: exclusion while nodes forget and others read for them. checks.tsv says with which macros it is
- * searched; upgrade.pml has the stamp of an installed lease.
+/* FAST READMISSION with HOLDS (docs/protocol.md) as a Promela model: exclusion while nodes forget and others read
+ * for them. checks.tsv says with which macros it is searched; upgrade.pml has the stamp of an installed lease.
  *
- * What is modelled. Three nodes, a majority is two, so n - q + 1 = 2: both other nodes are read. Two owners, X and Y; X may have a further hold. Time is a number of
- * ticks: TTL of a lease, the bound D, and WAIT before the reads. Every step is one script on one node, one decision of a gateway, or a tick; so each is a d_step.
+ * What is modelled. Three nodes, a majority is two, so n - q + 1 = 2: both other nodes are read. Two owners, X and Y;
+ * X may have a further hold. Time is a number of ticks: TTL of a lease, the bound D, and WAIT before the reads.
+ * Every step is one script on one node, one decision of a gateway, or a tick; so each is a d_step.
  *
  * What is abstracted.
- * - Messages. A request is executed at any later moment, any number of times, in any life, or never. Its reply is used at any later moment, or never.
- *   RELEASE is repeated for ever. A late ACQUIRE, TOP-UP or HOLD (PUTS) puts a lease back, or its id; it counts for nobody.
- * - Tokens and stamps. An installed lease counts at once for RENEW and HOLD, which allows more than the rule does; with CLOSES it counts for HOLD after an
- *   UPGRADE, which happens only while the grant of X is valid.
- * - A life is a number: what (run id, mark) distinguishes. RESTORES: a restart brings back an older lease, with its whole ttl.
- * - SCAN of one key (SCANS): it begins, and ends with GET and PTTL; a key that was missing at some moment in between may be missed.
+ * - Messages. A request is executed at any later moment, any number of times, in any life, or never.
+ *   Its reply is used at any later moment, or never.
+ *   RELEASE is repeated for ever. A late ACQUIRE, TOP-UP or HOLD (PUTS) puts a lease back,
+ *   or its id; it counts for nobody.
+ * - Tokens and stamps. An installed lease counts at once for RENEW and HOLD, which allows more than the rule does;
+ *   with CLOSES it counts for HOLD after an UPGRADE, which happens only while the grant of X is valid.
+ * - A life is a number: what (run id, mark) distinguishes.
+ *   RESTORES: a restart brings back an older lease, with its whole ttl.
+ * - SCAN of one key (SCANS): it begins, and ends with GET and PTTL;
+ *   a key that was missing at some moment in between may be missed.
  *
  * What is checked. At no moment have both owners a valid grant or hold; no hold is answered under a sealed token.
- * Sizes (macros): GRANTED: X has its grant at first, on these nodes (bits); HOLDS: X asks for a second hold; CLOSES: its first is released with a seal; RENEWS: calls that are renewed once (bits); LOSSES; SUPERVISORS 1|2, gateways that readmit; PUTS.
+ * Sizes (macros): GRANTED: X has its grant at first, on these nodes (bits); HOLDS: X asks for a second hold;
+ * CLOSES: its first is released with a seal; RENEWS: calls that are renewed once (bits); LOSSES; SUPERVISORS 1|2,
+ * gateways that readmit; PUTS.
  * Weakened rules: every macro WITHOUT_* and those with a comment. REACH_* asserts that a state is never reached.
  */
 #ifndef RENEWS
@@ -99,7 +106,8 @@ inline check() { assert(!(VALID_X && validity[2] > 0)) }
 #define OPEN(n) (!closed[n])
 #define HOLD_COUNTS(n) (!installed[n])
 #define NOTE_INSTALLED(n) installed[n] = (owner[n] == X)
-#define UPGRADE(n) :: d_step { installed[n] && ADM(n) && validity[0] > 0 -> installed[n] = 0; printf("node %d: UPGRADE\n", n) }
+#define UPGRADE(n) :: d_step { installed[n] && ADM(n) && validity[0] > 0 -> \
+  installed[n] = 0; printf("node %d: UPGRADE\n", n) }
 #define SET_MARK(n, value) closed[n] = value; installed[n] = 0
 #define KEEP_MARK(s, n) read_closed[AT(s, n)] = closed[n]
 #define DROP_MARK(s, n) read_closed[AT(s, n)] = 0
@@ -113,12 +121,16 @@ inline check() { assert(!(VALID_X && validity[2] > 0)) }
 #else
 #define CLOSE_ON_TIME (close_age <= D)
 #endif
-/* CLOSE in one try, which is not lifted: with a majority the token is sealed, and no hold may be answered from then on. */
+/* CLOSE in one try, which is not lifted: with a majority the token is sealed, and no hold may be answered from then on.
+ * */
 #define CLOSE \
-  :: d_step { phase[0] == ANSWERED && !closing -> closing = 1; printf("hold 0 is to be released with a seal: CLOSE\n") } \
-  :: d_step { closing && !sealed && COUNT(close_counted) >= MAJORITY && CLOSE_ON_TIME -> sealed = 1; close_age = 0; close_counted = 0; printf("=> the token is sealed\n"); assert(validity[1] == 0) }
+  :: d_step { phase[0] == ANSWERED && !closing -> \
+     closing = 1; printf("hold 0 is to be released with a seal: CLOSE\n") } \
+  :: d_step { closing && !sealed && COUNT(close_counted) >= MAJORITY && CLOSE_ON_TIME -> sealed = 1; close_age = 0; \
+     close_counted = 0; printf("=> the token is sealed\n"); assert(validity[1] == 0) }
 #define CLOSE_ON(n) \
-  :: d_step { closing && !sealed && HAS_KEY(0, n) && (ids[n] & 6) == 0 -> closed[n] = 1; close_counted = close_counted | BIT(n); printf("node %d: CLOSE\n", n) }
+  :: d_step { closing && !sealed && HAS_KEY(0, n) && (ids[n] & 6) == 0 -> \
+     closed[n] = 1; close_counted = close_counted | BIT(n); printf("node %d: CLOSE\n", n) }
 #define CHECK_SEAL(h) assert((h) != 1 || !sealed)
 #else
 #define OPEN(n) true
@@ -159,27 +171,36 @@ inline clear_key(n) { owner[n] = FREE; left[n] = 0; ids[n] = 0; dead[n] = 0; SET
 #define CALL(h) \
   :: d_step { phase[h] == IDLE && MAY_ASK(h) -> phase[h] = ASKED; printf("call %d begins\n", h) } \
   :: d_step { phase[h] == ASKED && COUNT(counted[h]) >= MAJORITY && ON_TIME(h) && age[h] < TTL -> \
-     phase[h] = ANSWERED; validity[h] = TTL - age[h]; age[h] = 0; counted[h] = 0; printf("=> call %d is answered, valid for %d\n", h, validity[h]); CHECK_SEAL(h); check() } \
+     phase[h] = ANSWERED; validity[h] = TTL - age[h]; age[h] = 0; counted[h] = 0; \
+       printf("=> call %d is answered, valid for %d\n", h, validity[h]); CHECK_SEAL(h); check() } \
   :: d_step { phase[h] == ASKED -> phase[h] = RELEASED; age[h] = 0; counted[h] = 0; printf("call %d fails\n", h) } \
-  :: d_step { phase[h] == ANSWERED -> phase[h] = RELEASED; validity[h] = 0; renewing[h] = 0; renewal_age[h] = 0; renewal_counted[h] = 0; printf("the holder of %d releases it\n", h) } \
-  :: d_step { (RENEWS & BIT(h)) && phase[h] == ANSWERED && !renewed[h] -> renewed[h] = 1; renewing[h] = 1; printf("hold %d is to be renewed\n", h) } \
+  :: d_step { phase[h] == ANSWERED -> phase[h] = RELEASED; validity[h] = 0; renewing[h] = 0; renewal_age[h] = 0; \
+     renewal_counted[h] = 0; printf("the holder of %d releases it\n", h) } \
+  :: d_step { (RENEWS & BIT(h)) && phase[h] == ANSWERED && !renewed[h] -> renewed[h] = 1; renewing[h] = 1; \
+     printf("hold %d is to be renewed\n", h) } \
   :: d_step { renewing[h] && COUNT(renewal_counted[h]) >= MAJORITY && RENEWAL_ON_TIME(h) && renewal_age[h] < TTL -> \
      renewing[h] = 0; if :: validity[h] < TTL - renewal_age[h] -> validity[h] = TTL - renewal_age[h] :: else fi; \
-     renewal_age[h] = 0; renewal_counted[h] = 0; printf("=> hold %d is renewed, valid for %d\n", h, validity[h]); check() }
+     renewal_age[h] = 0; renewal_counted[h] = 0; \
+       printf("=> hold %d is renewed, valid for %d\n", h, validity[h]); check() }
 #define ACQUIRE(h, n) \
-  :: d_step { ADM(n) && ((phase[h] == ASKED && (owner[n] == FREE || owner[n] == OWNER(h))) || (phase[h] > ASKED && puts < PUTS && owner[n] == FREE)) -> \
-     owner[n] = OWNER(h); left[n] = TTL; ids[n] = ids[n] | BIT(h); printf("node %d: ACQUIRE, CONFIRM or TOP-UP of %d\n", n, h); \
+  :: d_step { ADM(n) && ((phase[h] == ASKED && (owner[n] == FREE || owner[n] == OWNER(h))) || \
+     (phase[h] > ASKED && puts < PUTS && owner[n] == FREE)) -> \
+     owner[n] = OWNER(h); left[n] = TTL; ids[n] = ids[n] | BIT(h); \
+       printf("node %d: ACQUIRE, CONFIRM or TOP-UP of %d\n", n, h); \
      if :: phase[h] == ASKED -> counted[h] = counted[h] | BIT(n) :: else -> puts++ fi }
 #define HOLD(n) \
   :: d_step { (phase[1] == ASKED || (phase[1] > ASKED && puts < PUTS)) && HAS_KEY(1, n) && OPEN(n) -> \
      ids[n] = ids[n] | BIT(1); left[n] = TTL; printf("node %d: HOLD\n", n); \
-     if :: phase[1] == ASKED && HOLD_COUNTS(n) -> counted[1] = counted[1] | BIT(n) :: phase[1] == ASKED && !HOLD_COUNTS(n) :: else -> puts++ fi }
+     if :: phase[1] == ASKED && HOLD_COUNTS(n) -> \
+       counted[1] = counted[1] | BIT(n) :: phase[1] == ASKED && !HOLD_COUNTS(n) :: else -> puts++ fi }
 #define RENEW(h, n) \
   :: d_step { renewing[h] && HAS_KEY(h, n) -> \
-     ids[n] = ids[n] | BIT(h); left[n] = TTL; renewal_counted[h] = renewal_counted[h] | BIT(n); printf("node %d: RENEW of %d\n", n, h) }
+     ids[n] = ids[n] | BIT(h); left[n] = TTL; renewal_counted[h] = renewal_counted[h] | BIT(n); \
+       printf("node %d: RENEW of %d\n", n, h) }
 #define RELEASE(h, n) \
   :: d_step { phase[h] == RELEASED && HAS_KEY(h, n) -> \
-     ids[n] = ids[n] & (7 - BIT(h)); dead[n] = dead[n] | BIT(h); printf("node %d: RELEASE of %d, live ids left %d\n", n, h, ids[n]); \
+     ids[n] = ids[n] & (7 - BIT(h)); dead[n] = dead[n] | BIT(h); \
+       printf("node %d: RELEASE of %d, live ids left %d\n", n, h, ids[n]); \
      if :: ids[n] == 0 -> clear_key(n) :: else fi }
 
 /* ---- A node forgets ---- */
@@ -196,15 +217,18 @@ inline clear_key(n) { owner[n] = FREE; left[n] = 0; ids[n] = 0; dead[n] = 0; SET
 inline forget(n) { losses++; NEW_LIFE(n); admitted[n] = 0; down[n] = 0; clear_key(n) }
 #ifdef RESTORES
 #define RESTORE(n) \
-  :: d_step { losses < LOSSES && FORGETTERS(n) && phase[0] != IDLE -> forget(n); owner[n] = X; left[n] = TTL; ids[n] = BIT(0); printf("node %d: restarts with an older lease of X\n", n) } \
-  :: d_step { losses < LOSSES && FORGETTERS(n) && phase[2] != IDLE -> forget(n); owner[n] = Y; left[n] = TTL; ids[n] = BIT(2); printf("node %d: restarts with an older lease of Y\n", n) }
+  :: d_step { losses < LOSSES && FORGETTERS(n) && phase[0] != IDLE -> forget(n); owner[n] = X; left[n] = TTL; \
+     ids[n] = BIT(0); printf("node %d: restarts with an older lease of X\n", n) } \
+  :: d_step { losses < LOSSES && FORGETTERS(n) && phase[2] != IDLE -> forget(n); owner[n] = Y; left[n] = TTL; \
+     ids[n] = BIT(2); printf("node %d: restarts with an older lease of Y\n", n) }
 #else
 #define RESTORE(n)
 #endif
 #define NODE(n) \
   :: d_step { losses < LOSSES && FORGETTERS(n) -> forget(n); printf("node %d: forgets everything\n", n) } \
   RESTORE(n) \
-  :: d_step { !ADM(n) && down[n] >= TTL -> admitted[n] = 1; down[n] = 0; printf("node %d: votes after the quarantine\n", n) }
+  :: d_step { !ADM(n) && down[n] >= TTL -> admitted[n] = 1; down[n] = 0; \
+     printf("node %d: votes after the quarantine\n", n) }
 
 /* ---- FAST READMISSION ---- */
 #ifdef FEWER_READS              /* n - q nodes */
@@ -242,15 +266,18 @@ inline forget(n) { losses++; NEW_LIFE(n); admitted[n] = 0; down[n] = 0; clear_ke
 #endif
 inline finish(s) {
     work[s] = IDLE; target[s] = 0; seen_life[s] = 0; waited[s] = 0; was_read[s] = 0;
-    for (i : 0 .. N - 1) { read_owner[AT(s, i)] = 0; read_left[AT(s, i)] = 0; read_ids[AT(s, i)] = 0; read_dead[AT(s, i)] = 0; DROP_MARK(s, i) };
+    for (i : 0 .. N - 1) { read_owner[AT(s, i)] = 0; read_left[AT(s, i)] = 0; read_ids[AT(s, i)] = 0;
+      read_dead[AT(s, i)] = 0; DROP_MARK(s, i) };
 #ifdef SCANS
     scanning[s] = 0; whole[s] = 0;
     for (i : 0 .. N - 1) { scan_life[AT(s, i)] = 0 };
 #endif
     i = 0
 }
-#define KEEP(s, n) was_read[s] = was_read[s] | BIT(n); read_owner[AT(s, n)] = owner[n]; read_left[AT(s, n)] = left[n]; read_ids[AT(s, n)] = ids[n]; read_dead[AT(s, n)] = dead[n]; KEEP_MARK(s, n); \
-     printf("supervisor %d reads node %d: owner %d, left %d, ids %d, tombstones %d\n", s, n, owner[n], left[n], ids[n], dead[n])
+#define KEEP(s, n) was_read[s] = was_read[s] | BIT(n); read_owner[AT(s, n)] = owner[n]; \
+  read_left[AT(s, n)] = left[n]; read_ids[AT(s, n)] = ids[n]; read_dead[AT(s, n)] = dead[n]; KEEP_MARK(s, n); \
+     printf("supervisor %d reads node %d: owner %d, left %d, ids %d, tombstones %d\n", s, n, owner[n], left[n], \
+       ids[n], dead[n])
 #ifdef SCANS
 #if defined(ADM_AT_START)       /* the pages do not test it */
 #define SAME_SCAN(s, n) true
@@ -258,15 +285,21 @@ inline finish(s) {
 #define SAME_SCAN(s, n) (ADM(n) && scan_life[AT(s, n)] == life[n])
 #endif
 #define READ(s, n) \
-  :: d_step { work[s] == READING && MAY_READ(s) && n != target[s] && !(was_read[s] & BIT(n)) && !(scanning[s] & BIT(n)) && ADM(n) -> \
-     scanning[s] = scanning[s] | BIT(n); scan_life[AT(s, n)] = life[n]; if :: owner[n] != FREE -> whole[s] = whole[s] | BIT(n) :: else fi; \
+  :: d_step { work[s] == READING && MAY_READ(s) && n != target[s] && !(was_read[s] & BIT(n)) && \
+     !(scanning[s] & BIT(n)) && ADM(n) -> \
+     scanning[s] = scanning[s] | BIT(n); scan_life[AT(s, n)] = life[n]; if :: owner[n] != FREE -> \
+       whole[s] = whole[s] | BIT(n) :: else fi; \
      printf("supervisor %d begins to scan node %d\n", s, n) } \
-  :: d_step { (scanning[s] & BIT(n)) && !SAME_SCAN(s, n) -> scanning[s] = scanning[s] & (7 - BIT(n)); whole[s] = whole[s] & (7 - BIT(n)); scan_life[AT(s, n)] = 0 } \
-  :: d_step { (scanning[s] & BIT(n)) && SAME_SCAN(s, n) -> KEEP(s, n); scanning[s] = scanning[s] & (7 - BIT(n)); whole[s] = whole[s] & (7 - BIT(n)); scan_life[AT(s, n)] = 0 } \
+  :: d_step { (scanning[s] & BIT(n)) && !SAME_SCAN(s, n) -> scanning[s] = scanning[s] & (7 - BIT(n)); \
+     whole[s] = whole[s] & (7 - BIT(n)); scan_life[AT(s, n)] = 0 } \
+  :: d_step { (scanning[s] & BIT(n)) && SAME_SCAN(s, n) -> KEEP(s, n); scanning[s] = scanning[s] & (7 - BIT(n)); \
+     whole[s] = whole[s] & (7 - BIT(n)); scan_life[AT(s, n)] = 0 } \
   :: d_step { (scanning[s] & BIT(n)) && SAME_SCAN(s, n) && !(whole[s] & BIT(n)) && owner[n] != FREE -> \
-     was_read[s] = was_read[s] | BIT(n); scanning[s] = scanning[s] & (7 - BIT(n)); scan_life[AT(s, n)] = 0; printf("the scan of supervisor %d misses the key on node %d\n", s, n) }
+     was_read[s] = was_read[s] | BIT(n); scanning[s] = scanning[s] & (7 - BIT(n)); scan_life[AT(s, n)] = 0; \
+       printf("the scan of supervisor %d misses the key on node %d\n", s, n) }
 #else
-#define READ(s, n) :: d_step { work[s] == READING && MAY_READ(s) && n != target[s] && !(was_read[s] & BIT(n)) && SOURCE(n) -> KEEP(s, n) }
+#define READ(s, n) :: d_step { work[s] == READING && MAY_READ(s) && n != target[s] && !(was_read[s] & BIT(n)) && \
+  SOURCE(n) -> KEEP(s, n) }
 #endif
 #ifdef SMALLEST_PTTL
 #define BETTER(x, y) ((x) < (y))
@@ -274,7 +307,8 @@ inline finish(s) {
 #define BETTER(x, y) ((x) > (y))
 #endif
 #ifdef LONGER_OF_TWO            /* where the nonces differ, the lease that expires last is installed */
-#define DIFFERENT if :: read_left[AT(s, i)] > v -> e = read_owner[AT(s, i)]; u = read_ids[AT(s, i)]; w = read_dead[AT(s, i)] :: else fi
+#define DIFFERENT if :: read_left[AT(s, i)] > v -> e = read_owner[AT(s, i)]; u = read_ids[AT(s, i)]; \
+  w = read_dead[AT(s, i)] :: else fi
 #else
 #define DIFFERENT e = BLOCK
 #endif
@@ -298,7 +332,8 @@ inline finish(s) {
 #define OVERWRITES(n) true
 #endif
 #ifdef REACH_MERGE              /* a merged lease with the ids of two holds, of which each reader had one */
-#define REACHED assert(!(e == X && u == 3 && read_ids[AT(s, (target[s] + 1) % N)] != 3 && read_ids[AT(s, (target[s] + 2) % N)] != 3));
+#define REACHED assert(!(e == X && u == 3 && read_ids[AT(s, (target[s] + 1) % N)] != 3 && \
+  read_ids[AT(s, (target[s] + 2) % N)] != 3));
 #else
 #define REACHED
 #endif
@@ -307,7 +342,8 @@ inline merge(s) {
     for (i : 0 .. N - 1) {
         if
         :: read_owner[AT(s, i)] == FREE
-        :: read_owner[AT(s, i)] != FREE && e == FREE -> e = read_owner[AT(s, i)]; v = read_left[AT(s, i)]; u = read_ids[AT(s, i)]; w = FIRST_TOMBSTONES
+        :: read_owner[AT(s, i)] != FREE && e == FREE -> e = read_owner[AT(s, i)]; v = read_left[AT(s, i)];
+           u = read_ids[AT(s, i)]; w = FIRST_TOMBSTONES
         :: read_owner[AT(s, i)] != FREE && e != FREE ->
             if
             :: e != read_owner[AT(s, i)] -> DIFFERENT
@@ -326,20 +362,26 @@ inline merge(s) {
 #define SUPERVISOR(s) \
   :: d_step { work[s] == READING && ENOUGH(s) && MAY_INSTALL(s) && MAY_WRITE(s) -> \
      merge(s); e = (OVERWRITES(target[s]) -> e : FREE); v = (e == FREE -> 0 : v); \
-     if :: e != FREE -> owner[target[s]] = e; left[target[s]] = v; ids[target[s]] = u; dead[target[s]] = w; SET_MARK(target[s], MERGED_MARK(s)); NOTE_INSTALLED(target[s]) :: else fi; \
+     if :: e != FREE -> owner[target[s]] = e; left[target[s]] = v; ids[target[s]] = u; dead[target[s]] = w; \
+       SET_MARK(target[s], MERGED_MARK(s)); NOTE_INSTALLED(target[s]) :: else fi; \
      work[s] = INSTALLED; was_read[s] = 0; waited[s] = 0; \
-     for (i : 0 .. N - 1) { read_owner[AT(s, i)] = 0; read_left[AT(s, i)] = 0; read_ids[AT(s, i)] = 0; read_dead[AT(s, i)] = 0; DROP_MARK(s, i) }; \
-     printf("node %d: INSTALL by supervisor %d, owner %d, left %d, ids %d\n", target[s], s, e, v, u); e = 0; v = 0; u = 0; w = 0 } \
-  :: d_step { MAY_SEND_READMIT(s) && MAY_ADMIT(s) -> admitted[target[s]] = 1; down[target[s]] = 0; printf("node %d: READMIT by supervisor %d\n", target[s], s); finish(s) } \
+     for (i : 0 .. N - 1) { read_owner[AT(s, i)] = 0; read_left[AT(s, i)] = 0; read_ids[AT(s, i)] = 0; \
+       read_dead[AT(s, i)] = 0; DROP_MARK(s, i) }; \
+     printf("node %d: INSTALL by supervisor %d, owner %d, left %d, ids %d\n", target[s], s, e, v, u); e = 0; v = 0; \
+       u = 0; w = 0 } \
+  :: d_step { MAY_SEND_READMIT(s) && MAY_ADMIT(s) -> admitted[target[s]] = 1; down[target[s]] = 0; \
+     printf("node %d: READMIT by supervisor %d\n", target[s], s); finish(s) } \
   :: d_step { work[s] == READING && (!IN_LIFE(s) || ADM(target[s])) && !MAY_WRITE(s) -> finish(s) } \
   :: d_step { work[s] == INSTALLED && (!IN_LIFE(s) || ADM(target[s])) && !MAY_ADMIT(s) -> finish(s) }
-#define SIGHT(s, n) :: d_step { work[s] == IDLE && !ADM(n) -> work[s] = READING; target[s] = n; seen_life[s] = life[n]; printf("supervisor %d sees that node %d does not vote\n", s, n) }
+#define SIGHT(s, n) :: d_step { work[s] == IDLE && !ADM(n) -> work[s] = READING; target[s] = n; \
+  seen_life[s] = life[n]; printf("supervisor %d sees that node %d does not vote\n", s, n) }
 
 /* ---- A tick ---- */
 inline tick() {
     printf("-- a tick --\n");
     for (i : 0 .. N - 1) {
-        if :: left[i] > 0 -> left[i] = left[i] - 1; if :: left[i] == 0 -> clear_key(i); printf("   the key on node %d expires\n", i) :: else fi :: else fi;
+        if :: left[i] > 0 -> left[i] = left[i] - 1; if :: left[i] == 0 ->
+          clear_key(i); printf("   the key on node %d expires\n", i) :: else fi :: else fi;
         if :: !ADM(i) && down[i] < TTL -> down[i] = down[i] + 1 :: else fi;
         if :: validity[i] > 0 -> validity[i] = validity[i] - 1 :: else fi;
         if :: phase[i] == ASKED && age[i] < AGE_MAX -> age[i] = age[i] + 1 :: else fi;
@@ -348,11 +390,13 @@ inline tick() {
 #endif
         if :: renewing[i] && renewal_age[i] < AGE_MAX -> renewal_age[i] = renewal_age[i] + 1 :: else fi
     };
-    for (i : 0 .. SUPERVISORS - 1) { if :: work[i] == READING && waited[i] < WAIT -> waited[i] = waited[i] + 1 :: else fi };
+    for (i : 0 .. SUPERVISORS - 1) { if :: work[i] == READING && waited[i] < WAIT ->
+      waited[i] = waited[i] + 1 :: else fi };
     i = 0
 }
 
-#define ON(n) ACQUIRE(0, n) ACQUIRE(2, n) RENEW(0, n) RENEW(2, n) RELEASE(0, n) RELEASE(2, n) NODE(n) SIGHT(0, n) READ(0, n)
+#define ON(n) ACQUIRE(0, n) ACQUIRE(2, n) RENEW(0, n) RENEW(2, n) RELEASE(0, n) RELEASE(2, n) NODE(n) SIGHT(0, \
+  n) READ(0, n)
 active proctype cluster() {
 #ifdef GRANTED
     d_step {

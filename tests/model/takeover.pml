@@ -1,26 +1,35 @@
-/* A repeated request takes a hold over (docs/protocol.md, HOLDS: confirmed ids) as a Promela model. checks.tsv says with which macros it is searched.
+/* A repeated request takes a hold over (docs/protocol.md, HOLDS: confirmed ids) as a Promela model.
+ * checks.tsv says with which macros it is searched.
  *
- * What is modelled. Three nodes, a majority is two. A lease is kept by a hold g. Gateway A executes a request with an idempotency key, HOLD or (ACQUIRES) the
- * ACQUIRE of the lease, with the tentative id h; it answers, or fails and sends the undo of h. Gateway B repeats the request: it finds h, and INSPECT asks about the
- * confirmed id h'. The caller then renews and releases h', whichever request was answered. One node forgets and is readmitted fast. A rival takes whatever key is free.
+ * What is modelled. Three nodes, a majority is two. A lease is kept by a hold g.
+ * Gateway A executes a request with an idempotency key, HOLD or (ACQUIRES) the ACQUIRE of the lease,
+ * with the tentative id h; it answers, or fails and sends the undo of h. Gateway B repeats the request: it finds h,
+ * and INSPECT asks about the confirmed id h'. The caller then renews and releases h', whichever request was answered.
+ * One node forgets and is readmitted fast. A rival takes whatever key is free.
  * Every step is one script on one node, or one decision of a gateway; so each is a d_step.
  *
  * What is abstracted.
- * - Messages. Each request is executed at any later moment, in any order, any number of times, or never; its reply is delivered at once or lost.
+ * - Messages. Each request is executed at any later moment, in any order, any number of times, or never;
+ *   its reply is delivered at once or lost.
  *   The undo may arrive before the request that it undoes.
- * - INSPECT adds h' where neither id is live, as the TOP-UP of an UPGRADE does. B answers nothing after a round in which some OK has a CLOSE mark; here it does not
- *   count that OK, which allows more.
+ * - INSPECT adds h' where neither id is live, as the TOP-UP of an UPGRADE does.
+ *   B answers nothing after a round in which some OK has a CLOSE mark;
+ *   here it does not count that OK, which allows more.
  * - Rounds. INSPECT and RENEW are repeated for ever; a repeat of another gateway, and HOLD of h', are an INSPECT.
- * - Time. Without EXPIRY no key of the lease expires. With it one expires at any moment. A hold depends on the nodes of one majority that answered (of any of its
- *   answers), and is over once the key on one of these expires. It may be answered again later.
- * - Tokens. Each key of the lease counts, which allows more than the rules do; upgrade.pml has the rest. Only with CLOSES a copy does not count before an UPGRADE.
+ * - Time. Without EXPIRY no key of the lease expires. With it one expires at any moment.
+ *   A hold depends on the nodes of one majority that answered (of any of its answers),
+ *   and is over once the key on one of these expires. It may be answered again later.
+ * - Tokens. Each key of the lease counts, which allows more than the rules do; upgrade.pml has the rest.
+ *   Only with CLOSES a copy does not count before an UPGRADE.
  * - D and the wait before the reads: when they begin, no round counts a reply that the node sent before it forgot.
  *
- * What is checked. Always: no rival has a majority while h' (or g) is answered, not released and not over; no node has h beside h', so one hold is counted once; and
- *   (CLOSES) h' is not answered under the sealed token.
- * Parts (macros): ACQUIRES; RENEWALS: RENEW; TOP_UPS: TOP-UP; EXPIRY; LOSSES: how often a node forgets; LATE_ACQUIRE: of the attempt that g belongs to (with
- *   ACQUIRES it is the request itself); JOINS (with ACQUIRES): g is added by HOLD; DROPS: lists are bounded, so any tombstone, or mark of the old rule, may be dropped;
- *   CLOSES: g is released with a seal (not with EXPIRY, TOP_UPS, LATE_ACQUIRE or ACQUIRES: keys that are put back without a token would count).
+ * What is checked. Always: no rival has a majority while h' (or g) is answered, not released and not over;
+ *   no node has h beside h', so one hold is counted once; and (CLOSES) h' is not answered under the sealed token.
+ * Parts (macros): ACQUIRES; RENEWALS: RENEW; TOP_UPS: TOP-UP; EXPIRY; LOSSES: how often a node forgets;
+ *   LATE_ACQUIRE: of the attempt that g belongs to (with ACQUIRES it is the request itself); JOINS (with ACQUIRES):
+ *   g is added by HOLD; DROPS: lists are bounded, so any tombstone, or mark of the old rule, may be dropped;
+ *   CLOSES: g is released with a seal (not with EXPIRY, TOP_UPS, LATE_ACQUIRE or ACQUIRES: keys that are put back
+ *   without a token would count).
  * Weakened rules: every macro WITHOUT_* and those with a comment. REACH_* asserts that a state is never reached.
  */
 #define N 3
@@ -87,7 +96,8 @@ inline delete(n) {
 #define CHECK() assert(!(granted && (held || g == HELD)))
 #define CHECK_ONE(n) assert((ids[n] & (H + C)) != H + C)
 inline answer(nodes) {
-    if :: !held -> rests_on = nodes :: held -> rests_on = nodes :: held -> skip fi;   /* each answer has a validity of its own */
+    /* each answer has a validity of its own */
+    if :: !held -> rests_on = nodes :: held -> rests_on = nodes :: held -> skip fi;
     answered = 1; held = 1; CHECK(); assert(seal != SEALED)
 }
 
@@ -118,7 +128,8 @@ inline answer(nodes) {
 #ifdef ACQUIRE_KEEPS            /* an ACQUIRE that finds its own nonce does not add its id */
 #define OWN_VALUE(n, id) skip
 #else
-#define OWN_VALUE(n, id) if :: (dead[n] & id) || (id == H && ((ids[n] | dead[n]) & C)) -> skip :: else -> ids[n] = ids[n] | id fi
+#define OWN_VALUE(n, id) if :: (dead[n] & id) || (id == H && ((ids[n] | dead[n]) & C)) -> skip :: else -> \
+  ids[n] = ids[n] | id fi
 #endif
 #endif
 #ifdef ACQUIRES
@@ -129,11 +140,14 @@ inline answer(nodes) {
 #define EXECUTE(n) ADD_H(n)
 #endif
 #define REQUEST(n) \
-  :: d_step { ADM(n) && EXECUTABLE(n) && !released -> EXECUTE(n); found = 1; printf("node %d: A's request, live ids %d\n", n, ids[n]); CHECK_ONE(n); \
+  :: d_step { ADM(n) && EXECUTABLE(n) && !released -> EXECUTE(n); found = 1; \
+     printf("node %d: A's request, live ids %d\n", n, ids[n]); CHECK_ONE(n); \
      if :: request == ASKED && !installed[n] -> counted = counted | BIT(n); \
-           if :: COUNT(counted) >= MAJORITY -> request = ANSWERED; printf("=> A answers\n"); answer(counted); counted = 0 :: else -> skip fi \
+           if :: COUNT(counted) >= MAJORITY -> request = ANSWERED; printf("=> A answers\n"); answer(counted); \
+             counted = 0 :: else -> skip fi \
         :: skip fi }
-#define FAIL :: d_step { request == ASKED -> request = FAILED; counted = 0; printf("A's request fails and is undone\n") }
+#define FAIL :: d_step { request == ASKED -> request = FAILED; counted = 0; \
+  printf("A's request fails and is undone\n") }
 #ifdef WITHOUT_UNDONE_TOMBSTONE
 #define BURY_H(n) skip
 #else
@@ -182,21 +196,26 @@ inline answer(nodes) {
 #define OPEN(n) (!closed[n])
 #endif
 #define INSPECT(n) \
-  :: d_step { found && !released && HAS_LEASE(n) && INSPECTABLE(n) && OPEN(n) -> INSPECTED(n); printf("node %d: INSPECT by B, live ids %d\n", n, ids[n]); CHECK_ONE(n); \
+  :: d_step { found && !released && HAS_LEASE(n) && INSPECTABLE(n) && OPEN(n) -> \
+     INSPECTED(n); printf("node %d: INSPECT by B, live ids %d\n", n, ids[n]); CHECK_ONE(n); \
      if :: inspect_yes = inspect_yes | BIT(n); \
-           if :: COUNT(inspect_yes) >= ENOUGH -> printf("=> B answers, of the nodes in %d\n", inspect_yes); answer(inspect_yes); inspect_yes = 0 :: else -> skip fi \
+           if :: COUNT(inspect_yes) >= ENOUGH -> printf("=> B answers, of the nodes in %d\n", inspect_yes); \
+             answer(inspect_yes); inspect_yes = 0 :: else -> skip fi \
         :: skip fi }
 #ifdef RENEWALS
 #define RENEW(n) \
-  :: d_step { answered && !released && HAS_LEASE(n) && RENEWABLE(n) -> RENEWED(n); printf("node %d: RENEW, live ids %d\n", n, ids[n]); CHECK_ONE(n); \
+  :: d_step { answered && !released && HAS_LEASE(n) && RENEWABLE(n) -> \
+     RENEWED(n); printf("node %d: RENEW, live ids %d\n", n, ids[n]); CHECK_ONE(n); \
      if :: renew_yes = renew_yes | BIT(n); \
-           if :: COUNT(renew_yes) >= MAJORITY -> printf("=> renewed, of the nodes in %d\n", renew_yes); answer(renew_yes); renew_yes = 0 :: else -> skip fi \
+           if :: COUNT(renew_yes) >= MAJORITY -> printf("=> renewed, of the nodes in %d\n", renew_yes); \
+             answer(renew_yes); renew_yes = 0 :: else -> skip fi \
         :: skip fi }
 #else
 #define RENEW(n)
 #endif
 #ifdef TOP_UPS                  /* where the key is there, it does what RENEW does */
-#define TOP_UP(n) :: d_step { answered && !released && ADM(n) && key[n] == FREE -> key[n] = OURS; ids[n] = CALLERS; printf("node %d: TOP-UP of h'\n", n) } \
+#define TOP_UP(n) :: d_step { answered && !released && ADM(n) && key[n] == FREE -> key[n] = OURS; ids[n] = CALLERS; \
+  printf("node %d: TOP-UP of h'\n", n) } \
   :: d_step { g == HELD && ADM(n) && key[n] == FREE -> key[n] = OURS; ids[n] = G; printf("node %d: TOP-UP of g\n", n) }
 #else
 #define TOP_UP(n)
@@ -204,36 +223,44 @@ inline answer(nodes) {
 #if defined(REPEAT_RELEASES)    /* B's repeat fails, and B releases h' */
 #define UNDO_BY_B(n) \
   :: d_step { found && ADM(n) && key[n] == OURS && (ids[n] & C) -> \
-     dead[n] = dead[n] | C; ids[n] = LESS(ids[n], H + C); printf("node %d: RELEASE by B, whose repeat failed, live ids left %d\n", n, ids[n]); END_KEY(n) }
+     dead[n] = dead[n] | C; ids[n] = LESS(ids[n], H + C); \
+       printf("node %d: RELEASE by B, whose repeat failed, live ids left %d\n", n, ids[n]); END_KEY(n) }
 #elif defined(REPEAT_UNDOES)    /* B's repeat fails, and B sends the undo of h */
 #define UNDO_BY_B(n) \
   :: d_step { found && ADM(n) && key[n] == OURS && !PROTECTED(n) && (ids[n] & H) -> \
-     dead[n] = dead[n] | H; ids[n] = LESS(ids[n], H); printf("node %d: undo by B, whose repeat failed, live ids left %d\n", n, ids[n]); END_KEY(n) }
+     dead[n] = dead[n] | H; ids[n] = LESS(ids[n], H); \
+       printf("node %d: undo by B, whose repeat failed, live ids left %d\n", n, ids[n]); END_KEY(n) }
 #else
 #define UNDO_BY_B(n)
 #endif
 #define RETURN_G \
-  :: atomic { answered && !released -> d_step { released = 1; held = 0; rests_on = 0; inspect_yes = 0; renew_yes = 0; printf("the caller releases\n") }; \
+  :: atomic { answered && !released -> d_step { released = 1; held = 0; rests_on = 0; inspect_yes = 0; \
+     renew_yes = 0; printf("the caller releases\n") }; \
      if :: g > HELD -> goto done :: else -> skip fi }
 #define RELEASE(n) \
   :: d_step { released && ADM(n) && key[n] == OURS -> \
-     dead[n] = dead[n] | CALLERS; ids[n] = LESS(ids[n], H + C); printf("node %d: RELEASE by the caller, live ids left %d\n", n, ids[n]); END_KEY(n) }
+     dead[n] = dead[n] | CALLERS; ids[n] = LESS(ids[n], H + C); \
+       printf("node %d: RELEASE by the caller, live ids left %d\n", n, ids[n]); END_KEY(n) }
 
 /* ---- The hold g ---- */
 #define END_G \
-  :: atomic { g == HELD && seal != CLOSING -> d_step { g = ENDED; g_rests_on = 0; printf("g is released\n") }; if :: released -> goto done :: else -> skip fi }
+  :: atomic { g == HELD && seal != CLOSING -> d_step { g = ENDED; g_rests_on = 0; printf("g is released\n") }; \
+     if :: released -> goto done :: else -> skip fi }
 #define RELEASE_G(n) \
   :: d_step { g == ENDED && ADM(n) && key[n] == OURS -> \
-     dead[n] = dead[n] | G; ids[n] = LESS(ids[n], G); printf("node %d: RELEASE of g, live ids left %d\n", n, ids[n]); END_KEY(n) }
+     dead[n] = dead[n] | G; ids[n] = LESS(ids[n], G); printf("node %d: RELEASE of g, live ids left %d\n", n, ids[n]); \
+       END_KEY(n) }
 #ifdef CLOSES
 #define SEAL \
   :: d_step { g == HELD && seal == NO_SEAL -> seal = CLOSING; printf("g is to be released with a seal: CLOSE\n") } \
-  :: d_step { seal == CLOSING && COUNT(close_yes) >= MAJORITY -> seal = SEALED; close_yes = 0; printf("=> the token is sealed\n"); assert(!held) } \
+  :: d_step { seal == CLOSING && COUNT(close_yes) >= MAJORITY -> seal = SEALED; close_yes = 0; \
+     printf("=> the token is sealed\n"); assert(!held) } \
   :: d_step { seal == CLOSING -> seal = LIFTED; close_yes = 0; printf("nothing is sealed: the mark is lifted\n") }
 #define NOTE_INSTALLED(n) installed[n] = 1
 #define CLOSE(n) \
   :: d_step { ADM(n) && installed[n] && (g == HELD || held) -> installed[n] = 0; printf("node %d: UPGRADE\n", n) } \
-  :: d_step { seal == CLOSING && ADM(n) && key[n] == OURS && LESS(ids[n], G) == 0 && !(dead[n] & G) && !installed[n] -> closed[n] = 1; close_yes = close_yes | BIT(n); printf("node %d: CLOSE\n", n) } \
+  :: d_step { seal == CLOSING && ADM(n) && key[n] == OURS && LESS(ids[n], G) == 0 && !(dead[n] & G) && \
+     !installed[n] -> closed[n] = 1; close_yes = close_yes | BIT(n); printf("node %d: CLOSE\n", n) } \
   :: d_step { seal == LIFTED && ADM(n) && closed[n] -> closed[n] = 0; printf("node %d: CLOSE is lifted\n", n) }
 #else
 #define SEAL
@@ -243,14 +270,17 @@ inline answer(nodes) {
 #ifdef LATE_ACQUIRE
 #define ACQUIRE(n) \
   :: d_step { ADM(n) && (key[n] == OURS || key[n] == FREE) -> \
-     if :: key[n] == FREE -> key[n] = OURS; ids[n] = G :: else -> OWN_VALUE(n, G) fi; printf("node %d: late ACQUIRE, live ids %d\n", n, ids[n]) }
+     if :: key[n] == FREE -> key[n] = OURS; ids[n] = G :: else -> \
+       OWN_VALUE(n, G) fi; printf("node %d: late ACQUIRE, live ids %d\n", n, ids[n]) }
 #else
 #define ACQUIRE(n)
 #endif
 #ifdef JOINS
 #define JOIN(n) \
-  :: d_step { g == NOT_YET && found && ADM(n) && key[n] == OURS -> ids[n] = ids[n] | G; g_counted = g_counted | BIT(n); printf("node %d: HOLD of g\n", n); \
-     if :: COUNT(g_counted) >= MAJORITY -> g = HELD; g_rests_on = g_counted; g_counted = 0; printf("=> g is answered\n"); CHECK() :: else -> skip fi }
+  :: d_step { g == NOT_YET && found && ADM(n) && key[n] == OURS -> ids[n] = ids[n] | G; \
+     g_counted = g_counted | BIT(n); printf("node %d: HOLD of g\n", n); \
+     if :: COUNT(g_counted) >= MAJORITY -> g = HELD; g_rests_on = g_counted; g_counted = 0; \
+       printf("=> g is answered\n"); CHECK() :: else -> skip fi }
 #else
 #define JOIN(n)
 #endif
@@ -259,7 +289,8 @@ inline answer(nodes) {
 #ifdef EXPIRY
 #define EXPIRE(n) \
   :: d_step { key[n] == OURS -> printf("node %d: the key expires\n", n); delete(n); \
-     counted = LESS(counted, BIT(n)); inspect_yes = LESS(inspect_yes, BIT(n)); renew_yes = LESS(renew_yes, BIT(n)); g_counted = LESS(g_counted, BIT(n)); \
+     counted = LESS(counted, BIT(n)); inspect_yes = LESS(inspect_yes, BIT(n)); renew_yes = LESS(renew_yes, BIT(n)); \
+       g_counted = LESS(g_counted, BIT(n)); \
      close_yes = LESS(close_yes, BIT(n)); \
      if :: held && (rests_on & BIT(n)) -> held = 0; rests_on = 0; printf("   h' is over\n") :: else -> skip fi; \
      if :: g == HELD && (g_rests_on & BIT(n)) -> g = OVER; g_rests_on = 0; printf("   g is over\n") :: else -> skip fi }
@@ -300,7 +331,8 @@ inline answer(nodes) {
 #define FORGET_REPLIES skip
 #else
 #define FORGET_REPLIES \
-  counted = LESS(counted, BIT(target)); inspect_yes = LESS(inspect_yes, BIT(target)); renew_yes = LESS(renew_yes, BIT(target)); g_counted = LESS(g_counted, BIT(target)); \
+  counted = LESS(counted, BIT(target)); inspect_yes = LESS(inspect_yes, BIT(target)); \
+    renew_yes = LESS(renew_yes, BIT(target)); g_counted = LESS(g_counted, BIT(target)); \
   close_yes = LESS(close_yes, BIT(target)); rival_counted = 0
 #endif
 #ifdef OLD_RULE
@@ -327,20 +359,28 @@ inline answer(nodes) {
 #define ONE_ID if :: copied_ids & C -> copied_ids = LESS(copied_ids, H) :: else -> skip fi
 #endif
 #define FORGETS(n) \
-  :: d_step { stage == VOTES && losses < LOSSES && FORGETTERS(n) -> losses++; stage = FORGOT; target = n; rival_counted = (key[n] == RIVALS && !granted); printf("node %d forgets everything\n", n); delete(n) } \
-  :: d_step { stage == READING && target != n && !(was_read & BIT(n)) -> was_read = was_read | BIT(n); printf("node %d is read: key %d, live ids %d, tombstones %d\n", n, key[n], ids[n], dead[n]); \
+  :: d_step { stage == VOTES && losses < LOSSES && FORGETTERS(n) -> losses++; stage = FORGOT; target = n; \
+     rival_counted = (key[n] == RIVALS && !granted); printf("node %d forgets everything\n", n); delete(n) } \
+  :: d_step { stage == READING && target != n && !(was_read & BIT(n)) -> was_read = was_read | BIT(n); \
+     printf("node %d is read: key %d, live ids %d, tombstones %d\n", n, key[n], ids[n], dead[n]); \
      if :: key[n] == FREE -> skip \
         :: key[n] != FREE && copied_key != FREE && copied_key != key[n] -> copied_key = BLOCK \
         :: else -> copied_key = key[n] fi; \
-     if :: key[n] == OURS -> copied_ids = MERGED_IDS(n); copied_dead = copied_dead | dead[n]; copied_closed = copied_closed || closed[n]; COPY_MARK(n) :: else -> skip fi }
+     if :: key[n] == OURS -> copied_ids = MERGED_IDS(n); copied_dead = copied_dead | dead[n]; \
+       copied_closed = copied_closed || closed[n]; COPY_MARK(n) :: else -> skip fi }
 #define READMISSION \
   :: d_step { stage == FORGOT -> stage = READING; FORGET_REPLIES; printf("the wait is over\n") } \
-  :: d_step { stage == READING && COUNT(was_read) == 2 -> stage = VOTES; copied_ids = LESS(copied_ids, BURIED); ONE_ID; \
+  :: d_step { stage == READING && COUNT(was_read) == 2 -> \
+     stage = VOTES; copied_ids = LESS(copied_ids, BURIED); ONE_ID; \
      if :: copied_key == OURS && copied_ids == 0 -> skip \
-        :: copied_key == OURS && copied_ids != 0 -> key[target] = OURS; ids[target] = copied_ids; dead[target] = copied_dead; closed[target] = copied_closed; NOTE_INSTALLED(target); INSTALL_MARK; CHECK_ONE(target) \
+        :: copied_key == OURS && copied_ids != 0 -> key[target] = OURS; ids[target] = copied_ids; \
+           dead[target] = copied_dead; closed[target] = copied_closed; NOTE_INSTALLED(target); INSTALL_MARK; \
+           CHECK_ONE(target) \
         :: else -> key[target] = copied_key fi; \
-     printf("node %d is readmitted: key %d, live ids %d, tombstones %d\n", target, key[target], ids[target], dead[target]); \
-     was_read = 0; copied_key = 0; copied_ids = 0; copied_dead = 0; copied_closed = 0; copied_mark = 0; REACHED_COPY target = 0 }
+     printf("node %d is readmitted: key %d, live ids %d, tombstones %d\n", target, key[target], ids[target], \
+       dead[target]); \
+     was_read = 0; copied_key = 0; copied_ids = 0; copied_dead = 0; copied_closed = 0; copied_mark = 0; \
+       REACHED_COPY target = 0 }
 #else
 #define FORGETS(n)
 #define READMISSION
@@ -351,12 +391,15 @@ inline answer(nodes) {
 #define REACHED_COPY
 #endif
 
-#define NODE(n) REQUEST(n) UNDO(n) INSPECT(n) RENEW(n) TOP_UP(n) RELEASE(n) RELEASE_G(n) ACQUIRE(n) JOIN(n) CLOSE(n) UNDO_BY_B(n) EXPIRE(n) DROP(n) RIVAL(n) FORGETS(n)
+#define NODE(n) REQUEST(n) UNDO(n) INSPECT(n) RENEW(n) TOP_UP(n) RELEASE(n) RELEASE_G(n) ACQUIRE(n) JOIN(n) CLOSE(n) \
+  UNDO_BY_B(n) EXPIRE(n) DROP(n) RIVAL(n) FORGETS(n)
 active proctype cluster() {
 #ifndef ACQUIRES
     if
-    :: d_step { key[0] = OURS; key[1] = OURS; key[2] = OURS; ids[0] = G; ids[1] = G; ids[2] = G; g = HELD; g_rests_on = 3 }
-    :: d_step { key[0] = OURS; key[1] = OURS; ids[0] = G; ids[1] = G; g = HELD; g_rests_on = 3; printf("node 2 has no lease at first\n") }
+    :: d_step { key[0] = OURS; key[1] = OURS; key[2] = OURS; ids[0] = G; ids[1] = G; ids[2] = G; g = HELD;
+       g_rests_on = 3 }
+    :: d_step { key[0] = OURS; key[1] = OURS; ids[0] = G; ids[1] = G; g = HELD; g_rests_on = 3;
+       printf("node 2 has no lease at first\n") }
     fi;
 #elif !defined(JOINS)
     g = ENDED;

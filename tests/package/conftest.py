@@ -1,4 +1,5 @@
-"""Fixtures of the package tests: lockcore installed in a temporary prefix, as a user installs it, and the Debian package of the program."""
+"""Fixtures of the package tests: lockcore installed in a temporary prefix, as a user installs it,
+and the Debian package of the program."""
 
 from __future__ import annotations
 

@@ -51,7 +51,10 @@ def folder() -> Iterator[Path]:
 
 def in_root(root: Path, *command: object, user: str = "0", volumes: str = "") -> str:
     """Runs a command as `docker build` does: in the root of the image, with this machine's network."""
-    script = f'cd "$1"; for name in proc dev; do mount --rbind /$name $name; done; {volumes} shift; exec chroot --userspec={user}:{user} . "$@"'
+    script = (
+        f'cd "$1"; for name in proc dev; do mount --rbind /$name $name; done; {volumes} shift; '
+        f'exec chroot --userspec={user}:{user} . "$@"'
+    )
     return run(
         "env",
         "-i",

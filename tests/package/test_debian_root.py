@@ -1,4 +1,5 @@
-"""The Debian package installed in a minimal Debian: installing, upgrading, removing, and its gateways run by systemd."""
+"""The Debian package installed in a minimal Debian: installing, upgrading, removing,
+and its gateways run by systemd."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def test_logrotate_empties_an_open_log_in_place(root: Root) -> None:
 
 
 def configure(root: Root, stack: Stack, name: str) -> int:
-    """Writes the configuration of a gateway that uses the nodes and the database of the stack into the folder /srv. Returns its port."""
+    """Writes the configuration of a gateway that uses the nodes and the database of the stack into the folder /srv.
+    Returns its port."""
     port = processes.free_port()
     postgres = stack.facts["postgres"]
     password = (stack.data / "postgres-fencegate.password").read_text().strip()
@@ -132,7 +134,10 @@ def configure(root: Root, stack: Stack, name: str) -> int:
             ],
         },
         "postgres": {
-            "conninfo": f"host=localhost port={postgres['port']} dbname={postgres['database']} user=fencegate password={password}"
+            "conninfo": (
+                f"host=localhost port={postgres['port']} dbname={postgres['database']} user=fencegate "
+                f"password={password}"
+            )
         },
     }
     root.path(f"/srv/{name}.yaml").write_text(json.dumps(settings))
@@ -140,7 +145,8 @@ def configure(root: Root, stack: Stack, name: str) -> int:
 
 
 def documented_commands() -> str:
-    """Returns the commands of the document that start two gateways, with dpkg in place of apt, which the minimal Debian lacks."""
+    """Returns the commands of the document that start two gateways, with dpkg in place of apt,
+    which the minimal Debian lacks."""
     [block] = [
         block
         for block in blocks_of(processes.repository() / INSTALL, processes.repository())

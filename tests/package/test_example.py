@@ -1,4 +1,5 @@
-"""lockcore's example against real nodes: tokens grow although nodes lose their data, and a missing or damaged register is refused."""
+"""lockcore's example against real nodes: tokens grow although nodes lose their data,
+and a missing or damaged register is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def test_example_tokens_differ_in_four_concurrent_programs(take_lease: Path, nod
     register = new_register(nodes)
     running = [start(take_lease, register, nodes) for _ in range(4)]
     results = [wait_for_end(process) for process in running]
-    granted = [int(re.search(r"token (\d+)", out).group(1)) for code, out, _ in results if code == 0]  # type: ignore[union-attr]
+    granted = [int(re.findall(r"token (\d+)", out)[0]) for code, out, _ in results if code == 0]
     assert len(granted) == 4 and len(set(granted)) == 4, results
     lines = register.read_text().splitlines()
     assert [line for line in lines[1:] if not line.startswith("life ")] == sorted(

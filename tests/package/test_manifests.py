@@ -1,4 +1,5 @@
-"""The files of docker/ and config/kubernetes agree with the published schemas, with each other, and with what a gateway accepts."""
+"""The files of docker/ and config/kubernetes agree with the published schemas, with each other,
+and with what a gateway accepts."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def test_schemas_find_each_fault() -> None:
 
 
 def config_faults(folder: Path, text: str) -> str:
-    """Returns what `fencegate check` says of a configuration whose secrets are in `folder`; servers that cannot be reached are no fault of it."""
+    """Returns what `fencegate check` says of a configuration whose secrets are in `folder`;
+    servers that cannot be reached are no fault of it."""
     subprocess.run(
         [
             "openssl",

@@ -1,4 +1,5 @@
-// Rules of docs/protocol.md about holds that need the whole lock_manager: RE-ENTRANT, CLOSE, HAND-OVER with other holds. The nodes are real.
+// Rules of docs/protocol.md about holds that need the whole lock_manager: RE-ENTRANT, CLOSE,
+// HAND-OVER with other holds. The nodes are real.
 #include "paper/managed_nodes.hpp"
 
 namespace lockcore {

@@ -1,4 +1,5 @@
-// docs/protocol.md, STORAGE GENERATION: the script ANNOUNCE, and the tokens that are granted after it. See rules_test.cpp.
+// docs/protocol.md, STORAGE GENERATION: the script ANNOUNCE, and the tokens that are granted after it.
+// See rules_test.cpp.
 #include "paper/admitted_nodes.hpp"
 
 namespace lockcore {

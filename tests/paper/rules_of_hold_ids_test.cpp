@@ -13,8 +13,8 @@ using fencegate::testing::with_hold;
 using kind = command_kind;
 using status = reply_status;
 
-// The first request may have failed at its gateway after a majority executed it, and its undo may be late. A repeated request, and every
-// later call of its caller, has the confirmed id.
+// The first request may have failed at its gateway after a majority executed it, and its undo may be late.
+// A repeated request, and every later call of its caller, has the confirmed id.
 
 const idempotency_digest digest{"0123456789abcdef01234567"};
 

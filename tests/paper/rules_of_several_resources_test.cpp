@@ -81,8 +81,8 @@ TEST_F(rules, several_resources_are_released_where_owned_and_say_lost) {
 
 // --- keys that differ
 //
-// A node that forgot gets a copy for each key, from nodes that may have missed different requests; each key expires on its own, and strangers may
-// write under one of them.
+// A node that forgot gets a copy for each key, from nodes that may have missed different requests;
+// each key expires on its own, and strangers may write under one of them.
 
 const std::array keys{"a", "b"};
 

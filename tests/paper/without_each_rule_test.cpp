@@ -281,9 +281,9 @@ TEST_F(without_each_rule, top_up_counter_above_token_revives_old_lease) {
     expect_uncounted(a);
 }
 
-// UPGRADE without the comparison of the stamp: A was answered `6:0` by n2. A's lease expires there, B is granted on n1 and
-// n2 and its lease expires on n2, where a late TOP-UP puts A's back. The late UPGRADE makes it count, and A renews on a
-// majority while B holds n1 and has a newer token.
+// UPGRADE without the comparison of the stamp: A was answered `6:0` by n2.
+// A's lease expires there, B is granted on n1 and n2 and its lease expires on n2, where a late TOP-UP puts A's back.
+// The late UPGRADE makes it count, and A renews on a majority while B holds n1 and has a newer token.
 TEST_F(without_each_rule, upgrade_stamp_seen_late_upgrade_revives_old_lease) {
     set_counters(0, 0, 5);
     stepwise_attempt a(nodes, call_of('a', {r})), b(nodes, call_of('b', {r}));
@@ -318,8 +318,8 @@ TEST_F(without_each_rule, upgrade_stamp_alone_restored_data_revive_old_lease) {
     expect_late_upgrade_refused(a, seen);
 }
 
-// UPGRADE that leaves the counter: the next grant gets a number that is not above the stamp. So a rival and the lease could
-// be stamped with one number on this node.
+// UPGRADE that leaves the counter: the next grant gets a number that is not above the stamp.
+// So a rival and the lease could be stamped with one number on this node.
 TEST_F(without_each_rule, upgrade_counter_left_below_stamp_gives_stamp_twice) {
     stepwise_attempt a(nodes, call_of('a', {r}));
     grant_on_first_two(a);
@@ -334,8 +334,9 @@ TEST_F(without_each_rule, upgrade_counter_left_below_stamp_gives_stamp_twice) {
     EXPECT_EQ(nodes[2].run(kind::acquire, call_of('b', {r})).value, tokens_per_epoch + 2);
 }
 
-// FAST READMISSION with an installed lease that counts at once, and without the mark: a delayed INSTALL reaches a node that
-// another gateway has readmitted, and which has granted the resource since.
+// FAST READMISSION with an installed lease that counts at once,
+// and without the mark: a delayed INSTALL reaches a node that another gateway has readmitted,
+// and which has granted the resource since.
 TEST_F(without_each_rule, mark_delayed_install_replaces_a_newer_lease) {
     stepwise_attempt a(nodes, call_of('a', {r}));
     grant_on_first_two(a);
@@ -355,8 +356,9 @@ TEST_F(without_each_rule, mark_delayed_install_replaces_a_newer_lease) {
     EXPECT_NE(nodes[2].readmit_marked(2, mark), "OK");
 }
 
-// FAST READMISSION with an epoch drawn before the reads, or with the stamp of the source: the installed lease counts on X
-// without an UPGRADE, although its holder may have lost it on the other nodes meanwhile.
+// FAST READMISSION with an epoch drawn before the reads, or with the stamp of the source:
+// the installed lease counts on X without an UPGRADE,
+// although its holder may have lost it on the other nodes meanwhile.
 TEST_F(without_each_rule, installed_stamp_of_the_source_counts_at_once) {
     stepwise_attempt a(nodes, call_of('a', {r}));
     grant_on_first_two(a);

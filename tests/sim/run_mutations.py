@@ -3,11 +3,13 @@
 
 Each line of mutations/table.tsv names a mutation, the checker that must find it, and the profile and the seed that show
 it. NAME.patch in that folder changes the product: a copy of it is patched, and the given seed must break the promise;
-without the patch the same seed must break none. Where random seeds do not show the rule in useful time, the line names a
-program of tests and one of its tests, which plays the schedule that does: it must fail with the patch and pass without.
-For `sim` a patch of Lua files needs no build; of a patched C++ file only its unit (the file, or those that the build joins
-with it) is compiled, with the command of the build, and linked in front of the library. A name without a patch is a mutation of a part that is simulated
-(`sim --mutate list`); a line without a name is not run.
+without the patch the same seed must break none.
+Where random seeds do not show the rule in useful time, the line names a program of tests and one of its tests,
+which plays the schedule that does: it must fail with the patch and pass without.
+For `sim` a patch of Lua files needs no build; of a patched C++ file only its unit (the file,
+or those that the build joins with it) is compiled, with the command of the build, and linked in front of the library.
+A name without a patch is a mutation of a part that is simulated (`sim --mutate list`);
+a line without a name is not run.
 """
 import argparse
 import concurrent.futures
@@ -36,7 +38,8 @@ def is_test(row):
 
 
 def schedule_of(row):
-    """Returns the program that plays the schedule, its arguments, and what it prints if the schedule shows the mutation."""
+    """Returns the program that plays the schedule, its arguments,
+    and what it prints if the schedule shows the mutation."""
     if is_test(row):
         return row["profile"], [f"--gtest_filter={row['seed']}"], f"[  FAILED  ] {row['seed']} ("
     profile = ["--profile", row["profile"]] if row["profile"] != "-" else []
@@ -49,7 +52,8 @@ class Simulation:
         self.program = build / "sim"
 
     def patch_copy(self, name, folder):
-        """Copies what the simulation has of the product, applies the patch, and returns the names of the files that it changes."""
+        """Copies what the simulation has of the product, applies the patch,
+        and returns the names of the files that it changes."""
         patch = FOLDER / "mutations" / f"{name}.patch"
         changed = [
             line.split("\t")[0].split()[1].removeprefix("b/")
@@ -94,7 +98,8 @@ class Simulation:
         return units
 
     def compile(self, target, sources, folder):
-        """Compiles the units of the changed C++ files and links them with the other objects of the target. Returns the program."""
+        """Compiles the units of the changed C++ files and links them with the other objects of the target.
+        Returns the program."""
         copied = {f"{ROOT}/lockcore": f"{folder}/lockcore", f"{ROOT}/gateway/audit": f"{folder}/gateway/audit"}
 
         def of_copy(text):
@@ -183,7 +188,8 @@ class Simulation:
 
 
 def run_seeds(simulation, count, seconds, jobs):
-    """Runs the seeds from 1 on in several processes, for at most so many seconds (0: all of them). Returns the reports of those that found a violation."""
+    """Runs the seeds from 1 on in several processes, for at most so many seconds (0: all of them).
+    Returns the reports of those that found a violation."""
     size = -(-count // jobs)
     ranges = [f"{first}..{min(first + size - 1, count)}" for first in range(1, count + 1, size)]
     processes = [

@@ -1,4 +1,5 @@
--- The privilege to write the table does not include enter. What one role entered stays open to the transaction after a change of the role.
+-- The privilege to write the table does not include enter.
+-- What one role entered stays open to the transaction after a change of the role.
 create role case_clerk;
 grant select, insert, update, delete on inventory to case_clerk;
 grant case_clerk to test_app;

@@ -1,4 +1,5 @@
--- The owner may attach and detach a partition, because no rows change; from the next statement on its rows are checked, or no longer checked.
+-- The owner may attach and detach a partition, because no rows change;
+-- from the next statement on its rows are checked, or no longer checked.
 create table ticket (id integer, region text, hall text, primary key (id, region)) partition by list (region);
 create table ticket_eu partition of ticket for values in ('eu');
 select fencing.protect('ticket', $$'hall/' || hall$$);

@@ -1,14 +1,16 @@
 -- begin_write on one resource: an accepted write opens it, a refused one opens nothing; the history has both.
 \connect - test_gateway
 begin;
-select * from fencing.begin_write('{inventory/sku-1}', 34, '00000000-0000-0000-0000-000000000001', 'orders-7f3a', 'orders', 'trace', '{"request": 1}');
+select * from fencing.begin_write('{inventory/sku-1}', 34, '00000000-0000-0000-0000-000000000001', 'orders-7f3a',
+    'orders', 'trace', '{"request": 1}');
 update inventory set stock = stock - 3 where sku = 'sku-1';
 savepoint s;
 update inventory set stock = 0 where sku = 'sku-2';
 rollback to s;
 commit;
 begin;
-select * from fencing.begin_write('{inventory/sku-1}', 33, '00000000-0000-0000-0000-000000000002', 'late', 'orders', null, null);
+select * from fencing.begin_write('{inventory/sku-1}', 33, '00000000-0000-0000-0000-000000000002',
+    'late', 'orders', null, null);
 savepoint s;
 update inventory set stock = 0 where sku = 'sku-1';
 rollback to s;
@@ -16,7 +18,8 @@ commit;
 begin;
 select * from fencing.begin_write('{new/resource}', 35, '00000000-0000-0000-0000-000000000003', null, null, null, null);
 rollback;
-select event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail from fencing.history order by id;
+select event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail
+  from fencing.history order by id;
 select sku, stock from inventory where sku in ('sku-1', 'sku-2') order by sku;
 select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1') as committed,
        fencing.write_landed('00000000-0000-0000-0000-000000000002', 'inventory/sku-1') as refused,

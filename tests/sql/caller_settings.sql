@@ -19,6 +19,7 @@ update inventory set stock = 0 where sku = 'sku-1';
 rollback;
 -- a search_path in which the caller replaces tables and functions
 create temporary table guard (resource text, entered_xid xid8, entered_at timestamptz, entered_for text);
-create function pg_temp.transaction_timestamp() returns timestamptz language sql as 'select ''2000-01-01''::timestamptz';
+create function pg_temp.transaction_timestamp() returns timestamptz
+  language sql as 'select ''2000-01-01''::timestamptz';
 set search_path = pg_temp, fencing, public, pg_catalog;
 update public.inventory set stock = 0 where sku = 'sku-1';

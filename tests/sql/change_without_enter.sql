@@ -1,4 +1,5 @@
--- A transaction that has entered nothing: every change of a protected row is refused with FG428. A statement that finds no row changes nothing.
+-- A transaction that has entered nothing: every change of a protected row is refused with FG428.
+-- A statement that finds no row changes nothing.
 \connect - test_app
 update inventory set stock = 0 where sku = 'sku-1';
 insert into inventory (sku, stock, initial_stock) values ('sku-new', 1, 1);

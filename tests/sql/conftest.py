@@ -1,7 +1,9 @@
-"""A temporary PostgreSQL for these tests: a cluster in a temporary folder, reached only by a unix socket, ended by its process id.
+"""A temporary PostgreSQL for these tests: a cluster in a temporary folder,
+reached only by a unix socket, ended by its process id.
 
-Started as root, the server runs as the unprivileged user `postgres`. The database `fence_base` holds the guard and the shop example, with an empty history;
-every test gets a copy of it, with the login roles test_gateway, test_app and test_auditor.
+Started as root, the server runs as the unprivileged user `postgres`.
+The database `fence_base` holds the guard and the shop example, with an empty history; every test gets a copy of it,
+with the login roles test_gateway, test_app and test_auditor.
 """
 import os
 import pathlib
@@ -28,7 +30,8 @@ do $$
 declare
   leaf regclass;
 begin
-  for leaf in select inhrelid from pg_inherits where inhparent = 'fencing.history'::regclass and inhrelid <> 'fencing.history_default'::regclass loop
+  for leaf in select inhrelid from pg_inherits where inhparent = 'fencing.history'::regclass
+    and inhrelid <> 'fencing.history_default'::regclass loop
     execute 'drop table ' || leaf;
   end loop;
   perform fencing.rotate_history('30 days');
@@ -40,15 +43,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 SQL = HERE.parent.parent / "sql"
 SERVER_USER = "postgres"
 STOP_SECONDS_MAX = 30
-# The guard is installed by the role postgres: the superuser, or with FENCING_INSTALLER=createrole one that has CREATEROLE alone
-# and owns the databases.
+# The guard is installed by the role postgres: the superuser, or with FENCING_INSTALLER=createrole one
+# that has CREATEROLE alone and owns the databases.
 BY_SUPERUSER = os.environ.get("FENCING_INSTALLER") != "createrole"
 SUPERUSER = "postgres" if BY_SUPERUSER else "superuser"
-# Files, tests and cases that do what only a superuser may do, or show the event triggers, which only its installation creates.
+# Files, tests and cases that do what only a superuser may do, or show the event triggers,
+# which only its installation creates.
 NEED_SUPERUSER = set(
     """
     test_openings test_virtual_columns
-    test_dump_restored_is_protected_as_before test_dump_replaces_an_older_copy test_dump_loaded_elsewhere_is_refused_after_fence_all
+    test_dump_restored_is_protected_as_before test_dump_replaces_an_older_copy
+    test_dump_loaded_elsewhere_is_refused_after_fence_all
     test_install_by_an_owner_who_is_no_superuser_works test_guard_is_installed_in_database_of_another_encoding
     test_install_revokes_default_privileges test_unlogged_partition_is_refused_by_expose_and_attach
     test_unlogged_tables_are_refused_and_named test_openings_by_schemas_views_and_extensions_are_refused
@@ -65,8 +70,8 @@ NEED_SUPERUSER = set(
     test_refusal_with_printed_plans_shows_no_password test_recorder_password_is_unreadable_for_other_logins
     test_recorder_login_can_only_add_refusals
     another_role protect_bad_expression protect_refusals refusal_without_recorder unprotect
-    api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes inheritance partitioned prepared_transaction
-    replication_role rights_below_the_table schema_changes_refused
+    api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes inheritance partitioned
+    prepared_transaction replication_role rights_below_the_table schema_changes_refused
 """.split()
 )
 
@@ -85,7 +90,8 @@ def pytest_collection_modifyitems(config, items):
 
 class Server:
     def __init__(self, primary=None, shares_identifier=True):
-        """Makes a new cluster, or a streaming standby of `primary`. support.initdb says when it needs a system identifier of its own."""
+        """Makes a new cluster, or a streaming standby of `primary`.
+        support.initdb says when it needs a system identifier of its own."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fg-sql-"))
         self.folder.chmod(0o711)
         self.bin = programs()
@@ -144,7 +150,8 @@ class Server:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     raise
                 time.sleep(0.05)  # between two attempts
-        # It takes a third of the processor time of the default strategy; before PostgreSQL 15 it is the only one, without a name.
+        # It takes a third of the processor time of the default strategy;
+        # before PostgreSQL 15 it is the only one, without a name.
         self.copied_by_file = "strategy file_copy" if admin.server_version >= 150000 else ""
         if not BY_SUPERUSER and not primary:
             admin.cursor().execute("create role postgres login createrole; alter database postgres owner to postgres")

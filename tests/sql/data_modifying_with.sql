@@ -1,4 +1,5 @@
--- One statement that writes several tables, and one that enters in its own WITH: each table is checked at the end of the statement.
+-- One statement that writes several tables, and one that enters in its own WITH: each table is checked
+-- at the end of the statement.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5);

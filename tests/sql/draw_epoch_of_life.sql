@@ -1,4 +1,5 @@
--- One epoch for each life of a node, for any number of calls from any gateway; a life that once did not sync stays marked so.
+-- One epoch for each life of a node, for any number of calls from any gateway;
+-- a life that once did not sync stays marked so.
 \connect - test_gateway
 select fencing.join_cluster('{n1,n2,n3}', 2, 30000, 65536, 500, 0);
 select * from fencing.draw_epoch('n1', 'run-a/claim-1', true, 0);

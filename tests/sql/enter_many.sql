@@ -26,7 +26,8 @@ select fencing.enter(array['a', 'b'], 0);
 select fencing.enter(array['a', 'b'], null);
 select cardinality(fencing.enter(array(select 'many/' || n from generate_series(1, 64) n), 9)) as sixty_four;
 select fencing.enter(array(select 'more/' || n from generate_series(1, 65) n), 9);
-select cardinality(fencing.enter(array(select rpad('many/ü' || n, 63, '-') from generate_series(1, 64) n), 9)) as bytes_4096;
+select cardinality(fencing.enter(array(select rpad('many/ü' || n, 63, '-') from generate_series(1, 64) n), 9))
+  as bytes_4096;
 select fencing.enter(array(select rpad('more/ü' || n, 63, '-') || left('x', n / 64) from generate_series(1, 64) n), 9);
 select fencing.fence('a') as a, fencing.fence('more/1') as more;
 -- two dimensions are one list; a literal without a cast is the name of one resource
@@ -36,4 +37,5 @@ select fencing.enter('{a,b}', 9);
 select fencing.enter(array['a', 'b'], 9, 'proof');
 -- what was entered is in the history as with single calls
 \connect - postgres
-select event, resource, fencing_token, last_fencing_token, principal, detail ->> 'sqlstate' as sqlstate from fencing.history where event <> 'guard_changed' and resource !~ '^many' order by id;
+select event, resource, fencing_token, last_fencing_token, principal, detail ->> 'sqlstate' as sqlstate
+  from fencing.history where event <> 'guard_changed' and resource !~ '^many' order by id;

@@ -1,4 +1,5 @@
--- What enter accepts is in the history, in the same transaction: one row per resource and transaction, and one more if the token is higher.
+-- What enter accepts is in the history, in the same transaction: one row per resource and transaction,
+-- and one more if the token is higher.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5), fencing.enter('inventory/sku-1', 5), fencing.enter('inventory/sku-2', 5);
@@ -25,8 +26,10 @@ select fencing.enter('inventory/sku-3', 4294967296);
 -- a write of a gateway is in the history already
 \connect - postgres
 begin;
-select accepted from fencing.begin_write('{inventory/sku-4}', 5, '00000000-0000-0000-0000-000000000001', 'o', 'p', null, null);
+select accepted
+  from fencing.begin_write('{inventory/sku-4}', 5, '00000000-0000-0000-0000-000000000001', 'o', 'p', null, null);
 select fencing.enter('inventory/sku-4', 5);
 commit;
 \connect - test_auditor
-select event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, right(write_id::text, 1) as write, detail from fencing.history order by id;
+select event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
+  right(write_id::text, 1) as write, detail from fencing.history order by id;

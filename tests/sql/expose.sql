@@ -2,9 +2,11 @@
 listen fencing_catalog;
 create schema app;
 create type app.mood as enum ('good', 'bad');
-create table app."Odd Table" (id integer generated always as identity primary key, feeling app.mood, secret text, price numeric(12,2), at timestamptz(3), tags text[]);
+create table app."Odd Table" (id integer generated always as identity primary key, feeling app.mood, secret text,
+    price numeric(12,2), at timestamptz(3), tags text[]);
 create table app.counted (id serial primary key, n integer);
-create function app.act(first_value app.mood, second_value integer default 3, out total integer, inout both_ways text default 'x') language sql as $$ select 1, 'y'::text $$;
+create function app.act(first_value app.mood, second_value integer default 3, out total integer,
+    inout both_ways text default 'x') language sql as $$ select 1, 'y'::text $$;
 create function app.nameless(integer) returns void language sql as '';
 create function app.many(variadic list integer[]) returns void language sql as '';
 create procedure app.proc() language sql as '';
@@ -27,8 +29,10 @@ select fencing.expose_function('fencing.fence(text)');
 select fencing.expose_function('pg_reload_conf()');
 \connect - test_gateway
 set search_path = app, pg_catalog;
-select name, kind, target, operations, jsonb_pretty(columns) as columns from fencing.api_catalog where target like 'app.%' and kind = 'table' order by name;
-select name, kind, target, jsonb_pretty(arguments) as arguments, returns_set, returns_void, changes_nothing from fencing.api_catalog where target like 'app.%' and kind = 'function' order by name;
+select name, kind, target, operations, jsonb_pretty(columns) as columns from fencing.api_catalog
+  where target like 'app.%' and kind = 'table' order by name;
+select name, kind, target, jsonb_pretty(arguments) as arguments, returns_set, returns_void, changes_nothing
+  from fencing.api_catalog where target like 'app.%' and kind = 'function' order by name;
 update app."Odd Table" set feeling = 'bad' where id = 1;
 update app."Odd Table" set secret = 'seen' where id = 1;
 select secret from app."Odd Table";

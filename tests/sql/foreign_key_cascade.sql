@@ -1,6 +1,7 @@
 -- What a foreign key does to other rows is checked on those rows.
 create table customer (id integer primary key);
-create table address (id integer primary key, customer_id integer references customer on delete cascade on update cascade);
+create table address (id integer primary key, customer_id integer references customer on delete cascade
+    on update cascade);
 create table contact (id integer primary key, customer_id integer references customer on delete set null);
 select fencing.protect('address', $$'address/' || id::text$$);
 select fencing.protect('contact', $$'customer/' || coalesce(customer_id, 0)::text$$);

@@ -28,7 +28,8 @@ select fencing.protect('app_item', $$'item/' || id$$);
 alter table app_item disable trigger all;
 alter table app_item add column other text;
 select fencing.protect('app_item', $$'item/' || id$$);
-select principal, detail ->> 'action' as action, detail ->> 'relation' as relation, detail ->> 'command' as command, jsonb_array_length(detail -> 'faults') as faults
+select principal, detail ->> 'action' as action, detail ->> 'relation' as relation, detail ->> 'command' as command,
+  jsonb_array_length(detail -> 'faults') as faults
   from fencing.history where id > :seen order by id;
 select fencing.watch_guard();
 
@@ -45,12 +46,14 @@ select count(*) > 1 as found from fencing.watch_guard();
 select count(*) > 1 as found from fencing.watch_guard();
 reset role;
 alter event trigger fencing_refuse_openings disable;
-select format('alter table app_item enable always trigger %I', t.tgname) from pg_trigger t where t.tgrelid = 'app_item'::regclass \gexec
+select format('alter table app_item enable always trigger %I', t.tgname) from pg_trigger t
+  where t.tgrelid = 'app_item'::regclass \gexec
 alter event trigger fencing_refuse_openings enable always;
 set role fencing_gateway;
 select count(*) from fencing.watch_guard();
 reset role;
-select principal, detail ->> 'action' as action, detail ->> 'relation' as relation, (detail ->> 'not_before')::timestamptz < at as earlier, jsonb_array_length(detail -> 'faults') as faults
+select principal, detail ->> 'action' as action, detail ->> 'relation' as relation,
+  (detail ->> 'not_before')::timestamptz < at as earlier, jsonb_array_length(detail -> 'faults') as faults
   from fencing.history where id > :seen order by id;
 
 -- A transaction that can't write gets the faults, and records nothing.

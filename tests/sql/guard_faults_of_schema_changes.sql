@@ -21,17 +21,22 @@ alter table public.orders rename to orders_before;
 create table public.orders (id bigint);
 -- triggers that never fire, or have another function, another event or a single column
 create function public.never() returns trigger language plpgsql as $$ begin return null; end $$;
-create or replace trigger fencing_check_insert after insert on public.inventory referencing new table as fencing_new for each statement when (false) execute function public.never();
-create or replace trigger fencing_verify_insert after insert on public.inventory for each statement when (false) execute function fencing.verify_change('enforce');
+create or replace trigger fencing_check_insert after insert on public.inventory referencing new table as fencing_new
+  for each statement when (false) execute function public.never();
+create or replace trigger fencing_verify_insert after insert on public.inventory for each statement when (false)
+  execute function fencing.verify_change('enforce');
 alter table public.inventory enable always trigger fencing_check_insert;
 alter table public.inventory enable always trigger fencing_verify_insert;
-create or replace trigger fencing_verify_update after update of note on public.inventory for each statement execute function fencing.verify_change('enforce');
+create or replace trigger fencing_verify_update after update of note on public.inventory for each statement
+  execute function fencing.verify_change('enforce');
 alter table public.inventory enable always trigger fencing_verify_update;
-create or replace trigger fencing_verify_delete after delete on public.inventory for each statement execute function fencing.verify_change('observe');
+create or replace trigger fencing_verify_delete after delete on public.inventory for each statement
+  execute function fencing.verify_change('observe');
 alter table public.inventory enable always trigger fencing_verify_delete;
 -- the function that computes the resources
 do $$ begin
-  execute (select format('create or replace function fencing.%I() returns trigger language plpgsql as $f$ begin perform set_config(''fencing.changed'', ''{}'', true); return null; end $f$', check_function)
+  execute (select format('create or replace function fencing.%I() returns trigger language plpgsql '
+        'as $f$ begin perform set_config(''fencing.changed'', ''{}'', true); return null; end $f$', check_function)
              from fencing.protected where relation = 'public.order_events'::regclass);
 end $$;
 select regexp_replace(f, 'check_\d+_', 'check_(n)_') as guard_faults from fencing.guard_faults() f;
@@ -40,7 +45,9 @@ alter event trigger fencing_refuse_drops enable always;
 alter table public.yearly detach partition public.year_1;
 drop table public.child;
 alter table public.below no inherit public.old_style;
-select fencing.protect(relation, resource_expression) from fencing.protected p where exists (select from pg_class c where c.oid = p.relation);
-select fencing.protect('public.again', $$'again/' || id::text$$), fencing.protect('public.orders', $$'orders/' || id::text$$);
+select fencing.protect(relation, resource_expression) from fencing.protected p
+  where exists (select from pg_class c where c.oid = p.relation);
+select fencing.protect('public.again', $$'again/' || id::text$$),
+  fencing.protect('public.orders', $$'orders/' || id::text$$);
 select * from fencing.guard_faults();
 select count(*), count(c.oid) from fencing.protected p left join pg_class c on c.oid = p.relation;

@@ -1,4 +1,5 @@
--- protect() refuses tables with old-style inheritance. A child created later is a table of its own, checked only when a statement names its parent.
+-- protect() refuses tables with old-style inheritance. A child created later is a table of its own,
+-- checked only when a statement names its parent.
 create table vehicle (id integer, hall text);
 create table lorry (load integer) inherits (vehicle);
 select fencing.protect('vehicle', $$'hall/' || hall$$);

@@ -1,6 +1,7 @@
 """Runs two scripts of SQL steps in two real sessions, in every interleaving that keeps the order of each script.
 
-A step that waits for a lock stays in progress while the other script continues; the following steps run as soon as it is complete.
+A step that waits for a lock stays in progress while the other script continues;
+the following steps run as soon as it is complete.
 An error ends its script with a rollback.
 """
 import itertools
@@ -50,7 +51,8 @@ class StepSession:
 
 
 class Run:
-    """One interleaving of two scripts. `outcomes[number]` are the answers to the steps of a script, the last one an error if it failed;
+    """One interleaving of two scripts. `outcomes[number]` are the answers to the steps of a script,
+    the last one an error if it failed;
     `events` are (number, step, answer) in the order in which the steps were complete."""
 
     def __init__(self, sessions, scripts, order, observer):

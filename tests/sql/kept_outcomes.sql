@@ -1,4 +1,5 @@
--- Keys of writes: claimed by one transaction at a time, kept when it commits, found by later ones, free again after they expire.
+-- Keys of writes: claimed by one transaction at a time, kept when it commits, found by later ones,
+-- free again after they expire.
 \connect - test_gateway
 \set a 'decode(repeat(''aa'', 32), ''hex'')'
 \set b 'decode(repeat(''bb'', 32), ''hex'')'
@@ -14,7 +15,8 @@ select * from fencing.claim_keys('{p,p,p,q}', '{k1,k1,k2,k1}', array[:a, :b, :a,
 begin;
 select state from fencing.claim_keys('{p}', '{k3}', array[:a]);
 savepoint claimed;
-select accepted from fencing.begin_write('{inventory/sku-1}', 5, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
+select accepted
+  from fencing.begin_write('{inventory/sku-1}', 5, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
 update inventory set stock = stock - 100 where sku = 'sku-1';
 rollback to savepoint claimed;
 select fencing.record_events('[{"event": "write_failed", "resource": "inventory/sku-1", "principal": "p"}]');

@@ -1,4 +1,5 @@
--- protect() refuses an expression that gives a row no valid name; a row that gets none later is refused as such, with a way out.
+-- protect() refuses an expression that gives a row no valid name;
+-- a row that gets none later is refused as such, with a way out.
 create table subscriber (email text primary key, plan text);
 insert into subscriber values ('ann+shop@example.com', 'free'), ('müller gmbh', 'free'), ('100% #1', 'free');
 select fencing.protect('subscriber', $$'subscriber/' || email$$);
@@ -55,5 +56,6 @@ select fencing.protect('subscriber', $$'subscriber/' || email$$, 'observe');
 update subscriber set plan = 'paid' where email in ('c/', 'x');
 insert into subscriber values (repeat('🛒', 100), 'free');
 select fencing.protect('subscriber', $$(1 / shop)::text$$, 'observe');
-select resource, detail ->> 'sqlstate' as sqlstate, detail ->> 'name_fault' as name_fault from fencing.history where event = 'write_rejected' order by id;
+select resource, detail ->> 'sqlstate' as sqlstate, detail ->> 'name_fault' as name_fault from fencing.history
+  where event = 'write_rejected' order by id;
 select fencing.guard_faults();

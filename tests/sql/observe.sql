@@ -40,9 +40,11 @@ truncate ticket;
 select fencing.enter('inventory/sku-1', 99);
 select fencing.enter('inventory/sku-1', 98);
 \connect - postgres
-select detail ->> 'relation' as relation, detail ->> 'operation' as operation, count(*), count(distinct resource) as resources, count(detail ->> 'and_more') as and_more
+select detail ->> 'relation' as relation, detail ->> 'operation' as operation, count(*),
+  count(distinct resource) as resources, count(detail ->> 'and_more') as and_more
   from fencing.history where id > :seen and event = 'write_rejected' group by 1, 2 order by 1, 2;
-select event, principal, resource, detail from fencing.history where id > :seen and detail ->> 'operation' in ('truncate', 'update') order by resource, id;
+select event, principal, resource, detail from fencing.history
+  where id > :seen and detail ->> 'operation' in ('truncate', 'update') order by resource, id;
 select fencing.protect('ticket', $$'ticket/' || id::text$$, 'enforce');
 insert into ticket values (1, 'eu');
 select fencing.protect('ticket', $$'ticket/' || id::text$$, 'observe');

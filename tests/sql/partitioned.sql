@@ -1,4 +1,5 @@
--- All of a partitioned table is checked: through the root, by a partition's own name, two levels down, and in a partition attached later.
+-- All of a partitioned table is checked: through the root, by a partition's own name, two levels down,
+-- and in a partition attached later.
 create table ticket (id integer, region text, hall text, primary key (id, region)) partition by list (region);
 create table ticket_eu partition of ticket for values in ('eu') partition by range (id);
 create table ticket_eu_1 partition of ticket_eu for values from (0) to (100);
@@ -54,5 +55,6 @@ truncate ticket_asia;
 -- a partition alone cannot be protected
 select fencing.protect('ticket_us', $$'hall/' || hall$$);
 select fencing.unprotect('ticket');
-select count(*) from pg_trigger where tgname like 'fencing%' and tgrelid in (select relid from pg_partition_tree('ticket'));
+select count(*) from pg_trigger
+  where tgname like 'fencing%' and tgrelid in (select relid from pg_partition_tree('ticket'));
 insert into ticket_asia values ('z', 'asia', 7);

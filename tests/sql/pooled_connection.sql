@@ -1,4 +1,5 @@
--- A resource is open until the transaction ends: the next transaction on the same connection, as in a pool, has entered nothing.
+-- A resource is open until the transaction ends: the next transaction on the same connection,
+-- as in a pool, has entered nothing.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5);

@@ -1,4 +1,5 @@
--- Two-phase commit: the resource is open to the prepared transaction; the next transaction on the connection has entered nothing.
+-- Two-phase commit: the resource is open to the prepared transaction;
+-- the next transaction on the connection has entered nothing.
 \connect - test_app
 begin;
 select fencing.enter('inventory/sku-1', 5);

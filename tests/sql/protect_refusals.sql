@@ -50,5 +50,6 @@ drop event trigger fencing_refuse_drops;
 alter table event attach partition late for values from (100) to (200);
 select fault from fencing.guard_faults() as fault where fault ~ '^public.late';
 select fencing.protect('event', $$'event/' || id::text$$);
-select relation, check_function ~ '_event$' as of_event from fencing.protected where relation in ('event'::regclass, 'late'::regclass);
+select relation, check_function ~ '_event$' as of_event from fencing.protected
+  where relation in ('event'::regclass, 'late'::regclass);
 select fault from fencing.guard_faults() as fault where fault ~ '^public';

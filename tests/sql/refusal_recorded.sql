@@ -1,5 +1,6 @@
 -- With a recorder, refusals are in the history although their transaction rolled back.
--- a copy of a database has no recorder of its own until the guard is installed again, and records nothing in the original
+-- a copy of a database has no recorder of its own until the guard is installed again,
+-- and records nothing in the original
 select substr(fencing.recorder_fault(), 1, 19) as in_a_copy;
 \connect - test_app
 update inventory set stock = 0 where sku = 'sku-1';
@@ -24,7 +25,8 @@ truncate order_events;
 select * from fencing.settings;
 select fencing.record_refusal('{}');
 \connect - test_auditor
-select event, resource, fencing_token, last_fencing_token, principal, detail from fencing.history where event = 'write_rejected' order by id;
+select event, resource, fencing_token, last_fencing_token, principal, detail from fencing.history
+  where event = 'write_rejected' order by id;
 -- a gateway records its own refusals: no second row here
 \connect - postgres
 grant update on inventory to fencing_gateway;
@@ -37,8 +39,10 @@ select fencing.fence_all('a test');
 \connect - test_app
 select fencing.enter('inventory/sku-1', 6);
 \connect - postgres
-do $$begin perform fencing.finish_generation_change(c.change_id, 'g1', null) from fencing.begin_generation_change(0) c; end$$;
+do $$begin perform fencing.finish_generation_change(c.change_id, 'g1', null)
+  from fencing.begin_generation_change(0) c; end$$;
 \connect - test_app
 select fencing.enter('inventory/sku-1', 6);
 \connect - test_auditor
-select event, resource, fencing_token, last_fencing_token, principal, detail from fencing.history where event = 'write_rejected' order by id offset 4;
+select event, resource, fencing_token, last_fencing_token, principal, detail from fencing.history
+  where event = 'write_rejected' order by id offset 4;

@@ -21,5 +21,6 @@ select fencing.recorder_fault() as fault;
 -- the operator may change the foreign server; a repeated installation keeps the change
 alter server fencing_recorder options (set connect_timeout '3');
 select fencing.set_up_recorder();
-select array_agg(option_value) from pg_foreign_server, pg_options_to_table(srvoptions) where srvname = 'fencing_recorder' and option_name = 'connect_timeout';
+select array_agg(option_value) from pg_foreign_server, pg_options_to_table(srvoptions)
+  where srvname = 'fencing_recorder' and option_name = 'connect_timeout';
 select count(*) from fencing.history where event = 'write_rejected';

@@ -1,4 +1,5 @@
--- session_replication_role = replica, which only a superuser can set, skips ordinary triggers, but not those of the guard.
+-- session_replication_role = replica, which only a superuser can set, skips ordinary triggers,
+-- but not those of the guard.
 set session_replication_role = replica;
 update inventory set stock = 0 where sku = 'sku-1';
 delete from order_events;

@@ -1,5 +1,6 @@
--- Triggers of tables that a change of a protected or exposed table reaches run with the rights of the role that writes: by foreign keys with an action, also at the
--- second step, by rules, and below a view. protect() and expose_table() revoke TRIGGER and REFERENCES there; what is granted or created later is a fault.
+-- Triggers of tables that a change of a protected or exposed table reaches run with the rights of the role that writes:
+-- by foreign keys with an action, also at the second step, by rules, and below a view.
+-- protect() and expose_table() revoke TRIGGER and REFERENCES there; what is granted or created later is a fault.
 create schema app authorization test_app;
 create table public.line (sku text primary key references public.inventory on delete cascade);
 create table public.line_note (sku text primary key references public.line on delete cascade);
@@ -61,7 +62,8 @@ select fencing.expose_table('public.over');
 alter table public.with_default alter n set default public.first_rate();
 alter table public.child owner to test_app;
 update fencing.exposed set relation = 'public.bills', name = 'bills' where name = 'counted';
-select array(select distinct a.grantee::regrole from aclexplode(c.relacl) a) as have_privileges from pg_class c where c.oid = 'public.joined'::regclass;
+select array(select distinct a.grantee::regrole from aclexplode(c.relacl) a) as have_privileges from pg_class c
+  where c.oid = 'public.joined'::regclass;
 select * from fencing.guard_faults();
 -- a privilege on a column that another role has granted
 grant references on public.inventory to test_auditor with grant option;

@@ -1,9 +1,12 @@
--- Partitions are created in advance and dropped when all their rows are old; rows of the default partition are moved, not lost.
-insert into fencing.history (at, event, owner) values (now() - interval '40 days', 'lease_granted', 'old'), (now() - interval '20 days', 'lease_granted', 'younger'),
+-- Partitions are created in advance and dropped when all their rows are old;
+-- rows of the default partition are moved, not lost.
+insert into fencing.history (at, event, owner) values (now() - interval '40 days', 'lease_granted', 'old'),
+  (now() - interval '20 days', 'lease_granted', 'younger'),
   (now() + interval '90 days', 'lease_granted', 'ahead'), (now(), 'lease_granted', 'now');
 select owner from fencing.history_default order by owner;
 select made, dropped from fencing.rotate_history('30 days');
-select owner, tableoid::regclass = 'fencing.history_default'::regclass as in_default from fencing.history order by owner;
+select owner, tableoid::regclass = 'fencing.history_default'::regclass as in_default from fencing.history
+  order by owner;
 select made, dropped from fencing.rotate_history('30 days');
 select made > 0 as made_again, dropped from fencing.rotate_history('10 days');
 select owner from fencing.history order by owner;
@@ -11,7 +14,8 @@ select owner from fencing.history order by owner;
 delete from fencing.history;
 select count(*) as unguarded from pg_inherits i
  where i.inhparent = 'fencing.history'::regclass
-   and 2 <> (select count(*) from pg_trigger t where t.tgrelid = i.inhrelid and t.tgname in ('history_append_only', 'history_no_truncate') and t.tgenabled = 'A');
+   and 2 <> (select count(*) from pg_trigger t where t.tgrelid = i.inhrelid
+       and t.tgname in ('history_append_only', 'history_no_truncate') and t.tgenabled = 'A');
 select fencing.rotate_history('0 days');
 select fencing.rotate_history(null);
 \connect - test_gateway

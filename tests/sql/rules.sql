@@ -1,9 +1,11 @@
 -- Rules rewrite a statement before it runs; the rewritten statements are checked like any other.
 create table wish (sku text, pieces integer);
-create rule wish_goes_on as on insert to wish do also update inventory set stock = stock - new.pieces where sku = new.sku;
+create rule wish_goes_on as on insert to wish do also update inventory set stock = stock - new.pieces
+  where sku = new.sku;
 create view sold_out as select sku from inventory where stock = 0;
 create rule sold_out_instead as on delete to sold_out do instead delete from inventory where sku = old.sku;
-create rule sold_out_new as on insert to sold_out do instead insert into inventory (sku, stock, initial_stock) values (new.sku, 0, 0);
+create rule sold_out_new as on insert to sold_out do instead insert into inventory (sku, stock, initial_stock)
+  values (new.sku, 0, 0);
 grant select, insert, delete on wish, sold_out to test_app;
 \connect - test_app
 insert into wish values ('sku-1', 1);
@@ -23,7 +25,8 @@ select fencing.enter('inventory/rule-1', 5);
 delete from sold_out;
 commit;
 select count(*) from wish;
--- A rule that discards the statement changes nothing, so there is nothing to refuse; only the table's owner can create it.
+-- A rule that discards the statement changes nothing, so there is nothing to refuse;
+-- only the table's owner can create it.
 \connect - postgres
 create rule inventory_closed as on delete to inventory do instead nothing;
 \connect - test_app

@@ -1,4 +1,5 @@
--- If a superuser installed the guard, event triggers refuse every change of the schema that would disable checks of a protected table.
+-- If a superuser installed the guard, event triggers refuse every change of the schema
+-- that would disable checks of a protected table.
 create table public.yearly (id bigint) partition by range (id);
 create table public.old_style ();
 create schema app authorization test_app;
@@ -12,7 +13,8 @@ alter table public.order_events inherit public.old_style;
 create table public.by_hand () inherits (public.inventory);
 drop table public.order_events;
 drop schema app cascade;
-create or replace trigger fencing_check_update after update on public.inventory for each statement when (false) execute function fencing.check_truncate();
+create or replace trigger fencing_check_update after update on public.inventory for each statement when (false)
+  execute function fencing.check_truncate();
 drop trigger fencing_verify_update on public.inventory;
 alter trigger fencing_check_update on public.inventory rename to other;
 drop function fencing.verify_change() cascade;
@@ -21,7 +23,8 @@ alter table app.ticket disable trigger all;
 alter table app.ticket enable replica trigger fencing_check_insert;
 drop trigger fencing_verify_insert on app.ticket;
 drop table app.ticket;
-create or replace trigger fencing_check_insert after insert on app.ticket for each statement execute function app.never();
+create or replace trigger fencing_check_insert after insert on app.ticket for each statement
+  execute function app.never();
 -- changes that disable no check are allowed
 alter table app.ticket rename to tickets;
 alter table app.tickets add column note text;

@@ -1,7 +1,9 @@
--- Objects that a caller puts before pg_catalog in its search_path, and temporary tables with the names of protected ones.
+-- Objects that a caller puts before pg_catalog in its search_path,
+-- and temporary tables with the names of protected ones.
 create schema trap authorization test_app;
 \connect - test_app
-create table trap.guard (resource text, last_fencing_token bigint, entered_xid xid8, entered_at timestamptz, entered_for text);
+create table trap.guard (resource text, last_fencing_token bigint, entered_xid xid8, entered_at timestamptz,
+    entered_for text);
 create function trap.pg_current_xact_id_if_assigned() returns xid8 language sql as $$ select '3'::xid8 $$;
 create function trap.current_setting(text, boolean) returns text language sql as $$ select 'observe'::text $$;
 create function trap.is_resource(text) returns boolean language sql as $$ select true $$;

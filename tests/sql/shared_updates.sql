@@ -1,4 +1,5 @@
--- Tables on which one update may execute several writes: protected ones on which an update runs no code but the guard's. Such writes are current together.
+-- Tables on which one update may execute several writes: protected ones on which an update runs no code
+-- but the guard's. Such writes are current together.
 create table plain (id text primary key, stock integer);
 select fencing.shared_resource_expression('plain') is null as "not protected";
 select fencing.protect('plain', $$'plain/' || id$$);
@@ -28,7 +29,8 @@ select name, shared_resource_expression from fencing.api_catalog where kind = 't
 \connect - test_gateway
 begin;
 select resource, accepted from fencing.begin_writes('{inventory/sku-1,inventory/sku-2,inventory/sku-3}', '{1,1,1}',
-  '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002,00000000-0000-0000-0000-000000000003}', '{a,b,c}', '{p,p,p}', '{NULL,NULL,NULL}', '{NULL,NULL,NULL}',
+  '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002,00000000-0000-0000-0000-000000000003}',
+  '{a,b,c}', '{p,p,p}', '{NULL,NULL,NULL}', '{NULL,NULL,NULL}',
   '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000003}');
 select set_config('fencing.write_id', '00000000-0000-0000-0000-000000000001', true);
 update inventory set stock = stock - 1 where sku in ('sku-1', 'sku-2');
@@ -37,5 +39,7 @@ update inventory set stock = stock - 1 where sku in ('sku-2', 'sku-3');  -- the 
 rollback to w;
 commit;
 select resource, right(write_id::text, 1) as write from fencing.history where event <> 'guard_changed' order by id;
-select fencing.begin_writes('{a}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}', '{NULL}', '{NULL}', '{NULL}');
-select fencing.begin_writes('{a}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}', '{NULL}', '{NULL}', '{}');
+select fencing.begin_writes('{a}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}', '{NULL}',
+    '{NULL}', '{NULL}');
+select fencing.begin_writes('{a}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}', '{NULL}',
+    '{NULL}', '{}');

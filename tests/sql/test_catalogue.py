@@ -22,17 +22,22 @@ def rows(server, database, statement):
 
 RULES = {
     "every function pins search_path": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname not in ('is_resource', 'name_fault', 'bound_text', 'bound_detail', 'live_timeline',  -- inlined, so without settings; all names are qualified
-           'storage_floor')  -- the same, in every write
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
+           -- These have no settings, and all names in them are qualified: they are inlined, or run in every write.
+           and proname not in ('is_resource', 'name_fault', 'bound_text', 'bound_detail', 'live_timeline',
+                               'storage_floor')
            and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)""",
     "every security definer function of the database pins search_path": """
-        select oid::regprocedure from pg_proc where prosecdef and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema', 'fencing_recorder')  -- the schema of dblink
+        select oid::regprocedure from pg_proc where prosecdef
+           -- fencing_recorder is the schema of dblink.
+           and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema', 'fencing_recorder')
            and not coalesce(array_to_string(proconfig, ',') like '%search_path=%', false)""",
     "no function is granted to public": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
            and (proacl is null or exists (select from aclexplode(proacl) where grantee = 0))""",
     "no table, view or sequence is granted to public": """
-        select c.oid::regclass from pg_class c, aclexplode(c.relacl) a where c.relnamespace = 'fencing'::regnamespace and a.grantee = 0""",
+        select c.oid::regclass from pg_class c, aclexplode(c.relacl) a
+          where c.relnamespace = 'fencing'::regnamespace and a.grantee = 0""",
     "no domain is granted to public": """
         select t.oid::regtype from pg_type t where t.typnamespace = 'fencing'::regnamespace and t.typtype = 'd'
            and (t.typacl is null or exists (select from aclexplode(t.typacl) where grantee = 0))""",
@@ -45,40 +50,60 @@ RULES = {
         select c.oid::regclass, a.grantee::regrole from pg_class c, aclexplode(c.relacl) a
          where c.relnamespace = 'fencing'::regnamespace and a.grantee <> c.relowner and a.privilege_type <> 'SELECT'""",
     "every function has a comment": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and obj_description(oid, 'pg_proc') is null""",
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
+          and obj_description(oid, 'pg_proc') is null""",
     "every function's comment speaks of locks": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and proname <> 'refuse_history_change'
-           and obj_description(oid, 'pg_proc') !~ 'Locks( until the end of the transaction| in the caller''s transaction)?:'""",
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
+          and proname <> 'refuse_history_change'
+           and obj_description(oid,
+               'pg_proc') !~ 'Locks( until the end of the transaction| in the caller''s transaction)?:'""",
     "every table and view has a comment": """
-        select oid::regclass from pg_class where relnamespace in ('fencing'::regnamespace, 'public'::regnamespace) and relkind in ('r', 'p', 'v')
+        select oid::regclass from pg_class where relnamespace in ('fencing'::regnamespace, 'public'::regnamespace)
+          and relkind in ('r', 'p', 'v')
            and obj_description(oid, 'pg_class') is null""",
     "every column has a comment": """
         select c.oid::regclass, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid
-         where c.relnamespace in ('fencing'::regnamespace, 'public'::regnamespace) and c.relkind in ('r', 'p', 'v') and not c.relispartition
+         where c.relnamespace in ('fencing'::regnamespace, 'public'::regnamespace) and c.relkind in ('r', 'p', 'v')
+           and not c.relispartition
            and a.attnum > 0 and not a.attisdropped and col_description(c.oid, a.attnum) is null""",
     "every sequence and domain has a comment": """
-        select oid::regclass::text from pg_class where relnamespace = 'fencing'::regnamespace and relkind = 'S' and obj_description(oid, 'pg_class') is null
-        union all select oid::regtype::text from pg_type where typnamespace = 'fencing'::regnamespace and typtype = 'd' and obj_description(oid, 'pg_type') is null""",
-    "every role has a comment": "select rolname from pg_roles where rolname like 'fencing\\_%' and shobj_description(oid, 'pg_authid') is null",
+        select oid::regclass::text from pg_class where relnamespace = 'fencing'::regnamespace and relkind = 'S'
+          and obj_description(oid, 'pg_class') is null
+        union all select oid::regtype::text from pg_type where typnamespace = 'fencing'::regnamespace
+          and typtype = 'd' and obj_description(oid, 'pg_type') is null""",
+    "every role has a comment": """
+        select rolname from pg_roles where rolname like 'fencing\\_%'
+          and shobj_description(oid, 'pg_authid') is null""",
     "everything belongs to the owner of the schema": """
         with schema as (select oid, nspowner from pg_namespace where nspname = 'fencing')
-        select c.oid::regclass::text from pg_class c join schema s on s.oid = c.relnamespace where c.relowner <> s.nspowner
-        union all select p.oid::regprocedure::text from pg_proc p join schema s on s.oid = p.pronamespace where p.proowner <> s.nspowner
-        union all select t.oid::regtype::text from pg_type t join schema s on s.oid = t.typnamespace where t.typowner <> s.nspowner""",
+        select c.oid::regclass::text from pg_class c join schema s on s.oid = c.relnamespace
+          where c.relowner <> s.nspowner
+        union all select p.oid::regprocedure::text from pg_proc p join schema s on s.oid = p.pronamespace
+          where p.proowner <> s.nspowner
+        union all select t.oid::regtype::text from pg_type t join schema s on s.oid = t.typnamespace
+          where t.typowner <> s.nspowner""",
     "what changes something, or may answer differently twice in a statement, is volatile": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile <> 'v' and proname <> 'check_body'  -- a template, as text
-           and prosrc ~* '\\m(insert into|update fencing|delete from|set_config|nextval|lock table|execute format|pg_notify|clock_timestamp|record_refusal)\\M'""",
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile <> 'v'
+           and proname <> 'check_body'  -- a template, as text
+           and prosrc ~* '\\m(insert into|update fencing|delete from|set_config|nextval|lock table|execute '
+             'format|pg_notify|clock_timestamp|record_refusal)\\M'""",
     "what reads tables or settings is not immutable": """
-        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile = 'i' and proname <> 'check_body'
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile = 'i'
+          and proname <> 'check_body'
            and prosrc ~* '\\m(from fencing|from pg_|current_setting|now\\(|session_user)'""",
     "what a role may call and that reads what the role may not is security definer": """
-        select p.oid::regprocedure from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace and a.grantee <> p.proowner
+        select p.oid::regprocedure from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace
+          and a.grantee <> p.proowner
            and not p.prosecdef and p.prosrc ~* '\\m(from|into|update) fencing'""",
-    "the roles can't log in": "select rolname from pg_roles where rolname like 'fencing\\_%' and rolname !~ '^fencing_recorder_[0-9]+$' and (rolcanlogin or rolsuper or rolcreaterole)",
+    "the roles can't log in": (
+        "select rolname from pg_roles where rolname like 'fencing\\_%' and rolname !~ '^fencing_recorder_[0-9]+$' "
+        "and (rolcanlogin or rolsuper or rolcreaterole)"
+    ),
     "the guard has one index": """
         select indexrelid::regclass from pg_index where indrelid = 'fencing.guard'::regclass and not indisprimary""",
     "every trigger of the guard is always on": """
-        select tgrelid::regclass, tgname from pg_trigger where (tgname like 'fencing\\_%' or tgname like 'history\\_%') and tgenabled <> 'A'""",
+        select tgrelid::regclass, tgname from pg_trigger
+          where (tgname like 'fencing\\_%' or tgname like 'history\\_%') and tgenabled <> 'A'""",
 }
 
 
@@ -131,15 +156,22 @@ def snapshot(server, database):
         database,
         """
         select 'function', oid::regprocedure::text, md5(pg_get_functiondef(oid) ||
-            (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(proacl, acldefault('f', proowner))) a)) from pg_proc where pronamespace = 'fencing'::regnamespace
+            (select string_agg(a::text, ',' order by a::text)
+                  from aclexplode(coalesce(proacl, acldefault('f', proowner))) a)) from pg_proc
+              where pronamespace = 'fencing'::regnamespace
            and proname !~ '^check_[0-9]'
         union all select 'relation', oid::regclass::text, relkind::text ||
-            (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(relacl, acldefault(case relkind when 'S' then 's' else 'r' end::"char", relowner))) a)
+            (select string_agg(a::text, ',' order by a::text) from aclexplode(coalesce(relacl,
+                  acldefault(case relkind when 'S' then 's' else 'r' end::"char", relowner))) a)
           from pg_class where relnamespace = 'fencing'::regnamespace
-        union all select 'column', a.attrelid::regclass::text || '.' || a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text
-          from pg_attribute a join pg_class c on c.oid = a.attrelid where c.relnamespace = 'fencing'::regnamespace and a.attnum > 0 and not a.attisdropped
-        union all select 'constraint', conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid) from pg_constraint where connamespace = 'fencing'::regnamespace
-        union all select 'trigger', tgrelid::regclass::text || '.' || tgname, tgenabled::text from pg_trigger where tgname ~ '^(fencing|history)_'
+        union all select 'column', a.attrelid::regclass::text || '.' || a.attname, format_type(a.atttypid, a.atttypmod)
+          || a.attnotnull::text
+          from pg_attribute a join pg_class c on c.oid = a.attrelid where c.relnamespace = 'fencing'::regnamespace
+            and a.attnum > 0 and not a.attisdropped
+        union all select 'constraint', conrelid::regclass::text || '.' || conname, pg_get_constraintdef(oid)
+          from pg_constraint where connamespace = 'fencing'::regnamespace
+        union all select 'trigger', tgrelid::regclass::text || '.' || tgname, tgenabled::text from pg_trigger
+          where tgname ~ '^(fencing|history)_'
         union all select 'row', 'version', version::text from fencing.schema_version
         union all select 'row', name, columns::text || arguments::text from fencing.api_catalog
         union all select 'guard', resource, last_fencing_token::text from fencing.guard
@@ -278,7 +310,8 @@ def test_install_by_an_owner_who_is_no_superuser_works(server):
             cursor.execute("select fencing.protect('public.theirs', $$'theirs/' || id$$)")
         assert refused.value.pgcode == "42501" and "public.theirs belongs to postgres" in str(refused.value)
         assert refused.value.diag.message_hint == (
-            "Call as case_owner, which installed the schema, and let it own the table: grant postgres to case_owner, or "
+            "Call as case_owner, which installed the schema, "
+            "and let it own the table: grant postgres to case_owner, or "
             "alter table ... owner to case_owner."
         )
     connection.close()

@@ -1,4 +1,5 @@
-"""Code that others have made must not run as a superuser or with the gateway's rights, and no setting or state of a table may open it."""
+"""Code that others have made must not run as a superuser or with the gateway's rights,
+and no setting or state of a table may open it."""
 import pytest
 from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
@@ -42,7 +43,8 @@ def app(logins, owner):  # noqa: F811
 def test_parsing_an_expression_runs_with_the_table_owners_rights(owner, app, attack, expression):  # noqa: F811
     app.run(attack)
     app.run(
-        "create domain app.tag as text check (app.escalate(value)); create table app.orders (id integer primary key, tags app.tag[])"
+        "create domain app.tag as text check (app.escalate(value)); "
+        "create table app.orders (id integer primary key, tags app.tag[])"
     )
     owner.run("select fencing.protect('app.orders', %s)", expression)
     assert owner.run("select rolsuper from pg_roles where rolname = 'test_app'") == [(False,)]
@@ -71,10 +73,12 @@ def test_code_of_a_third_role_in_a_table_is_refused_and_named(owner, app, column
     app.run("create function app.same(n integer) returns integer language sql immutable as 'select n'")
     app.run("create function app.equal(a integer, b integer) returns boolean language sql immutable as 'select a = b'")
     owner.run(
-        "create operator public.=== (function = app.equal, leftarg = integer, rightarg = integer); create domain public.numbered as integer default app.number()"
+        "create operator public.=== (function = app.equal, leftarg = integer, rightarg = integer); "
+        "create domain public.numbered as integer default app.number()"
     )
     owner.run(
-        "create domain public.cast_to_label as text check (value::app.label <> 'x'); create domain public.compared as integer check (value operator(public.===) value)"
+        "create domain public.cast_to_label as text check (value::app.label <> 'x'); "
+        "create domain public.compared as integer check (value operator(public.===) value)"
     )
     owner.run(f"create table public.notes (id integer, {column})")
     for call in ("fencing.protect('public.notes', $$'notes/' || id$$)", "fencing.expose_table('public.notes')"):
@@ -96,19 +100,24 @@ def test_code_of_a_third_role_in_a_table_is_refused_and_named(owner, app, column
 )
 def test_code_of_a_third_role_below_a_view_is_refused_and_named(owner, app, query):  # noqa: F811
     app.run(
-        "create function app.add(a bigint, b bigint) returns bigint language sql immutable as 'select a + b'; create aggregate app.total(bigint) (sfunc = app.add, stype = bigint)"
+        "create function app.add(a bigint, b bigint) returns bigint language sql immutable as 'select a + b'; "
+        "create aggregate app.total(bigint) (sfunc = app.add, stype = bigint)"
     )
     app.run(
-        "create table app.own (id integer); create view app.shown as select 1 as n; grant usage on schema app to public; grant select on app.shown to public"
+        "create table app.own (id integer); create view app.shown as select 1 as n; "
+        "grant usage on schema app to public; grant select on app.shown to public"
     )
     owner.run(
-        "create aggregate public.total(bigint) (sfunc = app.add, stype = bigint); create view public.middle as select * from app.shown"
+        "create aggregate public.total(bigint) (sfunc = app.add, stype = bigint); "
+        "create view public.middle as select * from app.shown"
     )
     owner.run(
-        "create table public.secured (id integer); alter table secured enable row level security; create policy shown on secured using (exists (select from app.shown where n = id))"
+        "create table public.secured (id integer); alter table secured enable row level security; "
+        "create policy shown on secured using (exists (select from app.shown where n = id))"
     )
     owner.run(
-        "create view public.listed as select stock as n from public.inventory; select fencing.expose_table('public.listed', operations => '{select}')"
+        "create view public.listed as select stock as n from public.inventory; "
+        "select fencing.expose_table('public.listed', operations => '{select}')"
     )
     assert owner.run("select fencing.guard_faults()") == []
     owner.run(f"drop view public.listed; create view public.listed as {query}")
@@ -137,7 +146,8 @@ PROTECT_PARTS, EXPOSE_PARTS = (
 def test_partition_of_a_third_role_is_refused_and_named(owner, app, call, change):  # noqa: F811
     app.run("create function app.is_good(n integer) returns boolean language sql immutable as 'select true'")
     owner.run(
-        "create table public.parts (id integer) partition by range (id); create table parts_1 partition of parts for values from (0) to (10)"
+        "create table public.parts (id integer) partition by range (id); "
+        "create table parts_1 partition of parts for values from (0) to (10)"
     )
     owner.run(f"select {call}")
     assert owner.run("select fencing.guard_faults()") == []
@@ -153,7 +163,9 @@ def test_partition_of_a_third_role_is_refused_and_named(owner, app, call, change
 
 def test_unlogged_partition_is_refused_by_expose_and_attach(owner):  # noqa: F811
     owner.run(
-        "create table public.parts (id integer) partition by range (id); create unlogged table parts_1 partition of parts for values from (0) to (10); create unlogged table parts_2 (id integer)"
+        "create table public.parts (id integer) partition by range (id); "
+        "create unlogged table parts_1 partition of parts for values from (0) to (10); "
+        "create unlogged table parts_2 (id integer)"
     )
     for call in (PROTECT_PARTS, EXPOSE_PARTS):
         error = owner.fails(f"select {call}")
@@ -180,7 +192,8 @@ def test_code_that_a_protected_table_gets_later_is_named(owner, app):  # noqa: F
 @pytest.mark.parametrize("expression, name", [("k", "x"), ("'nk/' || k", "nk/x")])
 def test_row_without_a_resource_stays_closed_without_array_nulls(owner, logins, expression, name):  # noqa: F811
     owner.run(
-        "create table public.keyed (id integer primary key, k text, v integer); insert into keyed values (1, 'x'); grant select, insert, update on keyed to test_app"
+        "create table public.keyed (id integer primary key, k text, v integer); insert into keyed values (1, 'x'); "
+        "grant select, insert, update on keyed to test_app"
     )
     owner.run("select fencing.protect('public.keyed', %s)", expression)
     app = logins()
@@ -197,11 +210,13 @@ def test_row_without_a_resource_stays_closed_without_array_nulls(owner, logins, 
 
 def test_quoting_of_identifiers_does_not_change_a_resource(owner, logins):  # noqa: F811
     owner.run(
-        "create table public.named (name text, v integer); insert into named values ('x'); grant select, update on named to test_app"
+        "create table public.named (name text, v integer); insert into named values ('x'); "
+        "grant select, update on named to test_app"
     )
     for setting in ("off", "on"):
         owner.run(
-            f"set quote_all_identifiers = {setting}; select fencing.protect('public.named', $$'q/' || quote_ident(name)$$)"
+            f"set quote_all_identifiers = {setting}; "
+            "select fencing.protect('public.named', $$'q/' || quote_ident(name)$$)"
         )
     assert owner.run("select relation_name from fencing.protected where relation = 'public.named'::regclass") == [
         ("public.named",)
@@ -231,7 +246,8 @@ def test_unlogged_tables_are_refused_and_named(owner):  # noqa: F811
 
 def test_openings_by_schemas_views_and_extensions_are_refused(owner):  # noqa: F811
     owner.run(
-        "create schema app; create table app.stock (id integer primary key, n integer); create schema other; create table other.stock (id integer); create table app.s2 (id integer)"
+        "create schema app; create table app.stock (id integer primary key, n integer); create schema other; "
+        "create table other.stock (id integer); create table app.s2 (id integer)"
     )
     owner.run("select fencing.protect('app.stock', $$'stock/' || id$$)")
     for attempt in (
@@ -239,8 +255,10 @@ def test_openings_by_schemas_views_and_extensions_are_refused(owner):  # noqa: F
         "alter schema app rename to app_old; alter schema other rename to app",
         "alter table app.stock rename to stock_old; create view app.stock as select * from app.stock_old",
         "alter table app.stock rename to stock_old; alter index app.s2 rename to stock",
-        "create extension citext schema other; alter extension citext add table other.stock; alter table app.stock rename to stock_old; alter extension citext set schema app",
-        "create extension citext; alter trigger fencing_verify_update on app.stock depends on extension citext; drop extension citext",
+        "create extension citext schema other; alter extension citext add table other.stock; "
+        "alter table app.stock rename to stock_old; alter extension citext set schema app",
+        "create extension citext; alter trigger fencing_verify_update on app.stock depends on extension citext; "
+        "drop extension citext",
     ):
         error = owner.fails(f"do $do$ begin execute $$ {attempt.replace('; ', ' $$; execute $$ ')} $$; end $do$")
         assert error.pgcode == "55000" and "this would open a protected table" in str(error), (attempt, error)
@@ -249,7 +267,8 @@ def test_openings_by_schemas_views_and_extensions_are_refused(owner):  # noqa: F
 
 def test_protect_takes_columns_of_every_name(owner):  # noqa: F811
     owner.run(
-        "create table public.odd (n integer, probe text, other text, fencing_row text, result integer, expression integer)"
+        "create table public.odd (n integer, probe text, other text, fencing_row text, result integer, "
+        "expression integer)"
     )
     for column in ("n", "probe", "other", "fencing_row", "result", "expression"):
         owner.run("select fencing.protect('public.odd', %s)", f"'odd/' || {column}")
@@ -259,14 +278,18 @@ def test_events_of_a_gateway_have_possible_times_and_tokens(logins, owner):  # n
     gateway = logins("test_gateway")
     for at in ("infinity", "-infinity", "0044-03-15 BC", "9999-01-01"):
         gateway.run(
-            "select fencing.record_events(jsonb_build_array(jsonb_build_object('event', 'lease_granted', 'resource', 'odd/time', 'at', %s, 'fencing_token', -5, 'last_fencing_token', 9223372036854775807)))",
+            "select fencing.record_events(jsonb_build_array(jsonb_build_object('event', 'lease_granted', 'resource', "
+            "'odd/time', 'at', %s, 'fencing_token', -5, 'last_fencing_token', 9223372036854775807)))",
             at,
         )
     gateway.run(
-        "select fencing.append_events(gen_random_uuid(), 1, array[9223372036854775807], array['lease_granted'], array['odd/time'], array[-1], array[-1], array[null], array[null], array[null], array[null]::uuid[], array[null]::jsonb[])"
+        "select fencing.append_events(gen_random_uuid(), 1, array[9223372036854775807], array['lease_granted'], "
+        "array['odd/time'], array[-1], array[-1], array[null], array[null], array[null], array[null]::uuid[], "
+        "array[null]::jsonb[])"
     )
     rows = owner.run(
-        "select at between now() - interval '1 minute' and now() + interval '1 minute', fencing_token, last_fencing_token from fencing.history where resource = 'odd/time'"
+        "select at between now() - interval '1 minute' and now() + interval '1 minute', fencing_token, "
+        "last_fencing_token from fencing.history where resource = 'odd/time'"
     )
     assert rows == [(True, None, None)] * 5
     assert gateway.sqlstate("select fencing.draw_epoch('redis-1', repeat('l', 1000), true, 0)") == "22023"
@@ -275,7 +298,8 @@ def test_events_of_a_gateway_have_possible_times_and_tokens(logins, owner):  # n
 def test_one_call_creates_few_partitions(logins, owner):  # noqa: F811
     gateway = logins("test_gateway")
     gateway.run(
-        "select fencing.record_events(jsonb_agg(jsonb_build_object('event', 'lease_granted', 'at', now() - n * interval '7 days'))) from generate_series(1, 400) as t (n)"
+        "select fencing.record_events(jsonb_agg(jsonb_build_object('event', 'lease_granted', 'at', "
+        "now() - n * interval '7 days'))) from generate_series(1, 400) as t (n)"
     )
     made = [gateway.run("select made from fencing.keep_history(0)")[0][0] for _ in range(2)]
     assert max(made) <= 29 and min(made) > 0, made

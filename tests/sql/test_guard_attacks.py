@@ -1,4 +1,5 @@
-"""Attacks by a login without privileges on the guard: reading the recorder's password, running code as the owner, using default privileges, filling the guard's tables, holding its locks."""
+"""Attacks by a login without privileges on the guard: reading the recorder's password, running code as the owner,
+using default privileges, filling the guard's tables, holding its locks."""
 import collections
 import json
 
@@ -55,7 +56,8 @@ def recorder(owner):
     """Returns the recorder's login and password."""
     options = dict(
         owner.run(
-            """select o.option_name, o.option_value from pg_user_mapping m join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
+            """select o.option_name, o.option_value from pg_user_mapping m
+                                 join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
                                  where s.srvname = 'fencing_recorder'"""
         )
     )
@@ -157,7 +159,8 @@ def test_recorder_login_can_only_add_refusals(server, logins, owner, recorder, d
 
 def test_refusal_is_recorded_beside_dblink_of_the_same_name(server, logins, owner, database):
     owner.run(
-        "drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; grant execute on function public.dblink_connect_u(text, text) to test_app"
+        "drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; "
+        "grant execute on function public.dblink_connect_u(text, text) to test_app"
     )
     assert owner.run("select fencing.set_up_recorder()") == [(None,)]
     app = logins()
@@ -167,7 +170,8 @@ def test_refusal_is_recorded_beside_dblink_of_the_same_name(server, logins, owne
 
 
 EVIL = """create or replace function app.{0} returns text language plpgsql {1} as $$
-          begin execute 'alter role test_app superuser'; return 'x'; exception when others then raise exception 'ran as %: %', current_user, sqlerrm; end $$"""
+          begin execute 'alter role test_app superuser'; return 'x';
+          exception when others then raise exception 'ran as %: %', current_user, sqlerrm; end $$"""
 HARMLESS = "create or replace function app.{0} returns text language sql immutable as $$ select 'x'::text $$"
 
 
@@ -212,7 +216,8 @@ def test_protect_refuses_expression_using_objects_of_others(owner, app_schema, e
 )
 def test_protect_refuses_domain_check_using_objects_of_others(owner, app_schema, constraint, named):
     owner.run(
-        f"create domain public.label as text check ({constraint}); create domain public.tag as public.label; create table public.notes (name public.tag)"
+        f"create domain public.label as text check ({constraint}); create domain public.tag as public.label; "
+        "create table public.notes (name public.tag)"
     )
     error = owner.fails("select fencing.protect('public.notes', 'name::text')")
     assert error.pgcode == "22023" and f"{named} belongs to test_app" in str(error), error
@@ -222,23 +227,28 @@ def test_protect_refuses_domain_check_using_objects_of_others(owner, app_schema,
     "replaced, named",
     [
         (
-            "function fencing.verify_change() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'",
+            "function fencing.verify_change() returns trigger language plpgsql security definer "
+            "set search_path = pg_catalog, pg_temp as 'begin return null; end'",
             "verify_change()",
         ),
         (
-            "function fencing.check_truncate() returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin return null; end'",
+            "function fencing.check_truncate() returns trigger language plpgsql security definer "
+            "set search_path = pg_catalog, pg_temp as 'begin return null; end'",
             "check_truncate()",
         ),
         (
-            "function fencing.refuse_change(relation oid, operation text, resource text) returns void language plpgsql set search_path = pg_catalog, pg_temp as 'begin end'",
+            "function fencing.refuse_change(relation oid, operation text, resource text) returns void "
+            "language plpgsql set search_path = pg_catalog, pg_temp as 'begin end'",
             "refuse_change(oid,text,text)",
         ),
         (
-            "function fencing.refuse_openings() returns event_trigger language plpgsql security definer set search_path = pg_catalog, pg_temp as 'begin end'",
+            "function fencing.refuse_openings() returns event_trigger language plpgsql security definer "
+            "set search_path = pg_catalog, pg_temp as 'begin end'",
             "refuse_openings()",
         ),
         (
-            "function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint language sql set search_path = pg_catalog, pg_temp as 'select 0::bigint'",
+            "function fencing.enter(resource text, fencing_token bigint, proof text default null) returns bigint "
+            "language sql set search_path = pg_catalog, pg_temp as 'select 0::bigint'",
             "enter(text,bigint,text)",
         ),
     ],
@@ -284,14 +294,16 @@ def test_expression_changed_by_table_owner_runs_as_the_writer(owner, app_schema,
 
 def test_guard_faults_names_expression_object_with_new_owner(owner, app_schema):
     owner.run(
-        "create function public.slug(text) returns text language sql immutable as $$ select $1 $$; create table public.notes (name text)"
+        "create function public.slug(text) returns text language sql immutable as $$ select $1 $$; "
+        "create table public.notes (name text)"
     )
     owner.run("select fencing.protect('public.notes', $$'a/' || public.slug(name)$$)")
     assert owner.run("select expression_objects from fencing.protected where relation = 'public.notes'::regclass") == [
         (["function public.slug(pg_catalog.text)"],)
     ]
     owner.run(
-        "grant create on schema public to test_app; alter function public.slug(text) owner to test_app; revoke create on schema public from test_app"
+        "grant create on schema public to test_app; alter function public.slug(text) owner to test_app; "
+        "revoke create on schema public from test_app"
     )
     ((fault,),) = owner.run("select fencing.guard_faults()")
     assert (
@@ -301,7 +313,8 @@ def test_guard_faults_names_expression_object_with_new_owner(owner, app_schema):
 
 
 def test_check_refuses_despite_forged_setting(owner, logins):
-    """The first trigger passes the resources to the second in a setting that any role may change: it is set for each statement, and reset afterwards."""
+    """The first trigger passes the resources to the second in a setting that any role may change:
+    it is set for each statement, and reset afterwards."""
     app = logins()
     app.run("set fencing.changed = '{}'")
     assert app.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
@@ -329,7 +342,8 @@ DEFAULTS = """alter default privileges {0} grant all on {1} to {2}"""
 def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, type, value, setting, text):
     of_row, of_value = text.format("k"), text.format(f"{value}::{type}")
     owner.run(
-        f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; select fencing.protect('keyed', $$'k/' || md5({of_row})$$)"
+        f"create table keyed (k {type} primary key, v int); grant select, insert, update on keyed to test_app; "
+        f"select fencing.protect('keyed', $$'k/' || md5({of_row})$$)"
     )
     owner.run(f"""select fencing.enter('k/' || md5({of_value}), 5); insert into keyed values ({value}, 1)""")
     app = logins(autocommit=False)
@@ -340,9 +354,13 @@ def test_row_is_refused_despite_setting_that_changes_its_text(owner, logins, typ
 
 def test_trigger_sorting_between_the_checks_is_refused(owner):
     owner.run(
-        "create function public.forge() returns trigger language plpgsql as $$begin perform set_config('fencing.changed', '{}', true); return null; end$$"
+        "create function public.forge() returns trigger language plpgsql "
+        "as $$begin perform set_config('fencing.changed', '{}', true); return null; end$$"
     )
-    between = "create trigger fencing_d after insert or update or delete on inventory for each statement execute function public.forge()"
+    between = (
+        "create trigger fencing_d after insert or update or delete on inventory "
+        "for each statement execute function public.forge()"
+    )
     assert owner.sqlstate(between) == "55000"
     owner.run("create table plain (id int primary key); alter event trigger fencing_refuse_openings disable")
     owner.run(between)
@@ -357,8 +375,10 @@ def test_trigger_sorting_between_the_checks_is_refused(owner):
 def test_protect_tries_the_expression_with_the_owners_rights(owner, server, database):
     owner.run(
         """create role towner login; create schema tw authorization towner; set role towner;
-                 create function tw.vol() returns text language plpgsql volatile as $$begin execute 'alter role towner superuser'; return 'x/'; end$$;
-                 create function tw.prefix() returns text language plpgsql immutable as $$begin return (select tw.vol()); end$$;
+                 create function tw.vol() returns text
+                   language plpgsql volatile as $$begin execute 'alter role towner superuser'; return 'x/'; end$$;
+                 create function tw.prefix() returns text
+                   language plpgsql immutable as $$begin return (select tw.vol()); end$$;
                  create table tw.t (id int primary key); reset role"""
     )
     try:
@@ -490,7 +510,8 @@ def test_refusal_of_13_kb_resource_is_recorded_shortened(server, logins, owner):
 
 def test_observe_mode_with_13_kb_resource_lets_statement_pass(owner, logins):
     owner.run(
-        "select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); alter table inventory drop constraint inventory_pkey cascade"
+        "select fencing.protect('public.inventory', $$'inventory/' || sku$$, 'observe'); "
+        "alter table inventory drop constraint inventory_pkey cascade"
     )
     logins().run("insert into inventory values (%s, 1, 1)", "x" * 13_000)
     assert owner.run("select resource from fencing.history where event <> 'guard_changed'") == [
@@ -516,8 +537,14 @@ LONG = "l" * 9_000
     [
         "select fencing.begin_write('{a/b}', 5, gen_random_uuid(), %s, %s, %s, %s)",
         "select fencing.begin_write('{a/b,a/c}', 5, gen_random_uuid(), %s, %s, %s, %s)",
-        "select fencing.begin_writes('{a/b}', '{5}', array[gen_random_uuid()], array[%s], array[%s], array[%s], array[%s]::jsonb[])",
-        "select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted}', null, null, null, array[%s], array[%s], array[%s], null, array[%s]::jsonb[])",
+        (
+            "select fencing.begin_writes('{a/b}', '{5}', array[gen_random_uuid()], array[%s], array[%s], array[%s], "
+            "array[%s]::jsonb[])"
+        ),
+        (
+            "select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted}', null, null, null, array[%s], "
+            "array[%s], array[%s], null, array[%s]::jsonb[])"
+        ),
     ],
 )
 def test_event_with_long_texts_is_stored_shortened(logins, owner, call):
@@ -545,7 +572,8 @@ def test_key_locked_by_another_login_can_be_claimed(logins, server, database):
 
 
 def test_login_without_a_role_locks_no_table_of_the_guard(logins, owner):
-    """PostgreSQL locks the tables that a statement names before it checks the privileges on them, but after those on their schema: who may use the schema waits for the lock."""
+    """PostgreSQL locks the tables that a statement names before it checks the privileges on them,
+    but after those on their schema: who may use the schema waits for the lock."""
     owner.run("drop role if exists case_stranger; create role case_stranger login")
     tables = ("guard", "history", "storage_generation", "settings")
     owner.run(f"begin; lock table {', '.join(f'fencing.{table}' for table in tables)} in access exclusive mode")
@@ -565,10 +593,12 @@ def test_login_without_a_role_locks_no_table_of_the_guard(logins, owner):
 def test_upkeep_and_install_ignore_advisory_locks_of_others(logins, owner):
     app = logins()
     app.run(
-        "select pg_advisory_lock(hashtextextended(name, 0)) from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)"
+        "select pg_advisory_lock(hashtextextended(name, 0)) "
+        "from unnest('{fencing.install,fencing.keep_history}'::text[]) as t (name)"
     )
     last = owner.run(
-        "select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'"
+        "select max(relid::regclass::text) from pg_partition_tree('fencing.history') "
+        "where relid::regclass::text ~ '[0-9]$'"
     )[0][0]
     owner.run(f"drop table {last}")
     assert logins("test_gateway").run("select made from fencing.keep_history(0)") == [(1,)]

@@ -1,10 +1,17 @@
-"""guard_changed is in the history whatever the size of a change, and whatever gateways and other sessions do at the same time."""
+"""guard_changed is in the history whatever the size of a change,
+and whatever gateways and other sessions do at the same time."""
 import pytest
 from test_catalogue import rows
 from test_sessions import sessions  # noqa: F401 (a fixture)
 
-CHANGES = "select detail ->> 'action', detail ->> 'relation', principal from fencing.history where event = 'guard_changed' order by id"
-FAULTS = "select fault from fencing.history h cross join jsonb_array_elements_text(h.detail -> 'faults') fault where h.detail ->> 'action' = %s order by 1"
+CHANGES = (
+    "select detail ->> 'action', detail ->> 'relation', principal from fencing.history "
+    "where event = 'guard_changed' order by id"
+)
+FAULTS = (
+    "select fault from fencing.history h cross join jsonb_array_elements_text(h.detail -> 'faults') fault "
+    "where h.detail ->> 'action' = %s order by 1"
+)
 TRIGGERS = "select tgname from pg_trigger where tgrelid = 'inventory'::regclass and tgname ~ '^fencing_' order by 1"
 FOUND, GONE = ("fault_found", "public.inventory", "postgres"), ("fault_gone", "public.inventory", "postgres")
 
@@ -103,10 +110,12 @@ def test_fault_is_recorded_while_a_gateway_compares(sessions, server, database):
 
 
 def test_fault_that_a_gateway_has_just_found_is_recorded_as_gone(sessions, server, database):  # noqa: F811
-    """Made unseen; the gateway's transaction that finds it is still open, or was committed after the snapshot, when the checks are enabled."""
+    """Made unseen; the gateway's transaction that finds it is still open, or was committed after the snapshot,
+    when the checks are enabled."""
     superuser, gateway = sessions(user="postgres", isolation="repeatable read"), sessions(user="test_gateway")
     superuser.run(
-        "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger user; alter event trigger fencing_refuse_openings enable always"
+        "alter event trigger fencing_refuse_openings disable; alter table inventory disable trigger user; "
+        "alter event trigger fencing_refuse_openings enable always"
     )
     superuser.commit()
     superuser.run("select count(*) from inventory")

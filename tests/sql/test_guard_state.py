@@ -1,4 +1,5 @@
-"""guard_state() says of each table whether it is enforced, observed or open, since when and by whom, and what the installation can't notice."""
+"""guard_state() says of each table whether it is enforced, observed or open, since when and by whom,
+and what the installation can't notice."""
 import psycopg2
 import pytest
 from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
@@ -32,7 +33,8 @@ def test_state_of_a_whole_guard(owner):  # noqa: F811
         for entry in found["tables"]
     ] == [(f"public.{name}", "enforced", None, "postgres", []) for name in ("inventory", "order_events", "orders")]
     assert owner.run(
-        "select to_char(protected_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from fencing.protected where relation = 'inventory'::regclass"
+        "select to_char(protected_at at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') from fencing.protected "
+        "where relation = 'inventory'::regclass"
     ) == [(found["tables"][0]["since"],)]
     owner.run("select fencing.watch_guard()")
     assert state(owner)["compared_at"].endswith("Z")
@@ -66,7 +68,8 @@ def test_table_that_needs_no_protection_any_more_is_not_open(owner):  # noqa: F8
     owner.run("select fencing.unprotect('orders', true)")
     assert facts(owner, "public.orders") is None
     assert owner.run(
-        "select detail ->> 'relation', detail ->> 'was', detail ->> 'for_good' from fencing.history where event = 'guard_changed' order by id"
+        "select detail ->> 'relation', detail ->> 'was', detail ->> 'for_good' from fencing.history "
+        "where event = 'guard_changed' order by id"
     ) == [("public.inventory", "enforce", "true"), ("public.orders", "enforce", None), ("public.orders", None, "true")]
     for call in ("fencing.unprotect('orders', true)", "fencing.unprotect('orders')"):
         assert owner.sqlstate(f"select {call}") == "42704"
@@ -93,13 +96,15 @@ def test_table_with_a_fault_is_open(logins, owner):  # noqa: F811
 
 def test_fault_of_a_partition_opens_its_table(owner):  # noqa: F811
     owner.run(
-        "create table parts (id integer) partition by range (id); create table parts_1 partition of parts for values from (0) to (10); select fencing.protect('parts', $$'parts/' || id$$)"
+        "create table parts (id integer) partition by range (id); create table parts_1 partition of parts for values "
+        "from (0) to (10); select fencing.protect('parts', $$'parts/' || id$$)"
     )
     owner.run("alter table parts_1 disable trigger fencing_check_truncate")
     assert facts(owner, "public.parts") == ("open", "fault", "postgres") and facts(owner, "public.parts_1") is None
     owner.run("create table part (id integer); select fencing.protect('part', $$'parts/' || id$$)")
     owner.run(
-        "begin; select fencing.unprotect('part'); alter table parts attach partition part for values from (10) to (20); commit"
+        "begin; select fencing.unprotect('part'); "
+        "alter table parts attach partition part for values from (10) to (20); commit"
     )
     assert facts(owner, "public.part") is None
     owner.run("alter table parts detach partition part")

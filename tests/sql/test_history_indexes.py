@@ -1,16 +1,21 @@
-"""A page of the history is read from an index with every filter, never by a scan of the whole table. PostgreSQL chooses the plan, with 200,000 rows of four weeks.
+"""A page of the history is read from an index with every filter, never by a scan of the whole table.
+PostgreSQL chooses the plan, with 200,000 rows of four weeks.
 
 The queries are those of the gateway: week by week, so that a week without a match is skipped at once.
 """
 import pytest
 
 FILL = """
-    select fencing.make_history_partition('2026-03-02'::timestamptz + n * interval '7 days') from generate_series(0, 3) as t (n);
+    select fencing.make_history_partition('2026-03-02'::timestamptz + n * interval '7 days')
+      from generate_series(0, 3) as t (n);
     insert into fencing.history (at, event, resource, fencing_token, owner, principal, trace_id, write_id)
-    select '2026-03-02T00:00:00Z'::timestamptz + n * interval '12 seconds', (array['lease_granted', 'write_applied', 'lease_released', 'write_applied'])[n % 4 + 1], 'r/' || n % 5000, n / 4,
-           'o-' || n % 3000, case when n % 20000 = 0 then 'rare' else 'p-' || n % 3 end, 't-' || n / 4, case when n % 2 = 1 then gen_random_uuid() end
+    select '2026-03-02T00:00:00Z'::timestamptz + n * interval '12 seconds',
+      (array['lease_granted', 'write_applied', 'lease_released', 'write_applied'])[n % 4 + 1], 'r/' || n % 5000, n / 4,
+           'o-' || n % 3000, case when n % 20000 = 0 then 'rare' else 'p-' || n % 3 end, 't-' || n / 4,
+             case when n % 2 = 1 then gen_random_uuid() end
       from generate_series(0, 199999) as t (n);
-    insert into fencing.history (at, event) select '2026-03-10T00:00:00Z'::timestamptz, 'lease_revoked' from generate_series(1, 20);
+    insert into fencing.history (at, event) select '2026-03-10T00:00:00Z'::timestamptz, 'lease_revoked'
+      from generate_series(1, 20);
     vacuum analyze fencing.history;
 """
 # Each filter with the index that its plan must use; empty: any index.
@@ -57,7 +62,8 @@ def test_history_page_uses_an_index(filled, name, has_cursor, order):
     sign = "<" if order == "desc" else ">"
     cursor = f"and (at, id) {sign} ('2026-03-12', 7) and at {sign}= '2026-03-12'" if has_cursor else ""
     filled.execute(
-        f"explain select * from fencing.history where {where} and at >= '2026-03-09' and at < '2026-03-16' {cursor} order by at {order}, id {order} limit 101"
+        f"explain select * from fencing.history where {where} and at >= '2026-03-09' and at < '2026-03-16' {cursor} "
+        f"order by at {order}, id {order} limit 101"
     )
     plan = "\n".join(line for (line,) in filled.fetchall())
     assert "Seq Scan" not in plan and "Index" in plan, plan
@@ -73,10 +79,12 @@ def test_history_stream_uses_the_id_index(filled):
 
 
 def test_history_page_with_time_parameters_plans_one_partition(filled):
-    """The query has the form of gateway/pg/history/history_reader.cpp: with a time that the planner does not know, it plans every partition, 1 ms per page and week."""
+    """The query has the form of gateway/pg/history/history_reader.cpp: with a time that the planner does not know,
+    it plans every partition, 1 ms per page and week."""
     filled.execute("set plan_cache_mode = force_custom_plan")
     filled.execute(
-        "prepare page as select * from fencing.history where owner = 'x' and at >= $1::timestamptz and at < $2::timestamptz order by at desc, id desc limit 101"
+        "prepare page as select * from fencing.history where owner = 'x' and at >= $1::timestamptz "
+        "and at < $2::timestamptz order by at desc, id desc limit 101"
     )
     filled.execute("explain execute page('2026-03-09T00:00:00.000000Z', '2026-03-16T00:00:00.000000Z')")
     plan = "\n".join(line for (line,) in filled.fetchall())

@@ -1,4 +1,5 @@
-"""history_tail(): a transaction that may still commit rows is among the writers of every call until it ends, whatever happens to the server."""
+"""history_tail(): a transaction that may still commit rows is among the writers of every call until it ends,
+whatever happens to the server."""
 import os
 import signal
 import time
@@ -41,7 +42,8 @@ def answers(call):
 
 
 def crash(server):
-    """Kills a server process, so that the server recovers without a new postmaster, and waits until it answers again."""
+    """Kills a server process, so that the server recovers without a new postmaster,
+    and waits until it answers again."""
     victim, witness = server.connect("postgres"), server.connect("postgres")
     os.kill(victim.info.backend_pid, signal.SIGKILL)
     eventually(lambda: not answers(lambda: witness.cursor().execute("select 1")))

@@ -7,23 +7,33 @@ import pytest
 from test_catalogue import SCHEMA_FILES, SQL, rows, snapshot
 
 ACTIVITY = """
-    select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null, null, null, null, null, null);
-    select * from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
+    select fencing.append_events('00000000-0000-0000-0000-00000000000a', 1, null, '{lease_granted}', null, null, null,
+        null, null, null, null, null);
+    select *
+      from fencing.begin_write('{inventory/sku-1}', 7, '00000000-0000-0000-0000-000000000001', 'o', 'p', 't', null);
     update inventory set stock = stock - 1 where sku = 'sku-1';
     select fencing.set_up_recorder();  -- that of the template leads to the template
     create table seen (id text); select fencing.protect('public.seen', $$'seen/' || id$$, 'observe');
 """
 STATE = {
-    "history": """select id, at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, detail, tableoid::regclass::text from fencing.history order by id""",
+    "history": (
+        "select id, at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, write_id, "
+        "detail, tableoid::regclass::text from fencing.history order by id"
+    ),
     "indexes": "select indexname, indexdef from pg_indexes where schemaname = 'fencing' order by 1",
     "settings": "select * from fencing.settings order by 1",
-    "protected": "select relation, resource_expression, mode, check_function, protected_at from fencing.protected order by 1",
+    "protected": (
+        "select relation, resource_expression, mode, check_function, protected_at from fencing.protected order by 1"
+    ),
     "faults": "select fencing.guard_faults()",
     "recorder": "select fencing.recorder_fault()",
     "generation": "select current, floor from fencing.storage_generation_state()",
     "version": "select * from fencing.schema_version",
 }
-CHANGES = "select detail ->> 'action', detail ->> 'version', detail ->> 'was', principal from fencing.history where event = 'guard_changed' and detail ->> 'action' = 'migrate' order by id"
+CHANGES = (
+    "select detail ->> 'action', detail ->> 'version', detail ->> 'was', principal from fencing.history "
+    "where event = 'guard_changed' and detail ->> 'action' = 'migrate' order by id"
+)
 
 
 def run(server, database, *texts):

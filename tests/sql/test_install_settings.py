@@ -87,7 +87,8 @@ def test_guard_installed_under_other_settings_is_complete(server, empty, way):
         run(connection, "set default_transaction_isolation = 'read committed'")
         run(
             connection,
-            "create table goods (id text); select fencing.protect('goods', $$'goods/' || regexp_replace(id, E'\\\\D', '', 'g')$$)",
+            "create table goods (id text); "
+            "select fencing.protect('goods', $$'goods/' || regexp_replace(id, E'\\\\D', '', 'g')$$)",
         )
         assert run(connection, "select fencing.guard_faults()") == []
         assert run(connection, "select fencing.watch_guard()") == []

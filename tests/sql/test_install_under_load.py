@@ -71,7 +71,8 @@ def test_writers_do_not_wait_for_a_new_history_partition(server, database):
     owner = server.connect(database)
     with owner.cursor() as cursor:
         cursor.execute(
-            "select max(relid::regclass::text) from pg_partition_tree('fencing.history') where relid::regclass::text ~ '[0-9]$'"
+            "select max(relid::regclass::text) from pg_partition_tree('fencing.history') "
+            "where relid::regclass::text ~ '[0-9]$'"
         )
         last = cursor.fetchone()[0]
         cursor.execute(f"drop table {last}")
@@ -91,14 +92,17 @@ def test_writers_do_not_wait_for_a_new_history_partition(server, database):
 
 
 def test_install_repeated_locks_tables_only_as_comment_does(server, database):
-    """COMMENT takes ShareUpdateExclusive, which blocks second_cursor installations, but neither readers nor writers. Only the view is replaced."""
+    """COMMENT takes ShareUpdateExclusive, which blocks second_cursor installations, but neither readers nor writers.
+    Only the view is replaced."""
     installer = server.connect(database, autocommit=False)
     with installer.cursor() as cursor:
         install(cursor)
         cursor.execute(
             """select l.mode, l.relation::regclass::text from pg_locks l join pg_class c on c.oid = l.relation
-                           where l.pid = pg_backend_pid() and c.relnamespace = 'fencing'::regnamespace and c.oid <> 'fencing.api_catalog'::regclass
-                             and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')"""
+                           where l.pid = pg_backend_pid() and c.relnamespace = 'fencing'::regnamespace
+                             and c.oid <> 'fencing.api_catalog'::regclass
+                             and l.mode in ('ShareLock', 'ShareRowExclusiveLock',
+                                 'ExclusiveLock', 'AccessExclusiveLock')"""
         )
         assert cursor.fetchall() == []
     installer.rollback()

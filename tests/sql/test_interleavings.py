@@ -1,4 +1,5 @@
-"""Two sessions write one resource in every interleaving of their steps: the fence never decreases, accepted tokens never decrease in commit order, no deadlock occurs."""
+"""Two sessions write one resource in every interleaving of their steps: the fence never decreases,
+accepted tokens never decrease in commit order, no deadlock occurs."""
 import itertools
 
 import psycopg2
@@ -20,7 +21,10 @@ def write(resource, token):
 
 
 def begin_write(resources, token):
-    return f"select accepted from fencing.begin_write(array[{resources}], {token}, gen_random_uuid(), null, null, null, null)"
+    return (
+        f"select accepted from fencing.begin_write(array[{resources}], {token}, gen_random_uuid(), null, "
+        "null, null, null)"
+    )
 
 
 WRITE_IDS = [f"00000000-0000-0000-0000-00000000000{n}" for n in (1, 2)]
@@ -29,7 +33,8 @@ WRITE_IDS = [f"00000000-0000-0000-0000-00000000000{n}" for n in (1, 2)]
 def begin_writes(resources, token):
     """Returns a statement that begins two writes in one transaction, each on one resource."""
     return (
-        f"select accepted from fencing.begin_writes(array[{resources}], array[{token}, {token}]::bigint[], array['{WRITE_IDS[0]}', '{WRITE_IDS[1]}']::uuid[], "
+        f"select accepted from fencing.begin_writes(array[{resources}], array[{token}, {token}]::bigint[], "
+        f"array['{WRITE_IDS[0]}', '{WRITE_IDS[1]}']::uuid[], "
         "array['o', 'o'], array['p', 'p'], array['t', 't'], array[null, null]::jsonb[])"
     )
 
@@ -243,7 +248,8 @@ def test_enter_in_name_order_never_deadlocks(bench):
 
 @with_new_and_known_resource
 def test_enter_with_array_locks_in_name_order(bench, before):
-    """Entered in the order of the array, s before r, the first session would wait for r while the second waits for s."""
+    """Entered in the order of the array, s before r,
+    the first session would wait for r while the second waits for s."""
     scripts = [
         ["select fencing.enter(array['{s}', '{r}'], 5)", write("{r}", 5), "commit"],
         [enter("{r}", 6), enter("{s}", 6), "commit"],

@@ -45,7 +45,8 @@ def test_protect_sees_what_was_committed_while_it_waited(logins, owner, change, 
 def test_old_event_trigger_is_named_and_replaced(owner):  # noqa: F811
     owner.run("drop event trigger fencing_refuse_openings")
     owner.run(
-        "create event trigger fencing_refuse_openings on ddl_command_end when tag in ('ALTER TABLE') execute function fencing.refuse_openings()"
+        "create event trigger fencing_refuse_openings on ddl_command_end when tag "
+        "in ('ALTER TABLE') execute function fencing.refuse_openings()"
     )
     owner.run("alter event trigger fencing_refuse_openings enable always")
     assert [
@@ -59,16 +60,19 @@ def test_old_event_trigger_is_named_and_replaced(owner):  # noqa: F811
 
 
 def test_owner_alters_a_table_with_faults(logins, owner):  # noqa: F811
-    """What was opened while the event trigger was off, or by a superuser, does not prevent changes that open nothing."""
+    """What was opened while the event trigger was off, or by a superuser,
+    does not prevent changes that open nothing."""
     owner.run(
-        "create table public.kept (id integer); alter table kept owner to test_app; select fencing.protect('public.kept', $$'kept/' || id$$)"
+        "create table public.kept (id integer); alter table kept owner to test_app; "
+        "select fencing.protect('public.kept', $$'kept/' || id$$)"
     )
     ((name,),) = owner.run("select check_function from fencing.protected where relation = 'public.kept'::regclass")
     owner.run(
         f"create or replace function fencing.{name}() returns trigger language plpgsql as 'begin return null; end'"
     )
     owner.run(
-        "create function public.own() returns trigger language plpgsql as 'begin return null; end'; alter function public.own() owner to test_app; alter event trigger fencing_refuse_openings disable"
+        "create function public.own() returns trigger language plpgsql as 'begin return null; end'; "
+        "alter function public.own() owner to test_app; alter event trigger fencing_refuse_openings disable"
     )
     for trigger in ("fencing_d", "fencing_e"):
         owner.run(f"create trigger {trigger} after insert on public.kept for each row execute function public.own()")
@@ -90,10 +94,12 @@ def test_owner_alters_a_table_with_faults(logins, owner):  # noqa: F811
 
 def test_partition_with_trigger_between_checks_is_not_attached(owner):  # noqa: F811
     owner.run(
-        "create table public.parts (id integer) partition by range (id); create table public.parts_1 (id integer); create table public.parts_2 (id integer)"
+        "create table public.parts (id integer) partition by range (id); create table public.parts_1 (id integer); "
+        "create table public.parts_2 (id integer)"
     )
     owner.run(
-        "create function public.own() returns trigger language plpgsql as 'begin return null; end'; create trigger fencing_d after insert on parts_1 for each row execute function own()"
+        "create function public.own() returns trigger language plpgsql as 'begin return null; end'; "
+        "create trigger fencing_d after insert on parts_1 for each row execute function own()"
     )
     owner.run("select fencing.protect('public.parts', $$'parts/' || id$$)")
     error = owner.fails("alter table parts attach partition parts_1 for values from (0) to (10)")
@@ -105,7 +111,10 @@ def test_former_name_of_a_protected_table_stays_reserved(owner):  # noqa: F811
     owner.run("create table public.swap_a (id integer); select fencing.protect('swap_a', $$'swap/' || id$$)")
     owner.run("alter table swap_a rename to swap_a_old; select fencing.protect('swap_a_old', $$'swap/' || id$$)")
     owner.run("select fencing.protect('swap_a_old', $$'swap/' || id$$)")
-    changes = "select detail ->> 'relation', detail ->> 'renamed_from' from fencing.history where detail ->> 'action' = 'protect' order by id"
+    changes = (
+        "select detail ->> 'relation', detail ->> 'renamed_from' from fencing.history "
+        "where detail ->> 'action' = 'protect' order by id"
+    )
     assert owner.run(changes)[-3:] == [
         ("public.swap_a", None),
         ("public.swap_a_old", "public.swap_a"),
@@ -115,7 +124,10 @@ def test_former_name_of_a_protected_table_stays_reserved(owner):  # noqa: F811
     assert error.pgcode == "55000" and "which is now public.swap_a_old" in str(error), error
     assert owner.run("select fencing.guard_faults()") == []
     # As where no superuser installed the guard: the fault is named, also to gateways.
-    create = "alter event trigger fencing_refuse_openings disable; create table public.{0} (id integer); alter event trigger fencing_refuse_openings enable always"
+    create = (
+        "alter event trigger fencing_refuse_openings disable; create table public.{0} (id integer); "
+        "alter event trigger fencing_refuse_openings enable always"
+    )
     owner.run(create.format("swap_a"))
     ((fault,),) = owner.run("select fencing.guard_faults()")
     assert fault.startswith("public.swap_a: a table of this name was protected, which is now public.swap_a_old"), fault
@@ -129,7 +141,8 @@ def test_former_name_of_a_protected_table_stays_reserved(owner):  # noqa: F811
     owner.run("select fencing.unprotect('swap_a')")
     assert owner.run("select fencing.guard_faults()") == []
     owner.run(
-        "alter table swap_a_old rename to swap_b; select fencing.protect('swap_b', $$'swap/' || id$$); select fencing.unprotect('swap_b'); create table public.swap_a_old (id integer)"
+        "alter table swap_a_old rename to swap_b; select fencing.protect('swap_b', $$'swap/' || id$$); "
+        "select fencing.unprotect('swap_b'); create table public.swap_a_old (id integer)"
     )
     assert owner.run("select fencing.guard_faults()") == [] and owner.run("select * from fencing.former_name") == []
 
@@ -144,7 +157,10 @@ def test_protected_table_takes_the_name_of_another(owner):  # noqa: F811
     assert owner.run("select fencing.guard_faults()") == []
 
 
-COUNTED = """begin; set local track_functions = 'all'; {}; select f.funcname, f.calls from pg_stat_xact_user_functions f where f.schemaname = 'fencing'"""
+COUNTED = (
+    "begin; set local track_functions = 'all'; {}; "
+    "select f.funcname, f.calls from pg_stat_xact_user_functions f where f.schemaname = 'fencing'"
+)
 
 
 def calls_of(owner, statement):  # noqa: F811
@@ -157,7 +173,8 @@ def calls_of(owner, statement):  # noqa: F811
 def make_partitions(owner, table, count):  # noqa: F811
     owner.run(f"create table public.{table} (id integer, place integer) partition by range (place)")
     owner.run(
-        f"do $$ begin for n in 1..{count} loop execute format('create table public.{table}_%1$s partition of public.{table} for values from (%1$s) to (%2$s)', n, n + 1); end loop; end $$"
+        f"do $$ begin for n in 1..{count} loop execute format('create table public.{table}_%1$s partition of "
+        f"public.{table} for values from (%1$s) to (%2$s)', n, n + 1); end loop; end $$"
     )
 
 
@@ -188,7 +205,8 @@ def test_calls_of_table_faults_do_not_grow_with_partitions(owner):  # noqa: F811
 
 def test_temporary_child_of_a_protected_table_is_refused(logins, owner):  # noqa: F811
     owner.run(
-        "create table public.kept (id integer); alter table kept owner to test_app; select fencing.protect('public.kept', $$'kept/' || id$$)"
+        "create table public.kept (id integer); alter table kept owner to test_app; "
+        "select fencing.protect('public.kept', $$'kept/' || id$$)"
     )
     error = logins().fails("create temporary table child () inherits (public.kept)")
     assert error.pgcode == "55000" and "inherits from it" in str(error), error
@@ -199,37 +217,45 @@ def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
     for table in ("child_of", "below", "renamed", "twice", "dropped", "open"):
         owner.run(f"create table public.{table} (id integer); select fencing.protect('{table}', $$'{table}/' || id$$)")
     owner.run(
-        "create table public.parts (id integer, place integer) partition by range (place); create table parts_1 partition of parts for values from (1) to (9) partition by range (place)"
+        "create table public.parts (id integer, place integer) partition by range (place); "
+        "create table parts_1 partition of parts for values from (1) to (9) partition by range (place)"
     )
     owner.run(
-        "create table parts_1_1 partition of parts_1 for values from (1) to (2); select fencing.protect('parts', $$'parts/' || id$$); create table public.parent (id integer)"
+        "create table parts_1_1 partition of parts_1 for values from (1) to (2); "
+        "select fencing.protect('parts', $$'parts/' || id$$); create table public.parent (id integer)"
     )
     owner.run(
-        "create function public.own() returns trigger language plpgsql as 'begin return null; end'; create table public.near (id integer)"
+        "create function public.own() returns trigger language plpgsql as 'begin return null; end'; "
+        "create table public.near (id integer)"
     )
     assert owner.run("select fencing.guard_faults()") == []
     owner.run("alter event trigger fencing_refuse_openings disable; alter event trigger fencing_refuse_drops disable")
     owner.run(
-        "create temporary table child () inherits (child_of); alter table below inherit parent; alter table renamed rename to renamed_since; create table public.renamed (id integer)"
+        "create temporary table child () inherits (child_of); alter table below inherit parent; "
+        "alter table renamed rename to renamed_since; create table public.renamed (id integer)"
     )
     owner.run(
-        "alter table twice rename to twice_since; select fencing.protect('twice_since', $$'twice/' || id$$); create view public.twice as select 1 as id; drop table dropped; create table public.dropped (id integer)"
+        "alter table twice rename to twice_since; select fencing.protect('twice_since', $$'twice/' || id$$); "
+        "create view public.twice as select 1 as id; drop table dropped; create table public.dropped (id integer)"
     )
     owner.run(
-        "create table parts_1_2 partition of parts_1 for values from (2) to (3); alter table parts_1_1 set unlogged; drop trigger fencing_check_insert on open; alter table open disable trigger fencing_verify_update"
+        "create table parts_1_2 partition of parts_1 for values from (2) to (3); alter table parts_1_1 set unlogged; "
+        "drop trigger fencing_check_insert on open; alter table open disable trigger fencing_verify_update"
     )
     owner.run("create trigger fencing_d after insert on parts_1_2 for each row execute function own()")
     found = owner.run("select distinct about from fencing.table_faults()")
     assert len(found) == 6, found
     named = owner.run(
-        "select o.id::regclass::text, fencing.can_have_faults(array[o.id]) from fencing.table_faults() f cross join unnest(array[f.relation, f.other]) as o (id) join pg_class c on c.oid = o.id"
+        "select o.id::regclass::text, fencing.can_have_faults(array[o.id]) from fencing.table_faults() f cross "
+        "join unnest(array[f.relation, f.other]) as o (id) join pg_class c on c.oid = o.id"
     )
     assert named and all(possible for _, possible in named), named
     assert owner.run(
         "select fencing.can_have_faults(array['public.near'::regclass::oid, null]), fencing.can_have_faults('{}')"
     ) == [(False, False)]
     owner.run(
-        "select fencing.watch_guard(); alter table open rename to opened_since; alter table parts_1 detach partition parts_1_2"
+        "select fencing.watch_guard(); alter table open rename to opened_since; "
+        "alter table parts_1 detach partition parts_1_2"
     )
     assert owner.run("select fencing.can_have_faults(array['public.parts_1_2'::regclass::oid])") == [
         (True,)
@@ -238,11 +264,13 @@ def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
 
 def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
     owner.run(
-        "create extension if not exists postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw; create table public.base (id integer not null)"
+        "create extension if not exists postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw; "
+        "create table public.base (id integer not null)"
     )
     owner.run("create table public.split (id integer not null) partition by range (id)")
     owner.run(
-        "create foreign table public.far partition of public.split for values from (1) to (9) server elsewhere options (table_name 'base')"
+        "create foreign table public.far partition of public.split for values from (1) "
+        "to (9) server elsewhere options (table_name 'base')"
     )
     with pytest.raises(psycopg2.Error) as refused:
         owner.run("select fencing.protect('public.split', $$'split/' || id::text$$)")
@@ -253,19 +281,22 @@ def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
         owner.run("alter table public.split attach partition public.far for values from (1) to (9)")
     assert refused.value.pgcode == "55000"
     owner.run(
-        "drop event trigger fencing_refuse_openings; alter table public.split attach partition public.far for values from (1) to (9)"
+        "drop event trigger fencing_refuse_openings; "
+        "alter table public.split attach partition public.far for values from (1) to (9)"
     )
     assert any("far is a foreign table" in fault for (fault,) in owner.run("select fencing.guard_faults()"))
     # One that was attached without the event trigger prevents neither other changes nor that it is detached.
     owner.run(
-        "create foreign table public.further partition of public.split for values from (11) to (19) server elsewhere options (table_name 'base')"
+        "create foreign table public.further partition of public.split for values from (11) "
+        "to (19) server elsewhere options (table_name 'base')"
     )
     owner.run("select fencing.watch_guard()")
     owner.run(
         "create event trigger fencing_refuse_openings on ddl_command_end execute function fencing.refuse_openings()"
     )
     owner.run(
-        "alter table public.split add column note text; alter table public.split detach partition public.far; alter table public.split detach partition public.further"
+        "alter table public.split add column note text; alter table public.split detach partition public.far; "
+        "alter table public.split detach partition public.further"
     )
 
 
@@ -362,7 +393,8 @@ def test_other_schemas_are_dropped(logins, owner):  # noqa: F811
 
 def test_parts_that_are_replaced_in_time_can_be_dropped(owner):  # noqa: F811
     owner.run(
-        "create index by_owner on fencing.history (owner); drop index fencing.by_owner; create temporary table guard (id integer); drop table guard"
+        "create index by_owner on fencing.history (owner); drop index fencing.by_owner; "
+        "create temporary table guard (id integer); drop table guard"
     )
     owner.run("select fencing.protect('inventory', $$'inventory/' || sku$$); select fencing.unprotect('orders')")
     owner.run("select fencing.make_history_partition('2020-01-06')")
@@ -422,10 +454,13 @@ def test_guard_table_made_anew_lets_nothing_in(owner):  # noqa: F811
 
 def make_owners_parts(owner):  # noqa: F811
     owner.run(
-        "create table public.parts (id integer, place text) partition by range (id); create table parts_1 partition of parts for values from (0) to (10); grant create on schema public to test_app"
+        "create table public.parts (id integer, place text) partition by range (id); "
+        "create table parts_1 partition of parts for values from (0) to (10); "
+        "grant create on schema public to test_app"
     )
     owner.run(
-        "alter table parts owner to test_app; alter table parts_1 owner to test_app; select fencing.protect('parts', $$'parts/' || place$$)"
+        "alter table parts owner to test_app; alter table parts_1 owner to test_app; "
+        "select fencing.protect('parts', $$'parts/' || place$$)"
     )
 
 
@@ -434,10 +469,13 @@ def test_partitions_that_the_owner_makes_get_all_checks(logins, owner):  # noqa:
     app = logins()
     owner.run("alter default privileges for role test_app grant all on tables to test_gateway")
     app.run(
-        "create table public.parts_2 partition of parts for values from (10) to (20); create table public.parts_3 (id integer, place text); alter table parts attach partition parts_3 for values from (20) to (30)"
+        "create table public.parts_2 partition of parts for values from (10) to (20); "
+        "create table public.parts_3 (id integer, place text); "
+        "alter table parts attach partition parts_3 for values from (20) to (30)"
     )
     app.run(
-        "create table public.parts_4 partition of parts for values from (30) to (40) partition by range (id); create table public.parts_5 partition of parts_4 for values from (30) to (40)"
+        "create table public.parts_4 partition of parts for values from (30) to (40) partition by range (id); "
+        "create table public.parts_5 partition of parts_4 for values from (30) to (40)"
     )
     for partition, number in (("parts_1", 5), ("parts_2", 15), ("parts_3", 25), ("parts_4", 35), ("parts_5", 35)):
         assert app.sqlstate(f"truncate {partition}") == "FG403", partition
@@ -459,13 +497,17 @@ def test_partitions_that_the_owner_makes_get_all_checks(logins, owner):  # noqa:
 def test_new_owner_of_a_partitioned_table_makes_partitions(logins, owner):  # noqa: F811
     make_owners_parts(owner)
     owner.run(
-        "grant create on schema public to test_auditor; alter table parts owner to test_auditor; alter table parts_1 owner to test_auditor"
+        "grant create on schema public to test_auditor; alter table parts owner to test_auditor; "
+        "alter table parts_1 owner to test_auditor"
     )
     assert owner.run("select fencing.guard_faults()") == []
     assert logins().sqlstate("create table public.parts_2 partition of parts for values from (10) to (20)") == "42501"
     logins("test_auditor").run("create table public.parts_2 partition of parts for values from (10) to (20)")
     assert owner.run("select fencing.guard_faults()") == []
-    granted = "select count(*) from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace and p.proname ~ '^(check_[0-9]|verify_change)' and a.grantee <> p.proowner"
+    granted = (
+        "select count(*) from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace "
+        "and p.proname ~ '^(check_[0-9]|verify_change)' and a.grantee <> p.proowner"
+    )
     assert owner.run(granted) == [(2,)]
     owner.run("select fencing.unprotect('parts')")
     assert owner.run(granted) == [(0,)] and owner.run("select fencing.guard_faults()") == []

@@ -1,4 +1,5 @@
-"""PgBouncer in transaction mode: clients share a server connection, and a resource that one client has entered is not open to the next."""
+"""PgBouncer in transaction mode: clients share a server connection,
+and a resource that one client has entered is not open to the next."""
 import shutil
 import signal
 import subprocess
@@ -117,7 +118,10 @@ def test_pgbouncer_leftover_settings_neither_open_nor_block(connect_through_pool
 
 def test_pgbouncer_begin_write_opens_only_its_own_transaction(connect_through_pool):
     first, second = connect_through_pool("test_gateway"), connect_through_pool("test_gateway")
-    begin = "begin; select accepted from fencing.begin_write('{inventory/sku-1}', 5, gen_random_uuid(), null, null, null, null)"
+    begin = (
+        "begin; "
+        "select accepted from fencing.begin_write('{inventory/sku-1}', 5, gen_random_uuid(), null, null, null, null)"
+    )
     assert run(first, begin)
     run(first, CHANGE)
     run(first, "commit")

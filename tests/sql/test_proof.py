@@ -1,4 +1,5 @@
-"""A lease_id that a gateway signed is accepted as a proof, nothing else is. These tests make lease ids themselves, in the format of proto/lease_id.hpp."""
+"""A lease_id that a gateway signed is accepted as a proof, nothing else is. These tests make lease ids themselves,
+in the format of proto/lease_id.hpp."""
 import base64
 import hashlib
 import hmac
@@ -289,7 +290,8 @@ def test_proof_refused_is_recorded_in_the_history(owner, caller, server, databas
     caller.enter(FORGED)
     assert (
         owner.run(
-            """select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate', detail ->> 'fault'])
+            """select array_agg(array[event, resource, fencing_token::text, principal, detail ->> 'sqlstate',
+                        detail ->> 'fault'])
                         from fencing.history where event <> 'guard_changed'"""
         )
         == [["write_rejected", RESOURCE, "34", "test_app", "FG401", "not_authentic"]]

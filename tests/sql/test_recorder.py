@@ -9,7 +9,10 @@ from test_guard_attacks import Login, logins, owner  # noqa: F401 (fixtures)
 
 CHANGE = "update inventory set stock = 0 where sku = 'sku-1'"
 REFUSALS = "select count(*) from fencing.history where event = 'write_rejected'"
-OPTIONS = "select o.option_value from pg_foreign_server s, pg_options_to_table(s.srvoptions) o where s.srvname = 'fencing_recorder' and o.option_name = 'options'"
+OPTIONS = (
+    "select o.option_value from pg_foreign_server s, pg_options_to_table(s.srvoptions) o "
+    "where s.srvname = 'fencing_recorder' and o.option_name = 'options'"
+)
 WAIT_SECONDS_MAX = 20
 
 
@@ -41,8 +44,8 @@ def test_recorder_of_another_port_is_named_and_corrected(logins, owner):  # noqa
     owner.run("alter server fencing_recorder options (set port '1', set connect_timeout '3')")
     ((fault,),) = owner.run("select fencing.recorder_fault()")
     assert (
-        fault
-        == "the foreign server fencing_recorder leads to port 1, and this server listens on port 5432: run `fencegate migrate` as postgres"
+        fault == "the foreign server fencing_recorder leads to port 1, "
+        "and this server listens on port 5432: run `fencegate migrate` as postgres"
     )
     assert owner.run("select fencing.set_up_recorder()") == [(None,)]
     assert logins().sqlstate(CHANGE) == "FG428"

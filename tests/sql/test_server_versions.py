@@ -1,4 +1,5 @@
-"""What differs between the versions of PostgreSQL. `tests/run postgres` runs tests/sql on each; server_fault.sql has those on which the installation is refused."""
+"""What differs between the versions of PostgreSQL. `tests/run postgres` runs tests/sql on each;
+server_fault.sql has those on which the installation is refused."""
 import psycopg2
 import pytest
 from test_catalogue import SCHEMA_FILES, rows
@@ -38,7 +39,10 @@ def test_every_privilege_of_this_server_is_named_and_taken(owner, kind, name, co
         owner.run(f"grant {privilege} on {kind} {name} to test_app")
     faults = {fault for fault, in owner.run("select fencing.guard_faults()")}
     assert {
-        f"{kind} {name}: test_app has the privilege {privilege}, which is for nobody but the owner; fencegate migrate takes it"
+        (
+            f"{kind} {name}: test_app has the privilege {privilege}, which is for nobody but the owner; "
+            "fencegate migrate takes it"
+        )
         for privilege in privileges
     } == faults
     owner.run("select fencing.apply_privileges()")
@@ -46,6 +50,7 @@ def test_every_privilege_of_this_server_is_named_and_taken(owner, kind, name, co
 
 
 def test_refusal_of_the_installing_role_is_recorded(owner):  # noqa: F811
-    """From PostgreSQL 16 on, a role that is no superuser and has created fencing_gateway is a member of it, but no gateway."""
+    """From PostgreSQL 16 on, a role that is no superuser and has created fencing_gateway is a member
+    of it, but no gateway."""
     assert owner.sqlstate("update public.inventory set stock = 0 where sku = 'sku-1'") == "FG428"
     assert owner.run("select principal from fencing.history where event = 'write_rejected'") == [("postgres",)]

@@ -210,8 +210,12 @@ def test_begin_write_batches_that_overlap_never_deadlock(sessions, server, datab
 @pytest.mark.parametrize(
     "call",
     [
-        "select * from fencing.begin_write(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, gen_random_uuid(), null, null, null, null)",
-        """select * from fencing.begin_writes(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], '{9,9,9,9}', array(select gen_random_uuid() from generate_series(1, 4)),
+        (
+            "select * from fencing.begin_write(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, gen_random_uuid(), "
+            "null, null, null, null)"
+        ),
+        """select * from fencing.begin_writes(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], '{9,9,9,9}',
+                                          array(select gen_random_uuid() from generate_series(1, 4)),
                                           '{o,o,o,o}', '{p,p,p,p}', '{t,t,t,t}', '{null,null,null,null}')""",
         "select * from fencing.raise_fences(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, null, null, null, null)",
     ],
@@ -219,7 +223,8 @@ def test_begin_write_batches_that_overlap_never_deadlock(sessions, server, datab
 )
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_guards_are_locked_in_byte_order_of_their_names(sessions, call, seen_before):
-    """While the call waits for one guard row, the rows before it in the order are locked, and the rows after it are free."""
+    """While the call waits for one guard row, the rows before it in the order are locked,
+    and the rows after it are free."""
     names = ["lock/B", "lock/a", "lock/b", "lock/c"]
     if seen_before:  # inserted in another order
         owner = sessions(user="postgres")
@@ -263,7 +268,8 @@ def test_accepted_tokens_never_decrease_in_commit_order(sessions, server, databa
         thread.start()
     for thread in threads:
         thread.join(WAIT_SECONDS_MAX * 2)
-    decreases = """select count(*) from (select fencing_token < lag(fencing_token) over (order by id) as fell from fencing.history
+    decreases = """select count(*)
+              from (select fencing_token < lag(fencing_token) over (order by id) as fell from fencing.history
               where event = 'write_applied') h where fell"""
     assert fetch_value(sessions.observer, decreases) == 0
     assert fetch_value(sessions.observer, "select count(distinct event) from fencing.history") == 2
@@ -291,7 +297,10 @@ def test_write_landed_waits_for_a_commit_in_progress(sessions, seen_before, comm
     [
         "select * from fencing.raise_fences('{inventory/sku-1}', 1, null, null, null, 'read at the fence as it is')",
         "select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1')",
-        "select * from fencing.begin_write('{inventory/sku-1,inventory/sku-2}', 9, '00000000-0000-0000-0000-000000000001', null, null, null, null)",
+        (
+            "select * from fencing.begin_write('{inventory/sku-1,inventory/sku-2}', 9, "
+            "'00000000-0000-0000-0000-000000000001', null, null, null, null)"
+        ),
     ],
     ids=["raise_fences", "write_landed", "begin_write"],
 )
@@ -337,13 +346,17 @@ def test_protect_waits_for_writers_and_checks_later_ones(sessions):
     assert sqlstate_of(writer.sell) == REQUIRED
 
 
-APPEND = "select fencing.append_events('00000000-0000-0000-0000-00000000000a', %s, null, %s, null, null, null, null, null, null, null, null)"
+APPEND = (
+    "select fencing.append_events('00000000-0000-0000-0000-00000000000a', %s, null, %s, null, null, null, null, null, "
+    "null, null, null)"
+)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new_stream", "known_stream"])
 @pytest.mark.parametrize("ending, added", [("commit", 1), ("rollback", 3)])
 def test_append_events_repeated_adds_only_missing_events(sessions, known, ending, added):
-    """The gateway's connection broke, the server has not detected that yet, and the gateway sends the batch again with one more event."""
+    """The gateway's connection broke, the server has not detected that yet,
+    and the gateway sends the batch again with one more event."""
     broken, again = sessions(user="test_gateway"), sessions(user="test_gateway")
     first = 1
     if known:
@@ -363,10 +376,12 @@ def test_append_events_repeated_adds_only_missing_events(sessions, known, ending
 
 
 def test_changed_column_type_is_written_after_protect_again(server, database, sessions):
-    """PL/pgSQL keeps the types of a row in its plans: sessions that wrote before fail, and never write unchecked, until protect() makes another check function."""
+    """PL/pgSQL keeps the types of a row in its plans: sessions that wrote before fail, and never write unchecked,
+    until protect() makes another check function."""
     owner = server.connect(database)
     owner.cursor().execute(
-        "create table parts (id integer, place integer) partition by range (place); create table parts_1 partition of parts default; select fencing.protect('parts', $$'parts/' || id$$)"
+        "create table parts (id integer, place integer) partition by range (place); "
+        "create table parts_1 partition of parts default; select fencing.protect('parts', $$'parts/' || id$$)"
     )
     owner.cursor().execute("grant select, insert, update on parts to test_app")
     writer = sessions()

@@ -1,4 +1,5 @@
-"""Changes of a protected row that one psql session cannot show: under every setting of PostgreSQL, and by a subscription's apply worker."""
+"""Changes of a protected row that one psql session cannot show: under every setting of PostgreSQL,
+and by a subscription's apply worker."""
 import re
 import time
 
@@ -27,11 +28,13 @@ def values_of(kind, enum, lowest, highest, now):
 
 
 def test_change_is_refused_under_any_caller_setting(server, database):
-    """Whatever the setting does, the change fails and the row stays. Includes the guard's own settings and unknown ones."""
+    """Whatever the setting does, the change fails and the row stays.
+    Includes the guard's own settings and unknown ones."""
     owner, caller = server.connect(database), server.connect(database, "test_app", autocommit=False)
     with owner.cursor() as cursor:
         cursor.execute(
-            "select name, vartype, enumvals, min_val, max_val, setting from pg_settings where context = 'user' order by name"
+            "select name, vartype, enumvals, min_val, max_val, setting from pg_settings "
+            "where context = 'user' order by name"
         )
         settings = [(name, value) for name, *about in cursor.fetchall() for value in values_of(*about)]
     settings += [
@@ -90,7 +93,8 @@ def test_change_is_refused_under_granted_replication_role(server, database):
 
 @pytest.mark.parametrize("installed", [True, False], ids=["as_it_is", "without_the_setting"])
 def test_plpgsql_extra_errors_refuses_no_covered_change(server, database, installed):
-    """plpgsql.extra_errors = all raises errors of its own where a query for one row returns more. An installation sets it for checks that exist."""
+    """plpgsql.extra_errors = all raises errors of its own where a query for one row returns more.
+    An installation sets it for checks that exist."""
     owner, caller = server.connect(database), server.connect(
         database, "test_app", autocommit=False, options="-c plpgsql.extra_errors=all"
     )
@@ -103,7 +107,8 @@ def test_plpgsql_extra_errors_refuses_no_covered_change(server, database, instal
         owner.cursor().execute(f"alter function fencing.{name}() reset plpgsql.extra_errors")
         assert (
             fetch_value(owner, "select fencing.guard_faults()")
-            == f"public.inventory: the function fencing.{name}() is not what this version of protect() makes; call it again"
+            == f"public.inventory: the function fencing.{name}() is not what this version of protect() makes; "
+            "call it again"
         )
         for file in PLAIN_FILES:
             owner.cursor().execute(file.read_text())
@@ -132,7 +137,8 @@ def test_install_under_plpgsql_extra_errors_works(server):
 
 @pytest.fixture
 def subscription(server, database):
-    """Two databases; the second subscribes to the first's `plain` and to the partitioned `parted`, which are protected there."""
+    """Two databases; the second subscribes to the first's `plain` and to the partitioned `parted`,
+    which are protected there."""
     target_name = server.create("fence_base")
     source, target = server.connect(database), server.connect(target_name)
     target.cursor().execute(f"alter database {target_name} set log_min_messages = error")  # also of the apply worker
@@ -141,17 +147,19 @@ def subscription(server, database):
                 create table parted_1 partition of parted for values from (0) to (100);"""
     source.cursor().execute(tables + "create publication everything for table plain, parted")
     target.cursor().execute(
-        tables
-        + """select fencing.protect('plain', $$'hall/' || hall$$); select fencing.protect('parted', $$'hall/' || hall$$)"""
+        tables + "select fencing.protect('plain', $$'hall/' || hall$$); "
+        "select fencing.protect('parted', $$'hall/' || hall$$)"
     )
     fetch_value(source, "select pg_create_logical_replication_slot('everything', 'pgoutput')::text")
     target.cursor().execute(
-        f"create subscription everything connection 'host={server.folder} dbname={database} user=postgres' publication everything "
+        f"create subscription everything connection 'host={server.folder} dbname={database} user=postgres' "
+        "publication everything "
         "with (create_slot = false, slot_name = 'everything', copy_data = false)"
     )
     yield source, target
     target.cursor().execute(
-        "alter subscription everything disable; alter subscription everything set (slot_name = none); drop subscription everything"
+        "alter subscription everything disable; alter subscription everything set (slot_name = none); "
+        "drop subscription everything"
     )
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while fetch_value(source, "select count(*) from pg_replication_slots where active"):

@@ -66,7 +66,8 @@ def state(server, database):
     return rows(
         server,
         database,
-        "select current, timeline, live_timeline, floor, system_identifier = live_system_identifier from fencing.storage_generation_state()",
+        "select current, timeline, live_timeline, floor, system_identifier = live_system_identifier "
+        "from fencing.storage_generation_state()",
     )[0]
 
 
@@ -206,7 +207,8 @@ def test_begin_that_rolls_back_leaves_nothing(sessions):
 
 
 def test_refusal_below_the_floor_waits_for_the_resource(sessions):
-    """Refusals are recorded in the order of the lock, so that none names a lower fence than a row before it in the history."""
+    """Refusals are recorded in the order of the lock, so that none names a lower fence than a row
+    before it in the history."""
     owner, writer, late, gateway = sessions(user="postgres"), sessions(), sessions(), sessions(user="test_gateway")
     join(owner)
     owner.run("select fencing.fence_all('a test')")
@@ -228,7 +230,8 @@ def test_refusal_below_the_floor_waits_for_the_resource(sessions):
 
 
 def test_finish_waits_for_those_let_in_under_another_system(sessions):
-    """After a load of a dump the timeline can be equal, so transactions are let in until a gateway compares the system identifier."""
+    """After a load of a dump the timeline can be equal,
+    so transactions are let in until a gateway compares the system identifier."""
     owner, writer, late, gateway = sessions(user="postgres"), sessions(), sessions(), sessions(user="test_gateway")
     owner.run("update fencing.storage_generation set system_identifier = 12")
     owner.commit()
@@ -265,7 +268,8 @@ def test_storage_floor_is_called_once_per_call(sessions):
         owner.run("set track_functions = 'all'")
         owner.run(call.format(token=5))
         counted = owner.run(
-            "select funcname, calls from pg_stat_xact_user_functions where schemaname = 'fencing' and funcname = 'storage_floor'"
+            "select funcname, calls from pg_stat_xact_user_functions where schemaname = 'fencing' "
+            "and funcname = 'storage_floor'"
         )
         assert counted == [("storage_floor", 2 if name == "draw_epoch" else 1)], name  # once more by next_epoch
         owner.rollback()
@@ -300,7 +304,8 @@ def wait_for_replay(server, standby):
 
 
 def test_promotion_is_noticed_in_sessions_opened_before(server, database, standby):
-    """Sessions that were opened on the standby, with plans cached there; then the change, and a second promotion from the same state."""
+    """Sessions that were opened on the standby, with plans cached there; then the change,
+    and a second promotion from the same state."""
     writer, gateway = Session(server, database), Session(server, database, user="test_gateway")
     join(gateway)
     writer.enter("inventory/sku-1", 9)
@@ -334,7 +339,8 @@ def test_promotion_is_noticed_in_sessions_opened_before(server, database, standb
     assert rows(
         standby,
         database,
-        "select detail -> 'from' ->> 'timeline', detail -> 'to' ->> 'timeline' from fencing.history where event = 'storage_generation_changed'",
+        "select detail -> 'from' ->> 'timeline', detail -> 'to' ->> 'timeline' from fencing.history "
+        "where event = 'storage_generation_changed'",
     ) == [("1", "2")]
     writer_after = opened["enter"]
     assert sqlstate_of(writer_after.enter, "inventory/sku-1", 9) == STALE
@@ -389,7 +395,8 @@ def test_dump_loaded_elsewhere_is_refused_after_fence_all(server, database):
         assert rows(
             other,
             "loaded",
-            "select detail ->> 'reason', detail -> 'from' <> detail -> 'to' from fencing.history where event = 'storage_generation_changed'",
+            "select detail ->> 'reason', detail -> 'from' <> detail -> 'to' from fencing.history "
+            "where event = 'storage_generation_changed'",
         ) == [("a dump was loaded", True)]
         assert sqlstate_of(writer.enter, "inventory/sku-1", 9) == STALE
         for session in (writer, owner, gateway):
@@ -420,7 +427,8 @@ def test_lost_writes_are_looked_up_by_the_index(server, database):
         assert used and all(index.endswith("_write_id_idx") for index in used), plan
         cursor.execute("analyze fencing.history")
     cursor.execute(
-        "select count(*) from fencing.find_lost_writes((select array_agg(write_id) || gen_random_uuid() from fencing.history where write_id is not null))"
+        "select count(*) from fencing.find_lost_writes((select array_agg(write_id) || gen_random_uuid() "
+        "from fencing.history where write_id is not null))"
     )
     assert cursor.fetchall() == [(1,)]
     connection.close()

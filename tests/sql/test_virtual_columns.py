@@ -1,4 +1,5 @@
-"""Virtual generated columns, which PostgreSQL 18 has: triggers do not have their values, so that a resource expression over one would name the resource of another row."""
+"""Virtual generated columns, which PostgreSQL 18 has: triggers do not have their values,
+so that a resource expression over one would name the resource of another row."""
 import pytest
 from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
@@ -6,7 +7,8 @@ EXPRESSION = "coalesce(class, 'std') || '/' || id"
 
 
 def make_column_virtual(owner, table, column):  # noqa: F811
-    """Gives the table a virtual column; on an older server an ordinary one with the mark in the catalogue that PostgreSQL 18 sets."""
+    """Gives the table a virtual column; on an older server an ordinary one with the mark in the catalogue
+    that PostgreSQL 18 sets."""
     if owner.connection.server_version >= 180000:
         owner.run(
             f"alter table {table} add column {column} text generated always as (case when vip then 'vip' end) virtual"
@@ -41,6 +43,7 @@ def test_column_that_became_virtual_is_a_guard_fault(owner, column):  # noqa: F8
     name = column.strip('"')
     assert owner.run("select fencing.guard_faults()") == [
         (
-            f"public.member: its resource expression uses the virtual column {name}, whose value triggers do not have; protect() it by another expression",
+            f"public.member: its resource expression uses the virtual column {name}, "
+            "whose value triggers do not have; protect() it by another expression",
         )
     ]

@@ -1,4 +1,5 @@
--- unprotect() removes the triggers, the function and the entry; two calls of protect() leave one set; a protected table cannot be dropped.
+-- unprotect() removes the triggers, the function and the entry; two calls of protect() leave one set;
+-- a protected table cannot be dropped.
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select fencing.protect('public.inventory', $$'inventory/' || sku$$);
 select tgname, tgenabled from pg_trigger where tgrelid = 'inventory'::regclass and not tgisinternal order by tgname;

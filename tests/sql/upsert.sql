@@ -5,7 +5,8 @@ insert into inventory (sku, stock, initial_stock) values ('sku-x', 1, 1) on conf
 insert into inventory (sku, stock, initial_stock) values ('sku-1', 1, 1) on conflict do nothing;
 begin;
 select fencing.enter('inventory/sku-1', 5);
-insert into inventory (sku, stock, initial_stock) values ('sku-1', 1, 1), ('sku-2', 1, 1) on conflict (sku) do update set stock = 0;
+insert into inventory (sku, stock, initial_stock) values ('sku-1', 1, 1), ('sku-2', 1, 1) on conflict (sku) do update
+  set stock = 0;
 rollback;
 begin;
 select fencing.enter('inventory/sku-1', 5);

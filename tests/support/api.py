@@ -1,4 +1,5 @@
-"""An HTTP client of the gateway: sends and reads JSON, checks each answer against openapi.json, and has a method for each call."""
+"""An HTTP client of the gateway: sends and reads JSON, checks each answer against openapi.json,
+and has a method for each call."""
 
 from __future__ import annotations
 
@@ -149,9 +150,11 @@ class Call(threading.Thread):
 
 
 class Api:
-    """Calls to one gateway. Each call opens a connection; `connection()` returns one to keep. `tls` is for a gateway with HTTPS.
+    """Calls to one gateway. Each call opens a connection; `connection()` returns one to keep.
+    `tls` is for a gateway with HTTPS.
 
-    `must_acquire`, `must_write` and `must_release` fail the test where the call does not succeed; `acquire`, `write` and `release` return the answer.
+    `must_acquire`, `must_write` and `must_release` fail the test where the call does not succeed;
+    `acquire`, `write` and `release` return the answer.
     """
 
     def __init__(
@@ -216,7 +219,8 @@ class Api:
         return call
 
     def must_acquire(self, resource: str, ttl_ms: int = 20_000, **fields: object) -> Json:
-        """Acquires a lease on a free resource; repeats the call while too few nodes answer in time, or the answer comes after the end of a short ttl."""
+        """Acquires a lease on a free resource; repeats the call while too few nodes answer in time,
+        or the answer comes after the end of a short ttl."""
         until = time.monotonic() + 10
         answer = self.acquire(resource, ttl_ms=ttl_ms, **fields)
         while time.monotonic() < until and (

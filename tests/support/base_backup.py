@@ -1,4 +1,5 @@
-"""Copies the data of a running PostgreSQL server of any version; pg_basebackup reads no server that is newer than itself."""
+"""Copies the data of a running PostgreSQL server of any version;
+pg_basebackup reads no server that is newer than itself."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from support.api import Answer, Api
 
 
 class Load:
-    """Acquires, renews and releases leases one after the other while it is entered, and keeps the answers that are no success."""
+    """Acquires, renews and releases leases one after the other while it is entered,
+    and keeps the answers that are no success."""
 
     def __init__(self, api: Api) -> None:
         self.api, self.calls = api, 0

@@ -1,4 +1,5 @@
-"""A cluster whose processes the test starts and stops: five Redis servers, a database on the stack's PostgreSQL, and `fencegate serve`.
+"""A cluster whose processes the test starts and stops: five Redis servers,
+a database on the stack's PostgreSQL, and `fencegate serve`.
 
 Unlike `fencegate dev`, nothing restarts a process that ends. max_ttl_ms is small, so that quarantine is short.
 """
@@ -36,7 +37,8 @@ def answers(node: redis.Redis) -> bool:
 
 
 class RedisServer:
-    """One node. It loses its data when it restarts, unless `fsync` (an appendfsync policy) is set before the start. start("without") has no append-only file."""
+    """One node. It loses its data when it restarts, unless `fsync` (an appendfsync policy) is set before the start.
+    start("without") has no append-only file."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name, self.port = name, processes.free_port()
@@ -194,7 +196,8 @@ class Cluster:
         self.key_file.write_text(SIGNING_KEY)
 
     def settings(self, ports: list[int] | None = None, **lease: object) -> dict[str, Any]:
-        """Returns a valid configuration. `lease` overrides keys of its section `lease`; `ports` replace those of the nodes."""
+        """Returns a valid configuration. `lease` overrides keys of its section `lease`;
+        `ports` replace those of the nodes."""
         ports = ports or [node.port for node in self.nodes]
         return {
             "http": {"address": "127.0.0.1", "port": processes.free_port(), "shutdown_grace_ms": 0},
@@ -235,7 +238,8 @@ class Cluster:
         assert self.stack.query("select fencing.set_up_recorder()", dbname=self.database, **owner) == [(None,)]
 
     def copied_by_file(self) -> str:
-        """Returns the strategy that takes a third of the processor time of the default one; before PostgreSQL 15 it is the only one, without a name."""
+        """Returns the strategy that takes a third of the processor time of the default one;
+        before PostgreSQL 15 it is the only one, without a name."""
         return (
             "strategy file_copy"
             if self.stack.query("select current_setting('server_version_num')::int >= 150000") == [(True,)]
@@ -252,7 +256,8 @@ class Cluster:
         return gateway
 
     def successor_of_killed(self, resource: str, ttl_ms: int) -> tuple[Gateway, Any]:
-        """Kills a gateway that has granted a lease on the resource. Returns another one, which has the same settings and is started, and the lease."""
+        """Kills a gateway that has granted a lease on the resource.
+        Returns another one, which has the same settings and is started, and the lease."""
         settings = self.settings()
         first, second = self.gateway(settings), self.gateway(settings)
         first.start()

@@ -1,6 +1,8 @@
-"""Runs the services of a Compose file without a container engine: each in a network and a mount namespace of its own, with its volumes, environment and user.
+"""Runs the services of a Compose file without a container engine: each in a network and a mount namespace of its own,
+with its volumes, environment and user.
 
-The images are folders; that of a program that Debian packages is this machine's root. The network has no way out. It needs root.
+The images are folders; that of a program that Debian packages is this machine's root.
+The network has no way out. It needs root.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import yaml
 from support import processes
 from support.polling import eventually
 
-# Runs in the new namespaces, once the network is connected: makes the container's root from the image, and becomes the command.
+# Runs in the new namespaces, once the network is connected: makes the container's root
+# from the image, and becomes the command.
 ENTER = r"""
 read -r
 ip addr add "$ADDRESS" dev eth0 && ip link set eth0 up && ip link set lo up
@@ -99,7 +102,8 @@ class Containers:
         return self.images[self.compose["services"][name]["image"].partition(":")[0]]
 
     def mounts_of(self, name: str) -> list[tuple[Path, str, str]]:
-        """Returns source, target and mode of each volume and secret. Named volumes are folders that the image's user owns."""
+        """Returns source, target and mode of each volume and secret.
+        Named volumes are folders that the image's user owns."""
         service = self.compose["services"][name]
         found = [(self.hosts, "/etc/hosts", "ro")]
         for volume in service.get("volumes", []):

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from support.api import Answer
 
 DOCUMENT = json.loads((Path(__file__).resolve().parents[2] / "gateway/api/service/openapi.json").read_text())
-# Headers of every answer (those of limits where a caller has some, those of CORS and compression where it asked for them), and the security headers of the console.
+# Headers of every answer (those of limits where a caller has some, those of CORS and compression where it asked
+# for them), and the security headers of the console.
 COMMON_HEADERS = {
     "date",
     "content-type",

@@ -1,4 +1,5 @@
-"""A Debian root file system for the tests of the package, made by mmdebstrap, and systemd in it, run by systemd-nspawn."""
+"""A Debian root file system for the tests of the package, made by mmdebstrap, and systemd in it,
+run by systemd-nspawn."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def codename() -> str:
 
 
 def base_archive(package: Path) -> Path:
-    """Returns an archive of a minimal Debian with the packages that this one depends on. It is kept in build, because it is downloaded."""
+    """Returns an archive of a minimal Debian with the packages that this one depends on.
+    It is kept in build, because it is downloaded."""
     names = sorted({*ALWAYS, *dependencies_of(package)})
     archive = (
         processes.repository()
@@ -50,7 +52,8 @@ def base_archive(package: Path) -> Path:
 
 
 class Root:
-    """The file system in a folder. Commands run in it without systemd, or, after start(), with it; they see the loopback interface of this machine."""
+    """The file system in a folder. Commands run in it without systemd, or, after start(), with it;
+    they see the loopback interface of this machine."""
 
     def __init__(self, folder: Path, package: Path) -> None:
         self.folder = folder

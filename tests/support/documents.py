@@ -1,14 +1,18 @@
-"""Finds the commands in a document, runs them in a shell on a pseudo-terminal, and compares the results with what the document says.
+"""Finds the commands in a document, runs them in a shell on a pseudo-terminal,
+and compares the results with what the document says.
 
 An HTML comment directly before a block says how the block is used:
     <!-- not run: REASON -->             the block is not run
     <!-- file: NAME -->                  the block is the content of this file
     <!-- output of: COMMAND -->          the block shows, shortened, what the command prints
-    <!-- sent to: METHOD PATH [under RESOURCE…] -->   the JSON is sent, with a new lease on these resources; the next JSON block shows the answer
+    <!-- sent to: METHOD PATH [under RESOURCE…] -->   the JSON is sent, with a new lease on these resources;
+                                                      the next JSON block shows the answer
     <!-- run: COMMANDS -->               commands that prepare what follows and that no reader sees
-    <!-- recipe: NAME -->                the block is a part of a recipe for operators, which tests/integration/test_recipes.py runs on servers of its own
-A comment after a command gives its result: `# => TEXT` has words of the HTTP status and the output in their order; without it every HTTP status must be
-2xx. A command with `until Ctrl-C` is ended by Ctrl-C once it has printed TEXT, or anything where there is no TEXT.
+    <!-- recipe: NAME -->                the block is a part of a recipe for operators,
+                                         which tests/integration/test_recipes.py runs on servers of its own
+A comment after a command gives its result: `# => TEXT` has words of the HTTP status and the output in their order;
+without it every HTTP status must be 2xx. A command with `until Ctrl-C` is ended by Ctrl-C once it has printed TEXT,
+or anything where there is no TEXT.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from support.polling import NotInTime, eventually
 
 TIMEOUT = 60.0
 PARTS = re.compile(
-    r"^ *<!-- (?P<directive>not run|recipe|file|output of|sent to|run): (?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    r"^ *<!-- (?P<directive>not run|recipe|file|output of|sent to|run): "
+    r"(?P<words>.*?)\s*-->\n|^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -213,13 +218,15 @@ class Shell:
             raise AssertionError(f"{late}; shown {self.terminal.shown!r}") from None
 
     def _ended(self) -> int:
-        """Waits for the end of the first command in the output and returns its exit code; a later one is that of an interrupted prompt."""
+        """Waits for the end of the first command in the output and returns its exit code;
+        a later one is that of an interrupted prompt."""
         done = self._await(lambda: re.search(f"{MARK}(\\d+){MARK}", self.terminal.shown), "the command ends")
         self.terminal.shown, self.at_prompt = self.terminal.shown[: done.start()], True
         return int(done[1])
 
     def run(self, command: Command, meanwhile: Callable[[], None]) -> str:
-        """Runs a command, checks that it succeeds with the result shown, and returns the HTTP statuses and the output."""
+        """Runs a command, checks that it succeeds with the result shown,
+        and returns the HTTP statuses and the output."""
         self.terminal.shown, self.at_prompt = "", False
         self.answers.write_text("")
         self.terminal.type(command.text)

@@ -25,7 +25,8 @@ EXPECTED_STATUSES = {
 
 @dataclass(frozen=True)
 class Grant:
-    """A granted lease. Times are on the test's monotonic clock; the lease was valid at least from `ended` to `until`."""
+    """A granted lease. Times are on the test's monotonic clock;
+    the lease was valid at least from `ended` to `until`."""
 
     resource: str
     token: int
@@ -122,7 +123,8 @@ def running_callers(
 
 
 def expect_growing(grants: list[Grant]) -> None:
-    """Checks that tokens of a resource are unique, and that a grant requested after another was answered has a higher one."""
+    """Checks that tokens of a resource are unique,
+    and that a grant requested after another was answered has a higher one."""
     for resource in {grant.resource for grant in grants}:
         own_grants = [grant for grant in grants if grant.resource == resource]
         tokens = [grant.token for grant in own_grants]
@@ -148,7 +150,8 @@ def expect_exclusive(grants: list[Grant]) -> None:
 
 
 def wait_for_grant_above(api: Api, resource: str, above: int, timeout: float = 15.0, release: bool = True) -> Json:
-    """Waits until the resource is granted again, and checks that the token is above `above`. Returns the lease; releases it unless `release` is False."""
+    """Waits until the resource is granted again, and checks that the token is above `above`. Returns the lease;
+    releases it unless `release` is False."""
 
     def granted() -> Json:
         answer = api.acquire(resource, ttl_ms=1_000, wait_ms=200)
@@ -163,7 +166,8 @@ def wait_for_grant_above(api: Api, resource: str, above: int, timeout: float = 1
 
 
 def acquire_on_all_nodes(api: Api, nodes: list[redis.Redis], resource: str, ttl_ms: int) -> Json:
-    """Returns a lease that all five nodes hold with its token, so that it survives the loss of any two; `valid_until` is on the test's monotonic clock.
+    """Returns a lease that all five nodes hold with its token, so that it survives the loss of any two;
+    `valid_until` is on the test's monotonic clock.
 
     A node whose counter is ahead of the others may be missing from the first grants of a resource.
     """
@@ -190,7 +194,8 @@ def acquire_on_all_nodes(api: Api, nodes: list[redis.Redis], resource: str, ttl_
 
 
 def expect_exclusive_until(api: Api, resource: str, until: float) -> int:
-    """Tries to acquire the resource until the time `until`, checks that each attempt is refused, and returns their number."""
+    """Tries to acquire the resource until the time `until`, checks that each attempt is refused,
+    and returns their number."""
     refused = 0
     while time.monotonic() < until:
         answer = api.acquire(resource, ttl_ms=1_000)
@@ -230,7 +235,8 @@ def counter_key(resource: str) -> str:
 
 
 def set_counters_apart(nodes: list[redis.Redis], resource: str) -> None:
-    """Sets each node's counter above those of the nodes before it, as failed attempts would, so that the next grant needs CONFIRM."""
+    """Sets each node's counter above those of the nodes before it, as failed attempts would,
+    so that the next grant needs CONFIRM."""
     key = counter_key(resource)
     highest_token = max(int(node.hget("fg:node", "base")) for node in nodes)
     for number, node in enumerate(nodes, 1):

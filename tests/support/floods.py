@@ -1,4 +1,5 @@
-"""Callers that use a gateway as much as they can, each kind in a process of its own: `running(...)` starts one, `python -m support.floods` is its program."""
+"""Callers that use a gateway as much as they can, each kind in a process of its own: `running(...)` starts one,
+`python -m support.floods` is its program."""
 
 from __future__ import annotations
 
@@ -17,10 +18,12 @@ from support import processes
 
 LEASE = {"ttl_ms": 2_000}
 LARGE_TABLE, EXPORTED, HELD = "flood_large", "flood/exported", "flood/held"
-LARGE_SQL = f"""create table {LARGE_TABLE} (id int primary key, body text); insert into {LARGE_TABLE} select n, repeat('x', 1000000) from generate_series(1, 8) n;
+LARGE_SQL = f"""create table {LARGE_TABLE} (id int primary key, body text);
+                insert into {LARGE_TABLE} select n, repeat('x', 1000000) from generate_series(1, 8) n;
                 select fencing.expose_table('{LARGE_TABLE}');
                 insert into fencing.history (event, resource, fencing_token, detail)
-                select 'lease_granted', '{EXPORTED}', n, json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n"""
+                select 'lease_granted', '{EXPORTED}', n, json_build_object('text', repeat('x', 800))
+                  from generate_series(1, 20000) n"""
 
 Make = Callable[[int, int], bytes]  # the request number `turn` of connection `number`
 
@@ -223,7 +226,8 @@ KINDS: dict[str, Callable[[Flood], None]] = {
 
 @contextmanager
 def running(kind: str, port: int, key: str, source: str, log: Path) -> Iterator[subprocess.Popen]:
-    """Runs a flood while the block lasts, with a lower priority than the gateway, so that it does not take the processor from it."""
+    """Runs a flood while the block lasts, with a lower priority than the gateway,
+    so that it does not take the processor from it."""
     tests = Path(__file__).resolve().parents[1]
     made = processes.start(
         ["nice", "-n", "10", sys.executable, "-m", "support.floods", kind, str(port), key, source],

@@ -1,4 +1,5 @@
-"""An HTTP proxy (RFC 9110, 7.6) that forwards requests and opens tunnels to one port, whatever host they name, and records their heads."""
+"""An HTTP proxy (RFC 9110, 7.6) that forwards requests and opens tunnels to one port, whatever host they name,
+and records their heads."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ CHUNK = 65_536
 
 
 class HttpProxy:
-    """`heads` has the lines of each request head as received. With `refuses_tunnels` the proxy answers CONNECT with 403."""
+    """`heads` has the lines of each request head as received.
+    With `refuses_tunnels` the proxy answers CONNECT with 403."""
 
     def __init__(self, upstream: int) -> None:
         self.upstream = upstream

@@ -38,8 +38,8 @@ def unprivileged() -> dict[str, Any]:
 def init_data(programs: Path, target: Path, *arguments: str, shares_identifier: bool = True) -> None:
     """Makes the data folder `target`, which must not exist or be empty, as `initdb ARGUMENT…` does.
 
-    programs: the folder of initdb. shares_identifier: whether other servers may have the same system identifier. A server to which the data of
-    another one is moved needs one of its own.
+    programs: the folder of initdb. shares_identifier: whether other servers may have the same system identifier.
+    A server to which the data of another one is moved needs one of its own.
     """
     if not shares_identifier:
         run_initdb(programs, target, *arguments)

@@ -42,7 +42,8 @@ class Entry:
 
 
 class PlaceLease:
-    """The lease under which the writers of a place write. Its token is refused after a promotion; the first writer to see that takes a new lease."""
+    """The lease under which the writers of a place write. Its token is refused after a promotion;
+    the first writer to see that takes a new lease."""
 
     def __init__(self, api: Api, place: str) -> None:
         self.api, self.place, self.lock = api, place, threading.Lock()
@@ -147,8 +148,8 @@ def create_ledger(site: Site, apis: list[Api]) -> None:
 def check_outcomes(server: PostgresServer, apis: list[Api], entries: list[Entry]) -> Counter:
     """Checks that the answers are true, and returns how many there are of each kind.
 
-    A write answered with 200 is in table and history exactly once, a refused one in neither. Where the outcome was unknown, table
-    and history agree, and GET /v1/history?write_id=… returns the same.
+    A write answered with 200 is in table and history exactly once, a refused one in neither.
+    Where the outcome was unknown, table and history agree, and GET /v1/history?write_id=… returns the same.
     """
     rows = Counter(
         name

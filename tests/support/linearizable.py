@@ -1,8 +1,10 @@
-"""Checks concurrent histories of fenced registers: the operations of the clients, and the order of commits in PostgreSQL.
+"""Checks concurrent histories of fenced registers: the operations of the clients,
+and the order of commits in PostgreSQL.
 
-A register has a fence and a value. A fenced read with a token not below the fence raises the fence and returns the value;
-a guarded write does the same and sets the value. Both are refused below the fence and then change nothing. A seal raises
-the fence to token + 1. An operation with an unknown outcome took effect at one moment after it was invoked, or never.
+A register has a fence and a value.
+A fenced read with a token not below the fence raises the fence and returns the value; a guarded write does the same
+and sets the value. Both are refused below the fence and then change nothing. A seal raises the fence to token + 1.
+An operation with an unknown outcome took effect at one moment after it was invoked, or never.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ class NotDecided(AssertionError):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a client. `value` is what a read returned or a write set; no two writes set the same. Times are on one monotonic clock."""
+    """One operation of a client. `value` is what a read returned or a write set; no two writes set the same.
+    Times are on one monotonic clock."""
 
     kind: str  # read, write, seal
     token: int

@@ -28,7 +28,8 @@ def run(command: list[str], folder: Path, timeout: float = 120, **environment: s
 
 
 def install(source: Path, folder: Path) -> None:
-    """Copies package.json and package-lock.json of `source` to `folder`, and installs what they name unless that is installed there."""
+    """Copies package.json and package-lock.json of `source` to `folder`,
+    and installs what they name unless that is installed there."""
     folder.mkdir(parents=True, exist_ok=True)
     lock, installed = source / "package-lock.json", folder / "installed.json"
     shutil.copy(source / "package.json", folder)

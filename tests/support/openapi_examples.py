@@ -91,7 +91,8 @@ def requests() -> list[Request]:
 
 
 def answers_of(operation: str, name: str = "") -> dict[tuple[str, str], Any]:
-    """Returns the examples of an operation's answers by status and media type: those of this name, where a request has several."""
+    """Returns the examples of an operation's answers by status and media type: those of this name,
+    where a request has several."""
     responses = next(found["responses"] for _, _, _, found in operations() if found["operationId"] == operation)
     contents = {
         (status, kind): content
@@ -108,7 +109,8 @@ def answers_of(operation: str, name: str = "") -> dict[tuple[str, str], Any]:
 
 
 def differs(example: Any, actual: Any, where: str = "") -> Iterator[str]:
-    """Yields where two JSON values differ in their members or types. Elements of an array are compared with the first of the example."""
+    """Yields where two JSON values differ in their members or types.
+    Elements of an array are compared with the first of the example."""
     if isinstance(example, dict) and isinstance(actual, dict):
         for name in sorted(set(example) ^ set(actual)):
             yield f"{where}/{name} is only in the {'example' if name in example else 'answer'}"

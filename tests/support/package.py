@@ -17,7 +17,8 @@ WARNINGS = "-Wall -Wextra -Wpedantic -Wshadow -Werror -Wno-mismatched-new-delete
 
 def run(*command: object, **options: object) -> str:
     """Runs a command and returns its standard output; fails with all output if the command fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
+    words = [str(part) for part in command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -28,7 +29,8 @@ def build_folder() -> Path:
 
 
 def compiler_flags() -> str:
-    """Returns the warnings, and the sanitizers of the build under test: what is linked to its library needs the same."""
+    """Returns the warnings, and the sanitizers of the build under test: what is linked
+    to its library needs the same."""
     cache = (build_folder() / "CMakeCache.txt").read_text()
     sanitizers = re.search(r"^FENCEGATE_SANITIZE:\w+=(.+)$", cache, re.MULTILINE)
     return WARNINGS + (f" -fsanitize={sanitizers.group(1)} -Wno-maybe-uninitialized -Wno-tsan" if sanitizers else "")

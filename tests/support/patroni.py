@@ -1,4 +1,5 @@
-"""PostgreSQL servers that Patroni replaces by each other, with etcd, and two gateways behind HAProxy. Everything listens on loopback."""
+"""PostgreSQL servers that Patroni replaces by each other, with etcd, and two gateways behind HAProxy.
+Everything listens on loopback."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Etcd:
 
 
 class Member(PostgresServer):
-    """One Patroni and the server that it starts, which stays when Patroni is killed. `etcd_port` is a gate before etcd that only this member uses."""
+    """One Patroni and the server that it starts, which stays when Patroni is killed.
+    `etcd_port` is a gate before etcd that only this member uses."""
 
     def __init__(self, folder: Path, name: str, etcd_port: int, synchronous: bool) -> None:
         super().__init__(folder, name)
@@ -191,7 +193,8 @@ class Member(PostgresServer):
 
 
 class PatroniSite:
-    """A Patroni cluster of one to three members, five Redis servers that sync every write, the shop, and HAProxy before the gateways."""
+    """A Patroni cluster of one to three members, five Redis servers that sync every write, the shop,
+    and HAProxy before the gateways."""
 
     def __init__(self, members: int, synchronous: bool) -> None:
         self.folder = make_folder()
@@ -264,7 +267,8 @@ class PatroniSite:
     def conninfo(self, database: str | None = None, user: str = "owner", ports: list[int] | None = None) -> str:
         ports = ports or [member.port for member in self.members]
         return (
-            f"host={','.join('127.0.0.1' for _ in ports)} port={','.join(map(str, ports))} dbname={database or DATABASE} user={user} "
+            f"host={','.join('127.0.0.1' for _ in ports)} port={','.join(map(str, ports))} "
+            f"dbname={database or DATABASE} user={user} "
             "target_session_attrs=read-write"
         )
 
@@ -284,7 +288,8 @@ class PatroniSite:
     # The gateways
 
     def start_gateways(self, *conninfos: str) -> list[Gateway]:
-        """Starts a gateway for each connection string (two that name all members if there is none given), and HAProxy before them."""
+        """Starts a gateway for each connection string (two that name all members if there is none given),
+        and HAProxy before them."""
         for conninfo in conninfos or [self.conninfo(user=GATEWAY_ROLE)] * 2:
             settings = self.cluster.settings()
             settings["http"]["request_timeout_ms"] = 3_000
@@ -305,7 +310,8 @@ class PatroniSite:
         return self.cluster.gateways
 
     def start_balancer(self) -> None:
-        """HAProxy balances by connection and asks whether leases can be had, as docs/operations/load-balancer.md advises."""
+        """HAProxy balances by connection and asks whether leases can be had,
+        as docs/operations/load-balancer.md advises."""
         config = self.folder / "haproxy.cfg"
         servers = "".join(f"  server {gateway.config.stem} 127.0.0.1:{gateway.api.port}\n" for gateway in self.gateways)
         config.write_text(

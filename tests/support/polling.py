@@ -17,9 +17,9 @@ def eventually(
 ) -> Value:
     """Calls `condition` until it returns something true, and returns that. `goal` says in an error what was waited for.
 
-    The pauses between the calls are `interval`, or a tenth of the time that has passed, 10 to 200 ms: the tests that wait
-    leave the processors to the others. An AssertionError or OSError inside `condition` counts as "not yet"; the last one is
-    shown when the time is over.
+    The pauses between the calls are `interval`, or a tenth of the time that has passed,
+    10 to 200 ms: the tests that wait leave the processors to the others.
+    An AssertionError or OSError inside `condition` counts as "not yet"; the last one is shown when the time is over.
     """
     began = time.monotonic()
     deadline = began + timeout

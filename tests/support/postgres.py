@@ -26,7 +26,8 @@ from support.stack import make_folder
 
 DATABASE = "site"
 GATEWAY_ROLE = "site_gateway"
-# The role owner installs the guard: a superuser, or with FENCING_INSTALLER=createrole a role that has CREATEROLE alone and owns the database.
+# The role owner installs the guard: a superuser, or with FENCING_INSTALLER=createrole a role
+# that has CREATEROLE alone and owns the database.
 OWNER = "owner"
 SUPERUSER = "superuser" if os.environ.get("FENCING_INSTALLER") == "createrole" else OWNER
 
@@ -124,7 +125,8 @@ class PostgresServer:
         return {self.process.pid} | processes.descendants(self.process.pid)
 
     def suspend(self, title_part: str = "") -> set[int]:
-        """Stops the processes whose title has `title_part`, also those that the server starts meanwhile, and returns them."""
+        """Stops the processes whose title has `title_part`,
+        also those that the server starts meanwhile, and returns them."""
         pids = set[int]()
         while new := {pid for pid in self.pids() - pids if title_part in processes.command_line(pid)}:
             processes.signal_all(new, signal.SIGSTOP)
@@ -133,7 +135,8 @@ class PostgresServer:
 
     @contextmanager
     def frozen(self, title_part: str = "") -> Iterator[None]:
-        """Suspends the processes while the block lasts, so that connections stay open without answers: all of them, or those whose title has `title_part`."""
+        """Suspends the processes while the block lasts, so that connections stay open without answers: all of them,
+        or those whose title has `title_part`."""
         pids = self.suspend(title_part)
         try:
             yield
@@ -240,5 +243,6 @@ def running_site(max_ttl_ms: int = MAX_TTL_MS, **settings: object) -> Iterator[S
 
 
 def acquire_for_writes(api: Api, resource: str, ttl_ms: int = 2_000) -> Any:
-    """Returns a lease to write under. Its token stays valid for the guard after the lease has ended, until a newer token is used."""
+    """Returns a lease to write under. Its token stays valid for the guard after the lease has ended,
+    until a newer token is used."""
     return api.must_acquire(resource, ttl_ms=ttl_ms, wait_ms=3_000)

@@ -87,7 +87,8 @@ def processor_seconds(pid: int) -> float:
 
 
 def scheduled_seconds(pid: int) -> tuple[float, float]:
-    """Returns how long the threads of a process have run, and how long they could have run and waited for a processor."""
+    """Returns how long the threads of a process have run,
+    and how long they could have run and waited for a processor."""
     ran, waited = 0, 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
@@ -154,7 +155,8 @@ def wait_until_gone(pids: Iterable[int], timeout: float = 10.0) -> None:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    """Signals the processes that still exist. After SIGSTOP waits until every thread has stopped, which may take a moment."""
+    """Signals the processes that still exist. After SIGSTOP waits until every thread has stopped,
+    which may take a moment."""
     pids = list(pids)
     for pid in pids:
         try:
@@ -167,7 +169,8 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 
 @contextmanager
 def stopped_thread(pid: int, name: str) -> Iterator[None]:
-    """Stops one thread of a process, as if a function that it called did not return, and continues it. Needs the right to debug the process."""
+    """Stops one thread of a process, as if a function that it called did not return, and continues it.
+    Needs the right to debug the process."""
     [task] = [task for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name]
     thread = int(task.name)
     for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
@@ -191,7 +194,8 @@ def _is_stopped(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """Returns a port that stays free until it is used: outside the ranges of the system and of `fencegate dev`, and neither returned before nor by another process of tests that still runs."""
+    """Returns a port that stays free until it is used: outside the ranges of the system and of `fencegate dev`,
+    and neither returned before nor by another process of tests that still runs."""
     while True:
         port = random.randrange(10_000, 20_000)
         if port in _given_ports:
@@ -222,7 +226,8 @@ def accepts(port: int) -> bool:
 
 
 def faketime_environment() -> dict[str, str]:
-    """Returns the variables under which libfaketime sets the wall clock of a process, by FAKETIME or FAKETIME_TIMESTAMP_FILE. Its monotonic clock stays correct."""
+    """Returns the variables under which libfaketime sets the wall clock of a process,
+    by FAKETIME or FAKETIME_TIMESTAMP_FILE. Its monotonic clock stays correct."""
     library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     # libstdc++ and libc provide new and malloc: jemalloc and libfaketime would call each other while they start.
     return {"LD_PRELOAD": f"{library} libstdc++.so.6 libc.so.6", "DONT_FAKE_MONOTONIC": "1"}

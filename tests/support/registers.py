@@ -1,4 +1,5 @@
-"""Clients of fenced registers: each acquires leases, reads a value, writes the next one, and records every operation."""
+"""Clients of fenced registers: each acquires leases, reads a value, writes the next one,
+and records every operation."""
 
 from __future__ import annotations
 
@@ -15,19 +16,24 @@ from support.polling import pause
 from support.stack import Stack
 
 INITIAL = "0"
-# The log is written while the row is locked, so that it has the order of commits for each register, independently of the history.
+# The log is written while the row is locked, so that it has the order of commits for each register,
+# independently of the history.
 REGISTERS = """
 create table if not exists registers (name text primary key, value text not null, readers integer not null default 0);
 create table if not exists bare_registers (name text primary key, value text not null);
-create table if not exists register_log (id bigint generated always as identity primary key, relation text not null, name text not null,
+create table if not exists register_log (id bigint generated always as identity primary key, relation text not null,
+    name text not null,
                                          value text not null, fence bigint not null);
-create or replace function log_register() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
+create or replace function log_register() returns trigger language plpgsql security definer
+  set search_path = public, pg_temp as $$
 begin
-  insert into register_log (relation, name, value, fence) values (tg_table_name, new.name, new.value, fencing.fence('registers/' || new.name));
+  insert into register_log (relation, name, value, fence)
+    values (tg_table_name, new.name, new.value, fencing.fence('registers/' || new.name));
   return null;
 end $$;
 create or replace trigger log_register after update of value on registers for each row execute function log_register();
-create or replace trigger log_register after update of value on bare_registers for each row execute function log_register();
+create or replace trigger log_register after update of value on bare_registers for each row
+  execute function log_register();
 select fencing.protect('registers', $$'registers/' || name$$);
 select fencing.expose_table('registers');
 """

@@ -62,7 +62,8 @@ class Sale:
 
 
 class Seller(threading.Thread):
-    """Takes a lease, sells some pieces, releases it, and begins again. What is refused is not repeated; a new lease is taken."""
+    """Takes a lease, sells some pieces, releases it, and begins again.
+    What is refused is not repeated; a new lease is taken."""
 
     SALES_PER_LEASE = 5
 
@@ -130,7 +131,8 @@ class Sellers:
             lambda: all(member.failed or member.acknowledged() >= had + count for member, had in zip(members, before)),
             timeout,
             interval=0.05,
-            goal=f"each seller sells {count} more; the last answers were {[str(m.sales[-1].answer) for m in members if m.sales]}",
+            goal=f"each seller sells {count} more; "
+            f"the last answers were {[str(m.sales[-1].answer) for m in members if m.sales]}",
         )
 
     def longest_gap(self, since: float) -> float:
@@ -164,13 +166,14 @@ def check_sales(
 ) -> tuple[Counter, set[str]]:
     """Returns how many sales there are of each kind, and the write ids that were acknowledged and are gone.
 
-    Checks that what a refused write would have changed is unchanged, that no sale counts twice, that stock, sales and history agree, and
-    that the tokens of each resource only grow in the history.
+    Checks that what a refused write would have changed is unchanged, that no sale counts twice, that stock,
+    sales and history agree, and that the tokens of each resource only grow in the history.
     """
     names = [sku.name for sku in skus]
     rows = Counter(entry for (entry,) in query("select entry from sales where sku = any (%s)", (names,)))
     applied = query(
-        "select resource, fencing_token, write_id from fencing.history where event = 'write_applied' and resource = any (%s) order by id",
+        "select resource, fencing_token, write_id from fencing.history where event = 'write_applied' "
+        "and resource = any (%s) order by id",
         ([sku.resource for sku in skus],),
     )
     recorded = Counter(str(write_id) for _, _, write_id in applied)
@@ -209,7 +212,8 @@ def check_sales(
 
 
 def generation_changes(query: Callable[..., list[tuple[Any, ...]]]) -> list[Json]:
-    """Returns the details of the changes of the storage generation, the oldest first; `floor` is only in those that set it."""
+    """Returns the details of the changes of the storage generation, the oldest first;
+    `floor` is only in those that set it."""
     return [
         detail
         for (detail,) in query(
@@ -223,7 +227,8 @@ def named_lost_writes(changes: list[Json]) -> set[str]:
 
 
 def enter_refusal(connection: Any, resource: str, token: int) -> tuple[str, str]:
-    """Returns the SQLSTATE and the cause with which the guard refuses the token in direct SQL; ("", "") if it lets it in."""
+    """Returns the SQLSTATE and the cause with which the guard refuses the token in direct SQL;
+    ("", "") if it lets it in."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("select fencing.enter(%s, %s)", (resource, token))

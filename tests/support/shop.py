@@ -43,7 +43,8 @@ def create_sku(stack: Stack, name: str, stock: int = 10) -> Sku:
     """Inserts an article as the owner and without enter(), so that the history has no event of it."""
     # Several statements of one message are one transaction, in which the guard's row counts as entered.
     stack.query(
-        "insert into fencing.guard (resource, last_fencing_token, entered_xid, entered_at) values (%s, %s, pg_current_xact_id(), now());"
+        "insert into fencing.guard (resource, last_fencing_token, entered_xid, entered_at) "
+        "values (%s, %s, pg_current_xact_id(), now());"
         "insert into inventory (sku, stock, initial_stock) values (%s, %s, %s)",
         (f"inventory/{name}", SETUP_TOKEN, name, stock, stock),
     )
@@ -71,7 +72,8 @@ select fencing.protect('samples', $$'samples/' || id$$);
 select fencing.expose_table('samples');
 create table hidden_samples (id text primary key);
 create function sample_echo(small integer, big bigint, exact numeric, words text, flag boolean, doc jsonb) returns jsonb
-language sql as $$ select jsonb_build_object('small', small, 'big', big, 'exact', exact, 'words', words, 'flag', flag, 'doc', doc) $$;
+language sql as $$
+  select jsonb_build_object('small', small, 'big', big, 'exact', exact, 'words', words, 'flag', flag, 'doc', doc) $$;
 select fencing.expose_function('sample_echo(integer, bigint, numeric, text, boolean, jsonb)');
 create function sample_double(id text, times integer default 2) returns integer
 language plpgsql security definer set search_path = public, pg_temp as $$

@@ -38,7 +38,8 @@ SESSIONS_MAX = 3  # those of the stack's own database and of a module's two clus
 
 
 def make_folder() -> Path:
-    """Makes a folder with a short path, because a socket's path may have 107 bytes, that all users can read, because PostgreSQL may run as another user."""
+    """Makes a folder with a short path, because a socket's path may have 107 bytes, that all users can read,
+    because PostgreSQL may run as another user."""
     folder = Path(tempfile.mkdtemp(prefix="fg-"))
     folder.chmod(0o755)
     return folder
@@ -235,7 +236,8 @@ class Stack:
 
     @contextmanager
     def frozen(self, pids: list[int] | set[int]) -> Iterator[None]:
-        """Suspends the processes (SIGSTOP) while the block lasts, so that their connections stay open without answers."""
+        """Suspends the processes (SIGSTOP) while the block lasts,
+        so that their connections stay open without answers."""
         processes.signal_all(pids, signal.SIGSTOP)
         try:
             yield
@@ -260,7 +262,8 @@ def lease_keys(nodes: list[redis.Redis], resource: str) -> list[tuple[int, str]]
 
 @contextmanager
 def running(*arguments: str) -> Iterator[Stack]:
-    """Runs a stack while the block lasts. Its PostgreSQL's data are a copy of what initdb has made, which takes less time."""
+    """Runs a stack while the block lasts. Its PostgreSQL's data are a copy of what initdb has made,
+    which takes less time."""
     stack = Stack(*arguments)
     try:
         stack.data.mkdir()

@@ -1,7 +1,9 @@
-"""A TCP proxy that injects network faults between a gateway and each Redis node, or PostgreSQL: delay, stall, loss and reset.
+"""A TCP proxy that injects network faults between a gateway and each Redis node,
+or PostgreSQL: delay, stall, loss and reset.
 
-A gate opens one connection upstream for each connection that it accepts, and closes both together, so that the gateway sees a
-network and not a proxy with buffers of its own. All gates of a set run in one thread with its own event loop.
+A gate opens one connection upstream for each connection that it accepts, and closes both together,
+so that the gateway sees a network and not a proxy with buffers of its own.
+All gates of a set run in one thread with its own event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends RST
 
 @dataclass
 class Direction:
-    """The faults of one direction. They may be changed at any time, and apply to bytes that have not been sent on yet."""
+    """The faults of one direction. They may be changed at any time,
+    and apply to bytes that have not been sent on yet."""
 
     delay: float = 0.0  # seconds from the arrival of a byte; the delays of consecutive bytes overlap
     stalled: bool = False  # bytes wait until it is false again, as when packets are lost and sent again
@@ -76,7 +79,8 @@ class Link:
                 side.close()
 
     async def forward(self, direction: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        """Forwards until the source ends. Reads without waiting for the writer, so that a delay does not limit the throughput."""
+        """Forwards until the source ends. Reads without waiting for the writer,
+        so that a delay does not limit the throughput."""
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         writing = asyncio.ensure_future(self._deliver(direction, waiting, sink))
         try:
@@ -258,7 +262,8 @@ def random_limits(least: int, most: int, seed: int) -> Callable[[], int]:
 
 @contextmanager
 def proxy_that_hides_hang_ups(upstream: int) -> Iterator[str]:
-    """Forwards connections; when a caller hangs up, the connection to the gateway stays open, as some load balancers leave it."""
+    """Forwards connections; when a caller hangs up, the connection to the gateway stays open,
+    as some load balancers leave it."""
     kept: list[socket.socket] = []
 
     def forward(source: socket.socket, sink: socket.socket) -> None:

@@ -84,7 +84,8 @@ def key_set(*keys: SigningKey) -> str:
 
 
 class KeyServer:
-    """Serves a key set over HTTP on loopback, or HTTPS with the certificate in `tls`. `answer` may be changed at any time: a text, or None for the status 500."""
+    """Serves a key set over HTTP on loopback, or HTTPS with the certificate in `tls`.
+    `answer` may be changed at any time: a text, or None for the status 500."""
 
     def __init__(self, answer: str | None, tls: ssl.SSLContext | None = None) -> None:
         self.answer, self.requests = answer, 0

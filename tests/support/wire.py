@@ -12,7 +12,8 @@ SO_ATTACH_FILTER = 26
 
 
 def lose_power(connection: socket.socket) -> None:
-    """Lets the connection be silent, as that of a machine without power or network: what arrives is dropped unread and is not acknowledged."""
+    """Lets the connection be silent, as that of a machine without power or network: what arrives is dropped unread
+    and is not acknowledged."""
     drop_all = struct.pack("HBBI", 0x06, 0, 0, 0)  # BPF_RET | BPF_K: accept 0 bytes
     program = ctypes.create_string_buffer(drop_all)
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", 1, ctypes.addressof(program)))

@@ -1,4 +1,5 @@
-"""The documents agree with the tree: links and anchors exist, and documents and code list the same rules, tests, alerts, problems and SQLSTATEs."""
+"""The documents agree with the tree: links and anchors exist, and documents and code list the same rules, tests,
+alerts, problems and SQLSTATEs."""
 
 from __future__ import annotations
 
@@ -93,7 +94,10 @@ def test_links_of_document_lead_to_files_and_headings(document: Path) -> None:
 
 
 def test_link_check_finds_missing_files_and_headings() -> None:
-    text = "# One\n## `Two`, *three*\n## One\n[a](#one) [b](#two-three) [c](#one-1) [d](#four) [e](none.md) [f](README.md#none)\n```\n[g](none.md)\n```\n`[h](none.md)`\n"
+    text = (
+        "# One\n## `Two`, *three*\n## One\n[a](#one) [b](#two-three) [c](#one-1) [d](#four) [e](none.md) "
+        "[f](README.md#none)\n```\n[g](none.md)\n```\n`[h](none.md)`\n"
+    )
     assert anchors_in(text) == {"one", "two-three", "one-1"}
     assert links_in(text) == ["#one", "#two-three", "#one-1", "#four", "none.md", "README.md#none"]
     assert [
@@ -104,7 +108,6 @@ def test_link_check_finds_missing_files_and_headings() -> None:
 
 
 LISTED_FROM = 1500  # words: longer documents begin with a list of their headings
-WIDTH = 120
 
 
 def without_code(text: str) -> str:
@@ -135,21 +138,6 @@ def test_contents_check_finds_missing_and_moved_headings() -> None:
     assert fault_of_contents(text.replace("[A](#a) · [B](#b)", "[B](#b) · [A](#a)"))
     long = "# One\n## A\n" + "word " * (LISTED_FROM + 1) + "\n## B\n"
     assert fault_of_contents(long) and fault_of_contents("# One\n## A\n## B\n") is None
-
-
-def long_lines(text: str) -> list[str]:
-    """Returns the lines above the width, outside code and tables."""
-    return [line for line in without_code(text).splitlines() if len(line) > WIDTH and not line.startswith("|")]
-
-
-def test_lines_of_documents_have_at_most_120_characters() -> None:
-    found = {str(path.relative_to(ROOT)): lines for path in DOCUMENTS if (lines := long_lines(path.read_text()))}
-    assert not found
-
-
-def test_line_check_leaves_out_tables_and_code() -> None:
-    word = "x" * (WIDTH + 1)
-    assert long_lines(f"{word}\n| {word} |\n```\n{word}\n```\n{word[1:]}\n") == [word]
 
 
 # Rules of the protocol
@@ -188,7 +176,8 @@ def test_cited_rules_exist_in_the_protocol() -> None:
 
 
 def cited_headings(text: str) -> list[tuple[str, str]]:
-    """Returns (document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`; the anchor is empty where only a document is cited."""
+    """Returns (document, anchor) of each `NAME.md, "Heading"` and `NAME.md#anchor`;
+    the anchor is empty where only a document is cited."""
     cited = [
         (document, anchor_of(heading)) for document, heading in re.findall(r'([\w./-]+\.md)[,:]? "([^"\n]+)"', text)
     ]
@@ -247,7 +236,8 @@ def test_violated_checks_of_the_model_each_have_a_row() -> None:
 
 
 def names_of_tests() -> set[str]:
-    """Returns the functions of pytest, `suite.name` of googletest, the cases of tests/sql and the files of the tests."""
+    """Returns the functions of pytest, `suite.name` of googletest,
+    the cases of tests/sql and the files of the tests."""
     names = {str(path.relative_to(ROOT)) for path in FILES if ROOT / "tests" in path.parents}
     names |= {path.stem for path in FILES if path.parent == ROOT / "tests/sql" and path.suffix == ".sql"}
     for path in FILES:

@@ -90,7 +90,8 @@ TEST(api_lease_render, lease_then_body_of_the_contract) {
     EXPECT_EQ(
         render_lease(example_lease(), {std::chrono::milliseconds(9'894), std::chrono::milliseconds(3)}),
         R"({"lease_id":"abc","resource":"inventory/sku-1","fencing_token":34,"owner":"orders-7f3a","hold_count":1,)"
-        R"("ttl_ms":10000,"validity_ms":9894,"served_ms":3,"expires_at":"2026-11-21T10:00:09.894Z","renewals_left":1000,)"
+        R"("ttl_ms":10000,"validity_ms":9894,"served_ms":3,"expires_at":"2026-11-21T10:00:09.894Z",)"
+        R"("renewals_left":1000,)"
         R"("quorum":{"granted":5,"nodes":5}})");
 }
 
@@ -150,10 +151,10 @@ TEST(api_writes_render, outcome_then_rows_and_values_spliced_in) {
     outcome.results.push_back({1, R"([{"sku": "sku-1"}])", false});
     outcome.results.push_back({2, "", false});
     outcome.results.push_back({0, "1001", true});
-    EXPECT_EQ(
-        render_write(report),
-        R"({"applied":true,"write_id":"W","fences":[{"resource":"inventory/sku-1","fencing_token":34,"last_fencing_token":34}],)"
-        R"("results":[{"rows_affected":1,"rows":[{"sku": "sku-1"}]},{"rows_affected":2},{"value":1001}]})");
+    EXPECT_EQ(render_write(report),
+              R"({"applied":true,"write_id":"W",)"
+              R"("fences":[{"resource":"inventory/sku-1","fencing_token":34,"last_fencing_token":34}],)"
+              R"("results":[{"rows_affected":1,"rows":[{"sku": "sku-1"}]},{"rows_affected":2},{"value":1001}]})");
 }
 
 TEST(api_writes_render, own_lease_and_release_then_in_the_body) {
@@ -163,9 +164,8 @@ TEST(api_writes_render, own_lease_and_release_then_in_the_body) {
     report.outcome.rows_left_out = true;
     report.own_lease = report.outcome.sealed = true;
     report.release.emplace().released = true;
-    EXPECT_EQ(
-        render_write(report),
-        R"({"applied":true,"write_id":"W","fencing_token":34,"fences":[],"results":[],"rows_left_out":true,"released":true})");
+    EXPECT_EQ(render_write(report), R"({"applied":true,"write_id":"W","fencing_token":34,"fences":[],"results":[],)"
+                                    R"("rows_left_out":true,"released":true})");
     report.own_lease = report.outcome.rows_left_out = report.release->released = report.outcome.sealed = false;
     report.release->holds_left = 2;
     EXPECT_EQ(
@@ -183,11 +183,12 @@ TEST(api_history_render, page_then_items_and_cursor) {
     item.fencing_token = 34;
     item.detail = R"({"x": 1})";
     page.items.push_back(item);
-    EXPECT_EQ(
-        render_history(page, false, 0),
-        R"({"items":[{"id":7,"at":"1970-01-01T00:00:00.000Z","event":"lease_granted","resource":"a","fencing_token":34,)"
-        R"("last_fencing_token":null,"owner":null,"principal":null,"write_id":null,"trace_id":null,"detail":{"x": 1}}],)"
-        R"("next_cursor":"ZGVzYzowOjc"})");
+    EXPECT_EQ(render_history(page, false, 0),
+              R"({"items":[{"id":7,"at":"1970-01-01T00:00:00.000Z","event":"lease_granted","resource":"a",)"
+              R"("fencing_token":34,)"
+              R"("last_fencing_token":null,"owner":null,"principal":null,"write_id":null,"trace_id":null,)"
+              R"("detail":{"x": 1}}],)"
+              R"("next_cursor":"ZGVzYzowOjc"})");
     EXPECT_EQ(render_history({}, false, 0), R"({"items":[],"next_cursor":null})");
 }
 
@@ -239,7 +240,8 @@ TEST(api_nodes_render, node_then_all_members) {
     EXPECT_EQ(
         render_nodes({n}, std::nullopt, std::nullopt, {"key-a", "key-b"}, 2),
         R"({"nodes":[{"name":"a","address":"127.0.0.1:7001","state":"quarantined","detail":"in quarantine","epoch":3,)"
-        R"("run_id":"r","latency_ms":2,"latency_us":1700,"quarantine_left_ms":900,"keys_without_ttl":null}],"leaks":null,"guard":null,)"
+        R"("run_id":"r","latency_ms":2,"latency_us":1700,"quarantine_left_ms":900,"keys_without_ttl":null}],)"
+        R"("leaks":null,"guard":null,)"
         R"("signing_keys":{"signing":"key-a","verification":["key-b"]},"cell":2})");
 }
 

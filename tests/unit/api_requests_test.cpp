@@ -148,7 +148,8 @@ TEST(api_lease_request, renewal_with_and_without_body_then_ttl) {
 
 TEST(api_write_body, example_of_the_contract_then_operations) {
     const auto got = parse_write((R"({"lease_id":"L","operations":[
-        {"update":"inventory","where":{"sku":"sku-1","stock":{"gte":3,"lt":9}},"add":{"stock":-3},"set":{"note":"sold"},"expect_rows":1},
+        {"update":"inventory","where":{"sku":"sku-1","stock":{"gte":3,"lt":9}},
+         "add":{"stock":-3},"set":{"note":"sold"},"expect_rows":1},
         {"insert":"orders","values":{"id":1001,"meta":{"a":[1]}}},
         {"delete":"orders","where":{"id":{"in":[1,2]},"note":{"is":null}}},
         {"call":"place_order","args":{"order_id":1001}}],"return":"rows","require_live":true})"));

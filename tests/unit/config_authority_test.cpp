@@ -1,4 +1,5 @@
-// gateway/config: hosts and ports of requests and http.allowed_hosts; the division of open files; values that can not be kept.
+// gateway/config: hosts and ports of requests and http.allowed_hosts; the division of open files;
+// values that can not be kept.
 #include <gateway/config/authority.hpp>
 #include <gateway/config/file_limit.hpp>
 #include <gateway/config/reader.hpp>

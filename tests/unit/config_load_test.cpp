@@ -73,28 +73,27 @@ TEST(config_load, every_key_reaches_its_field) {
     config_faults faults;
     const config cfg = here.load(R"(
 cell: 7
-http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
-auth:
-  api_keys:
-    - {principal: orders, key_file: orders.key, scopes: [leases, writes]}
-    - principal: admin
-      key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
-      scopes: [leases, writes, history, operate, bare_tokens]
-lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, waiters_max: 11, signing_key_file: signing.key, verification_key_files: [other.key]}
-redis:
-  nodes:
-    - {name: a, host: 10.0.0.1, username: gateway, password_file: redis.password}
-    - {name: b, host: 10.0.0.2, port: 6400, password_env: FENCEGATE_TEST_PASSWORD}
-    - {name: c, host: 10.0.0.3}
-  node_timeout_ms: 150
-  node_dead_after_ms: 900
-  node_queue_max: 120
-postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000, guard_check_interval_ms: 900}
+http: {address: 0.0.0.0, port: 0, threads: 3, body_max_bytes: 2048, allowed_hosts: [Shop.example, "[::1]:8080"],
+  allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096,
+  header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728,
+  answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
+auth: {api_keys: [{principal: orders, key_file: orders.key, scopes: [leases, writes]},
+  {principal: admin, scopes: [leases, writes, history, operate, bare_tokens],
+   key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}]}
+lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, waiters_max: 11,
+  signing_key_file: signing.key, verification_key_files: [other.key]}
+redis: {node_timeout_ms: 150, node_dead_after_ms: 900, node_queue_max: 120, nodes: [
+  {name: a, host: 10.0.0.1, username: gateway, password_file: redis.password},
+  {name: b, host: 10.0.0.2, port: 6400, password_env: FENCEGATE_TEST_PASSWORD},
+  {name: c, host: 10.0.0.3}]}
+postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000,
+  lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}
 limits:
-  principals: [{principal: orders, leases_max: 5}, {principal: reports, requests_per_second: 9, requests_burst: 10, waiters_max: 2, streams_max: 1}]
+  principals: [{principal: orders, leases_max: 5},
+    {principal: reports, requests_per_second: 9, requests_burst: 10, waiters_max: 2, streams_max: 1}]
   address: {requests_per_second: 30, requests_burst: 40, failed_authentications_per_minute: 50}
   principal: {requests_per_second: 1, requests_burst: 2, leases_max: 3, waiters_max: 4, streams_max: 6}
 log: {level: debug, json: false, core_dumps: true}

@@ -1,4 +1,5 @@
-// gateway/config: HTTPS, permissions of secret files, which keys a running gateway can change, and which need a restart.
+// gateway/config: HTTPS, permissions of secret files, which keys a running gateway can change,
+// and which need a restart.
 #include <gateway/config/config.hpp>
 #include <gateway/config/sections.hpp>
 
@@ -95,14 +96,24 @@ TEST_F(config_reload, every_key_is_reloaded_or_needs_restart) {
     config running = must_load(least_);
     const config wanted = must_load(R"(
 cell: 1
-http: {address: 127.0.0.2, port: 1, threads: 2, tls: {certificate_file: gateway.pem, key_file: gateway.key, client_ca_file: gateway.pem}, body_max_bytes: 2048, allowed_hosts: [shop.example], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100, header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3, bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700, shutdown_grace_ms: 800}
+http: {address: 127.0.0.2, port: 1, threads: 2,
+  tls: {certificate_file: gateway.pem, key_file: gateway.key, client_ca_file: gateway.pem},
+  body_max_bytes: 2048, allowed_hosts: [shop.example], allowed_origins: ["https://shop.example"], gzip_min_bytes: 100,
+  header_max_bytes: 4096, header_fields_max: 20, connections_max: 7, connections_per_address_max: 3,
+  bodies_max_bytes: 3145728, answers_max_bytes: 2097152, idle_timeout_ms: 1500, request_timeout_ms: 700,
+  shutdown_grace_ms: 800}
 auth:
-  api_keys: [{principal: p, key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, scopes: [leases]}]
+  api_keys: [{principal: p,
+    key_sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, scopes: [leases]}]
   jwt: {issuer: i, audience: a, jwks_url: "https://i.example/keys"}
   client_certificates: [{principal: p, dns: p.example, scopes: [leases]}]
-lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, answer_bound_ms: 700, max_wait_ms: 0, max_renewals: 3, max_hold_ms: 50000, handoff_max: 1, waiters_max: 11, leak_scan_interval_ms: 0, signing_key_file: other.key, verification_key_files: [signing.key]}
-redis: {nodes: [{name: a, host: other}], tls: {ca_file: gateway.pem}, node_timeout_ms: 150, node_dead_after_ms: 900, node_queue_max: 120}
-postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000, lock_timeout_ms: 1000, guard_check_interval_ms: 900}
+lease: {default_ttl_ms: 5000, max_ttl_ms: 20000, answer_bound_ms: 700, max_wait_ms: 0, max_renewals: 3,
+  max_hold_ms: 50000, handoff_max: 1, waiters_max: 11, leak_scan_interval_ms: 0, signing_key_file: other.key,
+  verification_key_files: [signing.key]}
+redis: {nodes: [{name: a, host: other}], tls: {ca_file: gateway.pem}, node_timeout_ms: 150,
+  node_dead_after_ms: 900, node_queue_max: 120}
+postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000,
+  lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop}
 history: {keep_days: 90}

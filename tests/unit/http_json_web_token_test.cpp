@@ -253,7 +253,8 @@ TEST(http_json_web_token, scopes_of_an_array_or_another_claim) {
 TEST(http_json_web_token, rights_of_claims_narrow_the_scopes) {
     const token_issuer issuer(kind::ed25519);
     const auto verified = verify(issuer, issuer.token(claims(R"(,"fencegate":{"role":"shop_orders","exposed":["orders"],
-        "prefixes":[{"resource_prefix":"billing/","scopes":[]},{"resource_prefix":"jobs/","scopes":"leases operate"}]})")));
+        "prefixes":[{"resource_prefix":"billing/","scopes":[]},
+        {"resource_prefix":"jobs/","scopes":"leases operate"}]})")));
     ASSERT_TRUE(verified) << verified.error().detail;
     const rights& r = verified->rights;
     EXPECT_TRUE(r.require(scope::leases, "orders/1"));

@@ -1,4 +1,5 @@
-// The server over the loopback interface, with the test's handlers. No test sleeps: each step waits for the previous one.
+// The server over the loopback interface, with the test's handlers.
+// No test sleeps: each step waits for the previous one.
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/transport/server.hpp>
 #include <gateway/runtime/io_threads.hpp>

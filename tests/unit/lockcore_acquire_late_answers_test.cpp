@@ -1,5 +1,5 @@
-// The acquire machine: answers that come late, after a higher token was chosen or the attempt has ended; and what it reports
-// of an attempt that failed.
+// The acquire machine: answers that come late, after a higher token was chosen or the attempt has ended;
+// and what it reports of an attempt that failed.
 #include <proto/acquire_machine.hpp>
 
 #include "acquire_answers.hpp"

@@ -1,4 +1,5 @@
-// What a node's admission waits for: the register, and the leases of the other nodes (docs/protocol.md R8, FAST READMISSION).
+// What a node's admission waits for: the register,
+// and the leases of the other nodes (docs/protocol.md R8, FAST READMISSION).
 #include "link_to_one_node.hpp"
 
 namespace lockcore {

@@ -1,5 +1,5 @@
-// How a core ends leases: hand-over, the undo of what failed, and CLOSE (docs/protocol.md R7, HAND-OVER, HOLDS); and how it
-// watches them.
+// How a core ends leases: hand-over, the undo of what failed, and CLOSE (docs/protocol.md R7,
+// HAND-OVER, HOLDS); and how it watches them.
 #include "acquire_answers.hpp"
 #include "core_of_five_nodes.hpp"
 

@@ -329,7 +329,8 @@ TEST(hmac_sha256, short_key_is_refused_and_changes_nothing) {
     EXPECT_EQ(keys.key_ids(), std::vector{hmac_sha256::id_of(std::string(32, 'k'))});
 }
 
-// As `select 'key-' || left(encode(sha256(outer_pad), 'hex'), 12)` gives it; 65 bytes are more than HMAC takes as they are.
+// As `select 'key-' || left(encode(sha256(outer_pad), 'hex'), 12)` gives it;
+// 65 bytes are more than HMAC takes as they are.
 TEST(hmac_sha256, ids_of_keys_are_those_of_the_database) {
     const hmac_sha256 keys(std::string(32, 'k'), {std::string(65, 'j')});
     EXPECT_EQ(keys.key_ids(), (std::vector<std::string>{"key-bb8564c3c6e0", "key-dded400aa206"}));

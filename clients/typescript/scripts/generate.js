@@ -1,4 +1,5 @@
-// Generates src/generated from openapi.json: schema.ts, the types of requests and answers, and problems.ts, an error class for each slug. Copies the licence.
+// Generates src/generated from openapi.json: schema.ts, the types of requests and answers, and problems.ts,
+// an error class for each slug. Copies the licence.
 // FENCEGATE_SOURCE is the folder of the repository, if this package is not inside it.
 
 import {copyFile, mkdir, readFile, writeFile} from 'node:fs/promises';
@@ -6,7 +7,8 @@ import {pathToFileURL} from 'node:url';
 import openapiTypescript, {astToString} from 'openapi-typescript';
 
 const here = new URL('..', import.meta.url);
-const source = process.env.FENCEGATE_SOURCE ? pathToFileURL(`${process.env.FENCEGATE_SOURCE}/`) : new URL('../../', here);
+const source = process.env.FENCEGATE_SOURCE ? pathToFileURL(`${process.env.FENCEGATE_SOURCE}/`)
+  : new URL('../../', here);
 const contract = new URL('gateway/api/service/openapi.json', source);
 const generated = new URL('src/generated/', here);
 const NOTE = '// Generated from openapi.json by scripts/generate.js.\n\n';
@@ -19,9 +21,11 @@ function classNameOf(slug) {
 
 function errorClasses(document) {
   const slugs = document.components.schemas.problem.properties.type.enum.map(type => type.replace('/problems/', ''));
-  const classes = slugs.map(slug => `/** The problem \`${slug}\`. */\nexport class ${classNameOf(slug)} extends ProblemError {}\n`);
+  const classes =
+    slugs.map(slug => `/** The problem \`${slug}\`. */\nexport class ${classNameOf(slug)} extends ProblemError {}\n`);
   const entries = slugs.map(slug => `  '${slug}': ${classNameOf(slug)},\n`);
-  return `${NOTE}import {ProblemError} from '../errors.js';\n\n${classes.join('\n')}\n/** The error class of each slug. */\nexport const problemClasses = {\n${entries.join('')}} as const;\n`;
+  return `${NOTE}import {ProblemError} from '../errors.js';\n\n${classes.join('\n')}\n`
+    + `/** The error class of each slug. */\nexport const problemClasses = {\n${entries.join('')}} as const;\n`;
 }
 
 await mkdir(generated, {recursive: true});

@@ -18,19 +18,27 @@ type LeaseRequest = components['schemas']['lease_request'];
 export interface LeaseOptions {
   /** How long the lease lasts without a renewal. The gateway's lease.default_ttl_ms if absent. */
   ttlMs?: number;
-  /** How long to wait while others hold the resource, also longer than one request may wait (for a one-shot write too). 0 if absent. */
+  /**
+   * How long to wait while others hold the resource, also longer than one request may wait (for a one-shot write too).
+   * 0 if absent.
+   */
   waitMs?: number;
   /** The same owner that acquires the same resources again gets another hold of the same lease. */
   owner?: string;
   /** Whether PostgreSQL refuses all older tokens from the grant on, and not only from the first write on. */
   fenceOnGrant?: boolean;
-  /** Aborts waiting for the lease, so that it is not left held if it is granted just then, and the signal of the lease. */
+  /**
+   * Aborts waiting for the lease, so that it is not left held if it is granted just then, and the signal of the lease.
+   */
   signal?: AbortSignal;
 }
 
 /** The options of withLease. */
 export interface WithLeaseOptions extends LeaseOptions {
-  /** Whether the release seals the token, so that nothing that was left running can write under it. The call rejects if that fails, unless work has thrown. */
+  /**
+   * Whether the release seals the token, so that nothing that was left running can write under it.
+   * The call rejects if that fails, unless work has thrown.
+   */
   seal?: boolean;
 }
 
@@ -38,13 +46,15 @@ export interface WithLeaseOptions extends LeaseOptions {
 export type OneShotOptions = WriteOptions & Pick<LeaseOptions, 'ttlMs' | 'waitMs' | 'owner'>;
 
 function checkWait(waitMs: number): number {
-  if (!Number.isFinite(waitMs) || waitMs < 0) throw new TypeError('waitMs: has to be a number of milliseconds, at least 0');
+  if (!Number.isFinite(waitMs) || waitMs < 0)
+    throw new TypeError('waitMs: has to be a number of milliseconds, at least 0');
   return waitMs;
 }
 
 /** Returns the members of a request for a lease. */
 function wanted(resource: string | readonly string[], {ttlMs, owner}: LeaseOptions) {
-  return {...(typeof resource === 'string' ? {resource} : {resources: [...resource]}), ...(ttlMs !== undefined && {ttl_ms: ttlMs}), ...(owner !== undefined && {owner})};
+  return {...(typeof resource === 'string' ? {resource} : {resources: [...resource]}),
+    ...(ttlMs !== undefined && {ttl_ms: ttlMs}), ...(owner !== undefined && {owner})};
 }
 
 /** A client of one or several gateways of one cluster. */
@@ -60,7 +70,10 @@ export class Fencegate {
     return this.#calls.http;
   }
 
-  /** Acquires a lease on a resource, or on several, all of them or none. It is renewed until it is released. LeaseLostError if each grant came only after the end of its validity. */
+  /**
+   * Acquires a lease on a resource, or on several, all of them or none. It is renewed until it is released.
+   * LeaseLostError if each grant came only after the end of its validity.
+   */
   async acquire(resource: string | readonly string[], options: LeaseOptions = {}): Promise<Lease> {
     const {waitMs = 0, fenceOnGrant, signal} = options;
     const params = {header: {'Idempotency-Key': newKey()}};
@@ -70,8 +83,10 @@ export class Fencegate {
       for (;;) {
         try {
           const {data, sentAt} = await waitForLease(() => until, signal, wait => {
-            const sent = {...wanted(resource, options), wait_ms: wait, ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
-            const send = (attempt: Attempt) => this.#calls.http.POST('/v1/leases', {params, body: (body = sent), ...attempt});
+            const sent = {...wanted(resource, options), wait_ms: wait,
+              ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
+            const send =
+              (attempt: Attempt) => this.#calls.http.POST('/v1/leases', {params, body: (body = sent), ...attempt});
             return this.#calls.run(send, {signal, isExpected: isLease, waitMs: wait});
           });
           const lease = new Lease(this.#calls, data, sentAt, signal);
@@ -88,18 +103,27 @@ export class Fencegate {
     }
   }
 
-  /** Ends the wait of a request that was given up, and releases what it was granted, in the background. If that fails, a lease that was granted ends with its ttl. */
+  /**
+   * Ends the wait of a request that was given up, and releases what it was granted, in the background.
+   * If that fails, a lease that was granted ends with its ttl.
+   */
   #cancel(params: {header: {'Idempotency-Key': string}}, body: LeaseRequest) {
-    const limits = {until: now() + CANCEL_TIME, timeoutMs: CANCEL_TIME / 3, isExpected: (_: unknown, status: number) => status === NO_CONTENT};
-    this.#calls.run(attempt => this.#calls.http.POST('/v1/leases/cancel', {params, body, ...attempt}), limits).catch(() => undefined);
+    const limits = {until: now() + CANCEL_TIME, timeoutMs: CANCEL_TIME / 3,
+      isExpected: (_: unknown, status: number) => status === NO_CONTENT};
+    this.#calls.run(attempt => this.#calls.http.POST('/v1/leases/cancel', {params, body, ...attempt}), limits)
+      .catch(() => undefined);
   }
 
   /**
-   * Runs work under a lease, which is renewed meanwhile and then released. The signal that work gets is aborted if the lease is lost; the call then rejects with the
-   * reason when work has ended, also if only the release tells that the lease was lost. If the release fails otherwise, that is not reported, and the lease ends with its ttl;
-   * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that; at once if the signal was aborted, while the release goes on.
+   * Runs work under a lease, which is renewed meanwhile and then released.
+   * The signal that work gets is aborted if the lease is lost;
+   * the call then rejects with the reason when work has ended, also if only the release tells that the lease was lost.
+   * If the release fails otherwise, that is not reported, and the lease ends with its ttl;
+   * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that;
+   * at once if the signal was aborted, while the release goes on.
    */
-  async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions, work: (lease: Lease) => Promise<T> | T): Promise<T> {
+  async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions,
+      work: (lease: Lease) => Promise<T> | T): Promise<T> {
     const {seal = false} = options;
     const lease = await this.acquire(resource, options);
     let result;
@@ -114,17 +138,26 @@ export class Fencegate {
     return result;
   }
 
-  /** A one-shot write: acquires a lease, writes, seals its token and releases it, in one call. All repeats have one key, so the write is applied once. */
-  async oneShotWrite(resource: string | readonly string[], operations: readonly Operation[], options: OneShotOptions = {}): Promise<WriteApplied> {
-    return sendWrite(this.#calls, {lease: wanted(resource, options)}, operations, options, checkWait(options.waitMs ?? 0));
+  /**
+   * A one-shot write: acquires a lease, writes, seals its token and releases it, in one call.
+   * All repeats have one key, so the write is applied once.
+   */
+  async oneShotWrite(resource: string | readonly string[], operations: readonly Operation[],
+      options: OneShotOptions = {}): Promise<WriteApplied> {
+    return sendWrite(this.#calls, {lease: wanted(resource, options)}, operations, options,
+      checkWait(options.waitMs ?? 0));
   }
 
   /** Iterates over the history, newest first unless `order` is asc. */
-  history(filters: HistoryFilters = {}, {signal}: {signal?: AbortSignal} = {}): AsyncGenerator<HistoryItem, void, undefined> {
+  history(filters: HistoryFilters = {}, {signal}: {signal?: AbortSignal} = {}): AsyncGenerator<HistoryItem,
+  void, undefined> {
     return readHistory(this.#calls, filters, signal);
   }
 
-  /** Iterates over new events of the history, each once, in the order of id, also across broken connections. It has no end: leave the loop, or abort the signal. */
+  /**
+   * Iterates over new events of the history, each once, in the order of id, also across broken connections.
+   * It has no end: leave the loop, or abort the signal.
+   */
   follow(filters: FollowFilters = {}, options: FollowOptions = {}): AsyncGenerator<HistoryItem, void, undefined> {
     return followHistory(this.#calls, filters, options);
   }

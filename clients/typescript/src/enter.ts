@@ -14,13 +14,17 @@ export interface Enterable {
 }
 
 /**
- * Opens the resources of a lease, all or none, for the transaction that the caller has begun on `client`: from then on it may change their rows, and nobody with an older token may.
+ * Opens the resources of a lease, all or none, for the transaction that the caller has begun on `client`:
+ * from then on it may change their rows, and nobody with an older token may.
  * Read what a change depends on after it: what was read before, although the lease was held, may be older than the last
  * change of the holder before, for whose transaction it waits.
- * Throws the reason if the lease is lost; rejects with the error of pg, whose code is FG412 if PostgreSQL has seen a newer token. `proof` shows the lease_id to the
- * database, which checks it; needed after `fencegate migrate --require-proof`.
+ * Throws the reason if the lease is lost; rejects with the error of pg,
+ * whose code is FG412 if PostgreSQL has seen a newer token. `proof` shows the lease_id to the database,
+ * which checks it; needed after `fencegate migrate --require-proof`.
  */
-export async function enter(client: Queryable, lease: Enterable, {proof = false}: {proof?: boolean} = {}): Promise<void> {
+export async function enter(client: Queryable, lease: Enterable,
+    {proof = false}: {proof?: boolean} = {}): Promise<void> {
   lease.throwIfLost?.();
-  await client.query('select fencing.enter($1::text[], $2::bigint, $3::text)', [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);
+  await client.query('select fencing.enter($1::text[], $2::bigint, $3::text)',
+    [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);
 }

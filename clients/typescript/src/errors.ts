@@ -1,4 +1,5 @@
-// The errors of this package. The classes of problem documents, one for each slug, are generated from openapi.json: generated/problems.ts.
+// The errors of this package. The classes of problem documents, one for each slug,
+// are generated from openapi.json: generated/problems.ts.
 
 import type {components} from './generated/schema.js';
 
@@ -36,11 +37,17 @@ export class ProblemError extends FencegateError {
   }
 }
 
-/** No answer of a gateway arrived: the connection failed or broke, the answer took too long, or it was that of a proxy, which answers any request with success. */
+/**
+ * No answer of a gateway arrived: the connection failed or broke, the answer took too long, or it was that of a proxy,
+ * which answers any request with success.
+ */
 export class ConnectionError extends FencegateError {
   constructor(
     message: string,
-    /** false if no gateway can have read the request, because there was no connection. Browsers do not tell: there it is always true. */
+    /**
+     * false if no gateway can have read the request, because there was no connection.
+     * Browsers do not tell: there it is always true.
+     */
     readonly maybeExecuted: boolean,
     options?: ErrorOptions,
   ) {
@@ -48,18 +55,26 @@ export class ConnectionError extends FencegateError {
   }
 }
 
-/** It is not known whether a write took effect, and it could not be found out in time. The same write with `idempotencyKey` can be repeated until it is answered: it takes effect once. */
+/**
+ * It is not known whether a write took effect, and it could not be found out in time.
+ * The same write with `idempotencyKey` can be repeated until it is answered: it takes effect once.
+ */
 export class OutcomeUnknownError extends FencegateError {
   constructor(
     /** The gateway's name of the write; undefined if no answer had it. */
     readonly writeId: string | undefined,
     /** The key that all repeats had. */
     readonly idempotencyKey: string,
-    /** true: the history has the write as applied, but its results could not be read again. undefined: the history does not have it, or could not be read. */
+    /**
+     * true: the history has the write as applied, but its results could not be read again.
+     * undefined: the history does not have it, or could not be read.
+     */
     readonly applied: true | undefined,
     options?: ErrorOptions,
   ) {
-    const name = `the write with the Idempotency-Key ${idempotencyKey}${writeId === undefined ? '' : ` (write_id ${writeId})`}`;
-    super(`It is ${applied ? 'known that' : 'not known whether'} ${name} was applied${applied ? '; its results could not be read' : ''}`, options);
+    const name =
+      `the write with the Idempotency-Key ${idempotencyKey}${writeId === undefined ? '' : ` (write_id ${writeId})`}`;
+    super(`It is ${applied ? 'known that' : 'not known whether'} ${name} was applied`
+      + (applied ? '; its results could not be read' : ''), options);
   }
 }

@@ -17,15 +17,20 @@ export interface OpenStream {
   connection?: AbortController;
 }
 
-/** Returns the options of a request whose answer is a stream. The time limit of the attempt is that of the beginning of the answer. */
+/**
+ * Returns the options of a request whose answer is a stream.
+ * The time limit of the attempt is that of the beginning of the answer.
+ */
 export function openStream({baseUrl, fetch, signal}: Attempt, opened: OpenStream) {
   const connection = opened.connection = new AbortController();
   signal.addEventListener('abort', () => connection.abort(signal.reason), {once: true});
-  return {parseAs: 'stream' as const, baseUrl, fetch, signal: connection.signal, headers: {Accept: 'text/event-stream'}};
+  return {parseAs: 'stream' as const, baseUrl, fetch, signal: connection.signal,
+    headers: {Accept: 'text/event-stream'}};
 }
 
 /** Yields the messages of a text/event-stream; an empty one for a comment. */
-export async function* messagesOf(body: ReadableStream<Uint8Array>, connection: AbortController): AsyncGenerator<Message> {
+export async function* messagesOf(body: ReadableStream<Uint8Array>,
+    connection: AbortController): AsyncGenerator<Message> {
   const reader = body.getReader();
   // In Node.js the signal of a request without references is not aborted (nodejs/undici issue 3644).
   connection.signal.addEventListener('abort', () => { reader.cancel().catch(() => undefined); }, {once: true});
@@ -35,7 +40,9 @@ export async function* messagesOf(body: ReadableStream<Uint8Array>, connection: 
   let message: Message = {};
   for (;;) {
     const timer = setTimeout(onSilence, SILENCE_MAX);
-    const {value, done} = await reader.read().catch(fault => { throw new ConnectionError('The stream broke', true, {cause: fault}); }).finally(() => clearTimeout(timer));
+    const {value, done} =
+      await reader.read().catch(fault => { throw new ConnectionError('The stream broke', true, {cause: fault}); })
+      .finally(() => clearTimeout(timer));
     if (done) return;
     const lines = (text + decoder.decode(value, {stream: true})).split('\n');
     text = lines.pop() as string;

@@ -19,8 +19,12 @@ const TOO_MANY_REQUESTS = 429;
 /** The pause before a watch that broke, or was refused because of a limit, is begun again. */
 const FIRST_WATCH_PAUSE = 500;
 const LONGEST_WATCH_PAUSE = 60_000;
-/** A browser has six connections to a gateway: streams that stay open would leave none for calls. There the renewals notice a loss. */
-const HAS_MANY_CONNECTIONS = (globalThis as {process?: {versions?: {node?: string}}}).process?.versions?.node !== undefined;
+/**
+ * A browser has six connections to a gateway: streams that stay open would leave none for calls.
+ * There the renewals notice a loss.
+ */
+const HAS_MANY_CONNECTIONS =
+  (globalThis as {process?: {versions?: {node?: string}}}).process?.versions?.node !== undefined;
 
 /** A lease that is held. Its methods are bound, so that they can be destructured: `async ({signal, write}) => …`. */
 export class Lease {
@@ -61,7 +65,10 @@ export class Lease {
     this.#renewals = this.#renew();
   }
 
-  /** How long the lease is still held, by this client's own clock; 0 when it is lost or released. Code that may have been suspended checks this before it acts. */
+  /**
+   * How long the lease is still held, by this client's own clock; 0 when it is lost or released.
+   * Code that may have been suspended checks this before it acts.
+   */
   readonly remainingMs = (): number => (this.#loss || this.#released ? 0 : Math.max(0, this.#validUntil - now()));
 
   /** Throws the reason if the lease is lost, and a LeaseLostError if it was released. */
@@ -70,7 +77,10 @@ export class Lease {
     if (reason) throw reason;
   };
 
-  /** Writes under the lease, unless it was lost or released: all operations in one transaction, or none. If the answer says that the lease or its token is over, the lease is lost. */
+  /**
+   * Writes under the lease, unless it was lost or released: all operations in one transaction, or none.
+   * If the answer says that the lease or its token is over, the lease is lost.
+   */
   readonly write = async (operations: readonly Operation[], options: WriteOptions = {}): Promise<WriteApplied> => {
     this.throwIfLost();
     try {
@@ -78,24 +88,28 @@ export class Lease {
     } catch (fault) {
       const refusal = fault instanceof OutcomeUnknownError ? fault.cause : fault;
       if (refusal instanceof LeaseLostError && !this.#released) this.#lose(refusal);
-      if (refusal instanceof StaleFencingTokenError && !this.#released) this.#lose(lossOf('PostgreSQL refuses its token.', refusal));
+      if (refusal instanceof StaleFencingTokenError && !this.#released)
+        this.#lose(lossOf('PostgreSQL refuses its token.', refusal));
       throw fault;
     }
   };
 
   /**
-   * Ends the renewals and releases the lease; a further call has the result of the first. Rejects with the reason at once if the lease was lost before. With `seal` all later writes
-   * under its token are refused, also those of code that still runs; rejects if the token is not known to be sealed.
+   * Ends the renewals and releases the lease; a further call has the result of the first.
+   * Rejects with the reason at once if the lease was lost before. With `seal` all later writes under its token
+   * are refused, also those of code that still runs; rejects if the token is not known to be sealed.
    */
   readonly release = ({seal = false}: {seal?: boolean} = {}): Promise<void> => {
     this.#released ??= {seal, done: this.#release(seal)};
-    if (seal && !this.#released.seal) return Promise.reject(new FencegateError('The lease was released before, and its token was not sealed'));
+    if (seal && !this.#released.seal)
+      return Promise.reject(new FencegateError('The lease was released before, and its token was not sealed'));
     return this.#released.done;
   };
 
   async #release(seal: boolean): Promise<void> {
     const loss = this.#findLoss();
-    const released = this.#requestRelease(seal, seal && !loss ? {} : {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2});
+    const released =
+      this.#requestRelease(seal, seal && !loss ? {} : {until: now() + RELEASE_TIME, timeoutMs: RELEASE_TIME / 2});
     if (!loss) return released;
     released.catch(() => undefined); // the nodes may still have the lease
     throw loss;
@@ -106,18 +120,22 @@ export class Lease {
     await this.#renewals;
     let maybeExecuted = false;
     // After 503 a gateway goes on with a release that too few nodes have answered; one that seals has not begun then.
-    const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault) || (!seal && fault instanceof ProblemError && fault.status === UNAVAILABLE); };
+    const onFault = (fault: unknown) => { maybeExecuted ||= mayBeExecuted(fault)
+      || (!seal && fault instanceof ProblemError && fault.status === UNAVAILABLE); };
     const params = {path: {lease_id: this.leaseId}, query: seal ? {seal} : {}};
     let answer: ReleaseAnswer;
     try {
-      answer = (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}), {...limits, isExpected: isReleaseAnswer, onFault})).data;
+      answer = (await this.#calls.run(attempt => this.#calls.http.DELETE('/v1/leases/{lease_id}', {params, ...attempt}),
+        {...limits, isExpected: isReleaseAnswer, onFault})).data;
     } catch (fault) {
       if (!(fault instanceof LeaseLostError)) throw this.#loss ?? fault;
-      // An earlier request whose answer was lost has ended the lease, and sealed before; unless the lease has expired meanwhile, which matters for the seal.
+      // An earlier request whose answer was lost has ended the lease, and sealed before;
+      // unless the lease has expired meanwhile, which matters for the seal.
       if (!maybeExecuted || (seal && now() >= this.#validUntil)) this.#lose(fault);
     }
     if (this.#loss) throw this.#loss;
-    if (seal && answer?.sealed === false && answer.hold_count === 0) throw new FencegateError('The lease was released, and its token was not sealed');
+    if (seal && answer?.sealed === false && answer.hold_count === 0)
+      throw new FencegateError('The lease was released, and its token was not sealed');
   }
 
   /** Returns the reason if the lease is lost. */
@@ -147,8 +165,10 @@ export class Lease {
   }
 
   /**
-   * Renews after each third of the validity. Failures of a gateway are repeated as long as the lease is valid, and a gateway that does not answer gets half a third, so that
-   * others can be asked in time. If Retry-After is longer than the validity lasts, one attempt is made before its end. A refusal ends the renewals, and #watch awaits the end.
+   * Renews after each third of the validity. Failures of a gateway are repeated as long as the lease is valid,
+   * and a gateway that does not answer gets half a third, so that others can be asked in time.
+   * If Retry-After is longer than the validity lasts, one attempt is made before its end.
+   * A refusal ends the renewals, and #watch awaits the end.
    */
   async #renew() {
     const params = {path: {lease_id: this.leaseId}};
@@ -159,8 +179,10 @@ export class Lease {
       try {
         await Promise.race([pause(third, ended), this.#endNoticed]);
         const {data, sentAt} = await this.#calls.run(
-          attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew', {params, body: {ttl_ms: this.#ttlMs}, ...attempt}),
-          {signal: ended, isExpected: isLease, until: this.#validUntil, timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), lastAttempt: true, onFault},
+          attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew',
+            {params, body: {ttl_ms: this.#ttlMs}, ...attempt}),
+          {signal: ended, isExpected: isLease, until: this.#validUntil,
+            timeoutMs: Math.min(third / 2, this.#calls.requestTimeoutMs), lastAttempt: true, onFault},
         );
         this.#validUntil = Math.max(this.#validUntil, endOfValidity(data, sentAt));
         this.#renewalFault = undefined;
@@ -172,7 +194,9 @@ export class Lease {
     }
   }
 
-  /** Resolves when a gateway says that the lease has ended. Then it is renewed at once: the answer to that is the proof. */
+  /**
+   * Resolves when a gateway says that the lease has ended. Then it is renewed at once: the answer to that is the proof.
+   */
   async #awaitEnd(): Promise<void> {
     const ended = this.#ended.signal;
     const params = {path: {lease_id: this.leaseId}};
@@ -181,8 +205,10 @@ export class Lease {
       const onEnd = () => opened.connection?.abort();
       ended.addEventListener('abort', onEnd, {once: true});
       try {
-        const {data} = await this.#calls.run(attempt => this.#calls.http.GET('/v1/leases/{lease_id}', {params, ...openStream(attempt, opened)}), {signal: ended, until: 0});
-        for await (const {event} of messagesOf(data as unknown as ReadableStream<Uint8Array>, opened.connection as AbortController)) {
+        const {data} = await this.#calls.run(attempt => this.#calls.http.GET('/v1/leases/{lease_id}',
+          {params, ...openStream(attempt, opened)}), {signal: ended, until: 0});
+        for await (const {event} of messagesOf(data as unknown as ReadableStream<Uint8Array>,
+            opened.connection as AbortController)) {
           if (event) ms = FIRST_WATCH_PAUSE; // what a proxy answers with success has none
           if (event === 'lost' || event === 'released') return this.#wakeOnce();
         }
@@ -225,10 +251,14 @@ function isReleaseAnswer(data: unknown, status: number): boolean {
 
 /** Returns the error of a loss that no answer of a gateway has reported. */
 function lossOf(detail: string, cause?: unknown): LeaseLostError {
-  return new LeaseLostError({type: '/problems/lease-lost', title: 'The lease is lost', status: 410, detail, request_id: ''}, undefined, {cause});
+  return new LeaseLostError({type: '/problems/lease-lost', title: 'The lease is lost', status: 410, detail,
+    request_id: ''}, undefined, {cause});
 }
 
-/** The lease may be relied on for served_ms + validity_ms from when its request was sent, on the client's own clock: an answer may be late. */
+/**
+ * The lease may be relied on for served_ms + validity_ms from when its request was sent,
+ * on the client's own clock: an answer may be late.
+ */
 function endOfValidity(lease: LeaseAnswer, sentAt: number): number {
   return sentAt + lease.served_ms + lease.validity_ms;
 }

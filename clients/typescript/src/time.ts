@@ -6,7 +6,8 @@ let difference = Date.now() - performance.now();
 let lead = difference;
 
 /**
- * Milliseconds on a clock that never goes back. It is the monotonic clock; where the time of day has moved further at once, as after the machine was suspended, that counts too,
+ * Milliseconds on a clock that never goes back. It is the monotonic clock;
+ * where the time of day has moved further at once, as after the machine was suspended, that counts too,
  * so that a lease never seems to last longer than it does. A time of day that was set back changes nothing.
  */
 export function now(): number {
@@ -35,13 +36,18 @@ export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** Runs work with a signal that is aborted after `ms`, or with the given signal. AbortSignal.any is missing before Node 20. */
-export async function withTimeout<T>(ms: number, signal: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+/**
+ * Runs work with a signal that is aborted after `ms`, or with the given signal.
+ * AbortSignal.any is missing before Node 20.
+ */
+export async function withTimeout<T>(ms: number, signal: AbortSignal | undefined,
+    work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const limited = new AbortController();
   const onAbort = () => limited.abort(signal?.reason);
   if (signal?.aborted) onAbort();
   signal?.addEventListener('abort', onAbort, {once: true});
-  const timer = setTimeout(() => limited.abort(new DOMException(`No answer within ${Math.round(ms)} ms`, 'TimeoutError')), ms);
+  const timer =
+    setTimeout(() => limited.abort(new DOMException(`No answer within ${Math.round(ms)} ms`, 'TimeoutError')), ms);
   try {
     return await work(limited.signal);
   } finally {

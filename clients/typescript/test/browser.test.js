@@ -11,16 +11,22 @@ import {insertOrder, keys, newOrder, urls} from './support/stack.js';
 
 /** A page that calls the gateway at `url`, an expression of its script. */
 const pageOf = (order, url, key) => `<!doctype html>
-<script type="importmap">{"imports": {"@fencegate/client": "/modules/dist/index.js", "openapi-fetch": "/modules/node_modules/openapi-fetch/dist/index.mjs"}}</script>
+<script type="importmap">{"imports": {
+  "@fencegate/client": "/modules/dist/index.js",
+  "openapi-fetch": "/modules/node_modules/openapi-fetch/dist/index.mjs"
+}}</script>
 <script type="module">
 import {Fencegate, ConstraintViolationError, ResourceLockedError} from '@fencegate/client';
 const report = result => fetch('/result', {method: 'POST', body: JSON.stringify(result)});
 try {
   const fencegate = new Fencegate({url: ${url}, credential: ${JSON.stringify(key)}});
-  const result = await fencegate.withLease('orders/${order}', {ttlMs: 6000}, async ({fencingToken, signal, write, remainingMs}) => {
+  const result = await fencegate.withLease('orders/${order}', {ttlMs: 6000}, async lease => {
+    const {fencingToken, signal, write, remainingMs} = lease;
     const {results} = await write([${JSON.stringify(insertOrder(order))}], {returnRows: true});
-    const again = await write([${JSON.stringify(insertOrder(order))}]).catch(fault => fault instanceof ConstraintViolationError);
-    const locked = await fencegate.acquire('orders/${order}').catch(fault => fault instanceof ResourceLockedError && fault.retryAfterMs > 0);
+    const again = await write([${JSON.stringify(insertOrder(order))}])
+      .catch(fault => fault instanceof ConstraintViolationError);
+    const locked = await fencegate.acquire('orders/${order}')
+      .catch(fault => fault instanceof ResourceLockedError && fault.retryAfterMs > 0);
     let last = remainingMs();
     for (let left = last; left <= last && !signal.aborted; left = remainingMs()) { // until a renewal
       last = left;
@@ -29,7 +35,8 @@ try {
     return {order: results[0].rows[0].id, again, locked, lost: signal.aborted, fencingToken};
   });
   const tokens = [];
-  for await (const item of fencegate.history({resource: 'orders/${order}', event: 'write_applied'})) tokens.push(item.fencing_token);
+  for await (const item of fencegate.history({resource: 'orders/${order}', event: 'write_applied'}))
+    tokens.push(item.fencing_token);
   await report({...result, tokens});
 } catch (fault) {
   await report({fault: String(fault)});
@@ -40,10 +47,13 @@ try {
 async function showUntil(url, result) {
   const folder = await mkdtemp(join(tmpdir(), 'fg-'));
   const sandbox = process.getuid() === 0 ? ['--no-sandbox'] : [];
-  const browser = spawn(process.env.CHROMIUM ?? 'chromium', ['--headless', '--disable-gpu', '--no-first-run', `--user-data-dir=${folder}`, ...sandbox, url], {stdio: 'ignore'});
-  const ended = new Promise((resolve, reject) => { browser.on('error', reject).on('exit', code => reject(new Error(`chromium ended with ${code}`))); });
+  const browser = spawn(process.env.CHROMIUM ?? 'chromium',
+    ['--headless', '--disable-gpu', '--no-first-run', `--user-data-dir=${folder}`, ...sandbox, url], {stdio: 'ignore'});
+  const ended = new Promise((resolve, reject) => { browser.on('error', reject)
+    .on('exit', code => reject(new Error(`chromium ended with ${code}`))); });
   let timer;
-  const late = new Promise((resolve, reject) => { timer = setTimeout(reject, 60_000, new Error('the page has not reported in time')); });
+  const late = new Promise(
+    (resolve, reject) => { timer = setTimeout(reject, 60_000, new Error('the page has not reported in time')); });
   try {
     return await Promise.race([result, ended, late]);
   } finally {
@@ -65,8 +75,10 @@ async function requirePageWorks(url, key, port) {
       response.end();
       return report(asked.json);
     }
-    if (!asked.path.startsWith('/modules/')) return response.setHeader('content-type', 'text/html').end(asked.path === '/' ? pageOf(order, url, key) : '');
-    response.setHeader('content-type', 'text/javascript').end(await readFile(new URL(asked.path.replace('/modules/', '../'), import.meta.url)));
+    if (!asked.path.startsWith('/modules/'))
+      return response.setHeader('content-type', 'text/html').end(asked.path === '/' ? pageOf(order, url, key) : '');
+    response.setHeader('content-type', 'text/javascript')
+      .end(await readFile(new URL(asked.path.replace('/modules/', '../'), import.meta.url)));
   };
   await withFront(urls[0], asked => (asked.path.startsWith('/v1/') ? undefined : serve), async front => {
     const {fencingToken, ...seen} = await showUntil(front.url, result);

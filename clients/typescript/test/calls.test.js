@@ -21,8 +21,10 @@ async function withUntrustedServer(work) {
   const folder = mkdtempSync(join(tmpdir(), 'fg-'));
   const [keyFile, file] = [join(folder, 'key.pem'), join(folder, 'certificate.pem')];
   const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', keyFile];
-  execFileSync('openssl', ['req', '-x509', ...key, '-out', file, '-subj', '/CN=localhost', '-days', '2'], {stdio: 'ignore'});
-  const server = createServer({key: readFileSync(keyFile), cert: readFileSync(file)}, () => assert.fail('it got a request'));
+  execFileSync('openssl', ['req', '-x509', ...key, '-out', file, '-subj', '/CN=localhost', '-days', '2'],
+    {stdio: 'ignore'});
+  const server =
+    createServer({key: readFileSync(keyFile), cert: readFileSync(file)}, () => assert.fail('it got a request'));
   await new Promise(resolve => { server.listen(0, '127.0.0.1', resolve); });
   try {
     return await work(`https://127.0.0.1:${server.address().port}`);
@@ -33,7 +35,8 @@ async function withUntrustedServer(work) {
 }
 
 test('calls_503_and_429_then_repeated_after_retry_after', async () => {
-  const faults = [problem(503, 'overloaded', {'retry-after': '1'}), problem(429, 'too-many-requests', {'retry-after': '1'})];
+  const faults =
+    [problem(503, 'overloaded', {'retry-after': '1'}), problem(429, 'too-many-requests', {'retry-after': '1'})];
   await withFront(urls[0], first(...faults), async front => {
     const lease = await clientOf({url: front.url}).acquire(newResource());
     assert.equal(front.requests.length, 3);
@@ -47,14 +50,16 @@ test('calls_retry_after_beyond_limit_then_error_at_once', async () => {
   await withFront(urls[0], first(problem(429, 'too-many-requests', {'retry-after': '60'})), async front => {
     const began = performance.now();
     await assert.rejects(clientOf({url: front.url, retryMs: 5000}).acquire(newResource()),
-      fault => fault instanceof fencegate.TooManyRequestsError && fault.retryAfterMs === 60_000 && fault.status === 429);
+      fault => fault instanceof fencegate.TooManyRequestsError && fault.retryAfterMs === 60_000
+        && fault.status === 429);
     assert.ok(performance.now() - began < 5000);
     assert.equal(front.requests.length, 1);
   });
 });
 
 test('calls_error_without_retry_after_then_not_repeated', async () => {
-  for (const fault of [problem(500, 'internal-error'), problem(503, 'storage-unavailable'), problem(409, 'expectation-failed')]) {
+  for (const fault of [problem(500, 'internal-error'), problem(503, 'storage-unavailable'),
+      problem(409, 'expectation-failed')]) {
     await withFront(urls[0], () => fault, async front => {
       await assert.rejects(clientOf({url: front.url}).acquire(newResource()), ProblemError);
       assert.equal(front.requests.length, 1);
@@ -71,8 +76,10 @@ test('calls_connections_broken_then_pauses_grow_and_vary', async () => {
       seen.push(gaps(front.requests.slice(0, 5)));
     });
   }
-  assert.ok(seen.every(([one, two, three, four]) => one >= 24 && two >= 49 && three >= 99 && four >= 199), `pauses ${seen.join(' | ')}`);
-  assert.ok(seen.some(pauses => pauses.some((ms, index) => ms < 0.9 * 50 * 2 ** index)), `without a random part no pause is that short: ${seen.join(' | ')}`);
+  assert.ok(seen.every(([one, two, three, four]) => one >= 24 && two >= 49 && three >= 99 && four >= 199),
+    `pauses ${seen.join(' | ')}`);
+  assert.ok(seen.some(pauses => pauses.some((ms, index) => ms < 0.9 * 50 * 2 ** index)),
+    `without a random part no pause is that short: ${seen.join(' | ')}`);
 });
 
 test('calls_no_answer_in_time_then_connection_error', async () => {
@@ -106,7 +113,8 @@ test('calls_at_once_to_unreachable_gateway_then_all_use_the_next', async () => {
 
 test('calls_certificate_refused_then_never_sent_and_final', () => withUntrustedServer(async url => {
   const began = performance.now();
-  const refused = fault => fault instanceof ConnectionError && !fault.maybeExecuted && /a certificate was refused \(DEPTH_ZERO_SELF_SIGNED_CERT\)/.test(fault.message);
+  const refused = fault => fault instanceof ConnectionError && !fault.maybeExecuted
+    && /a certificate was refused \(DEPTH_ZERO_SELF_SIGNED_CERT\)/.test(fault.message);
   const client = clientOf({url});
   await assert.rejects(client.oneShotWrite(newResource(), [insertOrder(1)]), refused);
   await assert.rejects(client.follow().next(), refused);
@@ -116,14 +124,18 @@ test('calls_certificate_refused_then_never_sent_and_final', () => withUntrustedS
 
 test('calls_error_codes_of_certificates_then_never_sent', async () => {
   const maybeExecuted = async code => {
-    const fetch = async () => { throw new TypeError('fetch failed', {cause: Object.assign(new Error('of the test'), {code})}); };
+    const fetch =
+      async () => { throw new TypeError('fetch failed', {cause: Object.assign(new Error('of the test'), {code})}); };
     return (await clientOf({fetch, retryMs: 100}).history().next().catch(fault => fault)).maybeExecuted;
   };
-  const ofCertificates = ['CERT_HAS_EXPIRED', 'CERT_REVOKED', 'CRL_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT', 'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'ERR_TLS_CERT_ALTNAME_INVALID',
-    'HOSTNAME_MISMATCH', 'INVALID_CA', 'INVALID_PURPOSE', 'PATH_LENGTH_EXCEEDED', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  const ofCertificates = ['CERT_HAS_EXPIRED', 'CERT_REVOKED', 'CRL_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT',
+    'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'ERR_TLS_CERT_ALTNAME_INVALID',
+    'HOSTNAME_MISMATCH', 'INVALID_CA', 'INVALID_PURPOSE', 'PATH_LENGTH_EXCEEDED', 'SELF_SIGNED_CERT_IN_CHAIN',
+    'UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY', 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
     'UNABLE_TO_VERIFY_LEAF_SIGNATURE'];
   for (const code of ofCertificates) assert.equal(await maybeExecuted(code), false, code);
-  for (const code of ['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT', undefined]) assert.equal(await maybeExecuted(code), true, code);
+  for (const code of ['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT', undefined])
+    assert.equal(await maybeExecuted(code), true, code);
 });
 
 test('calls_answer_stops_and_garbage_collected_then_time_limit', async () => {
@@ -133,40 +145,50 @@ test('calls_answer_stops_and_garbage_collected_then_time_limit', async () => {
   };
   await withFront(urls[0], () => begin, async front => {
     const reading = clientOf({url: front.url, requestTimeoutMs: 1000, retryMs: 0}).history().next();
-    await assert.rejects(Promise.race([reading, sleep(5000)]), fault => fault instanceof ConnectionError && /No answer within 1000 ms/.test(fault.message));
+    await assert.rejects(Promise.race([reading, sleep(5000)]),
+      fault => fault instanceof ConnectionError && /No answer within 1000 ms/.test(fault.message));
   });
 });
 
 test('calls_redirect_then_not_followed_and_error_at_once', async () => {
   const redirect = async (asked, ask, response) => response.writeHead(308, {location: urls[0] + asked.path}).end();
   await withFront(urls[0], () => redirect, async front => {
-    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1)]), fault => fault instanceof ProblemError && fault.status === 308);
+    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1)]),
+      fault => fault instanceof ProblemError && fault.status === 308);
     assert.equal(front.requests.length, 1);
   });
 });
 
 test('calls_value_that_cannot_be_sent_then_its_error_at_once', async () => {
   await withFront(urls[0], undefined, async front => {
-    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1n)]), /^TypeError: .*BigInt/);
+    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1n)]),
+      /^TypeError: .*BigInt/);
     const fault = new TypeError('of the function');
-    await assert.rejects(clientOf({url: front.url, credential: () => { throw fault; }}).oneShotWrite(newResource(), [insertOrder(1)]), error => error === fault);
+    await assert.rejects(clientOf({url: front.url, credential: () => { throw fault; }})
+      .oneShotWrite(newResource(), [insertOrder(1)]), error => error === fault);
     assert.equal(front.requests.length, 0);
   });
 });
 
 test('calls_answer_of_a_proxy_then_repeated_and_no_slug', async () => {
-  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'}).end('<h1>Bad gateway</h1>');
-  const failing = async (asked, ask, response) => response.writeHead(500, {'content-type': 'text/html'}).end('<h1>Internal server error</h1>');
-  const limited = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html'}).end('<h1>Too many requests</h1>');
-  await withFront(urls[0], first(bad, failing, limited), async front => (await clientOf({url: front.url}).acquire(newResource())).release());
+  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'})
+    .end('<h1>Bad gateway</h1>');
+  const failing = async (asked, ask, response) => response.writeHead(500, {'content-type': 'text/html'})
+    .end('<h1>Internal server error</h1>');
+  const limited = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html'})
+    .end('<h1>Too many requests</h1>');
+  await withFront(urls[0], first(bad, failing, limited),
+    async front => (await clientOf({url: front.url}).acquire(newResource())).release());
   await withFront(urls[0], () => bad, async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource()), fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
+    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource()),
+      fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
   });
 });
 
 test('credential_wrong_or_missing_then_unauthenticated', async () => {
   for (const credential of ['wrong', undefined]) {
-    await assert.rejects(new Fencegate({url: urls[0], ...(credential && {credential})}).acquire(newResource()), fencegate.UnauthenticatedError);
+    await assert.rejects(new Fencegate({url: urls[0], ...(credential && {credential})}).acquire(newResource()),
+      fencegate.UnauthenticatedError);
   }
 });
 
@@ -179,13 +201,15 @@ test('credential_of_function_then_present_one_sent', async () => {
     assert.deepEqual(sent, [`Bearer ${keys.admin}`, `Bearer ${keys.admin}`]);
   });
   for (const credential of ['secret\nb', 'secretü', 'secret€', '']) {
-    await assert.rejects(new Fencegate({url: urls[0], credential}).acquire(newResource()), fault => /^FencegateError: credential: /.test(fault) && !/secret/.test(fault.stack));
+    await assert.rejects(new Fencegate({url: urls[0], credential}).acquire(newResource()),
+      fault => /^FencegateError: credential: /.test(fault) && !/secret/.test(fault.stack));
   }
 });
 
 test('request_invalid_then_error_names_the_field', async () => {
   await assert.rejects(clientOf().acquire(newResource(), {ttlMs: 1}),
-    fault => fault instanceof fencegate.InvalidRequestError && fault.problem.errors[0].pointer === '/ttl_ms' && /\/ttl_ms/.test(fault.message));
+    fault => fault instanceof fencegate.InvalidRequestError && fault.problem.errors[0].pointer === '/ttl_ms'
+      && /\/ttl_ms/.test(fault.message));
   await assert.rejects(clientOf().acquire('a//b'), fault => fault.problem.errors[0].pointer === '/resource');
 });
 
@@ -201,7 +225,8 @@ test('cell_of_client_is_sent_with_every_request', async () => {
     const client = clientOf({url: front.url, cell: 0});
     await client.withLease(resource, {ttlMs: 6000}, async ({write, remainingMs}) => {
       await renewed({remainingMs});
-      await assert.rejects(write([{delete: 'orders', where: {id: 1}, expect_rows: 9}])); // its look-up finds nothing, and the repeat executes it
+      // Its look-up finds nothing, and the repeat executes it.
+      await assert.rejects(write([{delete: 'orders', where: {id: 1}, expect_rows: 9}]));
     });
     for await (const item of client.history({resource})) assert.equal(item.resource, resource);
     for await (const item of client.follow({resource}, {afterId: 0})) {
@@ -210,14 +235,17 @@ test('cell_of_client_is_sent_with_every_request', async () => {
     }
     await client.http.GET('/v1/nodes');
     assert.deepEqual(front.requests.filter(asked => asked.headers['fencing-cell'] !== '0'), []);
-    const sent = front.requests.map(({method, path}) => `${method} ${path.replace(/\?.*/, '').replace(/leases\/[^/]+/, 'leases/ID')}`);
-    assert.deepEqual([...new Set(sent)].sort(), ['DELETE /v1/leases/ID', 'GET /v1/history', 'GET /v1/history/stream', 'GET /v1/nodes', 'POST /v1/leases', 'POST /v1/leases/ID/renew', 'POST /v1/writes']);
+    const sent = front.requests.map(({method, path}) =>
+      `${method} ${path.replace(/\?.*/, '').replace(/leases\/[^/]+/, 'leases/ID')}`);
+    assert.deepEqual([...new Set(sent)].sort(), ['DELETE /v1/leases/ID', 'GET /v1/history', 'GET /v1/history/stream',
+      'GET /v1/nodes', 'POST /v1/leases', 'POST /v1/leases/ID/renew', 'POST /v1/writes']);
   });
 });
 
 test('cell_of_another_gateway_then_misdirected', async () => {
   const other = clientOf({cell: 1});
-  for (const call of [() => other.acquire(newResource()), () => other.oneShotWrite(newResource(), [{delete: 'orders', where: {id: 1}}]), () => other.history().next()]) {
+  for (const call of [() => other.acquire(newResource()),
+      () => other.oneShotWrite(newResource(), [{delete: 'orders', where: {id: 1}}]), () => other.history().next()]) {
     await assert.rejects(call, fault => fault instanceof fencegate.MisdirectedRequestError && fault.status === 421);
   }
   await assert.rejects(other.history().next(), fault => fault.problem.named_cell === 1);
@@ -228,16 +256,21 @@ test('cell_of_another_gateway_then_misdirected', async () => {
 });
 
 test('options_invalid_then_error_names_the_option', async () => {
-  for (const url of ['', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b', 'http://a:99999']) assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
-  for (const url of ['http://user:secret@a', 'https://secret@a', ['http://b', 'http:///:secret@a/c'], 'http://user:secret@a?b', 'ftp://user:secret@a', 'http://a?key=secret']) {
-    assert.throws(() => new Fencegate({url}), fault => /^TypeError: url: has /.test(fault) && !/secret/.test(fault.stack));
+  for (const url of ['', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b', 'http://a:99999'])
+    assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
+  for (const url of ['http://user:secret@a', 'https://secret@a', ['http://b', 'http:///:secret@a/c'],
+      'http://user:secret@a?b', 'ftp://user:secret@a', 'http://a?key=secret']) {
+    assert.throws(() => new Fencegate({url}),
+      fault => /^TypeError: url: has /.test(fault) && !/secret/.test(fault.stack));
   }
-  for (const cell of [-1, 65_536, 0.5, '1', null]) assert.throws(() => new Fencegate({url: urls, cell}), /^TypeError: cell: has to be an integer from 0 to 65535$/);
+  for (const cell of [-1, 65_536, 0.5, '1', null])
+    assert.throws(() => new Fencegate({url: urls, cell}), /^TypeError: cell: has to be an integer from 0 to 65535$/);
   assert.throws(() => new Fencegate({url: urls, retryMs: -1}), /^TypeError: retryMs: /);
   assert.throws(() => new Fencegate({url: urls, requestTimeoutMs: Number.NaN}), /^TypeError: requestTimeoutMs: /);
   await assert.rejects(clientOf().acquire(newResource(), {waitMs: -1}), /^TypeError: waitMs: /);
   for (const idempotencyKey of ['', 'a b', 'a\nb', 'ü', 'a'.repeat(65)]) {
-    await assert.rejects(clientOf().oneShotWrite(newResource(), [insertOrder(1)], {idempotencyKey}), /^TypeError: idempotencyKey: /);
+    await assert.rejects(clientOf().oneShotWrite(newResource(), [insertOrder(1)], {idempotencyKey}),
+      /^TypeError: idempotencyKey: /);
   }
   await assert.rejects(clientOf().follow({}, {afterId: '1\n'}).next(), /^TypeError: afterId: /);
 });
@@ -250,7 +283,8 @@ test('error_classes_are_those_of_the_slugs', async () => {
   for (const slug of slugs) {
     await withFront(urls[0], () => problem(400, slug), async front => {
       await assert.rejects(clientOf({url: front.url}).acquire(newResource()),
-        fault => fault instanceof fencegate.problemClasses[slug] && fault.slug === slug && fault.name === fault.constructor.name);
+        fault => fault instanceof fencegate.problemClasses[slug] && fault.slug === slug
+          && fault.name === fault.constructor.name);
     });
   }
 });
@@ -258,8 +292,10 @@ test('error_classes_are_those_of_the_slugs', async () => {
 test('http_client_calls_every_operation_by_its_types', async () => {
   const {http} = clientOf();
   assert.equal((await http.GET('/v1/nodes')).data.nodes.length, 5);
-  const rows = await http.GET('/v1/tables/{table}', {params: {path: {table: 'inventory'}, query: {conditions: {sku: 'eq.sku-2'}, select: 'sku'}}});
+  const rows = await http.GET('/v1/tables/{table}',
+    {params: {path: {table: 'inventory'}, query: {conditions: {sku: 'eq.sku-2'}, select: 'sku'}}});
   assert.deepEqual(rows.data, [{sku: 'sku-2'}]);
-  assert.equal((await http.GET('/v1/resources/{resource}', {params: {path: {resource: 'inventory/sku-2'}}})).data.lease_state, 'free');
+  assert.equal((await http.GET('/v1/resources/{resource}',
+      {params: {path: {resource: 'inventory/sku-2'}}})).data.lease_state, 'free');
   assert.equal(gateways.length, 2);
 });

@@ -34,7 +34,8 @@ test('enter_in_transaction_then_rows_of_all_resources_change', async () => {
       await enter(connection, lease);
       for (const order of orders) await insert(order);
     });
-    await assert.rejects(inTransaction(() => insert(newOrder())), fault => fault.code === 'FG428' || fault.code === 'FG403');
+    await assert.rejects(inTransaction(() => insert(newOrder())),
+      fault => fault.code === 'FG428' || fault.code === 'FG403');
   });
   const {rows} = await connection.query('select count(*) from orders where id = any($1)', [orders]);
   assert.equal(Number(rows[0].count), 2);
@@ -45,11 +46,13 @@ test('enter_of_several_resources_is_one_call_of_the_array_form', async () => {
   await inTransaction(async () => {
     await connection.query("set local track_functions = 'all'");
     await enter(connection, lease);
-    const {rows} = await connection.query("select calls from pg_stat_xact_user_functions where funcid = 'fencing.enter(text[], bigint, text)'::regprocedure");
+    const {rows} = await connection.query("select calls from pg_stat_xact_user_functions "
+      + "where funcid = 'fencing.enter(text[], bigint, text)'::regprocedure");
     assert.deepEqual(rows, [{calls: '1'}]);
   });
   const tooMany = Array.from({length: 65}, newResource);
-  await assert.rejects(inTransaction(() => enter(connection, {...lease, resources: tooMany})), fault => fault.code === '22023');
+  await assert.rejects(inTransaction(() => enter(connection, {...lease, resources: tooMany})),
+    fault => fault.code === '22023');
 });
 
 test('enter_of_older_holder_then_refused_by_postgresql', async () => {
@@ -58,7 +61,8 @@ test('enter_of_older_holder_then_refused_by_postgresql', async () => {
   await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
   const newer = await client.acquire(`orders/${order}`);
   await inTransaction(() => enter(connection, newer));
-  const unchecked = {resources: older.resources, fencingToken: older.fencingToken, leaseId: older.leaseId}; // the client knows that the lease is over
+  // The client knows that the lease is over.
+  const unchecked = {resources: older.resources, fencingToken: older.fencingToken, leaseId: older.leaseId};
   await assert.rejects(inTransaction(() => enter(connection, unchecked)), fault => fault.code === 'FG412');
   await newer.release();
   await assert.rejects(older.release(), LeaseLostError);
@@ -99,6 +103,7 @@ test('enter_with_proof_then_database_checks_the_lease_id', async () => {
   await client.withLease(resource, {}, async lease => {
     await inTransaction(() => enter(connection, lease, {proof: true}));
     const forged = {resources: [newResource()], fencingToken: lease.fencingToken, leaseId: lease.leaseId};
-    await assert.rejects(inTransaction(() => enter(connection, forged, {proof: true})), fault => fault.code === 'FG401');
+    await assert.rejects(inTransaction(() => enter(connection, forged, {proof: true})),
+      fault => fault.code === 'FG401');
   });
 });

@@ -18,7 +18,8 @@ async function collect(iterator) {
 /** Makes five leases and returns their tokens, once the history has all ten events. */
 async function makeEvents(resource) {
   const tokens = [];
-  for (let number = 0; number < 5; number += 1) tokens.push(await client.withLease(resource, {}, ({fencingToken}) => fencingToken));
+  for (let number = 0; number < 5; number += 1)
+    tokens.push(await client.withLease(resource, {}, ({fencingToken}) => fencingToken));
   await eventually(async () => (await collect(client.history({resource}))).length === 10, 'the history has the events');
   return tokens;
 }
@@ -27,7 +28,8 @@ test('history_of_several_pages_then_each_item_once', async () => {
   const resource = newResource();
   const tokens = await makeEvents(resource);
   await withFront(urls[0], undefined, async front => {
-    const items = await collect(clientOf({url: front.url}).history({resource, order: 'asc', limit: 3, event: 'lease_granted'}));
+    const items =
+      await collect(clientOf({url: front.url}).history({resource, order: 'asc', limit: 3, event: 'lease_granted'}));
     assert.deepEqual(items.map(item => item.fencing_token), tokens);
     assert.equal(front.requests.length, 2);
   });
@@ -49,7 +51,8 @@ test('history_left_early_then_no_further_page', async () => {
 });
 
 test('history_with_wrong_filter_then_error_names_it', async () => {
-  await assert.rejects(collect(client.history({event: 'no_event'})), fault => fault instanceof InvalidRequestError && fault.problem.errors[0].pointer === 'event');
+  await assert.rejects(collect(client.history({event: 'no_event'})),
+    fault => fault instanceof InvalidRequestError && fault.problem.errors[0].pointer === 'event');
 });
 
 test('follow_over_broken_connections_then_each_item_once', async () => {
@@ -60,7 +63,8 @@ test('follow_over_broken_connections_then_each_item_once', async () => {
     const seen = [];
     const stop = new AbortController();
     const following = (async () => {
-      for await (const item of clientOf({url: front.url}).follow({resource, event: ['lease_granted', 'lease_expired']}, {signal: stop.signal})) seen.push(item.fencing_token);
+      for await (const item of clientOf({url: front.url}).follow({resource, event: ['lease_granted', 'lease_expired']},
+        {signal: stop.signal})) seen.push(item.fencing_token);
     })();
     await eventually(() => opened === 1, 'the stream is open');
     const granted = [await grant()];
@@ -80,10 +84,13 @@ test('follow_over_broken_connections_then_each_item_once', async () => {
 test('follow_unavailable_longer_than_retry_then_goes_on', async () => {
   const resource = newResource();
   const tokens = await makeEvents(resource);
-  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'}).end('<h1>Bad gateway</h1>');
-  const faults = [bad, problem(503, 'storage-unavailable'), problem(429, 'too-many-requests', {'retry-after': '2'}), problem(500, 'internal-error')];
+  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'})
+    .end('<h1>Bad gateway</h1>');
+  const faults = [bad, problem(503, 'storage-unavailable'), problem(429, 'too-many-requests', {'retry-after': '2'}),
+    problem(500, 'internal-error')];
   await withFront(urls[0], asked => faults[asked.number - 1] ?? stream(urls[0], () => undefined), async front => {
-    for await (const item of clientOf({url: front.url, retryMs: 0}).follow({resource, event: 'lease_granted'}, {afterId: 0})) {
+    for await (const item of clientOf({url: front.url, retryMs: 0})
+        .follow({resource, event: 'lease_granted'}, {afterId: 0})) {
       assert.equal(item.fencing_token, tokens.shift());
       if (!tokens.length) break;
     }

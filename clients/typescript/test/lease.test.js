@@ -2,15 +2,19 @@
 
 import assert from 'node:assert/strict';
 import {after, test} from 'node:test';
-import {FencegateError, LeaseLostError, ResourceLockedError, StaleFencingTokenError, StorageUnavailableError} from '@fencegate/client';
+import {FencegateError, LeaseLostError, ResourceLockedError, StaleFencingTokenError,
+  StorageUnavailableError} from '@fencegate/client';
 import {changeAnswer, delayAnswer, first, loseAnswer, problem, withFront} from './support/front.js';
-import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, renewed, urls, withPaused} from './support/stack.js';
+import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, renewed, urls,
+  withPaused} from './support/stack.js';
 
 after(bothReady);
 
 const client = clientOf();
-const leasesOn = async resource => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.items;
-const statusOfWrite = async (lease, order) => (await client.http.POST('/v1/writes', {body: {lease_id: lease.leaseId, operations: [insertOrder(order)]}})).response.status;
+const leasesOn = async resource =>
+  (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.items;
+const statusOfWrite = async (lease, order) => (await client.http.POST('/v1/writes',
+  {body: {lease_id: lease.leaseId, operations: [insertOrder(order)]}})).response.status;
 const renewals = asked => asked.path.endsWith('/renew');
 const renewalsOf = async resource => (await leasesOn(resource))[0]?.renewals ?? 0;
 
@@ -18,7 +22,8 @@ test('with_lease_runs_longer_than_ttl_then_renewed_and_released', async () => {
   const resource = newResource();
   const token = await client.withLease(resource, {ttlMs: 4000}, async ({fencingToken, resources, signal}) => {
     assert.deepEqual(resources, [resource]);
-    await eventually(async () => await renewalsOf(resource) >= 4, 'four renewals, each after a third of the ttl', 20_000);
+    await eventually(async () => await renewalsOf(resource) >= 4,
+      'four renewals, each after a third of the ttl', 20_000);
     await assert.rejects(client.acquire(resource), ResourceLockedError);
     assert.equal(signal.aborted, false);
     return fencingToken;
@@ -39,7 +44,8 @@ test('revoked_lease_is_lost_long_before_its_renewal', async () => {
   const resource = newResource();
   const lease = await clientOf({url: urls[0]}).acquire(resource, {ttlMs: 60_000});
   const began = performance.now();
-  await clientOf({url: urls[1]}).http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
+  await clientOf({url: urls[1]}).http.DELETE('/v1/resources/{resource}/lease',
+    {params: {path: {resource}}, body: {reason: 'a test'}});
   await aborted(lease.signal);
   assert.ok(lease.signal.reason instanceof LeaseLostError && lease.signal.reason.status === 410);
   assert.ok(performance.now() - began < 10_000, 'the renewal would be after 20 s');
@@ -50,7 +56,8 @@ test('acquire_held_resource_waits_until_released', async () => {
   const resource = newResource();
   const held = await client.acquire(resource);
   const waiting = client.acquire(resource, {waitMs: 10_000});
-  await eventually(async () => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters === 1, 'it waits');
+  await eventually(async () => (await client.http.GET('/v1/leases',
+      {params: {query: {resource_prefix: resource}}})).data.waiters === 1, 'it waits');
   await held.release();
   const lease = await waiting;
   assert.ok(lease.fencingToken > held.fencingToken);
@@ -68,7 +75,8 @@ test('acquire_waits_longer_than_one_request_may', async () => {
     await (await waiting).release();
     const requests = front.requests.filter(asked => asked.path === '/v1/leases');
     assert.deepEqual(requests.map(asked => asked.json.wait_ms).slice(0, 3), [0, 100, 100]);
-    assert.equal(new Set(requests.map(asked => asked.headers['idempotency-key'])).size, 1, 'one key, which keeps the place in the queue');
+    assert.equal(new Set(requests.map(asked => asked.headers['idempotency-key'])).size, 1,
+      'one key, which keeps the place in the queue');
   });
 });
 
@@ -76,15 +84,18 @@ test('acquire_wait_refused_by_next_gateway_then_its_limit', async () => {
   const resource = newResource();
   const held = await client.acquire(resource);
   const limits = asked => {
-    if (asked.json?.wait_ms > 100) return problem(400, 'invalid-request', {}, {errors: [{pointer: '/wait_ms', detail: 'has to be an integer from 0 to 100'}]});
-    return changeAnswer((body, status) => ({status, body: status === 423 ? {...body, max_wait_ms: asked.number === 1 ? 5000 : 100} : body}));
+    if (asked.json?.wait_ms > 100) return problem(400, 'invalid-request', {},
+        {errors: [{pointer: '/wait_ms', detail: 'has to be an integer from 0 to 100'}]});
+    return changeAnswer((body, status) => (
+      {status, body: status === 423 ? {...body, max_wait_ms: asked.number === 1 ? 5000 : 100} : body}));
   };
   await withFront(urls[0], limits, async front => {
     const waiting = clientOf({url: front.url}).acquire(resource, {waitMs: 10_000});
     await eventually(() => front.requests.length >= 4, 'it waits as long as it may');
     await held.release();
     await (await waiting).release();
-    const [asked, tooLong, ...rest] = front.requests.filter(each => each.path === '/v1/leases').map(each => each.json.wait_ms);
+    const [asked, tooLong, ...rest] = front.requests.filter(each => each.path === '/v1/leases')
+      .map(each => each.json.wait_ms);
     assert.deepEqual([asked, tooLong, ...rest.slice(0, 2)], [0, 5000, 0, 100]);
   });
 });
@@ -94,7 +105,8 @@ test('acquire_wait_over_then_locked_with_holder', async () => {
   const held = await client.acquire(resource, {owner: 'holder'});
   const began = performance.now();
   await assert.rejects(client.acquire(resource, {waitMs: 300}),
-    fault => fault instanceof ResourceLockedError && fault.problem.owner === 'holder' && fault.problem.fencing_token === held.fencingToken);
+    fault => fault instanceof ResourceLockedError && fault.problem.owner === 'holder'
+      && fault.problem.fencing_token === held.fencingToken);
   assert.ok(performance.now() - began >= 290);
   await held.release();
 });
@@ -104,7 +116,8 @@ test('acquire_aborted_while_waiting_then_leaves_queue', async () => {
   const held = await client.acquire(resource);
   const stop = new AbortController();
   const waiting = client.acquire(resource, {waitMs: 10_000, signal: stop.signal});
-  const waiters = async () => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters;
+  const waiters =
+    async () => (await client.http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters;
   await eventually(async () => await waiters() === 1, 'it waits');
   stop.abort(new Error('no longer wanted'));
   await assert.rejects(waiting, /no longer wanted/);
@@ -120,7 +133,8 @@ test('acquire_aborted_after_grant_then_nobody_holds_it', async () => {
     stop.abort(new Error('no longer wanted'));
   };
   await withFront(urls[0], first(abort), async front => {
-    await assert.rejects(clientOf({url: front.url}).acquire(resource, {ttlMs: 60_000, signal: stop.signal}), /no longer wanted/);
+    await assert.rejects(clientOf({url: front.url}).acquire(resource, {ttlMs: 60_000, signal: stop.signal}),
+      /no longer wanted/);
     await eventually(async () => (await leasesOn(resource)).length === 0, 'it is released');
     const [acquired, cancelled] = front.requests;
     assert.equal(cancelled.path, '/v1/leases/cancel');
@@ -131,19 +145,22 @@ test('acquire_aborted_after_grant_then_nobody_holds_it', async () => {
 
 test('acquire_aborted_before_it_is_sent_then_nothing_is', async () => {
   await withFront(urls[0], undefined, async front => {
-    await assert.rejects(clientOf({url: front.url}).acquire(newResource(), {signal: AbortSignal.abort(new Error('too late'))}), /too late/);
+    await assert.rejects(clientOf({url: front.url})
+      .acquire(newResource(), {signal: AbortSignal.abort(new Error('too late'))}), /too late/);
     assert.deepEqual(front.requests, []);
   });
 });
 
 test('with_lease_aborted_then_rejects_before_release_is_answered', async () => {
   let timedOut;
-  const hang = (asked, ask, response) => new Promise(resolve => { response.on('close', () => { timedOut = true; resolve(); }); });
+  const hang =
+    (asked, ask, response) => new Promise(resolve => { response.on('close', () => { timedOut = true; resolve(); }); });
   await withFront(urls[0], asked => (asked.method === 'DELETE' ? hang : undefined), async front => {
     const other = clientOf({url: front.url});
     const end = (stop, resource) => [
       () => stop.abort(new RangeError('no longer wanted')),
-      () => client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}}),
+      () => client.http.DELETE('/v1/resources/{resource}/lease',
+        {params: {path: {resource}}, body: {reason: 'a test'}}),
     ];
     for (const way of [0, 1]) {
       const stop = new AbortController();
@@ -154,7 +171,8 @@ test('with_lease_aborted_then_rejects_before_release_is_answered', async () => {
         throw await aborted(signal);
       }), fault => fault.constructor === [RangeError, LeaseLostError][way]);
       assert.equal(timedOut, false);
-      await eventually(() => front.requests.filter(asked => asked.method === 'DELETE').length > way, 'the release goes on');
+      await eventually(() => front.requests.filter(asked => asked.method === 'DELETE').length > way,
+        'the release goes on');
     }
   });
 });
@@ -188,7 +206,8 @@ test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
     assert.ok(remainingMs() > 0);
     await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
     const reason = await aborted(signal);
-    assert.ok(reason instanceof LeaseLostError && reason.problem.request_id, 'the answer to a renewal, before the validity is over');
+    assert.ok(reason instanceof LeaseLostError && reason.problem.request_id,
+      'the answer to a renewal, before the validity is over');
     return 'a result that must not count';
   });
   await assert.rejects(working, LeaseLostError);
@@ -200,16 +219,19 @@ test('with_lease_revoked_after_last_renewal_then_rejects', async () => {
     let held;
     const working = client.withLease(resource, {seal}, async lease => {
       held = lease;
-      await client.http.DELETE('/v1/resources/{resource}/lease', {params: {path: {resource}}, body: {reason: 'a test'}});
+      await client.http.DELETE('/v1/resources/{resource}/lease',
+        {params: {path: {resource}}, body: {reason: 'a test'}});
       lease.throwIfLost(); // no answer has reported it
       return 'a result that must not count';
     });
-    await assert.rejects(working, fault => fault instanceof LeaseLostError && fault.problem.request_id !== '' && fault === held.signal.reason);
+    await assert.rejects(working,
+      fault => fault instanceof LeaseLostError && fault.problem.request_id !== '' && fault === held.signal.reason);
   }
 });
 
 test('with_lease_release_answer_lost_then_result', async () => {
-  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined, async front => {
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined,
+      async front => {
     assert.equal(await clientOf({url: front.url}).withLease(newResource(), {}, () => 'a result'), 'a result');
     assert.deepEqual(front.requests.map(asked => asked.method), ['POST', 'DELETE', 'DELETE']);
   });
@@ -223,22 +245,27 @@ test('lease_released_then_check_of_code_left_running_throws', async () => {
 });
 
 test('lease_released_by_work_then_result_unless_not_sealed', async () => {
-  for (const seal of [false, true]) assert.equal(await client.withLease(newResource(), {seal}, ({release}) => release({seal}).then(() => 'a result')), 'a result');
-  await assert.rejects(client.withLease(newResource(), {seal: true}, ({release}) => release()), fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
+  for (const seal of [false, true]) assert.equal(await client.withLease(newResource(), {seal},
+      ({release}) => release({seal}).then(() => 'a result')), 'a result');
+  await assert.rejects(client.withLease(newResource(), {seal: true}, ({release}) => release()),
+    fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
 });
 
 test('lease_write_refused_by_newer_token_then_lost', async () => {
   const order = newOrder();
   const resource = `orders/${order}`;
   const older = await client.acquire(resource);
-  await client.http.POST('/v1/resources/{resource}/fence', {params: {path: {resource}}, body: {reason: 'a newer token', last_fencing_token: older.fencingToken + 1}});
+  await client.http.POST('/v1/resources/{resource}/fence',
+    {params: {path: {resource}}, body: {reason: 'a newer token', last_fencing_token: older.fencingToken + 1}});
   await assert.rejects(older.write([insertOrder(order)]), StaleFencingTokenError);
-  assert.ok(older.signal.reason instanceof LeaseLostError && older.signal.reason.cause instanceof StaleFencingTokenError);
+  assert.ok(older.signal.reason instanceof LeaseLostError
+    && older.signal.reason.cause instanceof StaleFencingTokenError);
   assert.throws(() => older.throwIfLost(), fault => fault === older.signal.reason);
 });
 
 test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {
-  const proxy = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html', 'retry-after': '60'}).end('<h1>Too many requests</h1>');
+  const proxy = async (asked, ask, response) =>
+    response.writeHead(429, {'content-type': 'text/html', 'retry-after': '60'}).end('<h1>Too many requests</h1>');
   await Promise.all([problem(429, 'too-many-requests', {'retry-after': '60'}), proxy].map(async refusal => {
     let refusals = 1;
     await withFront(urls[0], asked => (renewals(asked) && refusals-- > 0 ? refusal : undefined), async front => {
@@ -253,7 +280,8 @@ test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {
 });
 
 test('lease_renewals_always_refused_then_few_attempts', async () => {
-  await withFront(urls[0], asked => (renewals(asked) ? problem(429, 'too-many-requests', {'retry-after': '60'}) : undefined), async front => {
+  await withFront(urls[0], asked =>
+      (renewals(asked) ? problem(429, 'too-many-requests', {'retry-after': '60'}) : undefined), async front => {
     const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 4500});
     const reason = await aborted(lease.signal);
     assert.equal(reason.cause.status, 429);
@@ -277,7 +305,8 @@ test('lease_answer_after_validity_then_acquired_again', async () => {
     const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
     assert.ok(lease.remainingMs() > 0);
     await lease.release();
-    assert.equal(new Set(front.requests.filter(({path}) => path === '/v1/leases').map(({headers}) => headers['idempotency-key'])).size, 1);
+    assert.equal(new Set(front.requests.filter(({path}) => path === '/v1/leases')
+      .map(({headers}) => headers['idempotency-key'])).size, 1);
   });
 });
 
@@ -344,7 +373,8 @@ test('release_with_seal_then_own_token_refused', async () => {
 
 test('release_with_seal_of_ended_lease_then_rejects', async () => {
   const lease = await client.acquire(newResource());
-  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: lease.leaseId}}}); // not by the lease, and without a seal
+  // Not by the lease, and without a seal.
+  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: lease.leaseId}}});
   await assert.rejects(lease.release({seal: true}), LeaseLostError);
 });
 
@@ -358,7 +388,8 @@ test('release_with_seal_of_lost_lease_then_rejects', async () => {
 
 test('release_with_seal_answer_lost_then_sealed', async () => {
   const order = newOrder();
-  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined, async front => {
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined,
+      async front => {
     const lease = await clientOf({url: front.url}).acquire(`orders/${order}`);
     await lease.release({seal: true});
     assert.equal(front.requests.length, 3);
@@ -367,10 +398,12 @@ test('release_with_seal_answer_lost_then_sealed', async () => {
 });
 
 test('release_with_seal_that_was_not_done_then_rejects', async () => {
-  const unsealed = async (asked, ask, response) => response.writeHead(200, {'content-type': 'application/json'}).end('{"hold_count": 0, "sealed": false}');
+  const unsealed = async (asked, ask, response) => response.writeHead(200, {'content-type': 'application/json'})
+    .end('{"hold_count": 0, "sealed": false}');
   await withFront(urls[0], asked => asked.method === 'DELETE' ? unsealed : undefined, async front => {
     const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 10_000});
-    await assert.rejects(lease.release({seal: true}), fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
+    await assert.rejects(lease.release({seal: true}),
+      fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
   });
 });
 
@@ -378,16 +411,20 @@ test('with_lease_seal_fails_then_rejects_unless_work_threw', async () => {
   const refuse = problem(503, 'storage-unavailable');
   await withFront(urls[0], asked => asked.method === 'DELETE' ? refuse : undefined, async front => {
     const other = clientOf({url: front.url});
-    await assert.rejects(other.withLease(newResource(), {ttlMs: 10_000, seal: true}, () => 'a result'), StorageUnavailableError);
-    assert.equal(await other.withLease(newResource(), {ttlMs: 10_000}, () => 'a result'), 'a result', 'without seal the lease only lasts until its ttl');
-    await assert.rejects(other.withLease(newResource(), {ttlMs: 10_000, seal: true}, () => { throw new RangeError('of the work'); }), RangeError);
+    await assert.rejects(other.withLease(newResource(), {ttlMs: 10_000, seal: true}, () => 'a result'),
+      StorageUnavailableError);
+    assert.equal(await other.withLease(newResource(), {ttlMs: 10_000}, () => 'a result'), 'a result',
+      'without seal the lease only lasts until its ttl');
+    await assert.rejects(other.withLease(newResource(), {ttlMs: 10_000, seal: true},
+      () => { throw new RangeError('of the work'); }), RangeError);
     assert.equal(front.requests.filter(asked => asked.path.endsWith('?seal=true')).length, 2);
   });
 });
 
 test('release_answer_lost_then_released', async () => {
   const resource = newResource();
-  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined, async front => {
+  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined,
+      async front => {
     const lease = await clientOf({url: front.url}).acquire(resource);
     await lease.release();
     assert.deepEqual(front.requests.map(asked => asked.method), ['POST', 'DELETE', 'DELETE']);

@@ -1,4 +1,5 @@
-// The clock of validity, when the time of day moves otherwise than the monotonic clock. A file of its own: the clock never goes back.
+// The clock of validity, when the time of day moves otherwise than the monotonic clock.
+// A file of its own: the clock never goes back.
 
 import assert from 'node:assert/strict';
 import {test} from 'node:test';

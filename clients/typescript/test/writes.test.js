@@ -1,12 +1,15 @@
-// Writes: under a lease and in one call, once also if answers are lost, and with an outcome that the answer does not tell.
+// Writes: under a lease and in one call, once also if answers are lost,
+// and with an outcome that the answer does not tell.
 
 import assert from 'node:assert/strict';
 import {randomUUID} from 'node:crypto';
 import {after, before, test} from 'node:test';
 import pg from 'pg';
-import {ConnectionError, ConstraintViolationError, ExpectationFailedError, LeaseLostError, OutcomeUnknownError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+import {ConnectionError, ConstraintViolationError, ExpectationFailedError, LeaseLostError, OutcomeUnknownError,
+  ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
 import {changeAnswer, loseAnswer, problem, withFront} from './support/front.js';
-import {bothReady, clientOf, clientWithoutWatch, eventually, insertOrder, keys, newOrder, newResource, readStack, urls} from './support/stack.js';
+import {bothReady, clientOf, clientWithoutWatch, eventually, insertOrder, keys, newOrder, newResource, readStack,
+  urls} from './support/stack.js';
 
 const client = clientOf();
 let database;
@@ -19,8 +22,10 @@ async function connect() {
 before(async () => { database = await connect(); });
 after(() => database.end());
 
-const countOf = async order => Number((await database.query('select count(*) from orders where id = $1', [order])).rows[0].count);
-const waitersOf = async (resource, url) => (await clientOf({url}).http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters;
+const countOf = async order =>
+  Number((await database.query('select count(*) from orders where id = $1', [order])).rows[0].count);
+const waitersOf = async (resource, url) =>
+  (await clientOf({url}).http.GET('/v1/leases', {params: {query: {resource_prefix: resource}}})).data.waiters;
 const writesTo = front => front.requests.filter(asked => asked.path === '/v1/writes');
 const onWrite = (...faults) => {
   let number = 0;
@@ -28,18 +33,24 @@ const onWrite = (...faults) => {
 };
 /** The gateway applies the write, but its answer says that it does not know. */
 const hideOutcome = changeAnswer(({write_id}) => ({status: 503, body: {
-  type: '/problems/storage-unavailable', title: 'PostgreSQL is unavailable', status: 503, detail: 'during the commit', request_id: 'test', outcome_unknown: true, write_id}}));
+  type: '/problems/storage-unavailable', title: 'PostgreSQL is unavailable', status: 503, detail: 'during the commit',
+  request_id: 'test', outcome_unknown: true, write_id}}));
 /** The gateway does not get the write, and the answer says that the outcome is unknown. */
-const unknown = writeId => problem(503, 'storage-unavailable', {'retry-after': '1'}, {outcome_unknown: true, write_id: writeId});
+const unknown = writeId =>
+  problem(503, 'storage-unavailable', {'retry-after': '1'}, {outcome_unknown: true, write_id: writeId});
 
 test('write_under_lease_then_rows_and_fence', async () => {
   const order = newOrder();
   await client.withLease(`orders/${order}`, {}, async ({write, fencingToken}) => {
-    const done = await write([insertOrder(order), {update: 'orders', where: {id: order}, set: {quantity: 2}, expect_rows: 1}], {returnRows: true, requireLive: true});
+    const done = await write([insertOrder(order), {update: 'orders', where: {id: order}, set: {quantity: 2},
+        expect_rows: 1}], {returnRows: true, requireLive: true});
     assert.equal(done.results[1].rows[0].quantity, 2);
-    assert.deepEqual(done.fences, [{resource: `orders/${order}`, fencing_token: fencingToken, last_fencing_token: fencingToken}]);
-    await assert.rejects(write([insertOrder(order)]), fault => fault instanceof ConstraintViolationError && fault.problem.sqlstate === '23505');
-    await assert.rejects(write([{update: 'orders', where: {id: order, quantity: 9}, set: {quantity: 1}, expect_rows: 1}]), ExpectationFailedError);
+    assert.deepEqual(done.fences,
+      [{resource: `orders/${order}`, fencing_token: fencingToken, last_fencing_token: fencingToken}]);
+    await assert.rejects(write([insertOrder(order)]),
+      fault => fault instanceof ConstraintViolationError && fault.problem.sqlstate === '23505');
+    await assert.rejects(write([{update: 'orders', where: {id: order, quantity: 9}, set: {quantity: 1},
+        expect_rows: 1}]), ExpectationFailedError);
   });
   assert.equal(await countOf(order), 1);
 });
@@ -50,7 +61,8 @@ test('write_of_older_holder_then_stale_token', async () => {
   await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
   const newer = await client.acquire(`orders/${order}`, {fenceOnGrant: true});
   await assert.rejects(older.write([insertOrder(order)]),
-    fault => fault instanceof StaleFencingTokenError && fault.problem.fencing_token === older.fencingToken && fault.problem.last_fencing_token === newer.fencingToken);
+    fault => fault instanceof StaleFencingTokenError && fault.problem.fencing_token === older.fencingToken
+      && fault.problem.last_fencing_token === newer.fencingToken);
   assert.equal(await countOf(order), 0);
   await newer.release();
   await assert.rejects(older.release(), LeaseLostError);
@@ -59,7 +71,8 @@ test('write_of_older_holder_then_stale_token', async () => {
 test('one_shot_write_answer_lost_then_applied_once', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(loseAnswer, loseAnswer), async front => {
-    const done = await clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {returnRows: true, ttlMs: 5000});
+    const done = await clientOf({url: front.url})
+      .oneShotWrite(`orders/${order}`, [insertOrder(order)], {returnRows: true, ttlMs: 5000});
     assert.equal(done.results[0].rows[0].id, order);
     assert.equal(done.released, true);
     assert.equal(new Set(writesTo(front).map(asked => asked.headers['idempotency-key'])).size, 1);
@@ -79,15 +92,19 @@ test('one_shot_write_of_held_resource_waits_or_refused', async () => {
   assert.equal(await countOf(order), 1);
 });
 
-const withLimit = max => changeAnswer((body, status) => ({status, body: status === 423 ? {...body, max_wait_ms: max} : body}));
+const withLimit = max =>
+  changeAnswer((body, status) => ({status, body: status === 423 ? {...body, max_wait_ms: max} : body}));
 
 test('one_shot_write_of_held_resource_waits_in_the_queue', async () => {
   for (const [max, longest, requests] of [[undefined, 10_000, 2], [100, 100, 4]]) {
     const order = newOrder();
     const held = await client.acquire(`orders/${order}`);
-    await withFront(urls[0], max === undefined ? undefined : onWrite(...Array(50).fill(withLimit(max))), async front => {
-      const writing = clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {waitMs: 10_000});
-      await eventually(async () => await waitersOf(`orders/${order}`, urls[0]) === 1, 'it waits in the queue of the gateway');
+    await withFront(urls[0], max === undefined ? undefined : onWrite(...Array(50).fill(withLimit(max))),
+        async front => {
+      const writing = clientOf({url: front.url})
+        .oneShotWrite(`orders/${order}`, [insertOrder(order)], {waitMs: 10_000});
+      await eventually(async () => await waitersOf(`orders/${order}`, urls[0]) === 1,
+        'it waits in the queue of the gateway');
       await eventually(() => writesTo(front).length >= requests, 'as many requests wait, one after another');
       await held.release();
       assert.equal((await writing).applied, true);
@@ -102,7 +119,8 @@ test('one_shot_write_of_held_resource_waits_in_the_queue', async () => {
 test('one_shot_write_whose_wait_is_refused_then_asks_again', async () => {
   const order = newOrder();
   const held = await client.acquire(`orders/${order}`);
-  const refused = problem(400, 'invalid-request', {}, {errors: [{pointer: '/lease/wait_ms', detail: 'has to be an integer from 0 to 0'}]});
+  const refused = problem(400, 'invalid-request', {},
+    {errors: [{pointer: '/lease/wait_ms', detail: 'has to be an integer from 0 to 0'}]});
   await withFront(urls[0], onWrite(withLimit(10_000), refused, ...Array(50).fill(withLimit(0))), async front => {
     const writing = clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {waitMs: 10_000});
     await eventually(() => writesTo(front).length >= 4, 'it asks again');
@@ -115,7 +133,8 @@ test('one_shot_write_whose_wait_is_refused_then_asks_again', async () => {
 });
 
 /** The gateway is killed once it has the lease: the caller gets no answer, and nobody releases the lease. */
-const leaveLease = (resource, ttl, answer = async (asked, ask, response) => response.destroy()) => async (asked, ask, response) => {
+const leaveLease = (resource, ttl, answer = async (asked, ask, response) => response.destroy()) =>
+    async (asked, ask, response) => {
   await client.http.POST('/v1/leases', {body: {resource, ttl_ms: ttl}});
   await answer(asked, ask, response);
 };
@@ -139,7 +158,8 @@ test('one_shot_write_lease_of_lost_attempt_too_long_then_unknown', async () => {
     const began = performance.now();
     await withFront(urls[0], onWrite(leaveLease(resource, 20_000, answer)), async front => {
       await assert.rejects(clientOf({url: front.url, retryMs: 1000}).oneShotWrite(resource, [insertOrder(1)]),
-        fault => fault instanceof OutcomeUnknownError && fault.cause instanceof ResourceLockedError && fault.writeId === (answer && writeId));
+        fault => fault instanceof OutcomeUnknownError && fault.cause instanceof ResourceLockedError
+          && fault.writeId === (answer && writeId));
     });
     const after = performance.now() - began;
     assert.ok(after > 900 && after < 5000, `unknown after ${after} ms`);
@@ -154,9 +174,11 @@ test('one_shot_write_gateway_killed_then_applied_once', async () => {
     const writing = client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 6000});
     writing.catch(() => undefined); // until it is awaited below
     const blocked = "select count(*) from pg_locks where relation = 'orders'::regclass and not granted";
-    await eventually(async () => Number((await database.query(blocked)).rows[0].count) > 0, 'PostgreSQL executes the write');
+    await eventually(async () => Number((await database.query(blocked)).rows[0].count) > 0,
+      'PostgreSQL executes the write');
     process.kill(readStack().gateways[0].pid, 'SIGKILL');
-    await Promise.race([writing, eventually(async () => await waitersOf(`orders/${order}`, urls[1]) === 1, 'it waits for the end of its lease', 20_000)]);
+    await Promise.race([writing, eventually(async () => await waitersOf(`orders/${order}`, urls[1]) === 1,
+        'it waits for the end of its lease', 20_000)]);
     await other.query('rollback');
     assert.equal((await writing).applied, true);
   } finally {
@@ -177,7 +199,8 @@ test('one_shot_write_with_own_key_then_first_outcome', async () => {
 test('outcome_unknown_of_applied_write_then_its_results', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(hideOutcome), async front => {
-    const done = await clientOf({url: front.url}).oneShotWrite(`orders/${order}`, [insertOrder(order)], {returnRows: true});
+    const done = await clientOf({url: front.url})
+      .oneShotWrite(`orders/${order}`, [insertOrder(order)], {returnRows: true});
     assert.equal(done.results[0].rows[0].id, order);
     const looked = front.requests.find(asked => asked.path.startsWith('/v1/history'));
     assert.equal(looked.path, `/v1/history?write_id=${done.write_id}`);
@@ -188,7 +211,8 @@ test('outcome_unknown_of_applied_write_then_its_results', async () => {
 test('outcome_unknown_of_lost_write_then_applied_once', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(unknown(randomUUID())), async front => {
-    const done = await clientOf({url: front.url}).withLease(`orders/${order}`, {}, ({write}) => write([insertOrder(order)]));
+    const done = await clientOf({url: front.url})
+      .withLease(`orders/${order}`, {}, ({write}) => write([insertOrder(order)]));
     assert.equal(done.applied, true);
   });
   assert.equal(await countOf(order), 1);
@@ -197,7 +221,8 @@ test('outcome_unknown_of_lost_write_then_applied_once', async () => {
 test('outcome_unknown_without_history_scope_then_found', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(hideOutcome), async front => {
-    const done = await clientOf({url: front.url, credential: keys.orders}).oneShotWrite(`orders/${order}`, [insertOrder(order)]);
+    const done = await clientOf({url: front.url, credential: keys.orders})
+      .oneShotWrite(`orders/${order}`, [insertOrder(order)]);
     assert.equal(done.applied, true);
   });
   assert.equal(await countOf(order), 1);
@@ -208,7 +233,8 @@ test('outcome_unknown_and_not_found_then_error_with_write_id', async () => {
   const fault = unknown(writeId);
   await withFront(urls[0], asked => (asked.path === '/v1/writes' ? fault : undefined), async front => {
     await assert.rejects(clientOf({url: front.url, retryMs: 500}).oneShotWrite(newResource(), [insertOrder(1)]),
-      error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.idempotencyKey && error.applied === undefined && error.cause.problem.outcome_unknown);
+      error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.idempotencyKey
+        && error.applied === undefined && error.cause.problem.outcome_unknown);
   });
 });
 
@@ -217,13 +243,16 @@ test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
   await withFront(urls[0], onWrite(...Array(50).fill(loseAnswer)), async front => {
     const lease = await client.acquire(`orders/${order}`);
     const other = clientOf({url: front.url, retryMs: 300});
-    for (const write of [() => other.oneShotWrite(`orders/${newOrder()}`, [insertOrder(1)]), () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
-      await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && fault.writeId === undefined && fault.cause instanceof ConnectionError
+    for (const write of [() => other.oneShotWrite(`orders/${newOrder()}`, [insertOrder(1)]),
+        () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
+      await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && fault.writeId === undefined
+        && fault.cause instanceof ConnectionError
         && fault.idempotencyKey === writesTo(front).at(-1).headers['idempotency-key']);
     }
     await lease.release();
     const unknown = await other.oneShotWrite(`orders/${order}`, [insertOrder(order)]).catch(fault => fault);
-    const done = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {idempotencyKey: unknown.idempotencyKey});
+    const done =
+      await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {idempotencyKey: unknown.idempotencyKey});
     assert.equal(done.applied, true);
   });
   assert.equal(await countOf(order), 1);
@@ -231,33 +260,41 @@ test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
 
 test('write_never_sent_then_connection_error', async () => {
   const front = await withFront(urls[0], undefined, async made => made);
-  await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]), fault => fault instanceof ConnectionError && !fault.maybeExecuted);
+  await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
+    fault => fault instanceof ConnectionError && !fault.maybeExecuted);
 });
 
 test('write_refused_after_lost_answer_then_unknown_unless_conclusive', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(loseAnswer, problem(401, 'unauthenticated'), loseAnswer), async front => {
     const other = clientOf({url: front.url});
-    await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]), fault => fault instanceof OutcomeUnknownError && fault.cause.status === 401);
+    await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]),
+      fault => fault instanceof OutcomeUnknownError && fault.cause.status === 401);
     await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]), ConstraintViolationError);
   });
 });
 
 test('write_answered_by_a_proxy_then_unknown', async () => {
   for (const status of [500, 503, 504, 520]) {
-    const bad = async (asked, ask, response) => response.writeHead(status, {'content-type': 'text/html'}).end('<h1>Error</h1>');
+    const bad = async (asked, ask, response) => response.writeHead(status, {'content-type': 'text/html'})
+      .end('<h1>Error</h1>');
     await withFront(urls[0], onWrite(...Array(50).fill(bad)), async front => {
-      await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]), OutcomeUnknownError);
+      await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
+        OutcomeUnknownError);
     });
   }
 });
 
 test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {
   const order = newOrder();
-  const misdirected = async (asked, ask, response) => response.writeHead(421, {'content-type': 'application/problem+json'})
-    .end(JSON.stringify({type: 'about:blank', title: 'Misdirected Request', status: 421, detail: 'No cell has what this request names.'})); // as config/haproxy/cells.cfg
+  const misdirected =
+    async (asked, ask, response) => response.writeHead(421, {'content-type': 'application/problem+json'})
+    // As config/haproxy/cells.cfg.
+    .end(JSON.stringify({type: 'about:blank', title: 'Misdirected Request', status: 421,
+        detail: 'No cell has what this request names.'}));
   let onWrites = onWrite(hideOutcome);
-  await withFront(urls[0], asked => (asked.path.startsWith('/v1/history') ? misdirected : onWrites(asked)), async front => {
+  await withFront(urls[0], asked => (asked.path.startsWith('/v1/history') ? misdirected : onWrites(asked)),
+      async front => {
     const other = clientOf({url: front.url, retryMs: 500});
     assert.equal((await other.oneShotWrite(`orders/${order}`, [insertOrder(order)])).applied, true);
     onWrites = onWrite(...Array(50).fill(unknown(randomUUID())));
@@ -281,7 +318,8 @@ test('writes_while_servers_are_killed_then_each_applied_once', async () => {
   const writeMany = async lane => {
     for (let number = 0; number < 12; number += 1) {
       const order = first + 4 * number + lane;
-      const applied = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)], {ttlMs: 2000, waitMs: 10_000, returnRows: true});
+      const applied = await client.oneShotWrite(`orders/${order}`, [insertOrder(order)],
+        {ttlMs: 2000, waitMs: 10_000, returnRows: true});
       assert.equal(applied.results[0].rows[0].id, order);
       done += 1;
     }

@@ -1,4 +1,5 @@
-// Collects the calls of PostgREST's client that the gateway has to answer, and those that it has to refuse, and runs them one after another.
+// Collects the calls of PostgREST's client that the gateway has to answer, and those that it has to refuse,
+// and runs them one after another.
 import assert from 'node:assert/strict';
 import {PostgrestClient} from '@supabase/postgrest-js';
 
@@ -7,7 +8,8 @@ const cases = [];
 
 /** A client without a lease, and one that sends the lease with every call. */
 export const reader = new PostgrestClient(`${FENCEGATE_URL}/rest/v1`, {retry: false});
-export const writer = new PostgrestClient(`${FENCEGATE_URL}/rest/v1`, {retry: false, headers: {'Fencing-Lease': FENCING_LEASE}});
+export const writer =
+  new PostgrestClient(`${FENCEGATE_URL}/rest/v1`, {retry: false, headers: {'Fencing-Lease': FENCING_LEASE}});
 
 /** Adds a call that has to succeed. `expected`: the data, or a function that checks the whole answer. */
 export function works(name, call, expected) {

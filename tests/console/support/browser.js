@@ -17,20 +17,26 @@ export class Browser {
   async start() {
     mkdirSync(SCREENSHOTS, {recursive: true});
     // Chromium's sandbox does not work as root; it opens only pages of the gateway.
-    this.chromium = await chromium.launch({executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: process.getuid() === 0 ? ['--no-sandbox'] : []});
+    this.chromium = await chromium.launch({executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+      args: process.getuid() === 0 ? ['--no-sandbox'] : []});
   }
 
   stop() { return this.chromium.close(); }
 
   closePages() { return Promise.all(this.chromium.contexts().map(context => context.close())); }
 
-  /** Opens the console in a new page, signed in unless `key` is empty. `expected`: patterns of console messages that are no errors. */
+  /**
+   * Opens the console in a new page, signed in unless `key` is empty.
+   * `expected`: patterns of console messages that are no errors.
+   */
   async open(stack, {width = 1440, scale = 1, scheme = 'light', query = '', key = stack.key(), expected = []} = {}) {
-    const context = await this.chromium.newContext({viewport: {width, height: 900}, deviceScaleFactor: scale, colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
+    const context = await this.chromium.newContext({viewport: {width, height: 900}, deviceScaleFactor: scale,
+      colorScheme: scheme, reducedMotion: 'reduce', timezoneId: 'Europe/Berlin', locale: 'en-GB'});
     context.setDefaultTimeout(30_000);
     const page = await context.newPage();
     const observed = new PageObserver(page, stack.url, expected);
-    if (key) await page.addInitScript(value => { if (!sessionStorage.getItem('test_key_set')) { sessionStorage.setItem('fencegate.api_key', value); sessionStorage.setItem('test_key_set', 'yes'); } }, key);
+    if (key) await page.addInitScript(value => { if (!sessionStorage.getItem('test_key_set')) { sessionStorage.setItem(
+          'fencegate.api_key', value); sessionStorage.setItem('test_key_set', 'yes'); } }, key);
     await page.goto(`${stack.url}/console${query}`);
     if (key) await page.locator('#leases:not([data-state=loading])').waitFor();
     return {page, observed};
@@ -48,11 +54,14 @@ class PageObserver {
       // A gateway makes one list of leases at a time, and the request of a page that was just closed may still run.
       if (/429 \(Too Many Requests\)/.test(text)) return;
       // On a busy machine the nodes or PostgreSQL take longer to answer than the gateway waits.
-      if (/503 \(Service Unavailable\)/.test(text) && POLLED.has(new URL(message.location().url, origin).pathname)) return;
-      if (['error', 'warning'].includes(message.type()) && !expected.some(pattern => pattern.test(text))) this.errors.push(`${text} ${message.location().url}`);
+      if (/503 \(Service Unavailable\)/.test(text) && POLLED.has(new URL(message.location().url, origin).pathname))
+        return;
+      if (['error', 'warning'].includes(message.type()) && !expected.some(pattern => pattern.test(text)))
+        this.errors.push(`${text} ${message.location().url}`);
     });
     page.on('request', request => {
-      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(`${origin}/`)) this.externalRequests.push(request.url());
+      if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(`${origin}/`))
+        this.externalRequests.push(request.url());
     });
   }
 }
@@ -62,9 +71,12 @@ export const screenshot = (page, name) => page.screenshot({path: join(SCREENSHOT
 /** The violations that axe reports, as text. */
 export async function accessibilityErrors(page) {
   await page.evaluate(AXE);
-  const {violations} = await page.evaluate(() => globalThis.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}));
-  return violations.flatMap(({id, nodes}) => nodes.map(node => `${id}: ${node.target.join(' ')} ${node.failureSummary}`));
+  const {violations} = await page.evaluate(() =>
+    globalThis.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}));
+  return violations.flatMap(({id, nodes}) =>
+    nodes.map(node => `${id}: ${node.target.join(' ')} ${node.failureSummary}`));
 }
 
 /** The width by which the page can be scrolled horizontally, in pixels. */
-export const horizontalOverflow = page => page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+export const horizontalOverflow = page =>
+  page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);

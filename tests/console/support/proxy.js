@@ -1,4 +1,5 @@
-// A reverse proxy before the gateway of a stack, to break connections. The console is opened at its address instead of the gateway's.
+// A reverse proxy before the gateway of a stack, to break connections.
+// The console is opened at its address instead of the gateway's.
 
 import {createServer, request} from 'node:http';
 
@@ -27,10 +28,12 @@ export class Proxy {
   #forward(incoming, answer) {
     if (this.refuse(incoming)) return incoming.socket.destroy();
     const {method, url, headers} = incoming;
-    const outgoing = request(this.stack.url + url, {method, headers: {...headers, host: new URL(this.stack.url).host}}, received => {
+    const outgoing =
+        request(this.stack.url + url, {method, headers: {...headers, host: new URL(this.stack.url).host}}, received => {
       answer.writeHead(received.statusCode, received.headers);
       answer.flushHeaders();
-      if (this.truncate(incoming)) received.once('data', data => answer.write(data.subarray(0, 10), () => answer.destroy()));
+      if (this.truncate(incoming))
+        received.once('data', data => answer.write(data.subarray(0, 10), () => answer.destroy()));
       else received.pipe(answer);
     });
     outgoing.on('error', () => answer.destroy());

@@ -29,12 +29,14 @@ export async function eventually(check, description, ms = 15_000) {
 
 export class Stack {
   async start() {
-    // The path is short, because a socket's path has at most 107 bytes. All users may enter, because PostgreSQL may run as another user.
+    // The path is short, because a socket's path has at most 107 bytes.
+    // All users may enter, because PostgreSQL may run as another user.
     this.folder = mkdtempSync(join(tmpdir(), 'fg-'));
     chmodSync(this.folder, 0o755);
     const log = openSync(join(this.folder, 'dev.log'), 'a');
     const program = process.env.FENCEGATE_BINARY ?? join(ROOT, 'build/release/fencegate');
-    this.process = spawn(program, ['dev', '--auth', '--data-dir', join(this.folder, 'data'), '--http', '127.0.0.1:0'], {stdio: ['ignore', log, log]});
+    this.process = spawn(program, ['dev', '--auth', '--data-dir', join(this.folder, 'data'), '--http', '127.0.0.1:0'],
+      {stdio: ['ignore', log, log]});
     process.once('exit', () => this.process.kill());
     const stackFile = join(this.folder, 'data/stack.json');
     try {
@@ -43,7 +45,8 @@ export class Stack {
         return existsSync(stackFile);
       }, 'the stack is up', 60_000);
       this.readStackFile();
-      await eventually(async () => (await this.nodes()).every(node => node.state === 'voting'), 'every node votes', 30_000);
+      await eventually(async () => (await this.nodes()).every(node => node.state === 'voting'),
+        'every node votes', 30_000);
     } catch (fault) {
       process.stderr.write(readFileSync(join(this.folder, 'dev.log')));
       throw fault;
@@ -58,13 +61,18 @@ export class Stack {
   get url() { return this.stackFile.http; }
   key(name = 'admin') { return this.stackFile.api_keys[name]; }
 
-  /** Adds an API key with these rights, in YAML, to the configuration of the gateway, and returns it once the gateway accepts it. */
+  /**
+   * Adds an API key with these rights, in YAML, to the configuration of the gateway,
+   * and returns it once the gateway accepts it.
+   */
   async addKey(principal, rights) {
     const key = randomBytes(24).toString('hex');
     const hash = createHash('sha256').update(key).digest('hex');
-    appendFileSync(join(this.folder, 'data/gateway-1.yaml'), `    - {principal: ${principal}, key_sha256: "${hash}", ${rights}}\n`);
+    appendFileSync(join(this.folder, 'data/gateway-1.yaml'),
+      `    - {principal: ${principal}, key_sha256: "${hash}", ${rights}}\n`);
     process.kill(this.readStackFile().gateways[0].pid, 'SIGHUP');
-    const isAccepted = async () => (await fetch(`${this.url}/v1/leases?limit=1`, {headers: {Authorization: `Bearer ${key}`}})).status === 200;
+    const isAccepted = async () =>
+      (await fetch(`${this.url}/v1/leases?limit=1`, {headers: {Authorization: `Bearer ${key}`}})).status === 200;
     await eventually(isAccepted, `the gateway accepts the key of ${principal}`);
     return key;
   }
@@ -77,7 +85,8 @@ export class Stack {
   }
 
   async call(method, path, body, as = 'admin') {
-    const answer = await fetch(this.url + path, {method, headers: {Authorization: `Bearer ${this.key(as)}`, ...(body ? {'Content-Type': 'application/json'} : {})},
+    const answer = await fetch(this.url + path, {method,
+      headers: {Authorization: `Bearer ${this.key(as)}`, ...(body ? {'Content-Type': 'application/json'} : {})},
       body: body && JSON.stringify(body)});
     const text = await answer.text();
     return {status: answer.status, body: text ? JSON.parse(text) : null};
@@ -96,19 +105,22 @@ export class Stack {
     return answer.body;
   }
 
-  acquire(resource, {as, ...more} = {}) { return this.#ok('POST', '/v1/leases', {resource, ttl_ms: 60_000, ...more}, as); }
+  acquire(resource,
+    {as, ...more} = {}) { return this.#ok('POST', '/v1/leases', {resource, ttl_ms: 60_000, ...more}, as); }
   release(lease, as) { return this.#ok('DELETE', `/v1/leases/${encodeURIComponent(lease.lease_id)}`, undefined, as); }
   async history(query) { return (await this.#ok('GET', `/v1/history?${new URLSearchParams(query)}`)).items; }
   async nodes() { return (await this.#ok('GET', '/v1/nodes')).nodes; }
 
   /** Writes with a lease; returns the status. */
   async write(lease, sku, as) {
-    return (await this.call('POST', '/v1/writes', {lease_id: lease.lease_id, operations: [{update: 'inventory', where: {sku}, set: {note: 'sold'}}]}, as)).status;
+    return (await this.call('POST', '/v1/writes',
+      {lease_id: lease.lease_id, operations: [{update: 'inventory', where: {sku}, set: {note: 'sold'}}]}, as)).status;
   }
 
   /** Renews a lease until the function that it returns is called. */
   keepRenewing(lease, as) {
-    const renewing = setInterval(() => this.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`, {ttl_ms: 60_000}, as), 20_000);
+    const renewing = setInterval(() => this.call('POST', `/v1/leases/${encodeURIComponent(lease.lease_id)}/renew`,
+      {ttl_ms: 60_000}, as), 20_000);
     return () => clearInterval(renewing);
   }
 
@@ -117,7 +129,8 @@ export class Stack {
     const cancelled = new AbortController();
     const requestRepeatedly = async () => {
       while (!cancelled.signal.aborted) {
-        await fetch(`${this.url}/v1/leases`, {method: 'POST', signal: cancelled.signal, headers: {Authorization: `Bearer ${this.key()}`, 'Content-Type': 'application/json'},
+        await fetch(`${this.url}/v1/leases`, {method: 'POST', signal: cancelled.signal,
+          headers: {Authorization: `Bearer ${this.key()}`, 'Content-Type': 'application/json'},
           body: JSON.stringify({resource, owner, ttl_ms: 1000, wait_ms: 30_000})});
       }
     };
@@ -133,7 +146,10 @@ export class Stack {
     await new Promise((resolve, reject) => redis.once('error', reject).once('close', resolve).resume());
   }
 
-  /** Deletes the data of a node, so that it is quarantined for more than `ms`, unless it is already. Its memory is full, so that it can't get the other nodes' leases and vote again at once. */
+  /**
+   * Deletes the data of a node, so that it is quarantined for more than `ms`, unless it is already.
+   * Its memory is full, so that it can't get the other nodes' leases and vote again at once.
+   */
   async quarantine(index, ms = 10_000) {
     const isQuarantined = async () => (await this.nodes())[index].quarantine_left_ms > ms;
     await eventually(async () => {

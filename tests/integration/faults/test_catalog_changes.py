@@ -69,7 +69,8 @@ def test_catalogue_reexposed_columns_and_operations_are_known(stack: Stack, api:
 
 def test_catalogue_exposed_and_replaced_function_is_known(stack: Stack, api: Api, name: str) -> None:
     stack.query(
-        f"create function f_{name}(a integer) returns integer language sql immutable as 'select a'; select fencing.expose_function('f_{name}(integer)')"
+        f"create function f_{name}(a integer) returns integer language sql immutable as 'select a'; "
+        f"select fencing.expose_function('f_{name}(integer)')"
     )
     eventually(lambda: api.get(f"/v1/rpc/f_{name}?a=1").body == b"1", BOUND, goal="the function is served")
     stack.query(f"create or replace function f_{name}(a integer) returns integer language sql volatile as 'select a'")
@@ -109,7 +110,10 @@ def test_catalogue_widened_column_type_accepts_new_values(stack: Stack, api: Api
     lease = api.must_acquire(f"{name}/all")
     write = {"update": name, "where": {"id": "a"}, "set": {"n": 2}}
     api.must_write(lease, write)
-    listens = "select now() - state_change < '0.1 s' from pg_stat_activity where application_name = 'fencegate' and query like 'select name, kind, target%' order by state_change desc limit 1"
+    listens = (
+        "select now() - state_change < '0.1 s' from pg_stat_activity where application_name = 'fencegate' "
+        "and query like 'select name, kind, target%' order by state_change desc limit 1"
+    )
     eventually(lambda: stack.query(listens) == [(True,)], 20, interval=0.02, goal="the catalogue has just been read")
     stack.query(f"alter table {name} alter column n type bigint")
     pause(1.1, "longer than a second, the interval at which it reads a type again at most")
@@ -133,7 +137,8 @@ def test_catalogue_is_reloaded_after_postgresql_restart(own_stack: Stack) -> Non
 
 def test_catalogue_killed_listener_is_replaced(stack: Stack, api: Api, name: str) -> None:
     killed = stack.query(
-        "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'fencegate' and query like 'select name, kind, target%'"
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'fencegate' "
+        "and query like 'select name, kind, target%'"
     )
     assert killed[0][0] >= 1
     stack.query(f"select fencing.expose_table('{name}')")

@@ -22,7 +22,8 @@ WAITER = (
 
 
 class Sellers:
-    """Callers that each sell pieces of one article, repeatedly or once, under one lease or with a one-shot write each."""
+    """Callers that each sell pieces of one article, repeatedly or once,
+    under one lease or with a one-shot write each."""
 
     def __init__(self, stack: Stack, unique_name: Callable[[str], str], count: int, one_shot: bool = False) -> None:
         self.stack = stack
@@ -188,7 +189,8 @@ def test_crash_of_server_keeps_every_answered_write(
         sold, known = 1_000_000 - sku.stock(), sellers.tally(sku)
         assert known <= sold <= known + sellers.tally(sku, known=False), (sku, known, sold)
         assert own_stack.query(
-            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
+            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' "
+            "and resource = %s",
             (sku.resource,),
         ) == [(sold, sold)]
 

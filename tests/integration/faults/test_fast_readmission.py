@@ -1,4 +1,5 @@
-"""A node that forgot its leases votes again once it has a copy of those of the other nodes, long before max_ttl_ms is over (docs/protocol.md, FAST READMISSION)."""
+"""A node that forgot its leases votes again once it has a copy of those of the other nodes,
+long before max_ttl_ms is over (docs/protocol.md, FAST READMISSION)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def state_of(gateway: Gateway, node: RedisServer) -> Json:
 
 
 def forget(nodes: list[RedisServer], *gateways: Gateway) -> float:
-    """Restarts each node without its data; waits until it votes again at each gateway, and returns the longest time that this took."""
+    """Restarts each node without its data; waits until it votes again at each gateway,
+    and returns the longest time that this took."""
     longest = 0.0
     for node in nodes:
         before = state_of(gateways[0], node)["epoch"]
@@ -203,7 +205,8 @@ def put_other_lease(nodes: list[RedisServer], resource: str, other: str) -> None
 def test_lease_survives_another_key_on_one_node(
     forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str, unique_name: Callable[[str], str]
 ) -> None:
-    """The key of one node, as a failed attempt leaves it, is no valid lease: of two nodes that forget each gets the lease of the others."""
+    """The key of one node, as a failed attempt leaves it,
+    is no valid lease: of two nodes that forget each gets the lease of the others."""
     api = gateways[0].api
     other = unique_name("test/other")
     with open_kept_lease(api, resource, owner="keeper", ttl_ms=6_000) as kept:

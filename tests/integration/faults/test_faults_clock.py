@@ -1,4 +1,5 @@
-"""Wall clocks that jump by an hour: on nodes, which expire leases by them, and on a gateway, which must not depend on its own."""
+"""Wall clocks that jump by an hour: on nodes, which expire leases by them, and on a gateway,
+which must not depend on its own."""
 
 from __future__ import annotations
 
@@ -92,8 +93,8 @@ def expect_clock_offset(cluster: Cluster, offset_s: int, count: int) -> None:
 def test_clocks_of_two_nodes_forward_lease_stays_exclusive(
     clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str
 ) -> None:
-    """The jump expires the lease on a minority only: nobody else is granted, the holder renews, and the renewal restores
-    the lease where it expired early."""
+    """The jump expires the lease on a minority only: nobody else is granted,
+    the holder renews, and the renewal restores the lease where it expired early."""
     api, nodes = module_gateway.api, clock_cluster.clients()
     held = acquire_on_all_nodes(api, nodes, resource, MAX_TTL_MS)
     for clock in clocks[:2]:
@@ -117,7 +118,8 @@ def test_clocks_of_two_nodes_forward_lease_stays_exclusive(
 def test_clocks_of_two_nodes_back_leases_end_in_time(
     clock_cluster: Cluster, module_gateway: Gateway, clocks: list[Clock], resource: str
 ) -> None:
-    """Two nodes would keep a lease for an hour too long. They neither delay other callers nor extend the expired lease, and keep it for its ttl at most."""
+    """Two nodes would keep a lease for an hour too long. They neither delay other callers nor extend the expired lease,
+    and keep it for its ttl at most."""
     api, nodes = module_gateway.api, clock_cluster.clients()
     asked = time.monotonic()
     held = api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
@@ -208,8 +210,8 @@ def test_clocks_of_all_nodes_forward_guard_refuses_older_holder(
 def test_clocks_forward_on_older_data_nodes_stay_quarantined(
     stack: Stack, unique_name: Callable[[str], str], resource: str, offset_s: int
 ) -> None:
-    """A majority loses a held lease, and its clocks are set forward during quarantine. The nodes are quarantined (true), for
-    a time that is measured by a monotonic clock (forward)."""
+    """A majority loses a held lease, and its clocks are set forward during quarantine.
+    The nodes are quarantined (true), for a time that is measured by a monotonic clock (forward)."""
     with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=7_000, fsync="everysec") as cluster:
         clocks = [clock_of(node) for node in cluster.nodes]
         for node, clock in zip(cluster.nodes, clocks):
@@ -273,8 +275,8 @@ def date_of(api: Api) -> float:
 
 @pytest.mark.parametrize("offset_s", [HOUR, -HOUR], ids=["forward", "back"])
 def test_clock_of_gateway_jumping_changes_no_validity_or_wait(cluster: Cluster, resource: str, offset_s: int) -> None:
-    """Only the times shown in answers come from the wall clock: not the validity, the end or the token of a lease, nor how
-    long a caller waits."""
+    """Only the times shown in answers come from the wall clock: not the validity,
+    the end or the token of a lease, nor how long a caller waits."""
     gateway = cluster.gateway()
     clock = Clock(cluster.folder / f"{gateway.config.stem}.clock")
     gateway.environment = clock.environment()
@@ -308,7 +310,8 @@ def test_clock_of_gateway_jumping_changes_no_validity_or_wait(cluster: Cluster, 
 
 @pytest.mark.parametrize("offset_s", [HOUR, -HOUR], ids=["forward", "back"])
 def test_clock_of_gateway_jumping_does_not_prevent_renewal(cluster: Cluster, resource: str, offset_s: int) -> None:
-    """The lease is held for less than a second while the clock jumps by an hour: max_hold_ms is counted by a monotonic clock."""
+    """The lease is held for less than a second while the clock jumps by an hour:
+    max_hold_ms is counted by a monotonic clock."""
     gateway = cluster.gateway(cluster.settings(max_hold_ms=HOUR * 1000))
     clock = Clock(cluster.folder / f"{gateway.config.stem}.clock")
     gateway.environment = clock.environment()

@@ -1,4 +1,5 @@
-"""Network faults between a gateway and its nodes: delay, loss in one direction, resets, single bytes. Each test ends with recovery."""
+"""Network faults between a gateway and its nodes: delay, loss in one direction, resets, single bytes.
+Each test ends with recovery."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def nodes_by_epoch(gateway: Gateway) -> list[int]:
 
 
 def expect_recovery(gates: Gates, gateway: Gateway, resource: str, above: int) -> None:
-    """Clears the faults and checks that the resource is granted within 15 s with a token above `above`, and that every node votes."""
+    """Clears the faults and checks that the resource is granted within 15 s with a token above `above`,
+    and that every node votes."""
     gates.clear_faults()
     wait_for_grant_above(gateway.api, resource, above)
     gateway.wait_until_all_vote(15)
@@ -103,8 +105,8 @@ def test_replies_of_two_nodes_late_do_not_slow_grants(
 def test_replies_of_grant_lost_503_and_grant_is_undone(
     cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str, count: int
 ) -> None:
-    """A grant that the nodes executed and whose replies were lost is not reported as granted. Its keys are removed by the undo,
-    not by the ttl, and its token is never granted again."""
+    """A grant that the nodes executed and whose replies were lost is not reported as granted.
+    Its keys are removed by the undo, not by the ttl, and its token is never granted again."""
     nodes = cluster.clients()
     before = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
     gated_api.must_release(before)
@@ -152,8 +154,8 @@ def test_replies_and_undo_lost_resource_is_free_after_ttl(
 def test_replies_of_renewal_delayed_503_and_holder_keeps_lease(
     cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
 ) -> None:
-    """Requests arrive, replies do not. The lease is not reported lost while the nodes have it, and the holder still has it
-    once replies arrive again."""
+    """Requests arrive, replies do not. The lease is not reported lost while the nodes have it,
+    and the holder still has it once replies arrive again."""
     held = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
     for gate in gates[2:]:
         gate.replies.stalled = True
@@ -172,8 +174,8 @@ def test_replies_of_renewal_delayed_503_and_holder_keeps_lease(
 def test_slow_nodes_ahead_in_epoch_lease_survives_lost_node(
     cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
 ) -> None:
-    """The two nodes with the highest epochs answer in time but last. They too come to hold leases with the granted token, so that
-    a lease on five nodes is not lost with one of them."""
+    """The two nodes with the highest epochs answer in time but last.
+    They too come to hold leases with the granted token, so that a lease on five nodes is not lost with one of them."""
     nodes = cluster.clients()
     by_epoch = nodes_by_epoch(module_gateway)
     for number in by_epoch[3:]:
@@ -208,8 +210,8 @@ def test_connections_cut_under_load_tokens_grow_and_no_key_stays(
     way: str,
     rule: Callable[[], int],
 ) -> None:
-    """For seconds every connection breaks after some thousand bytes, in the middle of a message. Incomplete replies and requests
-    and reconnects never grant one token twice or one resource to two holders."""
+    """For seconds every connection breaks after some thousand bytes, in the middle of a message.
+    Incomplete replies and requests and reconnects never grant one token twice or one resource to two holders."""
     resources = [unique_name("test/cut") for _ in range(3)]
     before = sum(gate.cuts for gate in gates.members)
     with running_callers([gated_api, gated_api], resources, ttl_ms=300, wait_ms=200) as callers:
@@ -233,7 +235,8 @@ def test_connections_cut_under_load_tokens_grow_and_no_key_stays(
 def test_messages_sent_byte_by_byte_are_all_understood(
     cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, resource: str
 ) -> None:
-    """No message is parsed before it is complete: grants, renewals, refusals, and the first messages of a connection."""
+    """No message is parsed before it is complete: grants, renewals, refusals,
+    and the first messages of a connection."""
     for gate in gates.members:
         gate.requests.single_bytes = gate.replies.single_bytes = True
     held = gated_api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
@@ -256,8 +259,9 @@ def test_messages_sent_byte_by_byte_are_all_understood(
 def test_silent_subscription_is_opened_again_and_others_stay(
     cluster: Cluster, gates: Gates, module_gateway: Gateway
 ) -> None:
-    """A network that loses everything without a reset, as a firewall that forgot the connection, ends no socket. The subscription to
-    ends of leases, on which nothing arrives for hours otherwise, notices it; subscriptions to nodes that answer stay.
+    """A network that loses everything without a reset, as a firewall that forgot the connection,
+    ends no socket. The subscription to ends of leases, on which nothing arrives for hours otherwise, notices it;
+    subscriptions to nodes that answer stay.
     """
 
     def subscribers(number: int) -> set[str]:
@@ -278,7 +282,8 @@ def test_silent_subscription_is_opened_again_and_others_stay(
 def test_node_flapping_causes_neither_errors_nor_waits(
     cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]
 ) -> None:
-    """One node is reachable for 100 ms and unreachable for 100 ms in turn. No call fails, and 99 % take less than the node timeout."""
+    """One node is reachable for 100 ms and unreachable for 100 ms in turn.
+    No call fails, and 99 % take less than the node timeout."""
     resources = [unique_name("test/flap") for _ in range(2)]
     flapping = gates.members[2]
     known = flapping.accepted
@@ -304,8 +309,9 @@ def test_node_flapping_causes_neither_errors_nor_waits(
 def test_gateways_with_one_common_node_grant_to_one_holder(
     cluster: Cluster, gates: Gates, module_gateway: Gateway, gated_api: Api, unique_name: Callable[[str], str]
 ) -> None:
-    """Each gateway reaches three nodes, and only one of them is common to both: that with the lowest epoch, whose own counter is below
-    the tokens of both. One common node is enough for tokens in real-time order and for one holder at a time."""
+    """Each gateway reaches three nodes, and only one of them is common to both: that with the lowest epoch,
+    whose own counter is below the tokens of both.
+    One common node is enough for tokens in real-time order and for one holder at a time."""
     resources = [unique_name("test/split") for _ in range(2)]
     with open_gates([node.port for node in cluster.nodes]) as other_gates:
         other_gateway = serve_through(cluster, other_gates)

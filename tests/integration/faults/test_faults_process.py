@@ -1,4 +1,5 @@
-"""Gateways, holders and nodes that are suspended, killed, or restarted with other data. Each test ends with recovery."""
+"""Gateways, holders and nodes that are suspended, killed, or restarted with other data.
+Each test ends with recovery."""
 
 from __future__ import annotations
 
@@ -90,9 +91,11 @@ def nonce_of(value: str | None) -> str | None:
 def test_gateway_stopped_during_grant_grants_nothing_expired(
     cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, rounds: int
 ) -> None:
-    """All five nodes grant, and the gateway reads the replies when the lease has expired and another caller holds the resource.
-    Validity is checked last (one round: counters agree and the grant is complete), no node confirms a lease that it has granted
-    to another caller (two rounds), and the undo of the expired grant does not change the next lease."""
+    """All five nodes grant, and the gateway reads the replies when the lease has expired
+    and another caller holds the resource.
+    Validity is checked last (one round: counters agree and the grant is complete),
+    no node confirms a lease that it has granted to another caller (two rounds),
+    and the undo of the expired grant does not change the next lease."""
     nodes = cluster.clients()
     if rounds == 1:
         slow_gateway.api.must_release(acquire_on_all_nodes(slow_gateway.api, nodes, resource, MAX_TTL_MS))
@@ -124,8 +127,8 @@ def test_gateway_stopped_during_grant_grants_nothing_expired(
 def test_gateway_stopped_during_release_keeps_next_holder(
     cluster: Cluster, gates: Gates, slow_gateway: Gateway, other_gateway: Gateway, resource: str, way: str
 ) -> None:
-    """A release that reaches the nodes (requests) or is answered (replies) when another caller holds the resource does not
-    change that caller's lease, and its answer is true."""
+    """A release that reaches the nodes (requests) or is answered (replies) when another caller
+    holds the resource does not change that caller's lease, and its answer is true."""
     nodes = cluster.clients()
     held = slow_gateway.api.must_acquire(resource, ttl_ms=500)
     for gate in gates.members:
@@ -159,8 +162,8 @@ def test_gateway_stopped_during_release_keeps_next_holder(
 
 
 def test_gateway_stopped_before_write_412_for_older_token(cluster: Cluster, unique_name: Callable[[str], str]) -> None:
-    """The write waits in the socket of the suspended gateway while the lease ends and the next holder writes. The guard refuses it,
-    whatever the gateway's clock says."""
+    """The write waits in the socket of the suspended gateway while the lease ends and the next holder writes.
+    The guard refuses it, whatever the gateway's clock says."""
     sku = install_shop(cluster, unique_name("stopped"))
     resource = f"inventory/{sku}"
     first_gateway, second_gateway = cluster.gateway(), cluster.gateway()
@@ -240,8 +243,8 @@ def test_holder_stopped_past_ttl_write_is_refused(
 def test_gateway_killed_its_leases_expire_for_other_waiters(
     cluster: Cluster, other_gateway: Gateway, unique_name: Callable[[str], str]
 ) -> None:
-    """The queue of a killed gateway is lost, its leases last until their ttl and not longer, and then the waiters of the other
-    gateway are served."""
+    """The queue of a killed gateway is lost, its leases last until their ttl and not longer,
+    and then the waiters of the other gateway are served."""
     nodes = cluster.clients()
     resources = [unique_name("test/orphan") for _ in range(3)]
     killed_gateway = cluster.gateway()
@@ -283,8 +286,8 @@ def test_gateway_killed_its_leases_expire_for_other_waiters(
 
 
 def test_nodes_resuming_after_ttl_restore_no_lease(cluster: Cluster, other_gateway: Gateway, resource: str) -> None:
-    """A grant's request waits in two suspended nodes until its lease has expired and another caller holds the resource. The lease
-    that it writes there then is neither valid nor renewed, and expires."""
+    """A grant's request waits in two suspended nodes until its lease has expired and another caller holds the resource.
+    The lease that it writes there then is neither valid nor renewed, and expires."""
     other_gateway.wait_until_all_vote()
     api, nodes = other_gateway.api, cluster.clients()
     with stopped(*(node.pid for node in cluster.nodes[:2])):
@@ -310,8 +313,8 @@ def test_nodes_resuming_after_ttl_restore_no_lease(cluster: Cluster, other_gatew
 
 
 def test_late_grant_of_dead_gateway_expires(cluster: Cluster, other_gateway: Gateway, resource: str) -> None:
-    """A majority executes a grant after its gateway was killed, so that nothing undoes it. It blocks the resource for its ttl and no
-    longer, and the next token is above its own."""
+    """A majority executes a grant after its gateway was killed, so that nothing undoes it.
+    It blocks the resource for its ttl and no longer, and the next token is above its own."""
     other_gateway.wait_until_all_vote()
     nodes = cluster.clients()
     settings = cluster.settings()
@@ -341,9 +344,10 @@ def test_late_grant_of_dead_gateway_expires(cluster: Cluster, other_gateway: Gat
 def test_all_killed_and_data_replaced_tokens_only_grow(
     stack: Stack, unique_name: Callable[[str], str], resource: str, data: str, fsync: str | None
 ) -> None:
-    """SIGKILL of all five nodes and of the gateway, so that no process remembers a token. The nodes start with their data, a copy from
-    before the last grants, or none. Tokens grow because of the epochs in PostgreSQL, and the end of a held lease is waited for if
-    Redis' settings of persistence are true (with an older copy under appendfsync always they are not: there only tokens are safe).
+    """SIGKILL of all five nodes and of the gateway, so that no process remembers a token.
+    The nodes start with their data, a copy from before the last grants, or none.
+    Tokens grow because of the epochs in PostgreSQL, and the end of a held lease is waited for if Redis' settings
+    of persistence are true (with an older copy under appendfsync always they are not: there only tokens are safe).
     """
     with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=1_500, fsync=fsync) as cluster:
         nodes = cluster.nodes
@@ -387,8 +391,9 @@ def test_all_killed_and_data_replaced_tokens_only_grow(
 def test_nodes_flushed_held_lease_stays_exclusive(
     cluster: Cluster, other_gateway: Gateway, resource: str, count: int
 ) -> None:
-    """FLUSHALL on a minority, a majority and all. Flushed nodes are quarantined until the leases they lost have expired, also for a gateway
-    that has observed no token of the resource, and later tokens are higher."""
+    """FLUSHALL on a minority, a majority and all.
+    Flushed nodes are quarantined until the leases they lost have expired, also for a gateway that has observed no token
+    of the resource, and later tokens are higher."""
     other_gateway.wait_until_all_vote()
     second_gateway = cluster.gateway()
     second_gateway.start()

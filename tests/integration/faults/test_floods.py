@@ -1,8 +1,9 @@
-"""A caller of modest rate beside another principal that floods the gateway from another address, in each way and in all at once.
+"""A caller of modest rate beside another principal that floods the gateway from another address,
+in each way and in all at once.
 
-The same caller uses a second gateway meanwhile, which is not flooded: on a busy machine its calls take longer too. And the
-flooded gateway, which its queues wait for, gets only a share there of the processor time that it could use: the bound is
-divided by that share.
+The same caller uses a second gateway meanwhile, which is not flooded: on a busy machine its calls take longer too.
+And the flooded gateway, which its queues wait for, gets only a share there of the processor time
+that it could use: the bound is divided by that share.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ MIB = 1 << 20
 KEYS = {name: f"the key of {name}, which is long" for name in ("good", "flood", "holder")}
 P99_MAX_SECONDS = 0.1
 BUSY_MACHINE_FACTOR = 3  # of the time that the same calls take at the other gateway meanwhile
-MEASUREMENTS_MAX = 10  # Tests of other files run meanwhile, and two slow calls of 150 are the 99th percentile. Floods that get through slow each measurement.
+# Tests of other files run meanwhile, and two slow calls of 150 are the 99th percentile.
+# Floods that get through slow each measurement.
+MEASUREMENTS_MAX = 10
 RESIDENT_MAX_BYTES = 256 * 1_000_000
 CYCLES = 30
-SHOP = """create table inventory (sku text primary key, stock integer not null default 10, note text); insert into inventory select 'flood-' || n from generate_series(0, 99) n;
-          insert into inventory values ('good'), ('control'); select fencing.protect('inventory', $$'inventory/' || sku$$); select fencing.expose_table('inventory')"""
+SHOP = """create table inventory (sku text primary key, stock integer not null default 10, note text);
+          insert into inventory select 'flood-' || n from generate_series(0, 99) n;
+          insert into inventory values ('good'), ('control');
+          select fencing.protect('inventory', $$'inventory/' || sku$$); select fencing.expose_table('inventory')"""
 
 
 def start_gateway(cluster: Cluster) -> Gateway:

@@ -1,4 +1,5 @@
-"""Redis nodes that an attacker has: one that answers what it likes, and leases that are changed on every node. Leases are not safe from that; the gateway and the data are."""
+"""Redis nodes that an attacker has: one that answers what it likes, and leases that are changed on every node.
+Leases are not safe from that; the gateway and the data are."""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ def own_epoch(cluster: Cluster, node: int = 4) -> int:
 def test_node_with_implausible_epoch_uses_up_no_epochs(
     cluster: Cluster, ready_gateway: Gateway, resource: str, field: str, value: str
 ) -> None:
-    """It does not vote and says why; the others are admitted with the next epochs, also by a gateway that has seen nothing before."""
+    """It does not vote and says why; the others are admitted with the next epochs,
+    also by a gateway that has seen nothing before."""
     redis, before = cluster.nodes[4].client(), drawn_epoch(cluster)
     correct = redis.hget("fg:node", field)
     redis.hset("fg:node", field, value)
@@ -201,7 +203,8 @@ def test_node_with_implausible_epoch_that_restarts_draws_none(cluster: Cluster, 
 def test_counter_at_the_end_of_all_tokens_of_one_node_is_ignored(
     cluster: Cluster, ready_gateway: Gateway, resource: str
 ) -> None:
-    """Each grant is as usual, no refused acquire uses up an epoch, and the node takes part again as soon as the value is gone."""
+    """Each grant is as usual, no refused acquire uses up an epoch,
+    and the node takes part again as soon as the value is gone."""
     redis, before = cluster.nodes[4].client(), drawn_epoch(cluster)
     highest = max(own_epoch(cluster, node) for node in range(5))
     for counter in (9_007_199_254_740_990, 9_007_199_254_740_991, (highest + 65_600) << 32):
@@ -226,7 +229,8 @@ def all_grant(cluster: Cluster, gateway: Gateway, resource: str) -> bool:
 
 
 def test_lease_deleted_on_nodes_lets_no_older_write_pass(stack: Stack, api: object, sku: Sku) -> None:
-    """An attacker who may write on all nodes can give a resource to two holders. The guard refuses the older one, once the newer one has written."""
+    """An attacker who may write on all nodes can give a resource to two holders. The guard refuses the older one,
+    once the newer one has written."""
     first, second = stack.api(), stack.api()
     older = first.must_acquire(sku.resource)
     for node in stack.nodes():

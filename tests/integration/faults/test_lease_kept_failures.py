@@ -134,7 +134,8 @@ def test_kept_lease_is_released_at_configured_max_hold(cluster: Cluster, resourc
 
 
 def test_kept_lease_of_stalled_reader_is_lost(cluster: Cluster, keeping_gateway: Gateway, resource: str) -> None:
-    """Unread events fill the buffers of the connection, so that the last one is not acknowledged: nothing says that the caller lives."""
+    """Unread events fill the buffers of the connection, so that the last one is not acknowledged: nothing says
+    that the caller lives."""
     names = [f"{resource}/{number:02}".ljust(200, "x") for number in range(16)]  # so that few events fill the buffers
     body = json.dumps({"resources": names, "ttl_ms": 1_500}).encode()
     with Wire(keeping_gateway.api.host, keeping_gateway.api.port) as wire:

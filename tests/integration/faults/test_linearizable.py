@@ -1,4 +1,5 @@
-"""Each fenced row behaves like a linearizable register under concurrent clients of two gateways; and tests of the checker itself."""
+"""Each fenced row behaves like a linearizable register under concurrent clients of two gateways;
+and tests of the checker itself."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ FAULTLESS = [
 
 
 def changed(number: int, **fields: object) -> list[Operation]:
-    return [replace(operation, **fields) if index == number else operation for index, operation in enumerate(FAULTLESS)]  # type: ignore[arg-type]
+    operations = list(FAULTLESS)
+    operations[number] = replace(operations[number], **fields)  # type: ignore[arg-type]
+    return operations
 
 
 def test_search_finds_order_of_faultless_history() -> None:
@@ -155,7 +158,8 @@ def test_registers_under_pauses_and_seals_are_linearizable(guarded_pair: Stack, 
 
 
 def test_rows_without_guard_have_lost_updates(guarded_pair: Stack, names: list[str]) -> None:
-    """The same clients under the same leases on a table that is not protected: clients that pause overwrite later writes."""
+    """The same clients under the same leases on a table that is not protected:
+    clients that pause overwrite later writes."""
     seen = run_clients(guarded_pair, names[:1], clients=12, seconds=5, guarded=False)
     operations = seen[names[0]]
     tokens = {operation.value: operation.token for operation in operations}

@@ -1,4 +1,5 @@
-"""Redis nodes that lose data without a restart, or restart without having synced, through commands of another client."""
+"""Redis nodes that lose data without a restart, or restart without having synced,
+through commands of another client."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ def wait_for_token(api: Api, resource: str) -> int:
 
 
 def expect_exclusive_until(api: Api, resource: str, lease: dict[str, Any], asked_at: float) -> None:
-    """Checks that every attempt is refused until the validity of the lease, which was requested at `asked_at`, may be over."""
+    """Checks that every attempt is refused until the validity of the lease,
+    which was requested at `asked_at`, may be over."""
     until = asked_at + lease["validity_ms"] / 1000
     asked = 0
     while time.monotonic() < until:
@@ -94,7 +96,8 @@ def states_of(gateway: Gateway) -> dict[str, str]:
 
 
 def count_changes_to(state: str, gateway: Gateway, node: RedisServer) -> int:
-    """Returns how often the gateway's log has a change of the node to this state; a state may be too short to be polled."""
+    """Returns how often the gateway's log has a change of the node to this state;
+    a state may be too short to be polled."""
     return sum(line.startswith(f"{node.name}: ") and f"-> {state}" in line for line in node_messages(gateway, 0))
 
 
@@ -247,7 +250,8 @@ def test_lease_on_killed_nodes_without_sync_admits_no_rival(
 def test_older_file_with_sync_switched_on_later_admits_no_rival(
     synced: Cluster, synced_gateway: Gateway, resource: str
 ) -> None:
-    """The nodes start with an older RDB file of the same life; Redis' own way to an append-only file makes them look as if they had always synced."""
+    """The nodes start with an older RDB file of the same life; Redis' own way to an append-only file makes them look as
+    if they had always synced."""
     api, nodes = synced_gateway.api, synced.nodes[:3]
     for client in synced.clients()[:3]:
         client.save()
@@ -273,7 +277,8 @@ def test_older_file_with_sync_switched_on_later_admits_no_rival(
 
 
 def test_second_restart_does_not_end_the_quarantine(synced: Cluster, synced_gateway: Gateway) -> None:
-    """The node has loaded an older file and has written it to a new append-only file: restarted again, nothing of it shows that."""
+    """The node has loaded an older file and has written it to a new append-only file: restarted again,
+    nothing of it shows that."""
     node = synced.nodes[0]
     node.client().save()
     quarantines = count_changes_to("quarantined", synced_gateway, node)
@@ -412,7 +417,8 @@ def test_log_of_lost_node_has_one_line_for_each_change(cluster: Cluster) -> None
     changes = [line.split(": ")[1] for line in lines]
     assert all(line.startswith("node-2: ") for line in lines), lines
     assert changes[0] == "voting -> unreachable", lines
-    # Each change begins with the state in which the one before ended: one line for the gateway, not one for each thread.
+    # Each change begins with the state in which the one before ended:
+    # one line for the gateway, not one for each thread.
     assert all(before.split(" -> ")[1] == after.split(" -> ")[0] for before, after in zip(changes, changes[1:])), lines
     assert all(len(set(change.split(" -> "))) == 2 for change in changes), lines
 

@@ -181,7 +181,8 @@ def sales(shop: Cluster) -> Callable[[], int]:
         return int(shop.stack.query("select sum(stock) from inventory", dbname=shop.database)[0][0])
 
     shop.stack.query(
-        "begin; select fencing.enter('inventory/' || sku, greatest(fencing.fence('inventory/' || sku), 1)) from inventory;"
+        "begin; select fencing.enter('inventory/' || sku, greatest(fencing.fence('inventory/' || sku), 1)) "
+        "from inventory;"
         "update inventory set stock = 1000000, initial_stock = 1000000; commit",
         dbname=shop.database,
     )
@@ -199,7 +200,8 @@ def test_files_are_valid(tmp_path: Path) -> None:
 
 
 class DyingGateway(ThreadingHTTPServer):
-    """Is ready, and closes the connection of every call without an answer, as a gateway that is killed after it has the request.
+    """Is ready, and closes the connection of every call without an answer,
+    as a gateway that is killed after it has the request.
 
     While not `dies`, it answers them.
     """
@@ -271,8 +273,8 @@ def test_gateway_that_is_back_gets_the_calls_of_the_other(tmp_path: Path) -> Non
 
 
 def test_rolling_restarts_fail_no_call(gateways: list[Gateway], proxy: Proxy, sales: Callable[[], int]) -> None:
-    """Behind HAProxy also calls without an Idempotency-Key, which are never repeated once a gateway has them: it asks for
-    readiness, and nginx does not."""
+    """Behind HAProxy also calls without an Idempotency-Key,
+    which are never repeated once a gateway has them: it asks for readiness, and nginx does not."""
     unkeyed = [lease_and_write, lease_and_write, one_shot_write] if isinstance(proxy, Haproxy) else []
     load = Load(proxy.api, [*unkeyed, lease_alone, keyed_write, keyed_write, read])
     for gateway in gateways * 2:
@@ -321,8 +323,8 @@ def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway
     with Wire("127.0.0.1", proxy.port) as waiting:
         body = json.dumps({"resource": resource, "wait_ms": 20_000}).encode()
         waiting.send(
-            f"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-            + body
+            "POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode() + body
         )
         asked = eventually(
             lambda: next((gateway for gateway in gateways if gateway.api.waiters(resource)), None),
@@ -340,7 +342,8 @@ def test_caller_that_hangs_up_is_noticed_behind_the_proxy(gateways: list[Gateway
 
 @haproxy_alone
 def test_kept_lease_without_power_ends_behind_the_proxy(gateways: list[Gateway], proxy: Proxy, resource: str) -> None:
-    """The proxy acknowledges what the gateways send. nginx leaves what the caller does not acknowledge to the kernel."""
+    """The proxy acknowledges what the gateways send.
+    nginx leaves what the caller does not acknowledge to the kernel."""
     kept = open_kept_lease(proxy.api, resource, ttl_ms=2_000)
     kept.wait_for("renewed")
     lose_power(kept.socket)

@@ -20,7 +20,8 @@ from support.stack import Stack
 
 @contextmanager
 def postgres_stopped(stack: Stack, number: int = signal.SIGINT) -> Iterator[None]:
-    """Ends PostgreSQL (SIGINT: fast shutdown, SIGQUIT: crash) and suspends dev, which would restart it, while the block lasts."""
+    """Ends PostgreSQL (SIGINT: fast shutdown, SIGQUIT: crash) and suspends dev, which would restart it,
+    while the block lasts."""
     assert stack.process is not None
     postmaster = stack.read()["postgres"]["pid"]
     everyone = stack.postgres_pids()
@@ -39,7 +40,8 @@ def postgres_stopped(stack: Stack, number: int = signal.SIGINT) -> Iterator[None
 def test_release_with_seal_answers_503_only_if_the_hold_stays(
     own_stack: Stack, unique_name: Callable[[str], str]
 ) -> None:
-    """Two last holds, released at once while PostgreSQL is away: one that finds itself the last after its release can't seal any more."""
+    """Two last holds, released at once while PostgreSQL is away: one that finds itself the last
+    after its release can't seal any more."""
     seen = set()
     with postgres_stopped(own_stack):
         for turn in range(300):  # the second request must arrive within the first one's round trip to the nodes
@@ -223,7 +225,8 @@ def test_backend_terminated_is_replaced_for_next_write(own_stack: Stack, unique_
     lease = api.must_acquire(goods.resource, ttl_ms=60_000)
     for _ in range(5):
         own_stack.query(
-            "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'"
+            "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() "
+            "and backend_type = 'client backend'"
         )
         eventually(lambda: api.write(lease, goods.sell()).status == 200, 20, goal="it writes again")
 
@@ -238,8 +241,10 @@ def test_work_goes_to_workers_that_are_connected() -> None:
 
         def find_first_worker() -> list[tuple[int]]:
             return query(
-                """select pid from pg_stat_activity where application_name = 'fencegate' and query like '%storage_generation_state()'
-                            and query_start > now() - interval '1 second' and backend_start < now() - interval '2 seconds'"""
+                """select pid from pg_stat_activity where application_name = 'fencegate'
+                            and query like '%storage_generation_state()'
+                            and query_start > now() - interval '1 second'
+                            and backend_start < now() - interval '2 seconds'"""
             )
 
         (pid,) = eventually(find_first_worker, 15, goal="one worker of several without work is asked every second")[0]
@@ -255,7 +260,8 @@ def test_work_goes_to_workers_that_are_connected() -> None:
 
 
 def test_reads_wait_for_a_connection_that_is_there() -> None:
-    """Connections that can't be made refuse reads at once: with one of three, two of three concurrent reads would fail."""
+    """Connections that can't be made refuse reads at once: with one of three,
+    two of three concurrent reads would fail."""
     with running_site() as site:
         gateway = site.gateway()
 

@@ -1,4 +1,5 @@
-"""Orderly restarts of nodes that sync every write, one at a time or three at once, while a lease is held: the lease stays with its holder (docs/protocol.md, UPGRADE)."""
+"""Orderly restarts of nodes that sync every write, one at a time or three at once,
+while a lease is held: the lease stays with its holder (docs/protocol.md, UPGRADE)."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def test_renewed_lease_survives_rolling_restarts(
 def test_lease_survives_restarts_between_two_renewals(
     synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str, count: int
 ) -> None:
-    """Only the gateway that renewed last knows that the lease is valid, and so that nobody else was granted the resource since."""
+    """Only the gateway that renewed last knows that the lease is valid,
+    and so that nobody else was granted the resource since."""
     first, second = (gateway.api for gateway in gateways)
     lease = first.must_acquire(resource, owner="keeper", ttl_ms=2_000)
     assert first.renew(lease, ttl_ms=TTL_MS).status == 200

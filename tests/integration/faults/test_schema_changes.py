@@ -1,4 +1,5 @@
-"""Every kind of change of a table while it is read and written: no 500, nothing is executed twice, the new shape is soon there."""
+"""Every kind of change of a table while it is read and written: no 500, nothing is executed twice,
+the new shape is soon there."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from support.stack import running as running_stack
 
 BOUND = 6.0  # the catalogue is read at least every 2 s
 ROWS = 6
-# A caller may have to repeat these: a lock, a lease that another call has, an outdated plan of a function that was executed.
+# A caller may have to repeat these: a lock, a lease that another call has,
+# an outdated plan of a function that was executed.
 REPEATED = {
     "/problems/write-conflict",
     "/problems/resource-locked",
@@ -30,7 +32,8 @@ create type shape_mood as enum ('sad', 'ok', 'old'); create domain shape_code as
 create type shape_pair as (a integer, b text);
 """
 TABLE = """
-create table shape (id integer primary key, n integer not null default 0, m shape_mood not null default 'ok', a text, b varchar(20), c citext,
+create table shape (id integer primary key, n integer not null default 0, m shape_mood not null default 'ok', a text,
+    b varchar(20), c citext,
                     code shape_code, pair shape_pair, list shape_mood[]);
 """
 PLACES = """
@@ -40,16 +43,28 @@ select fencing.protect('shape', $$'shape/' || id$$); select fencing.expose_table
 FUNCTIONS = """
 create function shape_count(mood shape_mood) returns bigint language plpgsql stable set search_path = public, pg_temp as
   $$ declare wanted shape_mood := mood; begin return (select count(*) from shape where m = wanted); end $$;
-create function shape_add(row_id integer, mood shape_mood) returns integer language plpgsql set search_path = public, pg_temp as
-  $$ declare wanted shape_mood := mood; begin update shape set n = n + 1, m = wanted where id = row_id; return row_id; end $$;
-select fencing.expose_function('shape_count(shape_mood)'); select fencing.expose_function('shape_add(integer, shape_mood)');
+create function shape_add(row_id integer, mood shape_mood) returns integer language plpgsql
+  set search_path = public, pg_temp as
+  $$ declare wanted shape_mood := mood; begin update shape set n = n + 1, m = wanted where id = row_id;
+  return row_id; end $$;
+select fencing.expose_function('shape_count(shape_mood)');
+select fencing.expose_function('shape_add(integer, shape_mood)');
 """
-VIEW = "create view shape_view as select m from shape; select fencing.expose_table('shape_view', operations => '{select}');"
-DROP_CODE = "select fencing.hide('shape_view'); drop view shape_view; select fencing.hide('shape_count'), fencing.hide('shape_add'); drop function shape_count, shape_add;"
+VIEW = (
+    "create view shape_view as select m from shape; "
+    "select fencing.expose_table('shape_view', operations => '{select}');"
+)
+DROP_CODE = (
+    "select fencing.hide('shape_view'); drop view shape_view; "
+    "select fencing.hide('shape_count'), fencing.hide('shape_add'); drop function shape_count, shape_add;"
+)
 MAKE_CODE = f"{FUNCTIONS} {VIEW}"
 PROTECT = "select fencing.protect('shape', $$'shape/' || id$$);"
 AS_TEXT = "alter table shape alter column m drop default, alter column m type text, alter column list type text[];"
-AS_MOOD = "alter table shape alter column m type shape_mood using m::shape_mood, alter column list type shape_mood[] using list::shape_mood[], alter column m set default 'ok';"
+AS_MOOD = (
+    "alter table shape alter column m type shape_mood using m::shape_mood, "
+    "alter column list type shape_mood[] using list::shape_mood[], alter column m set default 'ok';"
+)
 
 # Each text is one transaction. What another kind would miss is put back by the last text of its list.
 CHANGES = {
@@ -63,7 +78,10 @@ CHANGES = {
         "alter table shape drop column extra, drop column must, drop column place, drop column doubled",
     ],
     "drop_and_add_column": [
-        "alter table shape drop column a; alter table shape add column a integer; alter table shape drop column a; alter table shape add column a text"
+        (
+            "alter table shape drop column a; alter table shape add column a integer; "
+            "alter table shape drop column a; alter table shape add column a text"
+        )
     ],
     "column_renamed": ["alter table shape rename column b to bb", "alter table shape rename column bb to b"],
     "type_text": ["alter table shape alter column b type citext", "alter table shape alter column b type varchar(20)"],
@@ -79,19 +97,31 @@ CHANGES = {
     ],
     "collation": ['alter table shape alter column a type text collate "C"'],
     "defaults": [
-        "alter table shape alter column a set default 'd', alter column n drop default; alter table shape alter column n set default 0"
+        (
+            "alter table shape alter column a set default 'd', alter column n drop default; "
+            "alter table shape alter column n set default 0"
+        )
     ],
     "not_null": ["alter table shape alter column n drop not null", "alter table shape alter column n set not null"],
     "statistics_and_storage": [
-        "alter table shape alter column a set statistics 50, alter column a set storage external, alter column a set (n_distinct = -1)"
+        (
+            "alter table shape alter column a set statistics 50, alter column a set storage external, "
+            "alter column a set (n_distinct = -1)"
+        )
     ],
     "constraint": [
-        "alter table shape add constraint small check (n < 1000000) not valid; alter table shape validate constraint small",
+        (
+            "alter table shape add constraint small check (n < 1000000) not valid; "
+            "alter table shape validate constraint small"
+        ),
         "alter table shape rename constraint small to rather_small",
         "alter table shape drop constraint rather_small",
     ],
     "unique_index": [
-        "create unique index shape_unique on shape (id, n); alter table shape add constraint shape_unique unique using index shape_unique",
+        (
+            "create unique index shape_unique on shape (id, n); "
+            "alter table shape add constraint shape_unique unique using index shape_unique"
+        ),
         "alter table shape drop constraint shape_unique",
     ],
     "replica_identity": ["alter table shape replica identity full; alter table shape replica identity default"],
@@ -100,59 +130,92 @@ CHANGES = {
     "storage_parameters": ["alter table shape set (fillfactor = 70); alter table shape reset (fillfactor)"],
     "tablespace": ["alter table shape set tablespace pg_default"],
     "row_security": [
-        "create policy everyone on shape using (true) with check (true); alter table shape enable row level security, force row level security",
+        (
+            "create policy everyone on shape using (true) with check (true); "
+            "alter table shape enable row level security, force row level security"
+        ),
         "alter table shape disable row level security, no force row level security; drop policy everyone on shape",
     ],
     "trigger": [
-        "create function shape_touch() returns trigger language plpgsql as $$ begin new.a := new.m; return new; end $$; create trigger touch before update on shape for each row execute function shape_touch()",
+        (
+            "create function shape_touch() returns trigger language plpgsql as $$ begin new.a := new.m; return new; "
+            "end $$; create trigger touch before update on shape for each row execute function shape_touch()"
+        ),
         "alter table shape disable trigger touch",
         "drop trigger touch on shape; drop function shape_touch()",
     ],
     "rename_table": [
-        f"alter table shape rename to shape_renamed; select fencing.protect('shape_renamed', $$'shape/' || id$$); alter table shape_renamed rename to shape; {PROTECT}"
+        (
+            "alter table shape rename to shape_renamed; select fencing.protect('shape_renamed', $$'shape/' || id$$); "
+            f"alter table shape_renamed rename to shape; {PROTECT}"
+        )
     ],
     "schema": [
-        f"create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; alter table shape set schema elsewhere; alter table elsewhere.shape set schema public; {PROTECT}"
+        (
+            "create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; "
+            f"alter table shape set schema elsewhere; alter table elsewhere.shape set schema public; {PROTECT}"
+        )
     ],
     "composite_type": [
         "alter type shape_pair add attribute c text; alter type shape_pair rename attribute a to aa",
         "alter type shape_pair drop attribute c; alter type shape_pair rename attribute aa to a",
     ],
     "composite_made_anew": [
-        "alter table shape alter column pair type text; drop type shape_pair; create type shape_pair as (a integer, b text); alter table shape alter column pair type shape_pair using null"
+        (
+            "alter table shape alter column pair type text; drop type shape_pair; create type shape_pair "
+            "as (a integer, b text); alter table shape alter column pair type shape_pair using null"
+        )
     ],
     "domain": [
-        "alter domain shape_code add check (length(value) < 100); alter domain shape_code set default 'x'; alter domain shape_code drop default"
+        (
+            "alter domain shape_code add check (length(value) < 100); alter domain shape_code set default 'x'; "
+            "alter domain shape_code drop default"
+        )
     ],
     "domain_made_anew": [
-        "alter table shape alter column code type text; drop domain shape_code; create domain shape_code as text check (value <> ''); alter table shape alter column code type shape_code"
+        (
+            "alter table shape alter column code type text; drop domain shape_code; create domain shape_code "
+            "as text check (value <> ''); alter table shape alter column code type shape_code"
+        )
     ],
     "enum_value_renamed": [
         "alter type shape_mood rename value 'sad' to 'blue'; alter type shape_mood rename value 'blue' to 'sad'"
     ],
     "enum_value_added": ["alter type shape_mood add value 'new'"],
     "enum_replaced": [
-        f"{DROP_CODE} {AS_TEXT} drop type shape_mood; create type shape_mood as enum ('sad', 'ok', 'old'); {AS_MOOD} {MAKE_CODE}"
+        (
+            f"{DROP_CODE} {AS_TEXT} drop type shape_mood; create type shape_mood as enum ('sad', 'ok', 'old'); "
+            f"{AS_MOOD} {MAKE_CODE}"
+        )
     ],
     "enum_replaced_by_rename": [
         f"alter type shape_mood rename to shape_mood_old; create type shape_mood as enum ('sad', 'ok'); {DROP_CODE}"
-        "alter table shape alter column m drop default, alter column m type shape_mood using m::text::shape_mood, alter column list type shape_mood[] using list::text::shape_mood[], alter column m set default 'ok';"
+        "alter table shape alter column m drop default, alter column m type shape_mood using m::text::shape_mood, "
+        "alter column list type shape_mood[] using list::text::shape_mood[], alter column m set default 'ok';"
         f"{MAKE_CODE}"
     ],
     "function_made_anew": [f"{DROP_CODE} {MAKE_CODE}"],
     "extension_moved": [
-        "create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; alter extension citext set schema elsewhere",
+        (
+            "create schema if not exists elsewhere; grant usage on schema elsewhere to fencing_gateway; "
+            "alter extension citext set schema elsewhere"
+        ),
         "alter extension citext set schema public",
     ],
     "extension_made_anew": [
-        "alter table shape alter column c type text; drop extension citext; create extension citext; alter table shape alter column c type citext"
+        (
+            "alter table shape alter column c type text; drop extension citext; create extension citext; "
+            "alter table shape alter column c type citext"
+        )
     ],
     "extension_dropped_with_column": [
         "drop extension citext cascade; create extension citext; alter table shape add column c citext"
     ],
     "table_made_anew": [
-        f"{DROP_CODE} select fencing.hide('shape'); select fencing.unprotect('shape'); create temporary table kept on commit drop as select id, n, m::text as m, a from shape; drop table shape;"
-        f"drop type shape_mood, shape_pair; drop domain shape_code; {TYPES} {TABLE} insert into shape (id, n, m, a) select id, n, m::shape_mood, a from kept; {PLACES} {MAKE_CODE}"
+        f"{DROP_CODE} select fencing.hide('shape'); select fencing.unprotect('shape'); "
+        "create temporary table kept on commit drop as select id, n, m::text as m, a from shape; drop table shape;"
+        f"drop type shape_mood, shape_pair; drop domain shape_code; {TYPES} {TABLE} insert into shape (id, n, m, a) "
+        f"select id, n, m::shape_mood, a from kept; {PLACES} {MAKE_CODE}"
     ],
 }
 
@@ -247,7 +310,8 @@ def shape() -> Iterator[Stack]:
     """A stack of its own, because extensions are made anew."""
     with running_stack() as stack:
         stack.query(
-            f"create extension citext; {TYPES} {TABLE} insert into shape (id) select generate_series(1, {ROWS}); {PLACES} {MAKE_CODE}"
+            f"create extension citext; {TYPES} {TABLE} insert into shape (id) select generate_series(1, {ROWS}); "
+            f"{PLACES} {MAKE_CODE}"
         )
         yield stack
 
@@ -320,8 +384,10 @@ def test_type_changed_in_partitioned_table_is_written_by_all(shape: Stack) -> No
     """The plan of a check keeps the type of the column for as long as its session lives."""
     api = shape.api()
     shape.query(
-        "create table ranged (id integer, code integer, n integer) partition by range (id); create table ranged_low partition of ranged for values from (0) to (10);"
-        "insert into ranged values (1, 7, 0); select fencing.protect('ranged', $$'ranged/' || code$$); select fencing.expose_table('ranged', columns => '{id,n}')"
+        "create table ranged (id integer, code integer, n integer) partition by range (id); "
+        "create table ranged_low partition of ranged for values from (0) to (10);"
+        "insert into ranged values (1, 7, 0); select fencing.protect('ranged', $$'ranged/' || code$$); "
+        "select fencing.expose_table('ranged', columns => '{id,n}')"
     )
 
     def write() -> Answer:

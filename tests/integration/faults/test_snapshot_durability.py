@@ -1,4 +1,5 @@
-"""No answer shows data that a crash of PostgreSQL could still lose: reads wait until everything in their snapshot is on disk."""
+"""No answer shows data that a crash of PostgreSQL could still lose: reads wait until everything
+in their snapshot is on disk."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def pair() -> Iterator[Stack]:
         eventually(lambda: len(made.query(FLUSHERS)) == 3, 10, goal="both gateways have flushed")
         made.query(
             "create function stock_now(sku text) returns integer language sql stable as "
-            "'select stock from public.inventory i where i.sku = stock_now.sku'; select fencing.expose_function('stock_now(text)')"
+            "'select stock from public.inventory i where i.sku = stock_now.sku'; "
+            "select fencing.expose_function('stock_now(text)')"
         )
         eventually(
             lambda: made.api().get("/v1/rpc/stock_now", sku="warm-0").status == 200,
@@ -53,7 +55,8 @@ def begin_one_shot(stack: Stack, sku: Sku, gateway: int = 0, key: str | None = N
 
 @contextmanager
 def flush_suspended(stack: Stack) -> Iterator[Callable[[], None]]:
-    """Suspends all flushes while the block lasts, so that asynchronous commits stay off the disk; yields a function that resumes them."""
+    """Suspends all flushes while the block lasts, so that asynchronous commits stay off the disk;
+    yields a function that resumes them."""
     pids = [pid for (pid,) in stack.query(FLUSHERS)]
     assert len(pids) > 1
     resume = lambda: [os.kill(pid, signal.SIGCONT) for pid in pids if Path(f"/proc/{pid}").exists()]  # noqa: E731
@@ -65,7 +68,8 @@ def flush_suspended(stack: Stack) -> Iterator[Callable[[], None]]:
 
 
 def commit_off_disk(stack: Stack, sku: Sku, token: int) -> None:
-    """Commits a write by direct SQL with synchronous_commit off, as a gateway's batches do: visible, in the history, and not on disk yet."""
+    """Commits a write by direct SQL with synchronous_commit off, as a gateway's batches do: visible,
+    in the history, and not on disk yet."""
     connection = stack.sql()
     try:
         connection.autocommit = False
@@ -141,7 +145,8 @@ def test_read_of_unflushed_snapshot_waits(
 
 
 def waits_for_flush(stack: Stack, sku: Sku, lease: dict, read: Callable[..., Call], before: Answer) -> bool:
-    """Checks that the read waits for the flush. Returns False if PostgreSQL flushed the commit by itself, so that nothing was checked."""
+    """Checks that the read waits for the flush. Returns False if PostgreSQL flushed the commit by itself,
+    so that nothing was checked."""
     wait_until_log_is_flushed(stack)
     with flush_suspended(stack) as resume:
         commit_off_disk(stack, sku, lease["fencing_token"])
@@ -218,10 +223,12 @@ def test_seal_on_unflushed_fence_is_answered_after_flush(pair: Stack, unique_nam
 
 
 def crash_postgresql(stack: Stack) -> None:
-    """Crashes PostgreSQL by killing a backend, as test_commit_flush does; unwritten WAL is lost although processes are suspended."""
+    """Crashes PostgreSQL by killing a backend, as test_commit_flush does;
+    unwritten WAL is lost although processes are suspended."""
     stopped = [pid for (pid,) in stack.query(FLUSHERS)]
     ((victim,),) = stack.query(
-        "select pid from pg_stat_activity where application_name = 'fencegate' and query not like '%pg_logical_emit_message%' limit 1"
+        "select pid from pg_stat_activity where application_name = 'fencegate' "
+        "and query not like '%pg_logical_emit_message%' limit 1"
     )
     os.kill(victim, signal.SIGKILL)
 
@@ -320,8 +327,9 @@ def test_lease_with_a_seal_of_unknown_outcome_takes_no_hold(pair: Stack, unique_
 
 
 def test_read_confirmed_by_standbys_waits_for_no_flush(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
-    """With synchronous_commit = local commits do not wait for standbys, but the gateway still requires their confirmation. One gateway
-    only: the flush of another one is a transaction too."""
+    """With synchronous_commit = local commits do not wait for standbys,
+    but the gateway still requires their confirmation.
+    One gateway only: the flush of another one is a transaction too."""
     sku, api = create_sku(own_stack, unique_name("proven")), own_stack.api()
     wait_until_log_is_flushed(own_stack)
     with settings_of(own_stack, synchronous_commit="local", synchronous_standby_names="nobody"):

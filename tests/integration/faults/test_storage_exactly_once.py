@@ -1,4 +1,5 @@
-"""Hundreds of faults during commits, under load through two gateways: each write is applied at most once and its outcome is reported truly."""
+"""Hundreds of faults during commits, under load through two gateways: each write is applied at most once
+and its outcome is reported truly."""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ def expect_true_outcomes(site: Site, apis: list[Api], writers: Writers) -> None:
 def test_writes_over_cut_connections_have_true_outcomes(
     site: Site, module_gates: Gates, apis: list[Api], places: list[str]
 ) -> None:
-    """Connections are reset at random times and after some thousand bytes of one direction: in the middle of requests and of replies,
-    among them COMMIT and its reply."""
+    """Connections are reset at random times and after some thousand bytes of one direction: in the middle
+    of requests and of replies, among them COMMIT and its reply."""
     before = sum(gate.cuts for gate in module_gates.members)
 
     def cuts() -> int:
@@ -120,7 +121,8 @@ def test_writes_on_terminated_backends_have_true_outcomes(site: Site, apis: list
             until = time.monotonic() + 30
             while ended < 100 and time.monotonic() < until:
                 cursor.execute(
-                    "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where application_name = 'fencegate' "
+                    "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity "
+                    "where application_name = 'fencegate' "
                     "and state <> 'idle' order by random() limit 2) as victims"
                 )
                 ended += cursor.fetchone()[0]
@@ -135,7 +137,8 @@ def kill_one_backend(site: Site) -> None:
     """Kills a backend with SIGKILL: the server ends all sessions and recovers."""
     try:
         rows = site.server.query(
-            "select pid from pg_stat_activity where application_name = 'fencegate' order by state = 'idle', random() limit 1"
+            "select pid from pg_stat_activity where application_name = 'fencegate' order by state = 'idle', "
+            "random() limit 1"
         )
         for (pid,) in rows:
             os.kill(pid, signal.SIGKILL)

@@ -45,7 +45,8 @@ def standby(site: Site) -> Iterator[PostgresServer]:
 def apis(site: Site, standby: PostgresServer) -> list[Api]:
     """Two gateways whose conninfo names the standby first."""
     conninfo = (
-        f"host=127.0.0.1,127.0.0.1 port={standby.port},{site.server.port} dbname={site.server.database} user={GATEWAY_ROLE} "
+        f"host=127.0.0.1,127.0.0.1 port={standby.port},{site.server.port} dbname={site.server.database} "
+        f"user={GATEWAY_ROLE} "
         "target_session_attrs=read-write"
     )
     made = [site.gateway(conninfo, int(1000 * DEADLINE)).api for _ in range(2)]
@@ -56,7 +57,8 @@ def apis(site: Site, standby: PostgresServer) -> list[Api]:
 def test_commit_without_synchronous_standby_is_not_reported(
     site: Site, standby: PostgresServer, apis: list[Api], unique_name: Callable[[str], str]
 ) -> None:
-    """If the wait for the standby were cancelled, the write would be on the primary only, and a failover would lose it."""
+    """If the wait for the standby were cancelled, the write would be on the primary only,
+    and a failover would lose it."""
     place = unique_name("place")
     lease = acquire_for_writes(apis[0], f"ledger/{place}")
     entry = {"insert": "ledger", "values": {"place": place, "entry": place}}
@@ -105,7 +107,8 @@ def test_servers_silent_but_the_last_connects_to_last(
     """Each server has libpq's connect_timeout of 2 s; the time for the first ones must not reduce that of the last."""
     silent = [processes.free_port() for _ in range(2)]
     gateway = site.gateway(
-        f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={silent[0]},{silent[1]},{site.server.port} dbname={site.server.database} "
+        f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={silent[0]},{silent[1]},{site.server.port} "
+        f"dbname={site.server.database} "
         f"user={GATEWAY_ROLE} target_session_attrs=read-write"
     )
     goods = site.create_sku(unique_name("found"))

@@ -1,4 +1,5 @@
-"""After a promotion, a restore or a replacement of PostgreSQL every token given before is refused (docs/guard.md, Storage generation)."""
+"""After a promotion, a restore or a replacement of PostgreSQL every token given
+before is refused (docs/guard.md, Storage generation)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ EPOCH = 2**32
 
 
 class Failover:
-    """A site whose gateway finds the server that accepts writes among `servers`, of which all but the first are asynchronous standbys."""
+    """A site whose gateway finds the server that accepts writes among `servers`,
+    of which all but the first are asynchronous standbys."""
 
     def __init__(self, site: Site, standbys: int) -> None:
         self.site, self.servers = site, [site.server]
@@ -43,7 +45,8 @@ class Failover:
         used = servers or tuple(self.servers)
         hosts, ports = ",".join("127.0.0.1" for _ in used), ",".join(str(s.port) for s in used)
         return self.site.gateway(
-            f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} target_session_attrs=read-write",
+            f"host={hosts} port={ports} dbname={self.site.server.database} user={GATEWAY_ROLE} "
+            "target_session_attrs=read-write",
             **timeouts,
         )
 
@@ -97,7 +100,8 @@ def enter(connection: Any, resource: str, token: int) -> str:
 
 
 def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
-    """Returns the answer to the first write that is neither refused because of the change nor because PostgreSQL is away."""
+    """Returns the answer to the first write that is neither refused because of the change nor
+    because PostgreSQL is away."""
     answer = eventually(
         lambda: (a := api.write(lease, operation)).status != 503 and a, 20, goal="the gateway lets writes in again"
     )
@@ -105,7 +109,8 @@ def write_when_let_in(api: Api, lease: Json, operation: Json) -> Json:
 
 
 def write_under_new_lease(api: Api, resource: str, operation: Json) -> Json:
-    """Writes under a lease whose token is above the floor, which leases have once the gateway has read the new floor. Returns the lease."""
+    """Writes under a lease whose token is above the floor, which leases have once the gateway has read the new floor.
+    Returns the lease."""
 
     def written() -> Json:
         lease = api.must_acquire(resource)
@@ -207,7 +212,8 @@ def test_revocation_that_was_lost_still_holds(failover: Callable[..., Failover])
 
 
 def test_second_promotion_of_a_standby_that_missed_the_first(failover: Callable[..., Failover]) -> None:
-    """The second floor is above every token given after the first, although the second database never had the first change."""
+    """The second floor is above every token given after the first,
+    although the second database never had the first change."""
     made = failover(2)
     one, two, three = made.servers
     gateway = made.gateway()
@@ -253,7 +259,8 @@ def test_gateway_on_a_replaced_primary_lets_nothing_in(failover: Callable[..., F
 
 
 def test_session_replaced_within_write_keeps_no_outcome(failover: Callable[..., Failover]) -> None:
-    """A gateway that sees a change of the generation renews its connections, also in the middle of a transaction of several round trips."""
+    """A gateway that sees a change of the generation renews its connections,
+    also in the middle of a transaction of several round trips."""
     made = failover(0)
     server, sku = made.site.server, made.site.create_sku("a", 100)
     server.query(
@@ -355,7 +362,8 @@ def test_fence_all_refuses_all_tokens(failover: Callable[..., Failover]) -> None
     report = verify(made.site)
     assert (report["verdict"], report["generation_changes"], report["lost_grants"]) == ("proved", 1, 0), report
     row = made.site.server.query(
-        "insert into fencing.history (event, resource, fencing_token, last_fencing_token) values ('write_applied', 'inventory/b', %s, %s) returning id",
+        "insert into fencing.history (event, resource, fencing_token, last_fencing_token) "
+        "values ('write_applied', 'inventory/b', %s, %s) returning id",
         (lease["fencing_token"], lease["fencing_token"]),
     )[0][0]
     report = verify(made.site)

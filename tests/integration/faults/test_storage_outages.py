@@ -1,4 +1,5 @@
-"""PostgreSQL is down, hanging, full, read-only or out of connections: each call gets a clear answer in time, and the gateway recovers by itself."""
+"""PostgreSQL is down, hanging, full, read-only or out of connections: each call gets a clear answer in time,
+and the gateway recovers by itself."""
 
 from __future__ import annotations
 
@@ -115,8 +116,8 @@ def test_fence_on_grant_server_hanging_503_and_no_lease(site: Site, api: Api, re
 def test_server_hanging_calls_are_answered_by_deadline(
     site: Site, module_gateway: Gateway, api: Api, unique_name: Callable[[str], str]
 ) -> None:
-    """Two hundred calls while the server is suspended. Writes that had begun may have an unknown outcome; for the others the answer
-    says that nothing was changed, and that is true."""
+    """Two hundred calls while the server is suspended. Writes that had begun may have an unknown outcome;
+    for the others the answer says that nothing was changed, and that is true."""
     goods = [site.create_sku(unique_name("hung")) for _ in range(8)]
     leases = [acquire_for_writes(api, sku.resource) for sku in goods]
     before = resident_mb(module_gateway.pid)
@@ -157,7 +158,8 @@ def test_server_hanging_calls_are_answered_by_deadline(
 
 @contextmanager
 def connections_exhausted(site: Site) -> Iterator[None]:
-    """Opens every connection that is available to roles other than superusers, and ends those of the gateway, while the block lasts."""
+    """Opens every connection that is available to roles other than superusers, and ends those of the gateway,
+    while the block lasts."""
     taken: list[psycopg2.extensions.connection] = []
 
     def take_connections() -> int:
@@ -295,13 +297,15 @@ def test_row_security_refusal_403_and_not_503(site: Site, api: Api, unique_name:
 
 
 def test_session_killed_is_replaced_with_settings(site: Site, api: Api, unique_name: Callable[[str], str]) -> None:
-    """libpqxx 6.4 would reconnect by itself, without the settings, and in the middle of a transaction without its earlier statements.
+    """libpqxx 6.4 would reconnect by itself, without the settings,
+    and in the middle of a transaction without its earlier statements.
     After a kill between two operations of a write, nothing of the write may remain."""
     goods = site.create_sku(unique_name("settings"))
     lease = acquire_for_writes(api, goods.resource)
     site.server.query(
         "create or replace function say_settings() returns text language sql volatile as "
-        "$$ select current_setting('application_name') || ' ' || current_setting('lock_timeout') || ' ' || current_setting('timezone') $$;"
+        "$$ select current_setting('application_name') || ' ' || current_setting('lock_timeout') || ' ' || "
+        "current_setting('timezone') $$;"
         "select fencing.expose_function('say_settings()');"
         "create or replace function die_here() returns void language plpgsql security definer as "
         "$$ begin perform pg_terminate_backend(pg_backend_pid()); end $$; select fencing.expose_function('die_here()')"

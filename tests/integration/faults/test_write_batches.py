@@ -19,23 +19,28 @@ from support.stack import Stack
 from support.stack import running as running_stack
 
 SLOW = """
-create or replace function batch_sleep(seconds double precision) returns integer language plpgsql as $$ begin perform pg_sleep(seconds); return 1; end $$;
+create or replace function batch_sleep(seconds double precision) returns integer
+  language plpgsql as $$ begin perform pg_sleep(seconds); return 1; end $$;
 select fencing.expose_function('batch_sleep(double precision)');
 create or replace function batch_setting(word text) returns text language sql
 as $$ select coalesce(current_setting('batch.word', true), '') || set_config('batch.word', word, true) $$;
 select fencing.expose_function('batch_setting(text)');
 create table if not exists batch_slow (id text primary key, seconds double precision not null);
-create or replace function batch_slow_row() returns trigger language plpgsql as $$ begin perform pg_sleep(new.seconds); return new; end $$;
+create or replace function batch_slow_row() returns trigger language plpgsql as $$ begin perform pg_sleep(new.seconds);
+return new; end $$;
 create or replace trigger batch_slow before insert on batch_slow for each row execute function batch_slow_row();
 select fencing.protect('batch_slow', $$'batch-slow/' || id$$);
 select fencing.expose_table('batch_slow');
-create table if not exists batch_late (id text primary key, place integer, constraint batch_late_place unique (place) deferrable initially deferred);
+create table if not exists batch_late (id text primary key, place integer,
+    constraint batch_late_place unique (place) deferrable initially deferred);
 select fencing.protect('batch_late', $$'batch-late/' || id$$);
 select fencing.expose_table('batch_late');
 create table if not exists batch_linked (id text primary key, other text);
-create or replace function batch_link() returns trigger language plpgsql as $$ begin update public.batch_linked set other = new.id where id = new.other; return null; end $$;
+create or replace function batch_link() returns trigger language plpgsql as $$ begin update public.batch_linked
+  set other = new.id where id = new.other; return null; end $$;
 drop trigger if exists batch_link on batch_linked;
-create constraint trigger batch_link after insert on batch_linked deferrable initially deferred for each row execute function batch_link();
+create constraint trigger batch_link after insert on batch_linked deferrable initially deferred for each row
+  execute function batch_link();
 select fencing.protect('batch_linked', $$'batch-linked/' || id$$);
 select fencing.expose_table('batch_linked');
 """
@@ -239,7 +244,8 @@ class MixedBatch:
             assert sku.stock() == 100, sku
         applied = dict(
             self.stack.query(
-                "select resource, count(*) from fencing.history where event = 'write_applied' and resource = any (%s) group by 1",
+                "select resource, count(*) from fencing.history where event = 'write_applied' "
+                "and resource = any (%s) group by 1",
                 ([sku.resource for sku in self.good],),
             )
         )
@@ -347,7 +353,8 @@ def test_batch_deferred_constraint_refuses_only_its_write(
 def test_batch_deferred_trigger_changes_only_own_resource(
     stack: Stack, api: Api, slow_tables: None, unique_name: Callable[[str], str]
 ) -> None:
-    """Each write but the last has a deferred trigger that changes the row of the last, whose resource only that one has entered."""
+    """Each write but the last has a deferred trigger that changes the row of the last,
+    whose resource only that one has entered."""
     for _ in range(5):
         callers, name = list[Caller](), unique_name("linked")
         last = f"{name}-z"
@@ -438,7 +445,8 @@ def test_batch_killed_backends_lose_and_repeat_no_write(own_stack: Stack, unique
             deadline = time.monotonic() + 120
             while kills < 200 and time.monotonic() < deadline:
                 cursor.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' and state <> 'idle' "
+                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' "
+                    "and state <> 'idle' "
                     "order by random() limit 1"
                 )
                 kills += len(cursor.fetchall())
@@ -453,7 +461,8 @@ def test_batch_killed_backends_lose_and_repeat_no_write(own_stack: Stack, unique
         sold = 1_000_000 - sku.stock()
         assert sellers.accepted[sku.name] <= sold <= sellers.accepted[sku.name] + sellers.unknown[sku.name], sku
         assert own_stack.query(
-            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' and resource = %s",
+            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' "
+            "and resource = %s",
             (sku.resource,),
         ) == [(sold, sold)]
     assert sum(sellers.unknown.values()) == 0, "PostgreSQL was reachable, so that every outcome could be found"

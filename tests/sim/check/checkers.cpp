@@ -240,7 +240,8 @@ void checkers::further_hold_answered(std::uint32_t client, sim_nonce nonce, cons
     const auto found = closed_.find(nonce);
     // A late answer may say of the hold that is released what was true before.
     if (found == closed_.end() || id == found->second.own || may_have_forgotten(found->second.since)) return;
-    // The RELEASE is under way, so copies for a node that forgets now may lack the mark (docs/protocol.md, Not promised).
+    // The RELEASE is under way,
+    // so copies for a node that forgets now may lack the mark (docs/protocol.md, Not promised).
     if (last_node_fault_ >= found->second.since || found->second.was_put_back) return;
     fail(checker::seal, "client " + number(client) + " was granted a hold of the lease of attempt " + number(nonce) +
                             ", which was closed to new holds");

@@ -68,9 +68,9 @@ class checkers {
     void hold_requested(sim_nonce nonce) { hold_request_tokens_.try_emplace(nonce, 0); }
     bool has_hold_request(sim_nonce nonce) const { return hold_request_tokens_.contains(nonce); }
 
-    // C7: INSPECT and RENEW never report T as alive when a newer grant was complete before they began. For a lease whose
-    // stamp was renewed (UPGRADE) this rests on the assumptions of exclusion, and is not promised once somebody called
-    // for its end (docs/protocol.md, "Not promised").
+    // C7: INSPECT and RENEW never report T as alive when a newer grant was complete before they began.
+    // For a lease whose stamp was renewed (UPGRADE) this rests on the assumptions of exclusion,
+    // and is not promised once somebody called for its end (docs/protocol.md, "Not promised").
     void lease_reported_alive(resource_set set, sim_nonce nonce, std::uint64_t token, const token_floors& before,
                               const char* command);
     /// Somebody called for the release of the last hold, or for the revocation.
@@ -82,9 +82,9 @@ class checkers {
     void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t stamp, std::uint64_t token);
 
     // C9: within the validity of a lease, and while a hold is left, its holder is never answered that the lease
-    // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for this time; the
-    // attempt raised its token after another call of the same owner had added a hold under the lower token; or a late
-    // request of the attempt raised it on a node (tests/sim/README.md, "Accepted schedules").
+    // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for this time;
+    // the attempt raised its token after another call of the same owner had added a hold under the lower token;
+    // or a late request of the attempt raised it on a node (tests/sim/README.md, "Accepted schedules").
     void lease_reported_lost(std::uint32_t client, sim_nonce nonce, std::uint64_t token, sim_time confirmed_since);
     void node_fault_injected() { last_node_fault_ = ctx_.now(); }
     sim_time last_node_fault() const { return last_node_fault_; }
@@ -105,8 +105,8 @@ class checkers {
     /// An operator revoked the lease: its holder's validity is not respected any more (C4, C9).
     void revoked(sim_nonce nonce);
 
-    // C11: a PostgreSQL server that replaced another lets nothing in before its change of generation is finished, and then
-    // no token that was complete before the change began.
+    // C11: a PostgreSQL server that replaced another lets nothing in before its change of generation is finished,
+    // and then no token that was complete before the change began.
     void server_live(std::uint32_t server) { databases_[server] = {false, highest_complete_, {}}; }
     void generation_begun(std::uint32_t server) { databases_[server].before = highest_complete_; }
     void generation_finished(std::uint32_t server, std::uint64_t floor);

@@ -23,8 +23,9 @@ struct shop_statement {
     std::uint64_t write_id = 0;  ///< 0: the history does not record the write.
 };
 
-/// Simulates PostgreSQL: a primary and, after promotions and restores, the servers that replace it, each of which begins
-/// from an earlier state of an older one. An older one may still answer those who reach it.
+/// Simulates PostgreSQL: a primary and, after promotions and restores,
+/// the servers that replace it, each of which begins from an earlier state of an older one.
+/// An older one may still answer those who reach it.
 ///
 /// Has what lockcore and the gateway use of it, imitated function by function: the register of epochs and the change of
 /// the storage generation (sql/schema/025, 060 and 065), and the guard with one row per resource. Each call is one

@@ -87,9 +87,9 @@ void network::request_arrives(connection c) {
                             {.kind = event_kind::reply_arrives, .a = c});
 }
 
-/// Returns true if a request of a process that has ended is executed later. It is executed at some moment when the data of
-/// the node do not say that it is admitted as that process; R9 alone prevents that one is executed when they do
-/// (mutations/table.tsv).
+/// Returns true if a request of a process that has ended is executed later.
+/// It is executed at some moment when the data of the node do not say that it is admitted as that process;
+/// R9 alone prevents that one is executed when they do (mutations/table.tsv).
 bool network::is_replayed_later(connection c) {
     const connection_state& l = connections_[c];
     sim_node& node = *nodes_[l.node];

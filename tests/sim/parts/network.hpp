@@ -29,7 +29,8 @@ class network {
 
     /// Breaks one open connection, if there is one; each side notices it after a delay.
     void cut_random_connection();
-    /// Delays everything between a gateway and a node (blocks_several: or several) until then, in one direction or both.
+    /// Delays everything between a gateway and a node (blocks_several: or several) until then,
+    /// in one direction or both.
     void block_random_path(sim_time until);
     void node_crashed(std::uint32_t node);
     void gateway_crashed(std::uint32_t gateway);

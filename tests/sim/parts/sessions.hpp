@@ -7,8 +7,8 @@
 
 namespace sim {
 
-/// The connections of one gateway to PostgreSQL: gateway/pg/connection/session_slot in small. A call uses any of them, so
-/// that two calls may reach different servers.
+/// The connections of one gateway to PostgreSQL: gateway/pg/connection/session_slot in small.
+/// A call uses any of them, so that two calls may reach different servers.
 class gateway_sessions {
   public:
     static constexpr std::uint32_t slots = 2;

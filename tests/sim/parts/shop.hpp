@@ -6,10 +6,10 @@
 
 namespace sim {
 
-/// Carries the statements of clients to the shop: a database with one guarded row per resource, which holds the units in
-/// stock. A client reads the row with its token, pauses, and writes one unit less with its token. The guard accepts a
-/// token that is not below the fence and raises the fence to it. A read raises the fence too, so no lower token can
-/// change the row before the write.
+/// Carries the statements of clients to the shop: a database with one guarded row per resource,
+/// which holds the units in stock. A client reads the row with its token, pauses,
+/// and writes one unit less with its token. The guard accepts a token that is not below the fence and raises the fence
+/// to it. A read raises the fence too, so no lower token can change the row before the write.
 class shop {
   public:
     struct visit {
@@ -41,9 +41,10 @@ class shop {
         visit& v = visits_[index];
         const auto read_at = v.server;
         v.server = refused ? std::nullopt : v.gateway ? epochs_.reach(*v.gateway) : reach(v.client);
-        // What was read on a server that had been replaced is old, and a replaced server, whose state may be promoted again,
-        // lacks what was read on a newer one. A client that changes the row in the transaction of the read, or on its
-        // connection, writes where it has read; the same connection never reaches another server.
+        // What was read on a server that had been replaced is old, and a replaced server,
+        // whose state may be promoted again, lacks what was read on a newer one.
+        // A client that changes the row in the transaction of the read, or on its connection, writes where it has read;
+        // the same connection never reaches another server.
         const bool is_replaced = v.server && *v.server != db_.newest();
         if (v.statement.writes && v.server != read_at && (v.read_was_stale || is_replaced)) v.server.reset();
         v.unknown = !v.server && !refused;
@@ -65,7 +66,8 @@ class shop {
         }
         return v;
     }
-    /// Returns whether the answer comes later than a request lasts. A gateway looks for lost writes twice, an interval apart;
+    /// Returns whether the answer comes later than a request lasts.
+    /// A gateway looks for lost writes twice, an interval apart;
     /// within that time every request has ended that was under way at a change.
     bool is_overdue(const visit& v) const { return ctx_.now() - v.asked_at > ctx_.config.watch_interval * 9 / 10; }
     const visit& visit_at(std::uint32_t index) const { return visits_[index]; }

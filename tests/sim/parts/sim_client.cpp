@@ -248,8 +248,9 @@ bool sim_client::timed_out() const {
     return ctx_.now() - asked_at_ >= ctx_.config.node_timeout;
 }
 
-/// Repeats the request of a lease or of a further hold at another gateway at once, while the first attempt or its undo is
-/// under way. Sometimes the first gateway does not learn that nobody waits for its answer. Returns false if it doesn't.
+/// Repeats the request of a lease or of a further hold at another gateway at once,
+/// while the first attempt or its undo is under way.
+/// Sometimes the first gateway does not learn that nobody waits for its answer. Returns false if it doesn't.
 bool sim_client::repeat_elsewhere() {
     if (!may_repeat_elsewhere() || repeats_ == 3 || !ctx_.rng.chance(ctx_.config.repeated_elsewhere_per_thousand))
         return false;

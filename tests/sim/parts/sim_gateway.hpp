@@ -16,8 +16,9 @@
 
 namespace sim {
 
-/// Drives one core of the product, as lockcore/runtime does in a gateway: passes in calls, answers and time, and performs
-/// the actions. It may crash at any time, which ends the core, and restart with a new one.
+/// Drives one core of the product, as lockcore/runtime does in a gateway: passes in calls,
+/// answers and time, and performs the actions. It may crash at any time, which ends the core,
+/// and restart with a new one.
 class sim_gateway {
   public:
     sim_gateway(context& ctx, network& net, database& db, epoch_register& epochs, gateway_sessions& sessions,

@@ -16,7 +16,8 @@ namespace sim {
 /// script_engine runs unchanged. Its clock is set from outside. tests/sim/differential sends it and a real server the
 /// same commands and compares every answer and all data.
 ///
-/// Not there: other types of data, users and their rights, other databases, MULTI, blocking commands, a maxmemory limit.
+/// Not there: other types of data, users and their rights, other databases, MULTI,
+/// blocking commands, a maxmemory limit.
 class redis_server {
   public:
     redis_data data;

@@ -46,7 +46,9 @@ constexpr const char* forbid_globals = R"(
     for _, name in ipairs(names) do _G[name] = nil end
     setmetatable(_G, {
         __newindex = function(t, name) error('Attempt to modify a readonly table', 2) end,
-        __index = function(t, name) error('Script attempted to access nonexistent global variable \'' .. tostring(name) .. '\'', 2) end,
+        __index = function(t, name)
+            error('Script attempted to access nonexistent global variable \'' .. tostring(name) .. '\'', 2)
+        end,
     })
 )";
 
@@ -167,7 +169,8 @@ void script_engine::run(const script& s, redis_server& server, std::span<const s
     memory_.restore_if_large();
 }
 
-/// Converts a value of Lua to a reply, as Redis does: an array ends with its first nil, and a number loses its fraction.
+/// Converts a value of Lua to a reply, as Redis does: an array ends with its first nil,
+/// and a number loses its fraction.
 void script_engine::convert(int index, redis_reply& out, int depth) {
     if (depth == 0) out.elements.clear();
     switch (lua_type(lua_, index)) {

@@ -15,8 +15,8 @@ namespace sim {
 
 class redis_server;
 
-/// Runs Lua scripts as Redis does: KEYS, ARGV, redis.call and its kin, and an error for every undefined global. A text is
-/// compiled once per process, and all simulated servers share the result.
+/// Runs Lua scripts as Redis does: KEYS, ARGV, redis.call and its kin, and an error for every undefined global.
+/// A text is compiled once per process, and all simulated servers share the result.
 class script_engine {
   public:
     /// The engine of the process; not for several threads.
@@ -37,8 +37,8 @@ class script_engine {
     void run(const script& s, redis_server& server, std::span<const std::string_view> keys,
              std::span<const std::string_view> arguments, redis_reply& out);
 
-    /// From now on each file of the product's scripts that is in this folder replaces the built-in one. Returns false if
-    /// there is none.
+    /// From now on each file of the product's scripts that is in this folder replaces the built-in one.
+    /// Returns false if there is none.
     bool load_folder(const std::string& folder);
 
   private:

@@ -146,8 +146,8 @@ void set_failovers(random& r, options& o) {
     o.slow = microseconds(o.watch_interval) * r.between(1, 30) / 10;
 }
 
-/// Sets up runs in which named owners repeat their requests at another gateway, while paths of the first one are blocked
-/// and nodes lose data.
+/// Sets up runs in which named owners repeat their requests at another gateway,
+/// while paths of the first one are blocked and nodes lose data.
 void set_repeats(random& r, options& o) {
     const auto mean_interval = [&o](fault f) -> sim_time& { return o.mean_interval[static_cast<std::size_t>(f)]; };
     // Many requests during one lease; a node gets its leases back long before the lease ends.
@@ -164,7 +164,8 @@ void set_repeats(random& r, options& o) {
     const microseconds late = o.node_timeout;
     o.extra_delay = {};
     if (r.chance(800)) o.answer_delay[0] = r.between(late * 3 / 4, late * 3 / 2);
-    // Each gateway has a slow path to one node, so that its requests arrive when another gateway has extended the lease.
+    // Each gateway has a slow path to one node,
+    // so that its requests arrive when another gateway has extended the lease.
     for (std::uint32_t g = 0; g < o.gateways; ++g) {
         if (r.chance(g == 0 ? 500 : 700))
             o.extra_delay[g][r.below(o.nodes)] = r.between(late / 2, microseconds(o.node_dead_after) / 3);
@@ -343,7 +344,8 @@ void draw_clients(random& r, options& o) {
     if (o.cancels_requests()) set_cancellations(r, o);
 }
 
-/// Draws from a generator of its own, so that the other seeds of `recovering` have the same events as without this fault.
+/// Draws from a generator of its own,
+/// so that the other seeds of `recovering` have the same events as without this fault.
 void draw_replays(random r, options& o) {
     const std::uint32_t often = o.kind == profile::repeats ? 600 : o.kind == profile::recovering ? 300 : 0;
     if (r.chance(often)) o.replayed_per_thousand = 200 + r.below(801);

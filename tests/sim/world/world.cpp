@@ -307,8 +307,9 @@ void world::crash_node() {
     const options& o = ctx_.config;
     // A node that syncs every write keeps its data or loses its whole disk.
     const std::uint32_t rolls_back = node.syncs_every_write() ? 0 : o.restart_rolls_back;
-    // If a node loses data or loads an older file, and crashes before a gateway has inspected it, nothing shows the loss
-    // (docs/protocol.md, "Not promised"). The simulation lets such a node lose all its data.
+    // If a node loses data or loads an older file,
+    // and crashes before a gateway has inspected it, nothing shows the loss (docs/protocol.md, "Not promised").
+    // The simulation lets such a node lose all its data.
     const bool unseen =
         node.has_unnoticed_loss() || (node.has_older_data() && epochs_.says_synced("n" + std::to_string(n)));
     const std::uint32_t drawn = ctx_.rng.below(std::max(o.restart_keeps + o.restart_loses + rolls_back, 1U));

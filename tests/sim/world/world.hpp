@@ -48,13 +48,14 @@ class world final : public client_interface, public gateway_interface {
     void crash_node();
     void crash_node(std::uint32_t n, sim_node::restart kind);
     void replace_database();
-    /// Returns whether so many nodes have lost their data and are not admitted again that no other one may: a majority that
-    /// forgets the floor of a change is not promised (docs/protocol.md, "Not promised").
+    /// Returns whether so many nodes have lost their data and are not admitted again
+    /// that no other one may: a majority that forgets the floor of a change is not promised (docs/protocol.md,
+    /// "Not promised").
     bool may_forget(std::uint32_t node) const;
     void ask_shop(const event& e);
     void answer_shop(const event& e);
-    /// New connections of this gateway, or client after the gateways, reach the newest server, or during the faults also
-    /// an older one.
+    /// New connections of this gateway, or client after the gateways, reach the newest server,
+    /// or during the faults also an older one.
     void change_route(std::uint32_t caller);
     /// Reports a lease of a cancelled request that a majority of the nodes has.
     void check_cancelled(const lockcore::acquire_request& request);

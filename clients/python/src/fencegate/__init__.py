@@ -1,4 +1,5 @@
-"""Leases with fencing tokens, guarded writes and their history: the client of fencegate. `fencegate.errors` has all exceptions."""
+"""Leases with fencing tokens, guarded writes and their history: the client of fencegate.
+`fencegate.errors` has all exceptions."""
 
 from .aio import AsyncClient, AsyncLease
 from .client import Client, Lease

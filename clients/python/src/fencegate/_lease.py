@@ -1,4 +1,5 @@
-"""The state of a lease: what it names, until when it is valid, and who is informed when it is lost. No input or output."""
+"""The state of a lease: what it names, until when it is valid, and who is informed when it is lost.
+No input or output."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ def resources_of(document: Mapping[str, Any]) -> Tuple[str, ...]:
 class LeaseState:
     """One hold of a lease. Its methods may be called in any thread.
 
-    `sent_at` is when the request was sent whose answer is `document`: from then on the lease is valid for `served_ms` + `validity_ms`, whatever was
-    paused meanwhile.
+    `sent_at` is when the request was sent whose answer is `document`: from then on the lease is valid
+    for `served_ms` + `validity_ms`, whatever was paused meanwhile.
     """
 
     def __init__(self, document: Mapping[str, Any], sent_at: float) -> None:
@@ -132,7 +133,8 @@ class LeaseHandle:
 
     @property
     def lease_id(self) -> str:
-        """The signed string that proves the grant. A secret: with a credential of the same principal it allows writes under the lease."""
+        """The signed string that proves the grant.
+        A secret: with a credential of the same principal it allows writes under the lease."""
         return self._state.lease_id
 
     @property
@@ -152,17 +154,20 @@ class LeaseHandle:
         return self._state.remaining()
 
     def check(self) -> None:
-        """Raises LeaseLost unless the lease is valid now, by this machine's clock; asks no gateway. Call it before each step that the guard does not check."""
+        """Raises LeaseLost unless the lease is valid now, by this machine's clock; asks no gateway.
+        Call it before each step that the guard does not check."""
         self._state.check()
 
     def on_loss(self, callback: Callable[[LeaseLost], None]) -> None:
-        """Calls `callback` with the reason when the lease is lost; at once if it is lost already. It must not block: it delays the renewals of the lease."""
+        """Calls `callback` with the reason when the lease is lost; at once if it is lost already.
+        It must not block: it delays the renewals of the lease."""
         self._state.listen(callback)
 
     def _begin_release(self, seal: bool) -> bool:
         """Returns whether a gateway has to be asked to release the lease; False if it was released before.
 
-        Raises LeaseLost if the lease was lost; otherwise the failure of an earlier release, and an exception if that one did not seal the token as this one should.
+        Raises LeaseLost if the lease was lost; otherwise the failure of an earlier release,
+        and an exception if that one did not seal the token as this one should.
         """
         self._state.lose_if_over()
         if self._state.end():
@@ -191,7 +196,8 @@ class LeaseHandle:
         self._release_failure = None
 
     def _seals_at_end(self, seal: bool) -> bool:
-        """Whether the end of a block seals the token: as an earlier release in the block, else as the lease was acquired."""
+        """Whether the end of a block seals the token: as an earlier release in the block,
+        else as the lease was acquired."""
         return seal if self._is_sealing is None else self._is_sealing
 
     def _is_forked(self) -> bool:
@@ -199,7 +205,8 @@ class LeaseHandle:
         return os.getpid() != self._process_id
 
     def _has_to_raise(self, failure: Exception, error: Optional[BaseException], seal: bool) -> bool:
-        """Whether the end of a block raises that the release failed: not in place of the block's own error, and not if the lease only lasts until its ttl."""
+        """Whether the end of a block raises that the release failed: not in place of the block's own error,
+        and not if the lease only lasts until its ttl."""
         if error is None and (seal or isinstance(failure, LeaseLost)):
             return True
         self._log_release_failure(failure)
@@ -212,4 +219,7 @@ class LeaseHandle:
             log.warning("the lease on %s was not released, and ends with its ttl: %s", self._state.names, failure)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._state.names} token {self.fencing_token}, valid for {self.remaining():.1f} s>"
+        return (
+            f"<{type(self).__name__} {self._state.names} token {self.fencing_token}, "
+            f"valid for {self.remaining():.1f} s>"
+        )

@@ -1,7 +1,8 @@
 """The calls of the HTTP contract without input or output: generators that yield what is to be done, and get its result.
 
-A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`, or throws `NoAnswer` or another failure; for a `Pause`
-it waits. So retries, validity and the meaning of answers are here once for both.
+A driver (`client.py` with threads, `aio.py` with asyncio) sends each `Request` and returns its `Response`,
+or throws `NoAnswer` or another failure; for a `Pause` it waits.
+So retries, validity and the meaning of answers are here once for both.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ Result = TypeVar("Result")
 BACKOFF_FIRST, BACKOFF_MAX = 0.05, 2.0
 RETRY_AFTER_MAX = 3600.0  # a larger value of the header is read as this
 EARLY_ANSWER_PAUSE = 0.5  # between two requests for a lease if the gateway lets no call wait
-LATE_COMMIT_SECONDS = 2.0  # how long a write may stay invisible after PostgreSQL answers again: its server process may still be committing
+# How long a write may stay invisible after PostgreSQL answers again: its server process may still be committing.
+LATE_COMMIT_SECONDS = 2.0
 RENEWAL_PAUSE_MIN = 0.1  # between two calls to renew a lease
-# A renewal that takes longer than this part of the ttl, and half a second, is repeated, at the next gateway if there are several.
+# A renewal that takes longer than this part of the ttl, and half a second, is repeated,
+# at the next gateway if there are several.
 ATTEMPTS_PER_TTL, ATTEMPT_SECONDS_MIN = 4, 0.5
-# How long a request that was given up is tried to be cancelled; a third of it for one attempt, so that other gateways can be asked.
+# How long a request that was given up is tried to be cancelled; a third of it for one attempt,
+# so that other gateways can be asked.
 CANCELLATION_SECONDS = 3.0
 PAGE_SIZE = 1000
 WATCH_SILENCE = 30.0  # a watch is broken if it is silent for longer: a gateway sends something each 10 s
@@ -58,7 +62,8 @@ WATCH_PAUSE_FIRST, WATCH_PAUSE_MAX = (
 TOO_MANY_REQUESTS, LEASE_LOST = 429, 410
 LINE_BYTES_MAX = 4096
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,64}")
-# With one of these a gateway answers a write that was tried before only if no attempt took effect: they come after the search for a kept outcome.
+# With one of these a gateway answers a write that was tried before only if no attempt took effect:
+# they come after the search for a kept outcome.
 CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, StaleFencingToken, Unprocessable)
 
 
@@ -93,8 +98,8 @@ class Pause:
 class NoAnswer(Exception):
     """The connection failed, or the time was over.
 
-    `sent` is False if the gateway cannot have read the request, `final` says that a repeat is useless. `untrusted` is the number of the gateway if its certificate is not
-    trusted; another gateway may have one that is.
+    `sent` is False if the gateway cannot have read the request, `final` says that a repeat is useless.
+    `untrusted` is the number of the gateway if its certificate is not trusted; another gateway may have one that is.
     """
 
     def __init__(self, reason: str, sent: bool, final: bool = False, untrusted: Optional[int] = None) -> None:
@@ -104,7 +109,8 @@ class NoAnswer(Exception):
 
 @dataclass
 class Attempts:
-    """What is known of the attempts of a call. A caller that passes its own has it also after an exception of the function that returns the token."""
+    """What is known of the attempts of a call.
+    A caller that passes its own has it also after an exception of the function that returns the token."""
 
     count: int = 0
     maybe_executed: bool = False
@@ -125,7 +131,8 @@ class Answer:
 
 
 def encode(value: Any) -> str:
-    """Encodes a value that JSON has no type for as text that PostgreSQL reads: dates, times, intervals, UUIDs, Decimals and IP addresses. Raises TypeError for any other."""
+    """Encodes a value that JSON has no type for as text that PostgreSQL reads: dates, times, intervals, UUIDs,
+    Decimals and IP addresses. Raises TypeError for any other."""
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, (Decimal, UUID, timedelta, IPv4Address, IPv6Address, IPv4Network, IPv6Network)):
@@ -191,7 +198,8 @@ class Watch:
         return b"event: lost" in events or b"event: released" in events
 
     def begin_again(self, status: Optional[int]) -> Tuple[bool, float]:
-        """Whether a watch that was answered by `status` (None: not), or that broke, is begun again, and the pause before."""
+        """Whether a watch that was answered by `status` (None: not), or that broke,
+        is begun again, and the pause before."""
         pause = WATCH_PAUSE_MAX if status == TOO_MANY_REQUESTS else self.pause
         self.pause, self._line = min(2 * self.pause, WATCH_PAUSE_MAX), b""
         return status is None or status < 400 or status == TOO_MANY_REQUESTS or status >= 500, random.uniform(
@@ -201,7 +209,8 @@ class Watch:
 
 @contextmanager
 def reading(answer: Answer) -> Iterator[None]:
-    """Raises UnexpectedAnswer if the block does not find in the answer what a gateway answers. A proxy may answer any request with success."""
+    """Raises UnexpectedAnswer if the block does not find in the answer what a gateway answers.
+    A proxy may answer any request with success."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as fault:
@@ -225,7 +234,8 @@ def describe_lease(resources: Sequence[str], ttl: Optional[float], owner: Option
 
 @dataclass(frozen=True)
 class Protocol:
-    """`timeout`: the seconds for which one request may take beyond its wait. `retry_for`: how long a call is repeated while failures are temporary.
+    """`timeout`: the seconds for which one request may take beyond its wait.
+    `retry_for`: how long a call is repeated while failures are temporary.
 
     `gateways`: how many gateways the client has.
     """
@@ -250,13 +260,18 @@ class Protocol:
         urgent: bool = False,
         attempts: Optional[Attempts] = None,
     ) -> Call[Answer]:
-        """Sends a request until it is answered, or until a repeat is useless or would begin too late; then raises the failure.
+        """Sends a request until it is answered, or until a repeat is useless or would begin too late;
+        then raises the failure.
 
-        Repeats begin within `retry_for` seconds and what the request itself may wait; or before the time `until`, at which also the last attempt ends.
-        The pauses grow and are random ("full jitter"), after at least what Retry-After says. Those of an `urgent` call are shorter where no attempt would be possible
-        after them, and not delayed by the Retry-After of another gateway. A call that is not `repeatable` is repeated only if no attempt can have taken effect. Failures
-        of the classes `also` count as temporary, those of `also_if_maybe_executed` only if an attempt may have taken effect. Untrusted certificates make a repeat useless
-        once each gateway has shown one. What the function that returns the token raises is passed on.
+        Repeats begin within `retry_for` seconds and what the request itself may wait; or before the time `until`,
+        at which also the last attempt ends.
+        The pauses grow and are random ("full jitter"), after at least what Retry-After says.
+        Those of an `urgent` call are shorter where no attempt would be possible after them,
+        and not delayed by the Retry-After of another gateway.
+        A call that is not `repeatable` is repeated only if no attempt can have taken effect.
+        Failures of the classes `also` count as temporary, those of `also_if_maybe_executed` only
+        if an attempt may have taken effect. Untrusted certificates make a repeat useless once each gateway has shown
+        one. What the function that returns the token raises is passed on.
         """
         repeat_until = now() + request.timeout - self.timeout + self.retry_for if until is None else until
         attempts = Attempts() if attempts is None else attempts
@@ -315,7 +330,8 @@ class Protocol:
     ) -> Call[LeaseState]:
         """Acquires a lease, and waits up to `wait` seconds for it.
 
-        All requests have one Idempotency-Key, so that a repeat neither gets a second hold nor loses its place in the queue.
+        All requests have one Idempotency-Key,
+        so that a repeat neither gets a second hold nor loses its place in the queue.
         """
         body = {**describe_lease(resources, ttl, owner), **({"fence_on_grant": True} if fence_on_grant else {})}
         key = {"Idempotency-Key": f"lease-{secrets.token_hex(16)}"}
@@ -355,7 +371,8 @@ class Protocol:
             yield from self.call(cancellation, until=now() + CANCELLATION_SECONDS, urgent=True)
         except Exception as failure:  # also one of the function that returns the token
             log.warning(
-                "a request for a lease was given up and not cancelled; if it was granted, the lease ends with its ttl: %s",
+                "a request for a lease was given up and not cancelled; "
+                "if it was granted, the lease ends with its ttl: %s",
                 failure,
             )
 
@@ -379,8 +396,9 @@ class Protocol:
     def keep(self, state: LeaseState) -> Call[None]:
         """Renews the lease until it is released or lost.
 
-        A renewal that fails is tried again after half of the remaining validity, whatever the failure is: the function that returns the token, or the certificate of a
-        gateway, may be in order again. Not if a gateway has refused it for good.
+        A renewal that fails is tried again after half of the remaining validity,
+        whatever the failure is: the function that returns the token, or the certificate of a gateway,
+        may be in order again. Not if a gateway has refused it for good.
         """
         while not state.is_over:
             yield Pause(max(0.0, state.renew_at - now()))
@@ -395,7 +413,8 @@ class Protocol:
                 state.lose_if_over()
 
     def release(self, state: LeaseState, seal: bool) -> Call[None]:
-        """Releases the hold. LeaseLost if it was lost before. Without a seal it is tried only while the lease would last anyway; with one, the token is sealed unless it raises."""
+        """Releases the hold. LeaseLost if it was lost before. Without a seal it is tried only
+        while the lease would last anyway; with one, the token is sealed unless it raises."""
         until = None if seal else max(state.valid_until, now() + BACKOFF_FIRST)
         attempts = Attempts()
         try:
@@ -405,8 +424,10 @@ class Protocol:
                 attempts=attempts,
             )
         except LeaseLost as lost:
-            # If an earlier attempt was not answered, it has released the lease, and sealed before; or, where the validity is over, the lease may have ended without it.
-            # After 503 a gateway goes on with a release that too few nodes have answered; one that seals has not begun then.
+            # If an earlier attempt was not answered, it has released the lease, and sealed before;
+            # or, where the validity is over, the lease may have ended without it.
+            # After 503 a gateway goes on with a release that too few nodes have answered;
+            # one that seals has not begun then.
             if not (lost.maybe_executed or attempts.unavailable and not seal) or (seal and now() >= state.valid_until):
                 raise
             return
@@ -433,7 +454,8 @@ class Protocol:
         return (yield from self._under(state, self._write(operations, members, rows, key, keep_outcome)))
 
     def _under(self, state: LeaseState, call: Call[Result]) -> Call[Result]:
-        """Performs a call under a lease, which counts as lost if the gateway says that it is, or refuses its token; then its hold is released."""
+        """Performs a call under a lease, which counts as lost if the gateway says that it is, or refuses its token;
+        then its hold is released."""
         state.check()
         try:
             return (yield from call)
@@ -474,7 +496,8 @@ class Protocol:
         keep_outcome: bool,
         wait: float = 0.0,
     ) -> Call[WriteResult]:
-        """Repeats the write with its key until the outcome is known. If that cannot be had, searches the history for the write_id."""
+        """Repeats the write with its key until the outcome is known.
+        If that cannot be had, searches the history for the write_id."""
         if not operations:
             raise ValueError("operations: name at least one")
         if key is not None and not keep_outcome:

@@ -24,7 +24,8 @@ CREDENTIAL = re.compile("[!-~](?:[ -~]*[!-~])?")
 LIMITS = httpx.Limits(
     max_connections=None, max_keepalive_connections=20
 )  # a renewal must not queue behind calls that wait for a lease
-# To connect may take this part of a request's time, so that httpx ends it and not the driver: httpcore 0.16 keeps a connection that is cancelled while it is opened.
+# To connect may take this part of a request's time, so that httpx ends it and not the driver:
+# httpcore 0.16 keeps a connection that is cancelled while it is opened.
 CONNECT_PART = 0.9
 
 
@@ -97,10 +98,11 @@ class Transport:
             self.context.load_cert_chain(cert, key)
 
     def begin(self, request: Request, trace: Optional[Callable[[str, Any], Awaitable[None]]] = None) -> httpx.Request:
-        """Returns a request to the current gateway. `trace` is called with the name of each step of httpcore, such as connection.connect_tcp.started.
+        """Returns a request to the current gateway. `trace` is called with the name of each step of httpcore,
+        such as connection.connect_tcp.started.
 
-        The drivers pass it to a transport of httpx and not to its Client, which logs URLs (they have lease ids), reads credentials from .netrc and follows
-        proxies of the environment.
+        The drivers pass it to a transport of httpx and not to its Client, which logs URLs (they have lease ids),
+        reads credentials from .netrc and follows proxies of the environment.
         """
         if self.closed:
             raise NoAnswer("the client is closed", sent=False, final=True)

@@ -45,8 +45,9 @@ class AsyncClient:
         self._tasks: Set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Closes the connections when the releases and cancellations that have begun are over, at the latest after `timeout`; a forked process closes its own alone. Leases that were
-        not released are no longer renewed."""
+        """Closes the connections when the releases and cancellations that have begun are over,
+        at the latest after `timeout`; a forked process closes its own alone.
+        Leases that were not released are no longer renewed."""
         if self._process_id != os.getpid():
             self._transport.closed = True
             return
@@ -82,7 +83,8 @@ class AsyncClient:
         fence_on_grant: bool = False,
         seal: bool = False,
     ) -> Acquisition:
-        """As `Client.lease`: `async with client.lease("jobs/nightly") as lease`, or `lease = await client.lease("jobs/nightly")`."""
+        """As `Client.lease`: `async with client.lease("jobs/nightly") as lease`,
+        or `lease = await client.lease("jobs/nightly")`."""
         return Acquisition(self, self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant), seal)
 
     async def write(
@@ -187,7 +189,8 @@ class AsyncClient:
             return answer
 
         sent = self._transport.begin(request, observe)
-        # Not asyncio.wait_for, which before Python 3.12 can lose a cancellation of the caller that comes with the answer.
+        # Not asyncio.wait_for, which before Python 3.12 can lose a cancellation of the caller
+        # that comes with the answer.
         answered = asyncio.ensure_future(exchange())
         answered.add_done_callback(
             lambda task: task.cancelled() or task.exception()
@@ -204,7 +207,8 @@ class AsyncClient:
             answered.cancel()
 
     async def _watch(self, watch: Watch) -> Tuple[Optional[int], bool]:
-        """Follows a lease by one stream, on a connection of its own. Returns the status of the answer, and whether the lease has ended."""
+        """Follows a lease by one stream, on a connection of its own. Returns the status of the answer,
+        and whether the lease has ended."""
         sent = self._transport.begin(watch.request)
         http = httpx.AsyncHTTPTransport(verify=self._transport.context)
         try:
@@ -291,7 +295,8 @@ class AsyncLease(LeaseHandle):
         )
 
     async def release(self, seal: Optional[bool] = None) -> None:
-        """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end, and a failure is a warning in the log."""
+        """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end,
+        and a failure is a warning in the log."""
         self._keeper.cancel()
         self._watcher.cancel()
         seal = self._seal if seal is None else seal
@@ -341,7 +346,8 @@ class AsyncLease(LeaseHandle):
     async def __aexit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block,
+        unless the block itself raised."""
         if self._is_forked():
             return
         seal = self._seals_at_end(self._seal)

@@ -19,14 +19,17 @@ from .models import Event, WriteResult
 
 
 class Client:
-    """Calls to one or several gateways of one cluster. Its methods may be called in any thread, and in a forked process, which has connections of its own.
+    """Calls to one or several gateways of one cluster. Its methods may be called in any thread,
+    and in a forked process, which has connections of its own.
 
     url: http://HOST[:PORT] or https://HOST[:PORT]; of several the next one is used after a failure.
-    api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one. Calls raise what the function raises; a write
-    that may have taken effect raises OutcomeUnknown from it.
-    cert, key, ca: files in PEM form: the client's certificate and its key, and the authorities of the gateway's certificate in place of the system's.
-    cell: the cell for which all requests are, 0 to 65535 (the header Fencing-Cell). A gateway of another cell refuses them (MisdirectedRequest); a proxy before several
-    cells needs it for what names no resource, such as the look-up of a write_id.
+    api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one.
+    Calls raise what the function raises; a write that may have taken effect raises OutcomeUnknown from it.
+    cert, key, ca: files in PEM form: the client's certificate and its key,
+    and the authorities of the gateway's certificate in place of the system's.
+    cell: the cell for which all requests are, 0 to 65535 (the header Fencing-Cell).
+    A gateway of another cell refuses them (MisdirectedRequest);
+    a proxy before several cells needs it for what names no resource, such as the look-up of a write_id.
     timeout: the seconds that one request may take, beyond its wait for a lease.
     retry_for: for how many seconds, beyond its wait for a lease, a call is repeated while its failures are temporary.
     """
@@ -54,7 +57,8 @@ class Client:
         self._process_id = os.getpid()
 
     def close(self) -> None:
-        """Closes the connections; a forked process closes its own alone. Leases that were not released are no longer renewed."""
+        """Closes the connections; a forked process closes its own alone.
+        Leases that were not released are no longer renewed."""
         self._transport.closed = True
         if self._process_id == os.getpid():
             self._http.close()
@@ -74,11 +78,15 @@ class Client:
         fence_on_grant: bool = False,
         seal: bool = False,
     ) -> Lease:
-        """Acquires a lease on one or several resources, and renews it in the background until it is released: `with client.lease("jobs/nightly") as lease`.
+        """Acquires a lease on one or several resources, and renews it in the background until it is released:
+        `with client.lease("jobs/nightly") as lease`.
 
-        wait: for how many seconds to wait for the resources; math.inf: without limit. ttl: in seconds; else the gateway's default.
-        owner: leases of the same principal and owner on the same resources share one token; without an owner a lease is exclusive.
-        fence_on_grant: every older token is refused from the grant on. seal: the release also seals the token, so that nothing can be written under it afterwards.
+        wait: for how many seconds to wait for the resources; math.inf: without limit. ttl: in seconds;
+        else the gateway's default.
+        owner: leases of the same principal and owner on the same resources share one token;
+        without an owner a lease is exclusive.
+        fence_on_grant: every older token is refused from the grant on. seal: the release also seals the token,
+        so that nothing can be written under it afterwards.
         Errors: ResourceLocked if another holds a resource after `wait`; other ProblemErrors; ConnectionFailed.
         """
         return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant)), seal)
@@ -96,9 +104,10 @@ class Client:
     ) -> WriteResult:
         """A one-shot write: acquires a lease, writes in one transaction, seals the token and releases, in one call.
 
-        operations: objects with `update`, `insert`, `delete` or `call` as in the HTTP contract. wait: at most the gateway's lease.max_wait_ms. rows: return the rows.
-        idempotency_key: one is made if none is given; it is kept over retries, so that the write takes effect once. With keep_outcome=False there is none: the call
-        is repeated only if it cannot have taken effect.
+        operations: objects with `update`, `insert`, `delete` or `call` as in the HTTP contract.
+        wait: at most the gateway's lease.max_wait_ms. rows: return the rows.
+        idempotency_key: one is made if none is given; it is kept over retries, so that the write takes effect once.
+        With keep_outcome=False there is none: the call is repeated only if it cannot have taken effect.
         Errors: ProblemErrors; OutcomeUnknown; ConnectionFailed if nothing was changed.
         """
         return self._run(
@@ -106,7 +115,8 @@ class Client:
         )
 
     def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
-        """Reads a table, a function, a resource or the nodes: `client.get("/v1/tables/inventory", sku="eq.sku-1")`. With a lease it is a fenced read."""
+        """Reads a table, a function, a resource or the nodes: `client.get("/v1/tables/inventory", sku="eq.sku-1")`.
+        With a lease it is a fenced read."""
         return self._run(self._protocol.get(path, query, lease))
 
     def history(
@@ -196,7 +206,8 @@ class Client:
         return self._transport.end(sent, answer)
 
     def _watch(self, watch: Watch, is_wanted: Callable[[], bool]) -> Tuple[Optional[int], bool]:
-        """Follows a lease by one stream, on a connection of its own, while `is_wanted`. Returns the status of the answer, and whether the lease has ended."""
+        """Follows a lease by one stream, on a connection of its own, while `is_wanted`.
+        Returns the status of the answer, and whether the lease has ended."""
         sent = self._transport.begin(watch.request)
         http = httpx.HTTPTransport(verify=self._transport.context)
         try:
@@ -218,7 +229,8 @@ class Client:
 
 
 class TimedStream(httpx.SyncByteStream):
-    """A body that has to arrive until a point in time. The time-outs of httpx are those of single reads: they do not limit a body that arrives byte by byte, nor such a header."""
+    """A body that has to arrive until a point in time. The time-outs of httpx are those of single reads:
+    they do not limit a body that arrives byte by byte, nor such a header."""
 
     def __init__(self, stream: httpx.SyncByteStream, until: float) -> None:
         self._stream, self._until = stream, until
@@ -258,7 +270,8 @@ class Lease(LeaseHandle):
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
     ) -> WriteResult:
-        """Writes under this lease, in one transaction; the arguments are those of `Client.write`. require_live: the gateway asks the nodes first whether the lease is live."""
+        """Writes under this lease, in one transaction; the arguments are those of `Client.write`.
+        require_live: the gateway asks the nodes first whether the lease is live."""
         return self._client._run(
             self._client._protocol.write_under(
                 self._state, operations, rows, require_live, idempotency_key, keep_outcome
@@ -266,7 +279,8 @@ class Lease(LeaseHandle):
         )
 
     def release(self, seal: Optional[bool] = None) -> None:
-        """Ends the lease. A further call has the outcome of the first one, and raises if it should seal the token and the first one did not.
+        """Ends the lease. A further call has the outcome of the first one,
+        and raises if it should seal the token and the first one did not.
 
         Errors: LeaseLost if the lease was lost before; those of the call.
         """
@@ -283,7 +297,8 @@ class Lease(LeaseHandle):
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block, unless the block itself raised."""
+        """Releases the lease, except in a forked process; raises LeaseLost if it was lost during the block,
+        unless the block itself raised."""
         if self._is_forked():
             return
         seal = self._seals_at_end(self._seal)
@@ -328,7 +343,8 @@ class Lease(LeaseHandle):
         return not (self._stopped or self._state.is_over)
 
     def _send(self, request: Request) -> Response:
-        """Sends a renewal. The time-outs of httpx are those of single steps, so a timer observes the end of the validity."""
+        """Sends a renewal. The time-outs of httpx are those of single steps,
+        so a timer observes the end of the validity."""
         watch = threading.Timer(self.remaining(), self._state.lose_if_over)
         watch.daemon = True
         watch.start()

@@ -35,8 +35,9 @@ class UnexpectedAnswer(FencegateError):
 class OutcomeUnknown(FencegateError):
     """A write may or may not have taken effect, and it could not be found out in time.
 
-    `write_id` is the latest one that a gateway named, None if no answer arrived. The write with the same `idempotency_key` and content can be repeated until it is
-    answered: it takes effect once. The cause (`__cause__`) is the last failure, such as the exception of the function that returns the token.
+    `write_id` is the latest one that a gateway named, None if no answer arrived.
+    The write with the same `idempotency_key` and content can be repeated until it is answered: it takes effect once.
+    The cause (`__cause__`) is the last failure, such as the exception of the function that returns the token.
     """
 
     maybe_executed = True
@@ -52,7 +53,8 @@ class OutcomeUnknown(FencegateError):
 
 
 class ProblemError(FencegateError):
-    """A problem document (RFC 9457) of a gateway. `document` has all its members; a kind that this version of the client does not know is of this class."""
+    """A problem document (RFC 9457) of a gateway. `document` has all its members;
+    a kind that this version of the client does not know is of this class."""
 
     slug: ClassVar[str] = ""
     classes: ClassVar[Dict[str, Type[ProblemError]]] = {}
@@ -206,7 +208,8 @@ class InternalFault(ProblemError):
 
 
 class GuardError(FencegateError):
-    """A refusal of the guard, raised by `fenced`. `detail` has the members of its DETAIL; the driver's exception is the cause (`__cause__`)."""
+    """A refusal of the guard, raised by `fenced`. `detail` has the members of its DETAIL;
+    the driver's exception is the cause (`__cause__`)."""
 
     sqlstate: str = ""
     classes: ClassVar[Dict[str, Type[GuardError]]] = {}
@@ -258,7 +261,8 @@ class GuardMisconfigured(GuardError):
 
 
 class StorageGenerationChanged(GuardError):
-    """PostgreSQL was promoted or restored, and no gateway has finished the change yet. Nothing was changed; repeat the transaction."""
+    """PostgreSQL was promoted or restored, and no gateway has finished the change yet. Nothing was changed;
+    repeat the transaction."""
 
     sqlstate = "FG503"
     temporary = True

@@ -20,9 +20,11 @@ class Fence:
 class WriteResult:
     """A write that has taken effect.
 
-    `results` has one object for each operation: `rows_affected` and `rows`, or `value`. It is None if the answer was lost and the history shows that the
-    write has taken effect. `replayed`: it is the outcome of an earlier call with the same Idempotency-Key. `rows_left_out`: that outcome was kept without its rows
-    and values, because they were too large, so that each `value` is None.
+    `results` has one object for each operation: `rows_affected` and `rows`, or `value`.
+    It is None if the answer was lost and the history shows that the write has taken effect.
+    `replayed`: it is the outcome of an earlier call with the same Idempotency-Key.
+    `rows_left_out`: that outcome was kept without its rows and values, because they were too large,
+    so that each `value` is None.
     """
 
     write_id: str

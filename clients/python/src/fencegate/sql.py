@@ -24,15 +24,20 @@ IDLE = 0  # libpq's PQTRANS_IDLE
 def fenced(
     session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False
 ) -> Iterator[Session]:
-    """Enters the resources of the lease in the current transaction of the session: `with Session() as session, session.begin(), fenced(session, lease)`.
+    """Enters the resources of the lease in the current transaction of the session:
+    `with Session() as session, session.begin(), fenced(session, lease)`.
 
-    session: a Session or Connection of SQLAlchemy, or a connection of psycopg or psycopg2. A transaction that has not begun begins here; the caller commits it.
-    lock_timeout: how many seconds to wait for other transactions with the same resources; afterwards the driver raises its error for SQLSTATE 55P03.
+    session: a Session or Connection of SQLAlchemy, or a connection of psycopg or psycopg2.
+    A transaction that has not begun begins here; the caller commits it.
+    lock_timeout: how many seconds to wait for other transactions with the same resources;
+    afterwards the driver raises its error for SQLSTATE 55P03.
     proof: pass the lease_id, for a database that requires proofs.
-    Errors: LeaseLost before anything is sent; a GuardError for each refusal of the guard, here and in the block; ValueError for a connection in autocommit mode.
+    Errors: LeaseLost before anything is sent; a GuardError for each refusal of the guard, here and in the block;
+    ValueError for a connection in autocommit mode.
     Read in the block what the change depends on: what was read before may be older than the last change of the holder
-    before. Objects that an ORM session has loaded before are expired, so that they are read again; changes of them are sent
-    before the resources are entered, so that the guard refuses those of protected rows.
+    before. Objects that an ORM session has loaded before are expired,
+    so that they are read again; changes of them are sent before the resources are entered,
+    so that the guard refuses those of protected rows.
     What the session has not sent yet is flushed at the end of the block, so that its refusal is raised here.
     """
     lease.check()
@@ -135,12 +140,14 @@ def require_transaction(target: Any) -> None:
     connection = target.connection.dbapi_connection if hasattr(target, "exec_driver_sql") else target
     if not hasattr(connection, "cursor"):
         raise TypeError(
-            f"session: has to be a Session or Connection of SQLAlchemy or a connection of psycopg, not {type(target).__name__}"
+            "session: has to be a Session or Connection of SQLAlchemy or a connection of psycopg, "
+            f"not {type(target).__name__}"
         )
     status = getattr(getattr(connection, "info", None), "transaction_status", IDLE)
     if getattr(connection, "autocommit", False) and status == IDLE:
         raise ValueError(
-            "session: the connection is in autocommit mode, so the resources would be closed again before the next statement; begin a transaction"
+            "session: the connection is in autocommit mode, "
+            "so the resources would be closed again before the next statement; begin a transaction"
         )
 
 

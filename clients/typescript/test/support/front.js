@@ -1,4 +1,5 @@
-// A proxy in front of a gateway that injects faults into single requests: answers of its own, and answers that are lost, late or changed.
+// A proxy in front of a gateway that injects faults into single requests: answers of its own,
+// and answers that are lost, late or changed.
 
 import {createServer, request as httpRequest} from 'node:http';
 import {setTimeout as sleep} from 'node:timers/promises';
@@ -11,7 +12,8 @@ const read = async stream => {
 
 /** Sends the request to the gateway; the answer's body is still to be read. */
 const open = (asked, target) => new Promise((resolve, reject) => {
-  httpRequest(new URL(asked.path, target), {method: asked.method, headers: asked.headers}, resolve).on('error', reject).end(asked.body);
+  httpRequest(new URL(asked.path, target), {method: asked.method, headers: asked.headers}, resolve).on('error', reject)
+    .end(asked.body);
 });
 
 const send = async (asked, target) => {
@@ -32,7 +34,8 @@ export const stream = (target, onOpen) => async (asked, ask, response) => {
   answer.on('error', () => response.destroy()).pipe(response).on('close', () => answer.destroy());
 };
 export const problem = (status, slug, headers = {}, more = {}) => async (asked, ask, response) => {
-  const document = {type: `/problems/${slug}`, title: slug, status, detail: 'a fault of the test', request_id: 'test', ...more};
+  const document =
+    {type: `/problems/${slug}`, title: slug, status, detail: 'a fault of the test', request_id: 'test', ...more};
   response.writeHead(status, {'content-type': 'application/problem+json', ...headers}).end(JSON.stringify(document));
 };
 /** The gateway executes the request, and the connection breaks before its answer. */
@@ -50,11 +53,15 @@ export const changeAnswer = change => async (asked, ask, response) => {
   const answer = await ask();
   const {status = answer.status, body} = change(JSON.parse(answer.body), answer.status);
   const {'content-length': _, ...headers} = answer.headers;
-  const added = {'content-type': status < 300 ? 'application/json' : 'application/problem+json', ...(status === 503 && {'retry-after': '1'})};
+  const added = {'content-type': status < 300 ? 'application/json' : 'application/problem+json',
+    ...(status === 503 && {'retry-after': '1'})};
   response.writeHead(status, {...headers, ...added}).end(JSON.stringify(body));
 };
 
-/** Opens a proxy before `target`, on a free port if `port` is 0. `requests` has every request; `rule(asked)` returns the fault of a request, or nothing. */
+/**
+ * Opens a proxy before `target`, on a free port if `port` is 0. `requests` has every request;
+ * `rule(asked)` returns the fault of a request, or nothing.
+ */
 export async function openFront(target, rule = () => undefined, port = 0) {
   const front = {requests: [], rule};
   const server = createServer(async (incoming, response) => {

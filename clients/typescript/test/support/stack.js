@@ -17,7 +17,8 @@ export const clientOf = (options = {}) => new Fencegate({url: urls, credential: 
 
 /** A client that learns of the end of a lease from its calls alone: the streams that watch leases are refused. */
 export const clientWithoutWatch = () => clientOf({
-  fetch: request => (request.headers.get('Accept') === 'text/event-stream' ? Promise.reject(new TypeError('no stream')) : fetch(request)),
+  fetch: request => (request.headers.get('Accept') === 'text/event-stream' ? Promise.reject(new TypeError('no stream'))
+    : fetch(request)),
 });
 
 /** A resource that no other test uses. */
@@ -71,5 +72,6 @@ export async function withPaused(numbers, work) {
 
 /** Waits until both gateways are ready. */
 export async function bothReady() {
-  for (const url of urls) await eventually(async () => (await fetch(`${url}/readyz`).catch(() => ({}))).ok, `${url} is ready`, 30_000);
+  for (const url of urls)
+    await eventually(async () => (await fetch(`${url}/readyz`).catch(() => ({}))).ok, `${url} is ready`, 30_000);
 }

@@ -26,7 +26,10 @@ import org.junit.Test;
 import org.junit.rules.TemporaryFolder;
 import org.junit.rules.Timeout;
 
-/** Calls that are repeated, at the same gateway or at another, and those that are not; leases that come too late, or whose release fails. */
+/**
+ * Calls that are repeated, at the same gateway or at another, and those that are not;
+ * leases that come too late, or whose release fails.
+ */
 public final class CallTest {
     @Rule
     public final Timeout limit = Timeout.seconds(40);
@@ -46,7 +49,8 @@ public final class CallTest {
         try (FakeGateway gateway = new FakeGateway((call, before) -> {
             if (!call.equals(FakeGateway.ACQUISITION)) return FakeGateway.RELEASED;
             if (before == 0) Thread.sleep(150); // longer than its validity
-            return before == 1 ? FakeGateway.problem(410, "lease-lost") : FakeGateway.lease(100, before == 0 ? 100 : 30_000);
+            return before == 1 ? FakeGateway.problem(410, "lease-lost")
+                    : FakeGateway.lease(100, before == 0 ? 100 : 30_000);
         }); Lease lease = gateway.client().tryAcquire("a", LeaseOptions.defaults()).orElseThrow()) {
             assertTrue(lease.isValid());
             assertEquals(3, gateway.count(FakeGateway.ACQUISITION));
@@ -61,7 +65,8 @@ public final class CallTest {
         })) {
             FencegateClient client = FencegateClient.builder(gateway.uri()).retryFor(Duration.ofSeconds(4)).build();
             long began = System.nanoTime();
-            assertThrows(LeaseLostException.class, () -> client.withLease("a", LeaseOptions.defaults(), lease -> "it was begun"));
+            assertThrows(LeaseLostException.class,
+                    () -> client.withLease("a", LeaseOptions.defaults(), lease -> "it was begun"));
             assertTrue(millisSince(began) + " ms", millisSince(began) >= 3_950 && millisSince(began) < 20_000);
             assertTrue(gateway.calls.size() + " calls", gateway.calls.size() > 2);
         }
@@ -70,7 +75,8 @@ public final class CallTest {
     @Test
     public void release_that_is_refused_does_not_hide_result() throws Exception {
         AtomicInteger credentials = new AtomicInteger();
-        try (FakeGateway gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(30_000, 30_000)
+        try (FakeGateway gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION)
+                ? FakeGateway.lease(30_000, 30_000)
                 : FakeGateway.problem(403, "forbidden"))) {
             assertEquals("done", gateway.client().withLease("a", LeaseOptions.defaults(), lease -> "done"));
             assertEquals(1, gateway.count(FakeGateway.RELEASE));
@@ -86,9 +92,12 @@ public final class CallTest {
 
     @Test
     public void retry_after_of_one_gateway_does_not_delay_another() throws Exception {
-        try (FakeGateway first = new FakeGateway((call, before) -> before == 0 ? FakeGateway.problem(503, "no-quorum", 1) : FakeGateway.lease(30_000, 30_000));
-                FakeGateway second = new FakeGateway((call, before) -> FakeGateway.problem(503, "storage-unavailable", 30))) {
-            FencegateClient client = FencegateClient.builder(first.uri(), second.uri()).retryFor(Duration.ofSeconds(5)).build();
+        try (FakeGateway first = new FakeGateway((call, before) -> before == 0
+                ? FakeGateway.problem(503, "no-quorum", 1) : FakeGateway.lease(30_000, 30_000));
+                FakeGateway second =
+                        new FakeGateway((call, before) -> FakeGateway.problem(503, "storage-unavailable", 30))) {
+            FencegateClient client = FencegateClient.builder(first.uri(), second.uri())
+                    .retryFor(Duration.ofSeconds(5)).build();
             long began = System.nanoTime();
             client.acquire("a", LeaseOptions.defaults().notRenewed());
             assertTrue(millisSince(began) + " ms", millisSince(began) >= 1_000);
@@ -121,10 +130,12 @@ public final class CallTest {
         URI uri = URI.create("https://127.0.0.1:" + stranger.getAddress().getPort());
         try (FakeGateway other = new FakeGateway((call, before) -> FakeGateway.lease(30_000, 30_000))) {
             long began = System.nanoTime();
-            UnavailableException failed = assertThrows(UnavailableException.class, () -> FencegateClient.builder(uri).build().write(write()));
+            UnavailableException failed =
+                    assertThrows(UnavailableException.class, () -> FencegateClient.builder(uri).build().write(write()));
             assertFalse("nothing was sent", failed instanceof OutcomeUnknownException);
             assertTrue(millisSince(began) + " ms", millisSince(began) < 10_000);
-            assertTrue(FencegateClient.builder(uri, other.uri()).build().acquire("a", LeaseOptions.defaults().notRenewed()).isValid());
+            assertTrue(FencegateClient.builder(uri, other.uri())
+                    .build().acquire("a", LeaseOptions.defaults().notRenewed()).isValid());
         } finally {
             stranger.stop(0);
         }
@@ -146,8 +157,10 @@ public final class CallTest {
             });
             accepting.start();
             AtomicInteger credentials = new AtomicInteger();
-            FencegateClient client = FencegateClient.builder(URI.create("https://127.0.0.1:" + socket.getLocalPort())).bearer(() -> {
-                if (credentials.getAndIncrement() > 2) throw new IllegalStateException("of the test"); // an attempt that the time limit ends may have been sent
+            FencegateClient client = FencegateClient.builder(URI.create("https://127.0.0.1:" + socket.getLocalPort()))
+                    .bearer(() -> {
+                // An attempt that the time limit ends may have been sent.
+                if (credentials.getAndIncrement() > 2) throw new IllegalStateException("of the test");
                 return "key";
             }).build();
             FencegateException failed = assertThrows(FencegateException.class, () -> client.write(write()));
@@ -160,8 +173,10 @@ public final class CallTest {
     private SSLContext ownCertificate() throws Exception {
         Path file = folder.getRoot().toPath().resolve("own.p12");
         char[] password = "of the test".toCharArray();
-        Process keytool = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin/keytool").toString(), "-genkeypair", "-alias", "own", "-keyalg", "EC", "-dname", "CN=own",
-                "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12", "-keystore", file.toString(), "-storepass", new String(password)).inheritIO().start();
+        Process keytool = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin/keytool").toString(),
+                "-genkeypair", "-alias", "own", "-keyalg", "EC", "-dname", "CN=own",
+                "-ext", "san=ip:127.0.0.1", "-storetype", "PKCS12", "-keystore", file.toString(), "-storepass",
+                new String(password)).inheritIO().start();
         assertEquals(0, keytool.waitFor());
         KeyStore keys = KeyStore.getInstance("PKCS12");
         try (InputStream in = Files.newInputStream(file)) {

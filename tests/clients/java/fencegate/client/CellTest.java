@@ -26,12 +26,17 @@ public final class CellTest {
     public final Timeout limit = Timeout.seconds(40);
 
     private static final String REQUEST_FIELDS = ", \"title\": \"t\", \"detail\": \"d\", \"request_id\": \"r\"}";
-    private static final String UNKNOWN = "{\"type\": \"/problems/storage-unavailable\", \"outcome_unknown\": true, \"write_id\": \"00000000-0000-4000-8000-000000000000\"" + REQUEST_FIELDS;
-    private static final String NO_CELL = "{\"type\": \"about:blank\", \"title\": \"Misdirected Request\", \"status\": 421, \"detail\": \"No cell has what this request names.\"}";
+    private static final String UNKNOWN = "{\"type\": \"/problems/storage-unavailable\", \"outcome_unknown\": true, "
+            + "\"write_id\": \"00000000-0000-4000-8000-000000000000\"" + REQUEST_FIELDS;
+    private static final String NO_CELL = "{\"type\": \"about:blank\", \"title\": \"Misdirected Request\", "
+            + "\"status\": 421, \"detail\": \"No cell has what this request names.\"}";
     private static final String PROXY_FAILED = "{\"type\": \"about:blank\"}";
     private static final String APPLIED = "{\"applied\": true, \"write_id\": \"w\", \"results\": []}";
 
-    /** What the server answers to writes, one after another, the last one to all further ones; other calls are answered 421. A status of 0 closes the connection. */
+    /**
+     * What the server answers to writes, one after another, the last one to all further ones;
+     * other calls are answered 421. A status of 0 closes the connection.
+     */
     private record Reply(int status, String body) {}
 
     private final List<String> calls = Collections.synchronizedList(new ArrayList<>());
@@ -51,13 +56,15 @@ public final class CellTest {
             calls.add(exchange.getRequestURI().getPath() + " " + exchange.getRequestHeaders().getFirst("Fencing-Cell"));
             Reply reply = write ? writes[(int) Math.min(before, writes.length - 1)] : new Reply(421, NO_CELL);
             byte[] body = reply.body.getBytes(StandardCharsets.UTF_8);
-            exchange.getResponseHeaders().set("Content-Type", reply.status == 200 ? "application/json" : "application/problem+json");
+            exchange.getResponseHeaders().set("Content-Type",
+                    reply.status == 200 ? "application/json" : "application/problem+json");
             if (reply.status != 0) exchange.sendResponseHeaders(reply.status, body.length);
             if (reply.status != 0) exchange.getResponseBody().write(body);
             exchange.close();
         });
         server.start();
-        return FencegateClient.builder(URI.create("http://127.0.0.1:" + server.getAddress().getPort())).cell(7).retryFor(Duration.ofSeconds(2)).build();
+        return FencegateClient.builder(URI.create("http://127.0.0.1:" + server.getAddress().getPort())).cell(7)
+                .retryFor(Duration.ofSeconds(2)).build();
     }
 
     private static Write write() {
@@ -67,7 +74,8 @@ public final class CellTest {
     @Test
     public void cell_of_another_gateway_is_misdirected() {
         FencegateClient other = Rig.client("worker").cell(1).build();
-        List<Callable<?>> uses = List.of(() -> other.acquire(Rig.resource(), LeaseOptions.defaults()), () -> other.write(write()),
+        List<Callable<?>> uses =
+                List.of(() -> other.acquire(Rig.resource(), LeaseOptions.defaults()), () -> other.write(write()),
                 () -> other.history(Map.of()).count(), () -> other.wasApplied("x"));
         for (Callable<?> use : uses) {
             FencegateException refused = assertThrows(FencegateException.class, use::call);
@@ -102,18 +110,21 @@ public final class CellTest {
 
     @Test
     public void write_answered_with_error_of_a_proxy_is_repeated() throws Exception {
-        assertEquals("w", clientOf(new Reply(500, PROXY_FAILED), new Reply(503, PROXY_FAILED), new Reply(200, APPLIED)).write(write()).writeId());
+        assertEquals("w", clientOf(new Reply(500, PROXY_FAILED), new Reply(503, PROXY_FAILED), new Reply(200, APPLIED))
+                .write(write()).writeId());
     }
 
     @Test
     public void write_answered_only_by_a_proxy_is_outcome_unknown() throws Exception {
-        FencegateClient client = clientOf(new Reply(500, PROXY_FAILED), new Reply(503, PROXY_FAILED), new Reply(401, "{\"type\": \"/problems/unauthenticated\"" + REQUEST_FIELDS));
+        FencegateClient client = clientOf(new Reply(500, PROXY_FAILED), new Reply(503, PROXY_FAILED),
+                new Reply(401, "{\"type\": \"/problems/unauthenticated\"" + REQUEST_FIELDS));
         assertThrows(OutcomeUnknownException.class, () -> client.write(write()));
     }
 
     @Test
     public void write_refused_after_lost_answer_is_outcome_unknown() throws Exception {
-        FencegateClient client = clientOf(new Reply(0, ""), new Reply(401, "{\"type\": \"/problems/unauthenticated\"" + REQUEST_FIELDS));
+        FencegateClient client =
+                clientOf(new Reply(0, ""), new Reply(401, "{\"type\": \"/problems/unauthenticated\"" + REQUEST_FIELDS));
         OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> client.write(write()));
         assertEquals(Optional.of("k"), unknown.idempotencyKey());
         assertEquals(Optional.of(Slug.UNAUTHENTICATED), ((FencegateException) unknown.getCause()).slug());
@@ -121,7 +132,8 @@ public final class CellTest {
 
     @Test
     public void write_refused_by_its_data_after_lost_answer_is_refused() throws Exception {
-        FencegateClient client = clientOf(new Reply(0, ""), new Reply(409, "{\"type\": \"/problems/constraint-violation\"" + REQUEST_FIELDS));
+        FencegateClient client = clientOf(new Reply(0, ""),
+                new Reply(409, "{\"type\": \"/problems/constraint-violation\"" + REQUEST_FIELDS));
         FencegateException refused = assertThrows(FencegateException.class, () -> client.write(write()));
         assertEquals(Optional.of(Slug.CONSTRAINT_VIOLATION), refused.slug());
     }

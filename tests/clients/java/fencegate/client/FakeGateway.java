@@ -12,7 +12,10 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
-/** A server in place of a gateway, whose answers a test chooses: what a real gateway answers only rarely, or at a time that no test can choose. */
+/**
+ * A server in place of a gateway, whose answers a test chooses: what a real gateway answers only rarely,
+ * or at a time that no test can choose.
+ */
 final class FakeGateway implements AutoCloseable {
     static final String RENEWAL = "POST /v1/leases/L/renew";
     static final String RELEASE = "DELETE /v1/leases/L";
@@ -79,7 +82,8 @@ final class FakeGateway implements AutoCloseable {
 
     /** A lease, or its renewal. */
     static Reply lease(int ttlMs, int validityMs) {
-        return new Reply(201, "{\"lease_id\": \"L\", \"resource\": \"a\", \"fencing_token\": 7, \"ttl_ms\": " + ttlMs + ", \"validity_ms\": " + validityMs + ", \"served_ms\": 0}", 0);
+        return new Reply(201, "{\"lease_id\": \"L\", \"resource\": \"a\", \"fencing_token\": 7, \"ttl_ms\": " + ttlMs
+                + ", \"validity_ms\": " + validityMs + ", \"served_ms\": 0}", 0);
     }
 
     static Reply problem(int status, String slug) {
@@ -87,7 +91,8 @@ final class FakeGateway implements AutoCloseable {
     }
 
     static Reply problem(int status, String slug, int retryAfter) {
-        return new Reply(status, "{\"type\": \"/problems/" + slug + "\", \"title\": \"t\", \"detail\": \"d\", \"request_id\": \"r\"}", retryAfter);
+        return new Reply(status, "{\"type\": \"/problems/" + slug
+                + "\", \"title\": \"t\", \"detail\": \"d\", \"request_id\": \"r\"}", retryAfter);
     }
 
     private void serve(HttpExchange exchange, Handler handler) throws IOException {
@@ -106,7 +111,8 @@ final class FakeGateway implements AutoCloseable {
             Reply reply = handler.answer(call, before);
             if (reply.status == 0) return;
             byte[] body = reply.body.getBytes(StandardCharsets.UTF_8);
-            exchange.getResponseHeaders().set("Content-Type", reply.status < 300 ? "application/json" : reply.body.startsWith("{") ? "application/problem+json" : "text/plain");
+            exchange.getResponseHeaders().set("Content-Type", reply.status < 300 ? "application/json"
+                    : reply.body.startsWith("{") ? "application/problem+json" : "text/plain");
             if (reply.retryAfter > 0) exchange.getResponseHeaders().set("Retry-After", "" + reply.retryAfter);
             exchange.sendResponseHeaders(reply.status, body.length == 0 ? -1 : body.length);
             if (body.length > 0) exchange.getResponseBody().write(body);

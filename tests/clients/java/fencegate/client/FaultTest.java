@@ -20,7 +20,10 @@ import org.junit.Rule;
 import org.junit.Test;
 import org.junit.rules.Timeout;
 
-/** Gateways that are killed, paused, limited or without lock nodes, connections that break, and commits whose outcome is unknown. */
+/**
+ * Gateways that are killed, paused, limited or without lock nodes, connections that break,
+ * and commits whose outcome is unknown.
+ */
 public final class FaultTest {
     @Rule
     public final Timeout limit = Timeout.seconds(40);
@@ -39,7 +42,8 @@ public final class FaultTest {
     }
 
     private long countEvents(Lease lease, String event) {
-        return client.history(Map.of("resource", resource, "event", event, "token_min", "" + lease.fencingToken())).count();
+        return client.history(Map.of("resource", resource, "event", event, "token_min", "" + lease.fencingToken()))
+                .count();
     }
 
     /** Waits until the validity of a lease, which decreases with time, is longer again. */
@@ -81,7 +85,8 @@ public final class FaultTest {
         Thread.sleep(300); // the lease is usually granted, and its answer is on its way for 600 ms
         acquiring.interrupt();
         assertTrue(interrupted.get(5, TimeUnit.SECONDS));
-        client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(6))).close(); // less than the ttl of a lease that was left
+        // Less than the ttl of a lease that was left.
+        client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(6))).close();
     }
 
     @Test
@@ -153,11 +158,13 @@ public final class FaultTest {
 
     @Test
     public void answer_that_never_comes_is_outcome_unknown() throws Exception {
-        FencegateClient hasty = Rig.client("worker").answerWithin(Duration.ofMillis(200)).retryFor(Duration.ofMillis(700)).build();
+        FencegateClient hasty = Rig.client("worker").answerWithin(Duration.ofMillis(200))
+                .retryFor(Duration.ofMillis(700)).build();
         try (Lease lease = client.acquire(resource, Rig.ttl(8_000))) {
             Rig.fault("pause_gateway");
             long began = System.nanoTime();
-            OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> hasty.write(Write.under(lease, Rig.sell(sku))));
+            OutcomeUnknownException unknown =
+                    assertThrows(OutcomeUnknownException.class, () -> hasty.write(Write.under(lease, Rig.sell(sku))));
             assertTrue(unknown.writeId().isEmpty() && millisSince(began) < 8_000);
             Rig.fault("recover");
             client.write(Write.under(lease, Rig.sell(sku)).key(unknown.idempotencyKey().orElseThrow()));
@@ -185,7 +192,8 @@ public final class FaultTest {
         Rig.fault("pause_nodes");
         FencegateClient hasty = Rig.client("worker").retryFor(Duration.ofMillis(2_500)).build();
         long began = System.nanoTime();
-        UnavailableException failed = assertThrows(UnavailableException.class, () -> hasty.acquire(resource, Rig.ttl(5_000)));
+        UnavailableException failed =
+                assertThrows(UnavailableException.class, () -> hasty.acquire(resource, Rig.ttl(5_000)));
         boolean cutOff = failed instanceof OutcomeUnknownException; // the last attempt had no time left for an answer
         assertTrue(failed.toString(), cutOff || failed.slug().equals(Optional.of(Slug.NO_QUORUM)));
         assertTrue(millisSince(began) < 10_000);
@@ -233,18 +241,23 @@ public final class FaultTest {
         LeaseOptions options = Rig.ttl(10_000).notRenewed();
         Lease lease = client.acquire("inventory/" + skus.get(0), options);
         Lease blindLease = blind.acquire("inventory/" + skus.get(1), options);
-        // Of the other gateway: in one gateway two writes may have the same worker, in which the second one waits for the first one's commit.
-        FencegateClient hasty = FencegateClient.builder(Rig.GATEWAYS.get(1)).apiKey(Rig.property("key.worker")).retryFor(Duration.ofSeconds(16)).build();
+        // Of the other gateway: in one gateway two writes may have the same worker,
+        // in which the second one waits for the first one's commit.
+        FencegateClient hasty = FencegateClient.builder(Rig.GATEWAYS.get(1)).apiKey(Rig.property("key.worker"))
+                .retryFor(Duration.ofSeconds(16)).build();
         Lease hastyLease = hasty.acquire(resource, options);
         Rig.fault("hold_commits");
         Write hastyWrite = Write.under(hastyLease, Rig.sell(sku));
-        // The first begins before the hasty one, so that a gateway has called its outcome unknown when the hasty one gives up.
-        List<CompletableFuture<WriteResult>> writes = new ArrayList<>(List.of(begin(client, Write.under(lease, Rig.sell(skus.get(0))))));
+        // The first begins before the hasty one,
+        // so that a gateway has called its outcome unknown when the hasty one gives up.
+        List<CompletableFuture<WriteResult>> writes =
+                new ArrayList<>(List.of(begin(client, Write.under(lease, Rig.sell(skus.get(0))))));
         Rig.eventually("its commit waits", () -> Rig.waitingCommits() > 0);
         CompletableFuture<WriteResult> tooLate = begin(hasty, hastyWrite);
         Rig.eventually("both commits wait", () -> Rig.waitingCommits() > 1);
         writes.add(begin(blind, Write.under(blindLease, Rig.sell(skus.get(1)))));
-        writes.add(begin(client, Write.oneShot(List.of("inventory/" + skus.get(2)), Rig.ttl(2_000), Rig.sell(skus.get(2)))));
+        writes.add(begin(client,
+                Write.oneShot(List.of("inventory/" + skus.get(2)), Rig.ttl(2_000), Rig.sell(skus.get(2)))));
         ExecutionException failed = assertThrows(ExecutionException.class, () -> tooLate.get(30, TimeUnit.SECONDS));
         OutcomeUnknownException unknown = (OutcomeUnknownException) failed.getCause();
         assertTrue(writes.stream().noneMatch(CompletableFuture::isDone));

@@ -39,7 +39,8 @@ public final class JsonTest {
 
     @Test
     public void json_malformed_text_is_refused() {
-        for (String text : List.of("", " ", "{", "[1,]", "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "01", "1.", ".5", "-", "+1", "1e", "tru", "nul", "NaN", "\"", "\"\\x\"", "\"\\u12g4\"",
+        for (String text : List.of("", " ", "{", "[1,]", "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "01", "1.", ".5", "-",
+                "+1", "1e", "tru", "nul", "NaN", "\"", "\"\\x\"", "\"\\u12g4\"",
                 "\"\t\"", "1 2", "[1}", "{\"a\":1,\"a\" 2}", "'a'", "[1", "\u00a01", "1e99999999999")) {
             assertThrows(text, Json.SyntaxException.class, () -> Json.read(text));
         }
@@ -65,7 +66,8 @@ public final class JsonTest {
 
     @Test
     public void json_values_without_form_are_refused() {
-        for (Object value : Arrays.asList(Double.NaN, Float.POSITIVE_INFINITY, new Object(), Map.of(1, 2), "\ud800", List.of('c'))) {
+        for (Object value : Arrays.asList(Double.NaN, Float.POSITIVE_INFINITY, new Object(), Map.of(1, 2), "\ud800",
+                List.of('c'))) {
             assertThrows(String.valueOf(value), IllegalArgumentException.class, () -> Json.write(value));
         }
         assertArrayEquals("\"a\\u0001\"".getBytes(StandardCharsets.UTF_8), Json.write("a\u0001"));

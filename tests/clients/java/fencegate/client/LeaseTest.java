@@ -44,14 +44,16 @@ public final class LeaseTest {
     @Test
     public void lease_is_renewed_beyond_its_ttl() throws Exception {
         try (Lease lease = client.acquire(resource, Rig.ttl(3_000))) {
-            long until = System.nanoTime() + Duration.ofMillis(4_500).toNanos(); // real time has to pass: more than its ttl, and four renewals
+            // Real time has to pass: more than its ttl, and four renewals.
+            long until = System.nanoTime() + Duration.ofMillis(4_500).toNanos();
             while (System.nanoTime() - until < 0) {
                 assertTrue(lease.isValid());
                 Thread.sleep(5);
             }
             assertEquals(Optional.empty(), client.tryAcquire(resource, Rig.ttl(3_000)));
         }
-        assertTrue(client.history(Map.of("resource", resource)).anyMatch(event -> event.event().equals("lease_granted")));
+        assertTrue(client.history(Map.of("resource", resource))
+                .anyMatch(event -> event.event().equals("lease_granted")));
     }
 
     @Test
@@ -100,7 +102,8 @@ public final class LeaseTest {
     public void lease_wait_ends_after_its_time() throws Exception {
         try (Lease held = client.acquire(resource, Rig.ttl(5_000))) {
             long began = System.nanoTime();
-            assertEquals(Optional.empty(), client.tryAcquire(resource, Rig.ttl(5_000).waitTime(Duration.ofMillis(900))));
+            assertEquals(Optional.empty(),
+                    client.tryAcquire(resource, Rig.ttl(5_000).waitTime(Duration.ofMillis(900))));
             long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
             assertTrue(took + " ms", took >= 850 && took < 5_000);
             assertTrue(held.isValid());

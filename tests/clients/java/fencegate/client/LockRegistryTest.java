@@ -25,7 +25,8 @@ public final class LockRegistryTest {
     @Rule
     public final Timeout limit = Timeout.seconds(40);
 
-    private final FencegateLockRegistry registry = new FencegateLockRegistry(Rig.worker(), "locks/", Duration.ofSeconds(2), 2);
+    private final FencegateLockRegistry registry =
+            new FencegateLockRegistry(Rig.worker(), "locks/", Duration.ofSeconds(2), 2);
     private final FencegateLockRegistry other = new FencegateLockRegistry(Rig.both(), "locks/", Duration.ofSeconds(2));
     private final String key = UUID.randomUUID().toString();
 
@@ -41,7 +42,8 @@ public final class LockRegistryTest {
         lock.unlock();
         assertFalse(other.obtain(key).tryLock());
         assertFalse(CompletableFuture.supplyAsync(lock::tryLock).get(5, TimeUnit.SECONDS));
-        assertEquals(Optional.empty(), CompletableFuture.supplyAsync(() -> registry.lease(key)).get(5, TimeUnit.SECONDS));
+        assertEquals(Optional.empty(), CompletableFuture.supplyAsync(() -> registry.lease(key))
+                .get(5, TimeUnit.SECONDS));
         lock.unlock();
         assertEquals(Optional.empty(), registry.lease(key));
         assertThrows(IllegalMonitorStateException.class, lock::unlock);

@@ -8,7 +8,9 @@ import org.junit.runner.JUnitCore;
 import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
-/** Runs the test classes that are named, and prints the outcome of each test in a form for tests/clients/test_java.py. */
+/**
+ * Runs the test classes that are named, and prints the outcome of each test in a form for tests/clients/test_java.py.
+ */
 public final class Main extends RunListener {
     private Failure failure;
 
@@ -37,6 +39,7 @@ public final class Main extends RunListener {
         StringWriter text = new StringWriter();
         if (failure == null) text.write("passed\n");
         else failure.getException().printStackTrace(new PrintWriter(text, true));
-        System.out.println("CASE " + test.getTestClass().getSimpleName() + "." + test.getMethodName() + " " + text + "END");
+        System.out.println("CASE " + test.getTestClass().getSimpleName() + "." + test.getMethodName() + " "
+                + text + "END");
     }
 }

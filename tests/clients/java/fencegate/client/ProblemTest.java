@@ -25,14 +25,17 @@ public final class ProblemTest {
     @Test
     public void slugs_are_those_of_openapi() throws Exception {
         Members schemas = Members.of(Json.read(Files.readAllBytes(Path.of(Rig.property("openapi")))));
-        for (String name : List.of("components", "schemas", "problem", "properties", "type")) schemas = Members.of(schemas.values().get(name));
+        for (String name : List.of("components", "schemas", "problem", "properties", "type"))
+            schemas = Members.of(schemas.values().get(name));
         List<String> served = schemas.texts("enum");
-        assertEquals(served.stream().sorted().toList(), Arrays.stream(Slug.values()).map(slug -> "/problems/" + slug.text()).sorted().toList());
+        assertEquals(served.stream().sorted().toList(),
+                Arrays.stream(Slug.values()).map(slug -> "/problems/" + slug.text()).sorted().toList());
     }
 
     @Test
     public void problem_of_later_version_is_read() {
-        Problem problem = Problem.of(418, Members.of(Map.of("type", "/problems/new-one", "title", "t", "detail", "d", "request_id", "r")), Optional.empty());
+        Problem problem = Problem.of(418, Members.of(Map.of("type", "/problems/new-one", "title", "t", "detail", "d",
+                    "request_id", "r")), Optional.empty());
         FencegateException exception = FencegateException.of(problem);
         assertEquals(Optional.empty(), exception.slug());
         assertEquals(418, exception.problem().orElseThrow().status());
@@ -40,17 +43,21 @@ public final class ProblemTest {
 
     @Test
     public void problem_of_faulty_request_names_field() throws Exception {
-        FencegateException refused = assertThrows(FencegateException.class, () -> Rig.worker().acquire("a//b", Rig.ttl(1)));
+        FencegateException refused =
+                assertThrows(FencegateException.class, () -> Rig.worker().acquire("a//b", Rig.ttl(1)));
         assertEquals(Optional.of(Slug.INVALID_REQUEST), refused.slug());
-        assertEquals(List.of("/resource", "/ttl_ms"), refused.problem().orElseThrow().faults().stream().map(Problem.Fault::pointer).sorted().toList());
+        assertEquals(List.of("/resource", "/ttl_ms"),
+                refused.problem().orElseThrow().faults().stream().map(Problem.Fault::pointer).sorted().toList());
     }
 
     @Test
     public void credential_that_is_wrong_is_refused_and_not_shown() {
         FencegateClient client = FencegateClient.builder(Rig.GATEWAYS.get(0)).apiKey("wrong-key").build();
-        FencegateException refused = assertThrows(FencegateException.class, () -> client.acquire(Rig.resource(), LeaseOptions.defaults()));
+        FencegateException refused =
+                assertThrows(FencegateException.class, () -> client.acquire(Rig.resource(), LeaseOptions.defaults()));
         assertEquals(Optional.of(Slug.UNAUTHENTICATED), refused.slug());
-        IllegalArgumentException fault = assertThrows(IllegalArgumentException.class, () -> FencegateClient.builder(Rig.GATEWAYS.get(0)).apiKey("secret\n"));
+        IllegalArgumentException fault = assertThrows(IllegalArgumentException.class,
+                () -> FencegateClient.builder(Rig.GATEWAYS.get(0)).apiKey("secret\n"));
         assertFalse(fault.getMessage().contains("secret"));
     }
 
@@ -60,11 +67,13 @@ public final class ProblemTest {
             assertThrows(uri, IllegalArgumentException.class, () -> FencegateClient.builder(URI.create(uri)));
         assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").retryFor(Duration.ZERO));
         for (int cell : new int[] {-1, 65_536})
-            assertEquals("cell has to be from 0 to 65535", assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").cell(cell)).getMessage());
+            assertEquals("cell has to be from 0 to 65535",
+                    assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").cell(cell)).getMessage());
         assertThrows(IllegalArgumentException.class, () -> Rig.client("worker").answerBytesMax(0));
         assertThrows(IllegalArgumentException.class, () -> LeaseOptions.defaults().ttl(Duration.ZERO));
         assertThrows(IllegalArgumentException.class, () -> LeaseOptions.defaults().waitTime(Duration.ofDays(366)));
-        assertThrows(IllegalArgumentException.class, () -> Write.oneShot(List.of("a"), LeaseOptions.defaults()).key("two words"));
+        assertThrows(IllegalArgumentException.class, () -> Write.oneShot(List.of("a"), LeaseOptions.defaults())
+                .key("two words"));
     }
 
     @Test
@@ -76,8 +85,10 @@ public final class ProblemTest {
 
     @Test
     public void gateway_that_does_not_exist_is_unavailable() {
-        FencegateClient client = FencegateClient.builder(URI.create("http://127.0.0.1:1")).retryFor(Duration.ofMillis(300)).build();
-        UnavailableException failed = assertThrows(UnavailableException.class, () -> client.acquire(Rig.resource(), LeaseOptions.defaults()));
+        FencegateClient client = FencegateClient.builder(URI.create("http://127.0.0.1:1"))
+                .retryFor(Duration.ofMillis(300)).build();
+        UnavailableException failed =
+                assertThrows(UnavailableException.class, () -> client.acquire(Rig.resource(), LeaseOptions.defaults()));
         assertFalse("nothing was sent", failed instanceof OutcomeUnknownException);
     }
 }

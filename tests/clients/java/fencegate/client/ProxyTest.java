@@ -20,7 +20,8 @@ public final class ProxyTest {
     public final Timeout limit = Timeout.seconds(40);
 
     private static final List<FakeGateway.Reply> OF_PROXY =
-            List.of(new FakeGateway.Reply(200, "{\"status\": \"maintenance\"}", 0), new FakeGateway.Reply(200, "", 0), new FakeGateway.Reply(200, "[]", 0));
+            List.of(new FakeGateway.Reply(200, "{\"status\": \"maintenance\"}", 0), new FakeGateway.Reply(200, "", 0),
+                    new FakeGateway.Reply(200, "[]", 0));
 
     private FakeGateway gateway;
 
@@ -32,7 +33,8 @@ public final class ProxyTest {
     /** A client of a server that answers the acquisition of a lease, and everything else by the handler. */
     private FencegateClient client(FakeGateway.Handler handler) throws Exception {
         stop();
-        gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(60_000, 60_000) : handler.answer(call, before));
+        gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION)
+                ? FakeGateway.lease(60_000, 60_000) : handler.answer(call, before));
         return gateway.client();
     }
 
@@ -46,7 +48,8 @@ public final class ProxyTest {
             FencegateClient client = client((call, before) -> reply);
             Lease lease = client.acquire("a", LeaseOptions.defaults());
             for (Write write : List.of(oneShot(), Write.under(lease, Operation.call("f")).key("k"))) {
-                OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> client.write(write));
+                OutcomeUnknownException unknown =
+                        assertThrows(OutcomeUnknownException.class, () -> client.write(write));
                 assertEquals(Optional.of("k"), unknown.idempotencyKey());
             }
             assertTrue(lease.isValid());
@@ -59,7 +62,8 @@ public final class ProxyTest {
             Lease lease = client((call, before) -> reply).acquire("a", LeaseOptions.defaults());
             assertThrows(FencegateException.class, lease::release);
         }
-        client((call, before) -> new FakeGateway.Reply(200, "{\"hold_count\": 1}", 0)).acquire("a", LeaseOptions.defaults()).release();
+        client((call, before) -> new FakeGateway.Reply(200, "{\"hold_count\": 1}", 0))
+                .acquire("a", LeaseOptions.defaults()).release();
     }
 
     @Test
@@ -73,11 +77,13 @@ public final class ProxyTest {
 
     @Test
     public void write_unknown_because_lease_is_lost_loses_it() throws Exception {
-        FencegateClient client = client((call, before) -> before == 0 ? FakeGateway.NO_ANSWER : FakeGateway.problem(410, "lease-lost"));
+        FencegateClient client =
+                client((call, before) -> before == 0 ? FakeGateway.NO_ANSWER : FakeGateway.problem(410, "lease-lost"));
         Lease lease = client.acquire("a", LeaseOptions.defaults());
         CountDownLatch lost = new CountDownLatch(1);
         lease.onLoss(lost::countDown);
-        OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class, () -> client.write(Write.under(lease, Operation.call("f")).requireLive()));
+        OutcomeUnknownException unknown = assertThrows(OutcomeUnknownException.class,
+                () -> client.write(Write.under(lease, Operation.call("f")).requireLive()));
         assertTrue(unknown.getCause() instanceof LeaseLostException);
         assertFalse(lease.isValid());
         assertEquals(0, lost.getCount());

@@ -23,7 +23,8 @@ public final class RenewalTest {
     @Rule
     public final Timeout limit = Timeout.seconds(40);
 
-    private static final String APPLIED = "{\"applied\": true, \"write_id\": \"w\", \"results\": [], \"released\": true}";
+    private static final String APPLIED =
+            "{\"applied\": true, \"write_id\": \"w\", \"results\": [], \"released\": true}";
 
     private final CountDownLatch lost = new CountDownLatch(1);
     private final CountDownLatch testEnded = new CountDownLatch(1);
@@ -93,7 +94,8 @@ public final class RenewalTest {
         assertTrue(System.nanoTime() - began < Duration.ofSeconds(8).toNanos());
         StringWriter text = new StringWriter();
         assertThrows(LeaseLostException.class, lease::close).printStackTrace(new PrintWriter(text, true));
-        assertTrue(text.toString(), text.toString().contains("The source of the credential failed") && !text.toString().contains("secret"));
+        assertTrue(text.toString(),
+                text.toString().contains("The source of the credential failed") && !text.toString().contains("secret"));
     }
 
     @Test
@@ -113,7 +115,8 @@ public final class RenewalTest {
     public void renewal_is_tried_before_retry_after_if_validity_ends() throws Exception {
         try (Lease lease = lease((call, before) -> switch (call) {
             case FakeGateway.ACQUISITION -> FakeGateway.lease(9_600, 9_600);
-            case FakeGateway.RENEWAL -> before < 2 ? FakeGateway.problem(before == 0 ? 503 : 429, before == 0 ? "no-quorum" : "too-many-requests", 30) : FakeGateway.lease(30_000, 30_000);
+            case FakeGateway.RENEWAL -> before < 2 ? FakeGateway.problem(before == 0 ? 503 : 429,
+                    before == 0 ? "no-quorum" : "too-many-requests", 30) : FakeGateway.lease(30_000, 30_000);
             default -> FakeGateway.RELEASED;
         })) {
             becomesValidFor(lease, 20_000);
@@ -122,7 +125,8 @@ public final class RenewalTest {
 
     @Test
     public void renewals_without_success_are_few_until_validity_ends() throws Exception {
-        lease((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(4_800, 4_800) : FakeGateway.problem(503, "no-quorum", 30));
+        lease((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(4_800, 4_800)
+                : FakeGateway.problem(503, "no-quorum", 30));
         assertTrue(lost.await(10, TimeUnit.SECONDS));
         long renewals = gateway.count(FakeGateway.RENEWAL);
         assertTrue(renewals + " renewals", renewals >= 3 && renewals <= 9);
@@ -130,12 +134,16 @@ public final class RenewalTest {
 
     @Test
     public void renewal_that_is_refused_is_not_tried_again() throws Exception {
-        lease((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(3_000, 3_000) : FakeGateway.problem(409, "renewals-exhausted"));
+        lease((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(3_000, 3_000)
+                : FakeGateway.problem(409, "renewals-exhausted"));
         assertTrue(lost.await(10, TimeUnit.SECONDS));
         assertEquals(1, gateway.count(FakeGateway.RENEWAL));
     }
 
-    /** Acquires a lease whose renewal is refused while a write is under way; {@code write} answers the writes, the first one after that. */
+    /**
+     * Acquires a lease whose renewal is refused while a write is under way; {@code write} answers the writes,
+     * the first one after that.
+     */
     private Lease leaseLostDuringWrite(FakeGateway.Handler write) throws Exception {
         CountDownLatch written = new CountDownLatch(1);
         CountDownLatch renewed = new CountDownLatch(1);
@@ -184,7 +192,8 @@ public final class RenewalTest {
             case FakeGateway.WRITE -> FakeGateway.problem(410, "lease-lost");
             default -> FakeGateway.RELEASED;
         });
-        assertThrows(LeaseLostException.class, () -> gateway.client().write(Write.under(lease, Operation.delete("t").where("id", 1)).requireLive()));
+        assertThrows(LeaseLostException.class,
+                () -> gateway.client().write(Write.under(lease, Operation.delete("t").where("id", 1)).requireLive()));
         assertTrue(lost.await(0, TimeUnit.SECONDS));
         assertThrows(LeaseLostException.class, lease::close);
         assertEquals("there is nothing to release", 0, gateway.count(FakeGateway.RELEASE));

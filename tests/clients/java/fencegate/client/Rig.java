@@ -86,7 +86,8 @@ final class Rig {
 
     /** Asks for a fault by its name, with its argument after a slash if it has one. */
     static void fault(String name) throws IOException, InterruptedException {
-        HttpRequest request = HttpRequest.newBuilder(URI.create(property("faults") + name)).POST(HttpRequest.BodyPublishers.noBody()).build();
+        HttpRequest request = HttpRequest.newBuilder(URI.create(property("faults") + name))
+                .POST(HttpRequest.BodyPublishers.noBody()).build();
         HttpResponse<String> answer = CONTROL.send(request, HttpResponse.BodyHandlers.ofString());
         if (answer.statusCode() != 204) fail(name + ": " + answer);
     }
@@ -110,7 +111,8 @@ final class Rig {
 
     /** How often the connection's transaction has called a function, if it set track_functions. */
     static int callsInTransaction(Connection connection, String function) throws SQLException {
-        try (PreparedStatement query = connection.prepareStatement("select coalesce(sum(calls), 0) from pg_stat_xact_user_functions where funcid = ?::regprocedure")) {
+        try (PreparedStatement query = connection.prepareStatement(
+                "select coalesce(sum(calls), 0) from pg_stat_xact_user_functions where funcid = ?::regprocedure")) {
             query.setString(1, function);
             ResultSet rows = query.executeQuery();
             rows.next();
@@ -121,7 +123,8 @@ final class Rig {
     /** The number of commits that wait for a standby. */
     static int waitingCommits() throws SQLException {
         try (Connection connection = database(); Statement statement = connection.createStatement();
-                ResultSet rows = statement.executeQuery("select count(*) from pg_stat_activity where wait_event = 'SyncRep'")) {
+                ResultSet rows =
+                        statement.executeQuery("select count(*) from pg_stat_activity where wait_event = 'SyncRep'")) {
             rows.next();
             return rows.getInt(1);
         }

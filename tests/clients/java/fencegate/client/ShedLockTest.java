@@ -30,7 +30,8 @@ public final class ShedLockTest {
     @Rule
     public final Timeout limit = Timeout.seconds(40);
 
-    private final FencegateLockProvider provider = new FencegateLockProvider(Rig.worker(), "jobs/", Duration.ofSeconds(3));
+    private final FencegateLockProvider provider =
+            new FencegateLockProvider(Rig.worker(), "jobs/", Duration.ofSeconds(3));
     private final FencegateLockProvider other = new FencegateLockProvider(Rig.both(), "jobs/", Duration.ofSeconds(3));
     private final String name = UUID.randomUUID().toString();
 
@@ -97,7 +98,8 @@ public final class ShedLockTest {
     public void shedlock_current_lease_is_that_of_outer_lock_again() throws Exception {
         SimpleLock outer = provider.lock(times(10_000, 0)).orElseThrow();
         Lease outerLease = FencegateLockProvider.currentLease().orElseThrow();
-        LockConfiguration nested = new LockConfiguration(Instant.now(), name + "/nested", Duration.ofSeconds(10), Duration.ZERO);
+        LockConfiguration nested =
+                new LockConfiguration(Instant.now(), name + "/nested", Duration.ofSeconds(10), Duration.ZERO);
         SimpleLock inner = provider.lock(nested).orElseThrow();
         assertNotSame(outerLease, FencegateLockProvider.currentLease().orElseThrow());
         inner.unlock();
@@ -130,8 +132,10 @@ public final class ShedLockTest {
             public void close() {}
         };
         logger.addHandler(handler);
-        try (FakeGateway gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(5_000, 5_000) : FakeGateway.problem(403, "forbidden"))) {
-            new FencegateLockProvider(gateway.client(), "", Duration.ofSeconds(5)).lock(times(10_000, 200)).orElseThrow().unlock();
+        try (FakeGateway gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION)
+                ? FakeGateway.lease(5_000, 5_000) : FakeGateway.problem(403, "forbidden"))) {
+            new FencegateLockProvider(gateway.client(), "", Duration.ofSeconds(5)).lock(times(10_000, 200))
+                    .orElseThrow().unlock();
             assertTrue(logged.await(5, TimeUnit.SECONDS));
         } finally {
             logger.removeHandler(handler);
@@ -140,7 +144,8 @@ public final class ShedLockTest {
 
     @Test
     public void shedlock_name_that_is_no_resource_is_refused() {
-        LockConfiguration bad = new LockConfiguration(Instant.now(), "two//words", Duration.ofSeconds(1), Duration.ZERO);
+        LockConfiguration bad =
+                new LockConfiguration(Instant.now(), "two//words", Duration.ofSeconds(1), Duration.ZERO);
         FencegateException refused = assertThrows(FencegateException.class, () -> provider.lock(bad));
         assertEquals("/resource", refused.problem().orElseThrow().faults().get(0).pointer());
     }

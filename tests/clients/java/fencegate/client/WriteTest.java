@@ -31,7 +31,8 @@ public final class WriteTest {
     @Test
     public void write_under_lease_changes_rows() throws Exception {
         try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
-            WriteResult result = client.write(Write.under(lease, Operation.update("inventory").where("sku", sku).where("stock", "gte", 3).where("stock", "lte", 10)
+            WriteResult result = client.write(Write.under(lease,
+                    Operation.update("inventory").where("sku", sku).where("stock", "gte", 3).where("stock", "lte", 10)
                     .add("stock", -3).set("note", "é").expectRows(1)).returningRows().requireLive());
             assertEquals(Optional.of(1L), result.results().get(0).rowsAffected());
             assertEquals(7L, result.results().get(0).rows().get(0).get("stock"));
@@ -47,16 +48,20 @@ public final class WriteTest {
     public void conditions_of_one_column_all_hold() {
         Operation first = Operation.delete("t").where("id", "a");
         assertEquals(Map.of("id", Map.of("eq", "a", "neq", "b")), first.where("id", "neq", "b").members().get("where"));
-        assertEquals(Map.of("id", Map.of("gt", 1, "eq", 2)), Operation.delete("t").where("id", "gt", 1).where("id", 2).members().get("where"));
+        assertEquals(Map.of("id", Map.of("gt", 1, "eq", 2)), Operation.delete("t").where("id", "gt", 1).where("id", 2)
+                .members().get("where"));
         assertThrows(IllegalArgumentException.class, () -> first.where("id", "b"));
-        assertThrows(IllegalArgumentException.class, () -> Operation.delete("t").where("id", "neq", 1).where("id", "neq", 2));
+        assertThrows(IllegalArgumentException.class,
+                () -> Operation.delete("t").where("id", "neq", 1).where("id", "neq", 2));
     }
 
     @Test
     public void write_one_shot_calls_function_once_for_its_key() throws Exception {
         long order = System.nanoTime() / 1_000;
-        Write write = Write.oneShot(List.of(resource, "orders/" + order), Rig.ttl(5_000).waitTime(Duration.ofMillis(500)),
-                Operation.call("place_order").argument("order_id", order).argument("sku", sku).argument("quantity", 2)).key("order-" + order);
+        Write write =
+                Write.oneShot(List.of(resource, "orders/" + order), Rig.ttl(5_000).waitTime(Duration.ofMillis(500)),
+                Operation.call("place_order").argument("order_id", order).argument("sku", sku).argument("quantity", 2))
+                        .key("order-" + order);
         WriteResult first = client.write(write);
         WriteResult second = client.write(write);
         assertTrue(first.fencingToken().isPresent() && first.released().orElseThrow());
@@ -89,11 +94,14 @@ public final class WriteTest {
     @Test
     public void write_of_large_rows_is_replayed_without_them() throws Exception {
         try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
-            Write write = Write.under(lease, Operation.update("inventory").where("sku", sku).set("note", "x".repeat(70_000))).returningRows();
+            Write write = Write.under(lease,
+                    Operation.update("inventory").where("sku", sku).set("note", "x".repeat(70_000))).returningRows();
             WriteResult first = client.write(write);
             WriteResult second = client.write(write);
-            assertEquals(List.of(false, false, true, true), List.of(first.replayed(), first.rowsLeftOut(), second.replayed(), second.rowsLeftOut()));
-            assertEquals(List.of(1, 0), List.of(first.results().get(0).rows().size(), second.results().get(0).rows().size()));
+            assertEquals(List.of(false, false, true, true),
+                    List.of(first.replayed(), first.rowsLeftOut(), second.replayed(), second.rowsLeftOut()));
+            assertEquals(List.of(1, 0),
+                    List.of(first.results().get(0).rows().size(), second.results().get(0).rows().size()));
             assertFalse(client.write(Write.under(lease, Rig.sell(sku))).rowsLeftOut());
         }
     }
@@ -102,9 +110,11 @@ public final class WriteTest {
     public void write_insert_and_delete_are_one_transaction() throws Exception {
         long order = System.nanoTime() / 1_000;
         try (Lease lease = client.acquire(List.of(resource, "orders/" + order), Rig.ttl(5_000))) {
-            client.write(Write.under(lease, Operation.insert("orders").value("id", order).value("sku", sku).value("quantity", 1), Rig.sell(sku)));
+            client.write(Write.under(lease, Operation.insert("orders").value("id", order).value("sku", sku)
+                    .value("quantity", 1), Rig.sell(sku)));
             Operation delete = Operation.delete("orders").where("id", order);
-            FencegateException refused = assertThrows(FencegateException.class, () -> client.write(Write.under(lease, delete.expectRows(2), Rig.sell(sku))));
+            FencegateException refused = assertThrows(FencegateException.class,
+                    () -> client.write(Write.under(lease, delete.expectRows(2), Rig.sell(sku))));
             assertEquals(Optional.of(Slug.EXPECTATION_FAILED), refused.slug());
             client.write(Write.under(lease, delete.expectRows(1)));
         }
@@ -119,7 +129,8 @@ public final class WriteTest {
         try (Lease current = client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(5)).fencedOnGrant())) {
             try (Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
                 connection.setAutoCommit(false);
-                SQLException stale = assertThrows(SQLException.class, () -> statement.execute("select fencing.enter('" + resource + "', " + old.fencingToken() + ")"));
+                SQLException stale = assertThrows(SQLException.class, () ->
+                        statement.execute("select fencing.enter('" + resource + "', " + old.fencingToken() + ")"));
                 assertTrue(Fence.translate(stale).orElseThrow() instanceof StaleFencingTokenException);
             }
             assertTrue(current.isValid());
@@ -130,20 +141,24 @@ public final class WriteTest {
     @Test
     public void fence_enter_opens_resources_for_transaction() throws Exception {
         String other = Rig.sku();
-        try (Lease lease = client.acquire(List.of("inventory/" + other, resource), Rig.ttl(5_000)); Connection connection = Rig.database();
+        try (Lease lease = client.acquire(List.of("inventory/" + other, resource), Rig.ttl(5_000));
+                Connection connection = Rig.database();
                 Statement statement = connection.createStatement()) {
             assertThrows(IllegalStateException.class, () -> Fence.enter(connection, lease));
             connection.setAutoCommit(false);
             statement.execute("set local track_functions = 'all'");
             Fence.enter(connection, lease);
-            assertEquals("one call of the array form", 1, Rig.callsInTransaction(connection, "fencing.enter(text[], bigint, text)"));
+            assertEquals("one call of the array form", 1,
+                    Rig.callsInTransaction(connection, "fencing.enter(text[], bigint, text)"));
             statement.execute("update inventory set stock = stock - 1 where sku in ('" + sku + "', '" + other + "')");
             connection.commit();
-            SQLException closed = assertThrows(SQLException.class, () -> statement.execute("update inventory set stock = 0 where sku = '" + sku + "'"));
+            SQLException closed = assertThrows(SQLException.class,
+                    () -> statement.execute("update inventory set stock = 0 where sku = '" + sku + "'"));
             assertEquals(Optional.of(Slug.FENCING_REQUIRED), Fence.translate(closed).orElseThrow().slug());
             connection.rollback();
             Fence.enter(connection, lease);
-            SQLException outside = assertThrows(SQLException.class, () -> statement.execute("update inventory set stock = 0 where sku = 'sku-1'"));
+            SQLException outside = assertThrows(SQLException.class,
+                    () -> statement.execute("update inventory set stock = 0 where sku = 'sku-1'"));
             assertEquals(Optional.of(Slug.RESOURCE_NOT_COVERED), Fence.translate(outside).orElseThrow().slug());
             connection.rollback();
             SQLException syntax = assertThrows(SQLException.class, () -> statement.execute("nonsense"));
@@ -168,7 +183,8 @@ public final class WriteTest {
             assertEquals("it is not committed", 10, Rig.stock(read, sku));
             CompletableFuture<Void> committed = CompletableFuture.runAsync(() -> {
                 try {
-                    String waiting = "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
+                    String waiting =
+                            "select from pg_stat_activity where pg_backend_pid() = any (pg_blocking_pids(pid))";
                     Rig.eventually("enter waits", () -> write.executeQuery(waiting).next());
                     older.commit();
                 } catch (Exception e) {
@@ -184,12 +200,15 @@ public final class WriteTest {
 
     @Test
     public void fence_enter_with_proof_is_verified() throws Exception {
-        try (Lease lease = client.acquire(resource, Rig.ttl(5_000)); Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
+        try (Lease lease = client.acquire(resource, Rig.ttl(5_000)); Connection connection = Rig.database();
+                Statement statement = connection.createStatement()) {
             connection.setAutoCommit(false);
-            FencegateException refused = assertThrows(FencegateException.class, () -> Fence.enterWithProof(connection, lease));
+            FencegateException refused =
+                    assertThrows(FencegateException.class, () -> Fence.enterWithProof(connection, lease));
             assertEquals("the database has no key yet", Optional.of(Slug.LEASE_NOT_AUTHENTIC), refused.slug());
             connection.rollback();
-            statement.execute("select fencing.add_proof_key(convert_to('a signing key of a test, long enough to be one', 'UTF8'))");
+            statement.execute("select fencing.add_proof_key(convert_to('a signing key of a test, "
+                    + "long enough to be one', 'UTF8'))");
             Fence.enterWithProof(connection, lease);
             statement.execute("update inventory set stock = stock - 1 where sku = '" + sku + "'");
             connection.commit();
@@ -206,12 +225,15 @@ public final class WriteTest {
             connection.setAutoCommit(false);
             statement.execute("select fencing.enter('" + resource + "', " + (lease.fencingToken() + 1) + ")");
             connection.commit();
-            StaleFencingTokenException stale = assertThrows(StaleFencingTokenException.class, () -> Fence.enter(connection, lease));
+            StaleFencingTokenException stale =
+                    assertThrows(StaleFencingTokenException.class, () -> Fence.enter(connection, lease));
             assertTrue(stale.getCause() instanceof SQLException);
             connection.rollback();
         }
-        StaleFencingTokenException refused = assertThrows(StaleFencingTokenException.class, () -> client.write(Write.under(lease, Rig.sell(sku))));
-        assertEquals(Optional.of(lease.fencingToken() + 1), refused.problem().orElseThrow().number("last_fencing_token"));
+        StaleFencingTokenException refused =
+                assertThrows(StaleFencingTokenException.class, () -> client.write(Write.under(lease, Rig.sell(sku))));
+        assertEquals(Optional.of(lease.fencingToken() + 1),
+                refused.problem().orElseThrow().number("last_fencing_token"));
         assertTrue("it counts as lost", !lease.isValid() && lost.getCount() == 0);
         assertEquals("until it is released", Optional.empty(), client.tryAcquire(resource, Rig.ttl(5_000)));
         assertThrows(LeaseLostException.class, lease::close);
@@ -223,15 +245,18 @@ public final class WriteTest {
     public void history_is_read_by_pages_as_it_is_used() throws Exception {
         try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
             for (int number = 0; number < 5; number++) client.write(Write.under(lease, Rig.sell(sku)));
-            Map<String, String> filters = Map.of("resource", resource, "event", "write_applied", "order", "asc", "limit", "2", "token_min", "" + lease.fencingToken());
+            Map<String, String> filters = Map.of("resource", resource, "event", "write_applied", "order", "asc",
+                    "limit", "2", "token_min", "" + lease.fencingToken());
             List<HistoryEvent> events = client.history(filters).toList();
             assertEquals(5, events.size());
             assertEquals(events, events.stream().sorted((one, two) -> Long.compare(one.id(), two.id())).toList());
-            assertTrue(events.stream().allMatch(event -> event.fencingToken().orElseThrow() == lease.fencingToken() && event.writeId().isPresent()
+            assertTrue(events.stream().allMatch(event -> event.fencingToken().orElseThrow() == lease.fencingToken()
+                    && event.writeId().isPresent()
                     && event.principal().orElseThrow().equals("worker")));
             assertEquals(events.subList(0, 3), client.history(filters).limit(3).toList());
         }
-        FencegateException refused = assertThrows(FencegateException.class, () -> client.history(Map.of("colour", "red")).count());
+        FencegateException refused =
+                assertThrows(FencegateException.class, () -> client.history(Map.of("colour", "red")).count());
         assertEquals("colour", refused.problem().orElseThrow().faults().get(0).pointer());
     }
 }

@@ -11,14 +11,20 @@ import java.util.concurrent.TimeUnit;
 final class Acquisitions {
     private static final Logger LOG = System.getLogger(Acquisitions.class.getName());
     private static final String WAIT_POINTER = "/wait_ms";
-    /** How long a request that was given up is tried to be cancelled; a part of it for one attempt, so that other gateways can be asked. */
+    /**
+     * How long a request that was given up is tried to be cancelled; a part of it for one attempt,
+     * so that other gateways can be asked.
+     */
     private static final Duration CANCEL_TIME = Duration.ofSeconds(3);
     private static final Duration CANCEL_ATTEMPT = Duration.ofSeconds(1);
 
     private final FencegateClient client;
     private final Transport transport;
     private final Duration retryFor;
-    /** The gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked. Until then a call does not wait. */
+    /**
+     * The gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked.
+     * Until then a call does not wait.
+     */
     private volatile long maxWaitMs;
 
     Acquisitions(FencegateClient client, Transport transport, Duration retryFor) {
@@ -43,13 +49,15 @@ final class Acquisitions {
         long giveUpAt = System.nanoTime() + options.waitTime().toNanos();
         long repeatUntil = giveUpAt + retryFor.toNanos();
         for (int attempt = 0;; attempt++) {
-            Duration wait = Duration.ofMillis(Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - System.nanoTime()))));
+            Duration wait = Duration.ofMillis(
+                    Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - System.nanoTime()))));
             body.put("wait_ms", wait.toMillis());
             try {
                 Lease lease = new Lease(client, client.call("POST", "/v1/leases", body, key, wait), options.renewing());
                 lease.requireValid();
                 return lease;
-            } catch (LeaseLostException e) { // the grant was too late; with the key a repeat gets the same lease, or a new one
+            } catch (LeaseLostException e) {
+                // The grant was too late; with the key a repeat gets the same lease, or a new one.
                 if (Transport.isOver(repeatUntil)) throw e;
                 Transport.pauseBefore(attempt, repeatUntil);
             } catch (ResourceLockedException e) {
@@ -65,13 +73,18 @@ final class Acquisitions {
         }
     }
 
-    /** Ends the wait of a request that was given up, and releases what it was granted, in a thread of its own, which a program that ends waits for. */
+    /**
+     * Ends the wait of a request that was given up, and releases what it was granted, in a thread of its own,
+     * which a program that ends waits for.
+     */
     private void cancel(Map<String, Object> body, String key) {
         new Thread(() -> {
             try {
-                transport.call(new Transport.Call("POST", "/v1/leases/cancel", body, key, CANCEL_ATTEMPT), System.nanoTime() + CANCEL_TIME.toNanos());
+                transport.call(new Transport.Call("POST", "/v1/leases/cancel", body, key, CANCEL_ATTEMPT),
+                        System.nanoTime() + CANCEL_TIME.toNanos());
             } catch (FencegateException | InterruptedException e) {
-                LOG.log(Level.WARNING, "A request for a lease was given up and not cancelled; if it was granted, the lease ends with its ttl.", e);
+                LOG.log(Level.WARNING, "A request for a lease was given up and not cancelled; "
+                        + "if it was granted, the lease ends with its ttl.", e);
             }
         }, "fencegate-cancel").start();
     }

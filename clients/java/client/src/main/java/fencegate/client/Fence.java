@@ -6,14 +6,19 @@ import java.sql.PreparedStatement;
 import java.sql.SQLException;
 import java.util.Optional;
 
-/** Lets a service write with its own connection to PostgreSQL: {@code fencing.enter} in the transaction that writes, and its errors as exceptions. */
+/**
+ * Lets a service write with its own connection to PostgreSQL: {@code fencing.enter} in the transaction that writes,
+ * and its errors as exceptions.
+ */
 public final class Fence {
     private Fence() {}
 
     /**
-     * Opens the lease's resources, all or none, for the current transaction, and refuses it if a newer holder has written.
-     * Read what a change depends on after this call: what was read before, although the lease was held, may be older than
-     * the last change of the holder before, for whose transaction this call waits.
+     * Opens the lease's resources, all or none, for the current transaction,
+     * and refuses it if a newer holder has written.
+     * Read what a change depends on after this call: what was read before,
+     * although the lease was held, may be older than the last change of the holder before,
+     * for whose transaction this call waits.
      *
      * @param connection a connection in a transaction: autocommit is off
      * @param lease a lease on the resources of the rows that the transaction changes
@@ -27,7 +32,8 @@ public final class Fence {
     }
 
     /**
-     * Does the same with the {@code lease_id} as the proof that a gateway gave the token, for a database that verifies proofs.
+     * Does the same with the {@code lease_id} as the proof that a gateway gave the token,
+     * for a database that verifies proofs.
      *
      * @param connection a connection in a transaction: autocommit is off
      * @param lease a lease on the resources of the rows that the transaction changes
@@ -40,7 +46,8 @@ public final class Fence {
 
     private static void enter(Connection connection, Lease lease, String proof) throws SQLException {
         if (connection.getAutoCommit())
-            throw new IllegalStateException("connection: fencing.enter opens a resource for one transaction; call setAutoCommit(false) first");
+            throw new IllegalStateException(
+                    "connection: fencing.enter opens a resource for one transaction; call setAutoCommit(false) first");
         lease.requireValid();
         try (PreparedStatement call = connection.prepareStatement("select fencing.enter(?::text[], ?, ?::text)")) {
             Array resources = connection.createArrayOf("text", lease.resources().toArray());
@@ -55,7 +62,8 @@ public final class Fence {
     }
 
     /**
-     * Translates an error of any statement of the transaction: the guard also refuses changes of rows and commits nothing that it refused.
+     * Translates an error of any statement of the transaction: the guard also refuses changes of rows
+     * and commits nothing that it refused.
      *
      * @param error what the driver threw
      * @return empty if it is not the guard's

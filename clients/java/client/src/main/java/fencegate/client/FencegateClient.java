@@ -20,7 +20,8 @@ import javax.net.ssl.SSLContext;
 /**
  * A client of the gateways of one cluster. It is safe for use by several threads, and one is enough for a program.
  *
- * <p>Calls are repeated with jitter where that is safe and may help, and after {@code Retry-After} where the gateway gives it, for {@link Builder#retryFor}.
+ * <p>Calls are repeated with jitter where that is safe and may help,
+ * and after {@code Retry-After} where the gateway gives it, for {@link Builder#retryFor}.
  * Where several gateways are given, a call goes on at the next one.
  */
 public final class FencegateClient {
@@ -29,7 +30,8 @@ public final class FencegateClient {
     private static final int NO_CONTENT = 204;
     private static final Set<Slug> REFUSALS_OF_LOOK_UPS = Set.of(Slug.FORBIDDEN, Slug.MISDIRECTED_REQUEST);
     private static final Set<Slug> CONCLUSIVE =
-            Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED, Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
+            Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED,
+                    Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
 
     private final Transport transport;
     private final Duration retryFor;
@@ -37,9 +39,11 @@ public final class FencegateClient {
     private final Acquisitions acquisitions;
 
     private FencegateClient(Builder builder) {
-        HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).connectTimeout(builder.connectTimeout);
+        HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1)
+                .connectTimeout(builder.connectTimeout);
         if (builder.sslContext != null) http.sslContext(builder.sslContext);
-        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.cell, builder.answerBytesMax);
+        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.cell,
+                builder.answerBytesMax);
         retryFor = builder.retryFor;
         answerWithin = builder.answerWithin;
         acquisitions = new Acquisitions(this, transport, retryFor);
@@ -74,7 +78,8 @@ public final class FencegateClient {
 
         private void addGateway(URI gateway) {
             boolean http = "http".equals(gateway.getScheme()) || "https".equals(gateway.getScheme());
-            if (!http || gateway.getHost() == null || gateway.getRawUserInfo() != null || gateway.getRawQuery() != null || gateway.getRawFragment() != null)
+            if (!http || gateway.getHost() == null || gateway.getRawUserInfo() != null || gateway.getRawQuery() != null
+                    || gateway.getRawFragment() != null)
                 throw new IllegalArgumentException("gateway has to be http://HOST:PORT or https://HOST:PORT");
             gateways.add(gateway.toString().replaceFirst("/+$", ""));
         }
@@ -91,11 +96,12 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes the source of the credential, for tokens that change; it is called for each request. If it throws, the call fails with a FencegateException that has
-         * the cause; a renewal, or the request for the stream that watches a lease, is tried again while the lease is
-         * valid.
+         * Changes the source of the credential, for tokens that change; it is called for each request.
+         * If it throws, the call fails with a FencegateException that has the cause;
+         * a renewal, or the request for the stream that watches a lease, is tried again while the lease is valid.
          *
-         * @param credential gives an API key or a JSON Web Token; it should return soon, because no time limit of the client applies to it
+         * @param credential gives an API key or a JSON Web Token; it should return soon,
+         *     because no time limit of the client applies to it
          * @return this builder
          */
         public Builder bearer(Supplier<String> credential) {
@@ -104,14 +110,16 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes the cell for which all calls are, the header {@code Fencing-Cell}; without one, none is sent. A gateway of another cell refuses the calls. A proxy
-         * before several cells needs it for what names no resource, such as the look-up of a write.
+         * Changes the cell for which all calls are, the header {@code Fencing-Cell}; without one, none is sent.
+         * A gateway of another cell refuses the calls.
+         * A proxy before several cells needs it for what names no resource, such as the look-up of a write.
          *
          * @param number 0 to 65535
          * @return this builder
          */
         public Builder cell(int number) {
-            if (number < 0 || number > CELL_MAX) throw new IllegalArgumentException("cell has to be from 0 to " + CELL_MAX);
+            if (number < 0 || number > CELL_MAX)
+                throw new IllegalArgumentException("cell has to be from 0 to " + CELL_MAX);
             cell = Integer.toString(number);
             return this;
         }
@@ -139,8 +147,8 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes how long one attempt of a call may take, beside the time for which the gateway waits for a resource. A gateway answers within about 11 s, also
-         * if PostgreSQL does not answer it.
+         * Changes how long one attempt of a call may take, beside the time for which the gateway waits for a resource.
+         * A gateway answers within about 11 s, also if PostgreSQL does not answer it.
          *
          * @param time 15 s if not called
          * @return this builder
@@ -199,7 +207,8 @@ public final class FencegateClient {
      * @throws ResourceLockedException if another lease holds the resource for all of the time to wait
      * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
-     * @throws InterruptedException if this thread is interrupted; what was granted at that moment is released in the background
+     * @throws InterruptedException if this thread is interrupted;
+     *     what was granted at that moment is released in the background
      */
     public Lease acquire(String resource, LeaseOptions options) throws InterruptedException {
         return acquire(List.of(resource), options);
@@ -214,7 +223,8 @@ public final class FencegateClient {
      * @throws ResourceLockedException if other leases hold a resource for all of the time to wait
      * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
-     * @throws InterruptedException if this thread is interrupted; what was granted at that moment is released in the background
+     * @throws InterruptedException if this thread is interrupted;
+     *     what was granted at that moment is released in the background
      */
     public Lease acquire(Collection<String> resources, LeaseOptions options) throws InterruptedException {
         Map<String, Object> body = new LinkedHashMap<>();
@@ -233,7 +243,8 @@ public final class FencegateClient {
      * @return empty if another lease holds the resource
      * @throws LeaseLostException if each grant arrived only after the end of its validity
      * @throws FencegateException if the call fails
-     * @throws InterruptedException if this thread is interrupted; what was granted at that moment is released in the background
+     * @throws InterruptedException if this thread is interrupted;
+     *     what was granted at that moment is released in the background
      */
     public Optional<Lease> tryAcquire(String resource, LeaseOptions options) throws InterruptedException {
         try {
@@ -257,7 +268,8 @@ public final class FencegateClient {
      * @throws FencegateException if the lease is not acquired
      * @throws InterruptedException if this thread is interrupted while it acquires the lease
      */
-    public <T, E extends Exception> T withLease(String resource, LeaseOptions options, LeaseTask<T, E> task) throws E, InterruptedException {
+    public <T, E extends Exception> T withLease(String resource, LeaseOptions options, LeaseTask<T, E> task)
+            throws E, InterruptedException {
         try (Lease lease = acquire(resource, options)) {
             return task.run(lease);
         }
@@ -284,8 +296,10 @@ public final class FencegateClient {
 
     void release(String leaseId, long until) throws InterruptedException {
         try {
-            Transport.Answer answer = transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
-            if (answer.status() != NO_CONTENT) answer.members().number("hold_count"); // else the answer is that of a proxy
+            Transport.Answer answer =
+                    transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
+            // Else the answer is that of a proxy.
+            if (answer.status() != NO_CONTENT) answer.members().number("hold_count");
         } catch (LeaseLostException e) {
             if (!e.isRepeated()) throw e; // else an earlier attempt has released it
         }
@@ -294,12 +308,14 @@ public final class FencegateClient {
     // Writes
 
     /**
-     * Makes a guarded write. It is executed at most once, also if answers are lost: the key is kept over all repeats, and a write whose outcome the gateway
-     * does not know is looked up in the history by its id before it is repeated. The same {@code Write} may be given again after an exception.
+     * Makes a guarded write. It is executed at most once, also if answers are lost: the key is kept over all repeats,
+     * and a write whose outcome the gateway does not know is looked up in the history by its id before it is repeated.
+     * The same {@code Write} may be given again after an exception.
      *
      * @param write the write
      * @return its results
-     * @throws StaleFencingTokenException if a newer holder has written; nothing was changed, and the lease counts as lost
+     * @throws StaleFencingTokenException if a newer holder has written; nothing was changed,
+     *     and the lease counts as lost
      * @throws LeaseLostException if the lease is over; nothing was changed
      * @throws OutcomeUnknownException if the outcome could not be found out in time; it has the idempotency key
      * @throws FencegateException if the write is refused or fails; nothing was changed
@@ -321,14 +337,16 @@ public final class FencegateClient {
             e.leaseLost().ifPresent(lease::loseAfter);
             throw e;
         } finally {
-            if (write.releasesHold()) lease.endReleasingWrite(applied); // also if other holds remain: releasing it again would end one of those
+            // Also if other holds remain: releasing it again would end one of those.
+            if (write.releasesHold()) lease.endReleasingWrite(applied);
         }
     }
 
     private WriteResult apply(Write write) throws InterruptedException {
         write.beginSending();
         long until = System.nanoTime() + retryFor.plus(write.waitTime()).toNanos();
-        Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(), answerWithin.plus(write.waitTime()));
+        Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(),
+                answerWithin.plus(write.waitTime()));
         OutcomeUnknownException unknown = null;
         for (int attempt = 0;; attempt++) {
             try {
@@ -339,9 +357,11 @@ public final class FencegateClient {
                 if (wasApplied(unknown, until)) return outcome(call, e.writeId().get());
             } catch (FencegateException e) {
                 if (unknown == null && !e.isRepeated() || isConclusive(e)) throw e;
-                if (unknown == null) unknown = new OutcomeUnknownException("The write may have been executed: " + e.getMessage(), e).withKey(write.key());
+                if (unknown == null) unknown = new OutcomeUnknownException("The write may have been executed: "
+                        + e.getMessage(), e).withKey(write.key());
                 else unknown.addSuppressed(e);
-                if (!(e instanceof ResourceLockedException)) throw unknown; // else its own lease of the attempt whose outcome is unknown, which expires
+                // Else its own lease of the attempt whose outcome is unknown, which expires.
+                if (!(e instanceof ResourceLockedException)) throw unknown;
             }
             if (Transport.isOver(until)) throw unknown;
             Transport.pauseBefore(attempt, until);
@@ -349,7 +369,8 @@ public final class FencegateClient {
     }
 
     /**
-     * Returns whether a write was applied. False is final only once PostgreSQL has ended the write's transaction, which takes seconds after an outage.
+     * Returns whether a write was applied. False is final only once PostgreSQL has ended the write's transaction,
+     * which takes seconds after an outage.
      *
      * @param writeId the id from {@link OutcomeUnknownException#writeId} or {@link WriteResult#writeId}
      * @return whether the history has the write
@@ -362,17 +383,22 @@ public final class FencegateClient {
 
     private boolean wasApplied(String writeId, long until) throws InterruptedException {
         String path = "/v1/history" + query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
-        return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until).members().requiredList("items").isEmpty();
+        return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until)
+                .members().requiredList("items").isEmpty();
     }
 
-    /** Returns whether a gateway gives this answer to a write that was tried before only if no attempt took effect: it comes after the search for a kept outcome. */
+    /**
+     * Returns whether a gateway gives this answer to a write that was tried before only if no attempt took effect:
+     * it comes after the search for a kept outcome.
+     */
     private static boolean isConclusive(FencegateException answer) {
         return answer.slug().map(CONCLUSIVE::contains).orElse(false);
     }
 
     /**
-     * Finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write: 403 without the scope history, 421 of a proxy that knows the
-     * write's cell by its resource and not that of the look-up. Then the write is repeated, which is safe because of its key.
+     * Finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write:
+     * 403 without the scope history, 421 of a proxy that knows the write's cell by its resource and not that
+     * of the look-up. Then the write is repeated, which is safe because of its key.
      */
     private boolean wasApplied(OutcomeUnknownException unknown, long until) throws InterruptedException {
         try {
@@ -389,20 +415,24 @@ public final class FencegateClient {
         try {
             return WriteResult.of(transport.call(call, System.nanoTime() + answerWithin.toNanos()));
         } catch (FencegateException e) {
-            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(), Optional.empty(), true, false);
+            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(),
+                    Optional.empty(), true, false);
         }
     }
 
     // The history
 
     /**
-     * Reads the history, a page at a time as the stream is used. An interrupt ends the stream with an IllegalStateException and stays set.
+     * Reads the history, a page at a time as the stream is used.
+     * An interrupt ends the stream with an IllegalStateException and stays set.
      *
-     * @param filters as the parameters of {@code GET /v1/history}, for example {@code resource} and {@code order}; {@code limit} is the size of a page
+     * @param filters as the parameters of {@code GET /v1/history}, for example {@code resource} and {@code order};
+     *     {@code limit} is the size of a page
      * @return all events that match
      */
     public Stream<HistoryEvent> history(Map<String, String> filters) {
-        return Stream.iterate(page(filters), Objects::nonNull, page -> page.optional("next_cursor", String.class).map(cursor -> {
+        return Stream.iterate(page(filters), Objects::nonNull, page -> page.optional("next_cursor", String.class)
+                .map(cursor -> {
             Map<String, String> next = new LinkedHashMap<>(filters);
             next.put("cursor", cursor);
             return page(next);
@@ -418,8 +448,10 @@ public final class FencegateClient {
         }
     }
 
-    Transport.Answer call(String method, String path, Object body, String key, Duration serverWait) throws InterruptedException {
-        return transport.call(new Transport.Call(method, path, body, key, answerWithin.plus(serverWait)), System.nanoTime() + retryFor.plus(serverWait).toNanos());
+    Transport.Answer call(String method, String path, Object body, String key, Duration serverWait)
+            throws InterruptedException {
+        return transport.call(new Transport.Call(method, path, body, key, answerWithin.plus(serverWait)),
+                System.nanoTime() + retryFor.plus(serverWait).toNanos());
     }
 
     private static String leasePath(String leaseId) {
@@ -428,7 +460,8 @@ public final class FencegateClient {
 
     private static String query(Map<String, String> parameters) {
         StringBuilder out = new StringBuilder();
-        parameters.forEach((name, value) -> out.append(out.isEmpty() ? '?' : '&').append(encode(name)).append('=').append(encode(value)));
+        parameters.forEach((name, value) -> out.append(out.isEmpty() ? '?' : '&').append(encode(name)).append('=')
+                .append(encode(value)));
         return out.toString();
     }
 

@@ -2,7 +2,10 @@ package fencegate.client;
 
 import java.util.Optional;
 
-/** A call failed. Subclasses are the causes that a caller handles differently; {@link #slug()} distinguishes all of them. */
+/**
+ * A call failed. Subclasses are the causes that a caller handles differently;
+ * {@link #slug()} distinguishes all of them.
+ */
 public class FencegateException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

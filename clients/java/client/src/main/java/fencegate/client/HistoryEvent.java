@@ -19,14 +19,19 @@ import java.util.Optional;
  * @param traceId the id of the trace
  * @param detail what depends on the type
  */
-public record HistoryEvent(long id, Instant at, String event, Optional<String> resource, Optional<Long> fencingToken, Optional<Long> lastFencingToken,
-        Optional<String> owner, Optional<String> principal, Optional<String> writeId, Optional<String> traceId, Map<String, Object> detail) {
+public record HistoryEvent(long id, Instant at, String event, Optional<String> resource, Optional<Long> fencingToken,
+        Optional<Long> lastFencingToken,
+        Optional<String> owner, Optional<String> principal, Optional<String> writeId, Optional<String> traceId,
+        Map<String, Object> detail) {
 
     @SuppressWarnings("unchecked") // Json makes maps of names only
     static HistoryEvent of(Members item) {
-        return new HistoryEvent(item.number("id"), Instant.parse(item.text("at")), item.text("event"), item.optional("resource", String.class),
-                item.optional("fencing_token", Long.class), item.optional("last_fencing_token", Long.class), item.optional("owner", String.class),
-                item.optional("principal", String.class), item.optional("write_id", String.class), item.optional("trace_id", String.class),
+        return new HistoryEvent(item.number("id"), Instant.parse(item.text("at")), item.text("event"),
+                item.optional("resource", String.class),
+                item.optional("fencing_token", Long.class), item.optional("last_fencing_token", Long.class),
+                item.optional("owner", String.class),
+                item.optional("principal", String.class), item.optional("write_id", String.class),
+                item.optional("trace_id", String.class),
                 item.optional("detail", Map.class).orElse(Map.of()));
     }
 }

@@ -17,8 +17,9 @@ import java.util.Map;
 /**
  * Reads and writes JSON (RFC 8259) strictly. The JDK has no JSON, and this client depends on nothing else.
  *
- * <p>Values are Map, List, String, Boolean, null, Long for integers of 64 bits, so that no digit of a token is lost, and BigDecimal for other numbers. Of members with the
- * same name, which a column of the type json may have, the last one counts.
+ * <p>Values are Map, List, String, Boolean, null, Long for integers of 64 bits, so that no digit of a token is lost,
+ * and BigDecimal for other numbers. Of members with the same name,
+ * which a column of the type json may have, the last one counts.
  */
 final class Json {
     /** The gateway accepts 32 levels; its answers have values of {@code jsonb} columns below some of their own. */
@@ -219,18 +220,21 @@ final class Json {
 
     private static void append(StringBuilder out, Object value, int depth) {
         if (depth > DEPTH_MAX) throw new IllegalArgumentException("a value has more than " + DEPTH_MAX + " levels");
-        if (value == null || value instanceof Boolean || value instanceof Long || value instanceof Integer || value instanceof Short
+        if (value == null || value instanceof Boolean || value instanceof Long || value instanceof Integer
+                || value instanceof Short
                 || value instanceof Byte || value instanceof BigInteger || value instanceof BigDecimal) {
             out.append(value);
         } else if (value instanceof Double || value instanceof Float) {
-            if (!Double.isFinite(((Number) value).doubleValue())) throw new IllegalArgumentException("JSON has no number " + value);
+            if (!Double.isFinite(((Number) value).doubleValue()))
+                throw new IllegalArgumentException("JSON has no number " + value);
             out.append(value);
         } else if (value instanceof CharSequence words) {
             appendText(out, words);
         } else if (value instanceof Map<?, ?> map) {
             String separator = "{";
             for (Map.Entry<?, ?> member : map.entrySet()) {
-                if (!(member.getKey() instanceof String name)) throw new IllegalArgumentException("a name in a JSON object has to be a String");
+                if (!(member.getKey() instanceof String name))
+                    throw new IllegalArgumentException("a name in a JSON object has to be a String");
                 out.append(separator);
                 appendText(out, name);
                 append(out.append(':'), member.getValue(), depth + 1);
@@ -245,7 +249,8 @@ final class Json {
             }
             out.append(list.isEmpty() ? "[]" : "]");
         } else {
-            throw new IllegalArgumentException("a value of " + value.getClass().getName() + " has no form in JSON; send it as a String or a number");
+            throw new IllegalArgumentException("a value of " + value.getClass().getName()
+                    + " has no form in JSON; send it as a String or a number");
         }
     }
 

@@ -10,11 +10,13 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The right to one or several resources for a limited time. A daemon thread renews it, each third of its ttl, until it is released or lost.
+ * The right to one or several resources for a limited time. A daemon thread renews it, each third of its ttl,
+ * until it is released or lost.
  * Beside that a stream of a gateway tells of its end at once, for example when it is revoked.
  *
- * <p>Validity is counted from the sending of the request that was granted or renewed, by {@link System#nanoTime}, so that a pause of this process or of the
- * network makes it shorter and never longer. A lease is safe for use by several threads.
+ * <p>Validity is counted from the sending of the request that was granted or renewed, by {@link System#nanoTime},
+ * so that a pause of this process or of the network makes it shorter and never longer.
+ * A lease is safe for use by several threads.
  */
 public final class Lease implements AutoCloseable {
     private static final Logger LOG = System.getLogger(Lease.class.getName());
@@ -40,7 +42,10 @@ public final class Lease implements AutoCloseable {
     private LeaseLostException loss;
     /** Whether the nodes may still have a lost lease, because the database alone has refused it. */
     private boolean releasable;
-    /** How many writes that release this hold have no result yet, and the loss that was found meanwhile. What a renewal finds may be the effect of such a write. */
+    /**
+     * How many writes that release this hold have no result yet, and the loss that was found meanwhile.
+     * What a renewal finds may be the effect of such a write.
+     */
     private int releasingWrites;
     private LeaseLostException pendingLoss;
     private boolean renewing;
@@ -53,7 +58,8 @@ public final class Lease implements AutoCloseable {
         Members members = granted.members();
         this.client = client;
         this.leaseId = members.text("lease_id");
-        this.resources = members.optional("resource", String.class).map(List::of).orElseGet(() -> members.texts("resources"));
+        this.resources = members.optional("resource", String.class).map(List::of)
+                .orElseGet(() -> members.texts("resources"));
         this.fencingToken = members.number("fencing_token");
         this.owner = members.optional("owner", String.class);
         this.ttlMs = members.number("ttl_ms");
@@ -76,7 +82,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Returns the number that each write under this lease carries, and that is higher than those of all earlier leases on its resources.
+     * Returns the number that each write under this lease carries,
+     * and that is higher than those of all earlier leases on its resources.
      *
      * @return at least 1, less than 2^53
      */
@@ -103,7 +110,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written with {@link #fencingToken}.
+     * Returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written
+     * with {@link #fencingToken}.
      *
      * @return false after a loss, a release, and the end of the validity
      */
@@ -132,15 +140,19 @@ public final class Lease implements AutoCloseable {
     public void requireValid() {
         synchronized (lock) {
             if (state == State.LOST) throw lost();
-            if (!isValid()) throw new LeaseLostException("The lease on " + resources + (state == State.RELEASED ? " was released." : " is no longer valid."), null);
+            if (!isValid()) throw new LeaseLostException("The lease on " + resources
+                    + (state == State.RELEASED ? " was released." : " is no longer valid."), null);
         }
     }
 
     /**
-     * Adds an action for the loss of the lease: it expired, was revoked, could not be renewed in time, or a write under it was refused because of the lease (410) or its
-     * token (412). A release is no loss. While a write that releases the lease has no result, a loss is reported only afterwards, and not if the write was applied.
+     * Adds an action for the loss of the lease: it expired, was revoked, could not be renewed in time,
+     * or a write under it was refused because of the lease (410) or its token (412).
+     * A release is no loss. While a write that releases the lease has no result, a loss is reported only afterwards,
+     * and not if the write was applied.
      *
-     * @param action is called once, by the thread that renews the lease or notices the loss, or immediately if the lease is lost already; it should return soon
+     * @param action is called once, by the thread that renews the lease or notices the loss,
+     *     or immediately if the lease is lost already; it should return soon
      */
     public void onLoss(Runnable action) {
         synchronized (lock) {
@@ -153,7 +165,8 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease, so that the next caller can have it. Repeated calls do nothing. A lease that was lost because its token was refused is released too.
+     * Releases the lease, so that the next caller can have it. Repeated calls do nothing.
+     * A lease that was lost because its token was refused is released too.
      *
      * @throws LeaseLostException if the lease was lost before, so that others may have worked at the same time
      * @throws UnavailableException if no gateway could release it; it then ends with its ttl
@@ -215,7 +228,10 @@ public final class Lease implements AutoCloseable {
         }
     }
 
-    /** Ends a write that releases this hold. {@code released}: it was applied; otherwise a loss that was found meanwhile is reported now. */
+    /**
+     * Ends a write that releases this hold. {@code released}: it was applied;
+     * otherwise a loss that was found meanwhile is reported now.
+     */
     void endReleasingWrite(boolean released) {
         LeaseLostException found;
         synchronized (lock) {
@@ -242,11 +258,13 @@ public final class Lease implements AutoCloseable {
 
     private void extend(Transport.Answer answer) {
         Members members = answer.members();
-        long until = answer.sentAt() + TimeUnit.MILLISECONDS.toNanos(members.number("served_ms") + members.number("validity_ms"));
+        long until = answer.sentAt()
+                + TimeUnit.MILLISECONDS.toNanos(members.number("served_ms") + members.number("validity_ms"));
         synchronized (lock) {
             if (until - validUntil > 0) validUntil = until; // a renewal never shortens the lease
             // A repeated request gets what is left of the validity, which may be much shorter than the ttl.
-            renewAt = answer.sentAt() + Math.min(TimeUnit.MILLISECONDS.toNanos(ttlMs), until - answer.sentAt()) / RENEWALS_PER_TTL;
+            renewAt = answer.sentAt()
+                    + Math.min(TimeUnit.MILLISECONDS.toNanos(ttlMs), until - answer.sentAt()) / RENEWALS_PER_TTL;
             renewalFailure = null;
         }
         // Reports a loss in time also if the source of the credential blocks the keeper.
@@ -260,7 +278,8 @@ public final class Lease implements AutoCloseable {
                 if (duty == Duty.WATCH) watch.proceed();
                 else renew();
             }
-        } catch (InterruptedException e) { // only the source of the credential or an action could do that; the lease ends with its validity
+        } catch (InterruptedException e) {
+            // Only the source of the credential or an action could do that; the lease ends with its validity.
             LOG.log(Level.WARNING, "The renewal of the lease on " + resources + " was interrupted.", e);
         }
     }
@@ -299,18 +318,21 @@ public final class Lease implements AutoCloseable {
         } catch (LeaseLostException e) {
             lose(e);
         } catch (RuntimeException e) {
-            LOG.log(Level.DEBUG, "The lease on " + resources + " was not renewed; it is valid for " + remaining().toMillis() + " ms.", e);
+            LOG.log(Level.DEBUG, "The lease on " + resources + " was not renewed; it is valid for "
+                    + remaining().toMillis() + " ms.", e);
             scheduleAfter(e);
         }
     }
 
     /**
-     * Decides about the next renewal after one that failed, or for whose repeats the validity is too short. A gateway's refusal without Retry-After ends the renewals. After any other
-     * failure half of the remaining validity is a pause, also if Retry-After is longer, because the lease would be lost then.
+     * Decides about the next renewal after one that failed, or for whose repeats the validity is too short.
+     * A gateway's refusal without Retry-After ends the renewals. After any other failure half
+     * of the remaining validity is a pause, also if Retry-After is longer, because the lease would be lost then.
      */
     private void scheduleAfter(RuntimeException failure) {
         boolean refused = failure instanceof FencegateException known && known.slug().isPresent()
-                && known.problem().map(problem -> problem.status() < FIRST_SERVER_ERROR && problem.retryAfter().isEmpty()).orElse(true);
+                && known.problem().map(problem -> problem.status() < FIRST_SERVER_ERROR
+                        && problem.retryAfter().isEmpty()).orElse(true);
         synchronized (lock) {
             renewalFailure = failure;
             long now = System.nanoTime();
@@ -330,7 +352,10 @@ public final class Lease implements AutoCloseable {
         lose(new LeaseLostException("The lease on " + resources + " was not renewed in time.", cause));
     }
 
-    /** Marks a held lease as lost, and calls the listeners; both only later if a write that releases the lease has no result yet. */
+    /**
+     * Marks a held lease as lost, and calls the listeners;
+     * both only later if a write that releases the lease has no result yet.
+     */
     private void lose(LeaseLostException cause) {
         List<Runnable> listeners;
         synchronized (lock) {

@@ -9,7 +9,8 @@ import java.util.Objects;
  *
  * @param ttl how long the lease lasts without a renewal; null: the gateway's default
  * @param waitTime how long to wait for the resource; zero: not at all
- * @param owner distinguishes the workers of a principal; the same owner that acquires the same resources again gets a further hold; null: none
+ * @param owner distinguishes the workers of a principal;
+ *     the same owner that acquires the same resources again gets a further hold; null: none
  * @param fenceOnGrant whether every older token is refused from the grant on, and not only from the first write
  * @param renewing whether the lease is renewed in the background until it is released
  */
@@ -28,7 +29,8 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @throws IllegalArgumentException if a time is out of its bounds
      */
     public LeaseOptions {
-        if (ttl != null && (ttl.isNegative() || ttl.isZero())) throw new IllegalArgumentException("ttl has to be positive");
+        if (ttl != null && (ttl.isNegative() || ttl.isZero()))
+            throw new IllegalArgumentException("ttl has to be positive");
         if (Objects.requireNonNull(waitTime, "waitTime").isNegative() || waitTime.compareTo(WAIT_MAX) > 0)
             throw new IllegalArgumentException("waitTime has to be from 0 to " + WAIT_MAX.toDays() + " days");
     }
@@ -53,7 +55,8 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
     }
 
     /**
-     * Changes how long to wait for the resource. Longer than one call may wait, the call is repeated and keeps its place in the queue.
+     * Changes how long to wait for the resource. Longer than one call may wait,
+     * the call is repeated and keeps its place in the queue.
      *
      * @param time zero: not at all; at most 365 days
      * @return the changed options

@@ -4,7 +4,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/** The members of a JSON object that a gateway answered. A member that is missing or has another type is an error that names it. */
+/**
+ * The members of a JSON object that a gateway answered.
+ * A member that is missing or has another type is an error that names it.
+ */
 record Members(Map<String, Object> values) {
 
     @SuppressWarnings("unchecked") // Json makes maps of names only
@@ -51,6 +54,7 @@ record Members(Map<String, Object> values) {
     private <T> T required(String name, Class<T> type) {
         Object value = values.get(name);
         if (type.isInstance(value)) return type.cast(value);
-        throw new FencegateException(null, "The member " + name + " of the gateway's answer is missing or has another type.", null);
+        throw new FencegateException(null,
+                "The member " + name + " of the gateway's answer is missing or has another type.", null);
     }
 }

@@ -6,9 +6,11 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * One operation of a guarded write on an exposed table or function. Instances are immutable; each method returns a changed copy.
+ * One operation of a guarded write on an exposed table or function. Instances are immutable;
+ * each method returns a changed copy.
  *
- * <p>Values are String, Boolean, null, numbers (those of double are exact in no database: use BigDecimal), and Map and Collection of these.
+ * <p>Values are String, Boolean, null, numbers (those of double are exact in no database: use BigDecimal),
+ * and Map and Collection of these.
  */
 public final class Operation {
     private final Map<String, Object> members;
@@ -73,14 +75,16 @@ public final class Operation {
      * Adds a condition. Several conditions for one column all have to hold; each has an operator of its own.
      *
      * @param column its name
-     * @param operator {@code eq}, {@code neq}, {@code lt}, {@code lte}, {@code gt}, {@code gte}, {@code in} or {@code is}
+     * @param operator {@code eq}, {@code neq}, {@code lt}, {@code lte}, {@code gt},
+     *     {@code gte}, {@code in} or {@code is}
      * @param value what the operator compares with
      * @return the changed operation
      * @throws IllegalArgumentException if the column has a condition with this operator already
      */
     public Operation where(String column, String operator, Object value) {
         Map<String, Object> conditions = conditionsOf(column);
-        if (conditions.containsKey(operator)) throw new IllegalArgumentException("The column " + column + " has a condition with " + operator + " already.");
+        if (conditions.containsKey(operator)) throw new IllegalArgumentException("The column " + column
+                + " has a condition with " + operator + " already.");
         conditions.put(operator, value);
         return with("where", column, conditions);
     }
@@ -89,7 +93,8 @@ public final class Operation {
     private Map<String, Object> conditionsOf(String column) {
         Map<String, Object> conditions = new LinkedHashMap<>();
         if (!(members.get("where") instanceof Map<?, ?> all) || !all.containsKey(column)) return conditions;
-        if (all.get(column) instanceof Map<?, ?> earlier) earlier.forEach((name, compared) -> conditions.put((String) name, compared));
+        if (all.get(column) instanceof Map<?, ?> earlier)
+            earlier.forEach((name, compared) -> conditions.put((String) name, compared));
         else conditions.put("eq", all.get(column));
         return conditions;
     }
@@ -156,7 +161,8 @@ public final class Operation {
 
     private Operation with(String group, String name, Object value) {
         Map<String, Object> inner = new LinkedHashMap<>();
-        if (members.get(group) instanceof Map<?, ?> earlier) earlier.forEach((key, given) -> inner.put((String) key, given));
+        if (members.get(group) instanceof Map<?, ?> earlier)
+            earlier.forEach((key, given) -> inner.put((String) key, given));
         inner.put(name, value instanceof Object[] array ? Collections.unmodifiableList(Arrays.asList(array)) : value);
         Map<String, Object> changed = new LinkedHashMap<>(members);
         changed.put(group, inner);

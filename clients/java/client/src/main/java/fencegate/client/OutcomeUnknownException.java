@@ -4,7 +4,10 @@ import java.util.Arrays;
 import java.util.Optional;
 import java.util.stream.Stream;
 
-/** The call may have taken effect: it was sent and no answer of a gateway arrived in time, or PostgreSQL became unavailable during the commit. */
+/**
+ * The call may have taken effect: it was sent and no answer of a gateway arrived in time,
+ * or PostgreSQL became unavailable during the commit.
+ */
 public final class OutcomeUnknownException extends UnavailableException {
     private static final long serialVersionUID = 1L;
 
@@ -35,7 +38,8 @@ public final class OutcomeUnknownException extends UnavailableException {
     }
 
     /**
-     * Returns the idempotency key of the write, for a repeat by {@link Write#key}, also under a newer lease or by another process.
+     * Returns the idempotency key of the write, for a repeat by {@link Write#key},
+     * also under a newer lease or by another process.
      *
      * @return empty if the call was no write
      */

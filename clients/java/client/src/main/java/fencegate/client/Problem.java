@@ -17,7 +17,8 @@ import java.util.Optional;
  * @param faults the faults of an invalid request
  * @param members all members of the document, also those that depend on the slug, such as {@code remaining_ms}
  */
-public record Problem(int status, String type, String title, String detail, String requestId, Optional<Duration> retryAfter,
+public record Problem(int status, String type, String title, String detail, String requestId,
+        Optional<Duration> retryAfter,
         List<Fault> faults, Map<String, Object> members) {
 
     /**
@@ -29,8 +30,10 @@ public record Problem(int status, String type, String title, String detail, Stri
     public record Fault(String pointer, String detail) {}
 
     static Problem of(int status, Members members, Optional<Duration> retryAfter) {
-        List<Fault> faults = members.list("errors").stream().map(fault -> new Fault(fault.text("pointer"), fault.text("detail"))).toList();
-        return new Problem(status, members.text("type"), members.text("title"), members.text("detail"), members.text("request_id"), retryAfter,
+        List<Fault> faults = members.list("errors")
+                .stream().map(fault -> new Fault(fault.text("pointer"), fault.text("detail"))).toList();
+        return new Problem(status, members.text("type"), members.text("title"), members.text("detail"),
+                members.text("request_id"), retryAfter,
                 faults, members.values());
     }
 

@@ -3,7 +3,10 @@ package fencegate.client;
 import java.util.Locale;
 import java.util.Optional;
 
-/** The causes of an error, each the last part of a problem's {@code type}. The gateway's page {@code /problems/SLUG} explains each to people. */
+/**
+ * The causes of an error, each the last part of a problem's {@code type}.
+ * The gateway's page {@code /problems/SLUG} explains each to people.
+ */
 public enum Slug {
     /** 400: the request has faults; {@link Problem#faults()} names the fields. */
     INVALID_REQUEST,

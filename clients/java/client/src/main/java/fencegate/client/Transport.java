@@ -27,7 +27,10 @@ import java.util.function.Supplier;
 import java.util.stream.Stream;
 import javax.net.ssl.SSLHandshakeException;
 
-/** Sends calls to the gateways, and repeats what may be repeated. Every call is safe to repeat: it reads, or names a lease, or has an idempotency key. */
+/**
+ * Sends calls to the gateways, and repeats what may be repeated. Every call is safe to repeat: it reads,
+ * or names a lease, or has an idempotency key.
+ */
 final class Transport {
     private static final Duration FIRST_BACKOFF = Duration.ofMillis(50);
     private static final Duration LONGEST_BACKOFF = Duration.ofSeconds(2);
@@ -56,14 +59,20 @@ final class Transport {
     /** A call. {@code body} and {@code key} may be null. {@code within} is the time that one attempt may take. */
     record Call(String method, String path, Object body, String key, Duration within) {}
 
-    /** A successful answer. {@code sentAt} is the time of System.nanoTime before the attempt that was answered; {@code replayed} says that an earlier attempt had the effect. */
+    /**
+     * A successful answer. {@code sentAt} is the time of System.nanoTime before the attempt that was answered;
+     * {@code replayed} says that an earlier attempt had the effect.
+     */
     record Answer(int status, Object json, long sentAt, boolean replayed) {
         Members members() {
             return Members.of(json);
         }
     }
 
-    /** What an attempt led to, if not to an answer: the exception for the caller, whether a repeat may help, and the least time until one at the same gateway. */
+    /**
+     * What an attempt led to, if not to an answer: the exception for the caller, whether a repeat may help,
+     * and the least time until one at the same gateway.
+     */
     private record Failure(FencegateException exception, boolean repeatable, Duration pause, boolean sent) {}
 
     private static final class Failed extends Exception {
@@ -82,7 +91,8 @@ final class Transport {
      */
     Answer call(Call call, long until) throws InterruptedException {
         boolean unanswered = false;
-        boolean begun = false; // whether an attempt may have taken effect: a gateway goes on with a release that it has answered with 503
+        // Whether an attempt may have taken effect: a gateway goes on with a release that it has answered with 503.
+        boolean begun = false;
         long[] notBefore = new long[gateways.size()];
         Arrays.fill(notBefore, System.nanoTime());
         int gateway = current.get();
@@ -92,14 +102,16 @@ final class Transport {
             } catch (Failed failed) {
                 Failure failure = failed.failure;
                 unanswered |= failure.sent;
-                begun |= unanswered || call.method.equals("DELETE") && failure.exception instanceof UnavailableException && failure.exception.problem().isPresent();
+                begun |= unanswered || call.method.equals("DELETE") && failure.exception instanceof UnavailableException
+                        && failure.exception.problem().isPresent();
                 if (!failure.repeatable) {
                     failure.exception.markRepeated(begun);
                     throw failure.exception;
                 }
                 long now = System.nanoTime();
                 notBefore[gateway] = now + failure.pause.toNanos();
-                if (failure.exception instanceof UnavailableException) { // another gateway may be able to serve the call
+                if (failure.exception instanceof UnavailableException) {
+                    // Another gateway may be able to serve the call.
                     int next = earliestAfter(gateway, notBefore);
                     current.compareAndSet(gateway, next);
                     gateway = next;
@@ -113,7 +125,8 @@ final class Transport {
 
     private static FencegateException unknown(FencegateException last) {
         return last instanceof OutcomeUnknownException ? last
-                : new OutcomeUnknownException("The call was sent, and no answer arrived in time: " + last.getMessage(), last);
+                : new OutcomeUnknownException("The call was sent, and no answer arrived in time: " + last.getMessage(),
+                        last);
     }
 
     /** Full jitter: a random part of a time that doubles with each attempt. */
@@ -170,17 +183,20 @@ final class Transport {
 
     private Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
         HttpRequest.Builder request = request(gateway + call.path)
-                .method(call.method, call.body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(Json.write(call.body)));
+                .method(call.method, call.body == null ? BodyPublishers.noBody()
+                        : BodyPublishers.ofByteArray(Json.write(call.body)));
         if (call.body != null) request.header("Content-Type", "application/json");
         if (call.key != null) request.header("Idempotency-Key", call.key);
         long sentAt = System.nanoTime();
         long within = Math.min(call.within.toNanos(), until - sentAt);
         if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left"), Duration.ZERO));
-        CompletableFuture<HttpResponse<byte[]>> sent = http.sendAsync(request.build(), info -> new LimitedBody(answerBytesMax));
+        CompletableFuture<HttpResponse<byte[]>> sent =
+                http.sendAsync(request.build(), info -> new LimitedBody(answerBytesMax));
         try {
             return answer(sent.get(within, TimeUnit.NANOSECONDS), sentAt);
         } catch (TimeoutException e) {
-            throw new Failed(noAnswer(new HttpTimeoutException("no answer within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms")));
+            throw new Failed(noAnswer(
+                    new HttpTimeoutException("no answer within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms")));
         } catch (ExecutionException e) {
             throw new Failed(failureOf(e.getCause()));
         } catch (Json.SyntaxException e) {
@@ -190,31 +206,40 @@ final class Transport {
         }
     }
 
-    /** Returns what the source of the credential gives. Its failure ends the call; the message has nothing of what it gave or threw, which may be secret. */
+    /**
+     * Returns what the source of the credential gives. Its failure ends the call;
+     * the message has nothing of what it gave or threw, which may be secret.
+     */
     private String credential() throws Failed {
         try {
             String credential = bearer.get();
             return credential == null ? null : visible(credential);
         } catch (RuntimeException e) {
-            throw new Failed(new Failure(new FencegateException(null, "The source of the credential failed, or gave a text that cannot be sent.", e), false, Duration.ZERO, false));
+            throw new Failed(new Failure(new FencegateException(null, "The source of the credential failed, "
+                        + "or gave a text that cannot be sent.", e), false, Duration.ZERO, false));
         }
     }
 
     private static Failure failureOf(Throwable cause) {
         if (cause instanceof LimitedBody.TooLarge)
-            return new Failure(new FencegateException(null, "The gateway's answer is too large: " + cause.getMessage(), cause), false, Duration.ZERO, true);
-        if (Stream.iterate(cause, Objects::nonNull, Throwable::getCause).anyMatch(CertificateException.class::isInstance)) return notSent(cause, NEVER);
+            return new Failure(new FencegateException(null, "The gateway's answer is too large: " + cause.getMessage(),
+                    cause), false, Duration.ZERO, true);
+        if (Stream.iterate(cause, Objects::nonNull, Throwable::getCause)
+                .anyMatch(CertificateException.class::isInstance)) return notSent(cause, NEVER);
         // The JDK throws SSLHandshakeException also if the gateway stops during the handshake, so a repeat may help.
-        if (cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException || cause instanceof SSLHandshakeException) return notSent(cause, Duration.ZERO);
+        if (cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException
+                || cause instanceof SSLHandshakeException) return notSent(cause, Duration.ZERO);
         return noAnswer(cause);
     }
 
     private static Failure notSent(Throwable cause, Duration pause) {
-        return new Failure(new UnavailableException(null, "No gateway can be reached: " + cause, cause), true, pause, false);
+        return new Failure(new UnavailableException(null, "No gateway can be reached: " + cause, cause), true,
+                pause, false);
     }
 
     private static Failure noAnswer(Throwable cause) {
-        return new Failure(new UnavailableException(null, "The gateway did not answer: " + cause, cause), true, Duration.ZERO, true);
+        return new Failure(new UnavailableException(null, "The gateway did not answer: " + cause, cause), true,
+                Duration.ZERO, true);
     }
 
     private static Answer answer(HttpResponse<byte[]> response, long sentAt) throws Failed, Json.SyntaxException {
@@ -226,15 +251,21 @@ final class Transport {
         if (!response.headers().firstValue("Content-Type").orElse("").startsWith("application/problem+json"))
             throw new Failed(ofProxy(status, retryAfter));
         Members members = Members.of(Json.read(response.body()));
-        if (!(members.values().get("type") instanceof String type && type.startsWith("/problems/"))) throw new Failed(ofProxy(status, retryAfter));
+        if (!(members.values().get("type") instanceof String type && type.startsWith("/problems/")))
+            throw new Failed(ofProxy(status, retryAfter));
         Problem problem = Problem.of(status, members, retryAfter);
-        throw new Failed(new Failure(FencegateException.of(problem), isRepeatable(problem), retryAfter.orElse(Duration.ZERO), false));
+        throw new Failed(new Failure(FencegateException.of(problem), isRepeatable(problem),
+                retryAfter.orElse(Duration.ZERO), false));
     }
 
-    /** The answer of something between the client and the gateway. A proxy answers 421 if it does not know the cell of the call. Its own errors, from 500 on, do not say whether a gateway has the call. */
+    /**
+     * The answer of something between the client and the gateway. A proxy answers 421 if it does not know the cell
+     * of the call. Its own errors, from 500 on, do not say whether a gateway has the call.
+     */
     private static Failure ofProxy(int status, Optional<Duration> retryAfter) {
         String message = "The answer " + status + " is not from a gateway.";
-        FencegateException exception = status == MISDIRECTED ? new FencegateException(Slug.MISDIRECTED_REQUEST, message, null) : new UnavailableException(null, message, null);
+        FencegateException exception = status == MISDIRECTED ? new FencegateException(Slug.MISDIRECTED_REQUEST, message,
+                null) : new UnavailableException(null, message, null);
         boolean isServerError = status >= 500;
         return new Failure(exception, isServerError || status == 429, retryAfter.orElse(Duration.ZERO), isServerError);
     }
@@ -242,7 +273,8 @@ final class Transport {
     private static boolean isRepeatable(Problem problem) {
         if (problem.outcomeUnknown()) return false; // the caller first finds out what became of it
         return switch (problem.slug().orElse(Slug.INTERNAL_ERROR)) {
-            case NO_QUORUM, STORAGE_UNAVAILABLE, OVERLOADED, SHUTTING_DOWN, TOO_MANY_REQUESTS, TOO_MANY_WAITERS -> problem.retryAfter().isPresent();
+            case NO_QUORUM, STORAGE_UNAVAILABLE, OVERLOADED, SHUTTING_DOWN, TOO_MANY_REQUESTS,
+                    TOO_MANY_WAITERS -> problem.retryAfter().isPresent();
             case IDEMPOTENCY_IN_PROGRESS, WRITE_CONFLICT -> true;
             default -> false;
         };
@@ -255,7 +287,8 @@ final class Transport {
 
     /** Requires that a credential can be sent. The error does not show it. */
     static String visible(String credential) {
-        if (!credential.matches("[!-~]([ -~]*[!-~])?")) throw new IllegalArgumentException("a credential consists of printable ASCII characters");
+        if (!credential.matches("[!-~]([ -~]*[!-~])?"))
+            throw new IllegalArgumentException("a credential consists of printable ASCII characters");
         return credential;
     }
 

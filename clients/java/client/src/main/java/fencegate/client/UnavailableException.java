@@ -1,6 +1,9 @@
 package fencegate.client;
 
-/** No gateway answered in time, or those that did cannot serve the call at present. The call has changed nothing, unless it is an {@link OutcomeUnknownException}. */
+/**
+ * No gateway answered in time, or those that did cannot serve the call at present.
+ * The call has changed nothing, unless it is an {@link OutcomeUnknownException}.
+ */
 public class UnavailableException extends FencegateException {
     private static final long serialVersionUID = 1L;
 

@@ -9,9 +9,11 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * A guarded write: one transaction of PostgreSQL with one or several operations, all or nothing. Each method returns a changed copy.
+ * A guarded write: one transaction of PostgreSQL with one or several operations, all or nothing.
+ * Each method returns a changed copy.
  *
- * <p>Each has an idempotency key, which stays the same however often the write is repeated, so that it is executed at most once.
+ * <p>Each has an idempotency key, which stays the same however often the write is repeated,
+ * so that it is executed at most once.
  */
 public final class Write {
     private final Lease lease;
@@ -36,19 +38,23 @@ public final class Write {
      * @return the write
      */
     public static Write under(Lease lease, Operation... operations) {
-        return new Write(lease, bodyOf("lease_id", lease.leaseId(), operations), UUID.randomUUID().toString(), Duration.ZERO);
+        return new Write(lease, bodyOf("lease_id", lease.leaseId(), operations), UUID.randomUUID().toString(),
+                Duration.ZERO);
     }
 
     /**
-     * Makes a one-shot write: one call acquires a lease, writes, seals the token in the same transaction and releases the lease.
+     * Makes a one-shot write: one call acquires a lease, writes,
+     * seals the token in the same transaction and releases the lease.
      *
      * @param resources 1 to 64 names of at most 4 KiB together
-     * @param options the ttl, the owner, and the time to wait for the resources, at most the gateway's {@code lease.max_wait_ms}
+     * @param options the ttl, the owner, and the time to wait for the resources,
+     *     at most the gateway's {@code lease.max_wait_ms}
      * @param operations 1 to 64
      * @return the write
      */
     public static Write oneShot(Collection<String> resources, LeaseOptions options, Operation... operations) {
-        if (options.fenceOnGrant()) throw new IllegalArgumentException("fencedOnGrant does not apply to a one-shot write, which raises the fence itself");
+        if (options.fenceOnGrant()) throw new IllegalArgumentException(
+                "fencedOnGrant does not apply to a one-shot write, which raises the fence itself");
         Map<String, Object> lease = new LinkedHashMap<>();
         lease.put("resources", List.copyOf(resources));
         options.addTo(lease);
@@ -57,13 +63,15 @@ public final class Write {
     }
 
     /**
-     * Changes the idempotency key, for example to the number of an order, so that a repeat by another process has no effect either.
+     * Changes the idempotency key, for example to the number of an order,
+     * so that a repeat by another process has no effect either.
      *
      * @param name 1 to 64 visible ASCII characters
      * @return the changed write
      */
     public Write key(String name) {
-        if (!name.matches("[!-~]{1,64}")) throw new IllegalArgumentException("key has to be 1 to 64 visible ASCII characters");
+        if (!name.matches("[!-~]{1,64}"))
+            throw new IllegalArgumentException("key has to be 1 to 64 visible ASCII characters");
         return new Write(lease, body, name, waitTime);
     }
 
@@ -86,7 +94,8 @@ public final class Write {
     }
 
     /**
-     * Seals the token in the same transaction and then releases the lease. If other holds of the same owner remain, only this hold is released, and nothing is sealed.
+     * Seals the token in the same transaction and then releases the lease. If other holds of the same owner remain,
+     * only this hold is released, and nothing is sealed.
      *
      * @return the changed write
      */

@@ -18,8 +18,10 @@ import net.javacrumbs.shedlock.core.SimpleLock;
 /**
  * Locks of ShedLock that are leases of fencegate, so that a task has a fencing token: {@link #currentLease}.
  *
- * <p>The lease is renewed while the task runs, but not after lockAtMostFor. If the process ends, the lease ends with its ttl, which is not longer than
- * lockAtMostFor. A task that ends before lockAtLeastFor keeps the lease until then, while the process runs; if the process ends meanwhile, until the ttl is over.
+ * <p>The lease is renewed while the task runs, but not after lockAtMostFor.
+ * If the process ends, the lease ends with its ttl, which is not longer than lockAtMostFor.
+ * A task that ends before lockAtLeastFor keeps the lease until then, while the process runs;
+ * if the process ends meanwhile, until the ttl is over.
  */
 public final class FencegateLockProvider implements LockProvider {
     /** The shortest ttl that a gateway gives. */
@@ -78,12 +80,15 @@ public final class FencegateLockProvider implements LockProvider {
     @Override
     public Optional<SimpleLock> lock(LockConfiguration configuration) {
         Duration atMost = Duration.between(Instant.now(), configuration.getLockAtMostUntil());
-        Duration limited = atMost.compareTo(TTL_MIN) < 0 ? TTL_MIN : atMost; // the lease is released in time in any case
+        // The lease is released in time in any case.
+        Duration limited = atMost.compareTo(TTL_MIN) < 0 ? TTL_MIN : atMost;
         LeaseOptions options = LeaseOptions.defaults().ttl(ttl.compareTo(limited) < 0 ? ttl : limited);
         try {
-            Optional<Taken> taken = client.tryAcquire(prefix + configuration.getName(), options).map(lease -> new Taken(lease, current()));
+            Optional<Taken> taken = client.tryAcquire(prefix + configuration.getName(), options)
+                    .map(lease -> new Taken(lease, current()));
             taken.ifPresent(CURRENT::set);
-            return taken.map(held -> new Held(held, configuration.getLockAtMostUntil(), configuration.getLockAtLeastUntil()));
+            return taken.map(held -> new Held(held, configuration.getLockAtMostUntil(),
+                    configuration.getLockAtLeastUntil()));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return Optional.empty();
@@ -149,12 +154,16 @@ public final class FencegateLockProvider implements LockProvider {
         }
     }
 
-    /** Releases the lease, which logs if that fails. A lease that is over needs no release; whether a newer holder wrote, the database decides by the token. */
+    /**
+     * Releases the lease, which logs if that fails. A lease that is over needs no release;
+     * whether a newer holder wrote, the database decides by the token.
+     */
     private static void end(Lease lease) {
         try {
             lease.close();
         } catch (LeaseLostException e) {
-            System.getLogger(FencegateLockProvider.class.getName()).log(System.Logger.Level.WARNING, "A lock was lost before it was unlocked.", e);
+            System.getLogger(FencegateLockProvider.class.getName())
+                    .log(System.Logger.Level.WARNING, "A lock was lost before it was unlocked.", e);
         }
     }
 }

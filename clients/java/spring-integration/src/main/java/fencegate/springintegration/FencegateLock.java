@@ -85,14 +85,19 @@ final class FencegateLock implements Lock {
         }
     }
 
-    /** Throws ConcurrentModificationException, as the registries of Spring do, if the lease was lost before: others may have worked at the same time. */
+    /**
+     * Throws ConcurrentModificationException, as the registries of Spring do,
+     * if the lease was lost before: others may have worked at the same time.
+     */
     @Override
     public void unlock() {
-        if (!local.isHeldByCurrentThread()) throw new IllegalMonitorStateException("The current thread does not have the lock " + resource + ".");
+        if (!local.isHeldByCurrentThread())
+            throw new IllegalMonitorStateException("The current thread does not have the lock " + resource + ".");
         try {
             if (local.getHoldCount() == 1) lease.close();
         } catch (LeaseLostException e) {
-            ConcurrentModificationException lost = new ConcurrentModificationException("The lock " + resource + " was lost before it was unlocked.");
+            ConcurrentModificationException lost =
+                    new ConcurrentModificationException("The lock " + resource + " was lost before it was unlocked.");
             lost.initCause(e);
             throw lost;
         } finally {

@@ -13,7 +13,8 @@ import java.util.concurrent.locks.Lock;
 import org.springframework.integration.support.locks.LockRegistry;
 
 /**
- * Locks of Spring Integration that are leases of fencegate. A lock is re-entrant for its thread; its lease is renewed until it is unlocked.
+ * Locks of Spring Integration that are leases of fencegate. A lock is re-entrant for its thread;
+ * its lease is renewed until it is unlocked.
  *
  * <p>A lock shows no token. {@link #lease} does, and what is written under the lock should carry it.
  */
@@ -41,7 +42,8 @@ public final class FencegateLockRegistry implements LockRegistry {
      * @param client the client that calls the gateways
      * @param prefix is put before each key to make the name of its resource, for example {@code locks/}
      * @param ttl how long a lock outlives its process, at most the gateway's {@code lease.max_ttl_ms}
-     * @param locksMax how many locks are kept; the one that was used least recently, and that no thread has or awaits, makes way for a new one
+     * @param locksMax how many locks are kept; the one that was used least recently,
+     *     and that no thread has or awaits, makes way for a new one
      */
     public FencegateLockRegistry(FencegateClient client, String prefix, Duration ttl, int locksMax) {
         this.client = Objects.requireNonNull(client, "client");
