@@ -6,8 +6,8 @@
 namespace fencegate {
 
 /// Runs a gateway until SIGTERM or SIGINT. After SIGTERM serves for http.shutdown_grace_ms, or until another of these
-/// signals, while it reports that it is not ready. Then stops accepting, refuses new leases, waits for the requests under way
-/// for a limited time, and writes the event buffer to the history. SIGHUP reloads the configuration
+/// signals, while it reports that it is not ready. Then stops accepting, refuses new leases, waits for the requests
+/// under way for a limited time, and writes the event buffer to the history. SIGHUP reloads the configuration
 /// (config_reload); SIGUSR1 and SIGUSR2 are logged and change nothing. Writes only to the log.
 ///
 /// In:  `cfg` was read from `source`.

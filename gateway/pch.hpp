@@ -1,5 +1,5 @@
-// Headers that are precompiled for the gateway's units (see CMakeLists.txt). No unit may depend on it: each includes what
-// it uses.
+// Headers that are precompiled for the gateway's units (see CMakeLists.txt). No unit may depend on it: each includes
+// what it uses.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -18,9 +18,10 @@ struct config_source {
     exposure_rule exposure = exposure_rule::refuse;
 };
 
-/// Makes a running gateway use its configuration file again. The file, and the files that it names, are read and checked
-/// first: if anything is at fault, nothing changes. Otherwise the keys of adopt_reloadable() take effect together, and
-/// changed keys that need a restart are named. The log has the result, and fencegate_config_reloads_total counts it.
+/// Makes a running gateway use its configuration file again. The file, and the files that it names, are read and
+/// checked first: if anything is at fault, nothing changes. Otherwise the keys of adopt_reloadable() take effect
+/// together, and changed keys that need a restart are named. The log has the result, and fencegate_config_reloads_total
+/// counts it.
 ///
 /// Threads:  one.
 /// Lifetime: the server, the keys, the limiter and the registry outlive it.
@@ -51,8 +52,8 @@ class config_reload {
 /// Makes the TLS of a configuration; null without http.tls. Errors: as tls_context::create.
 result<std::shared_ptr<const http::tls_context>> make_tls(const config& cfg);
 
-/// Logs the warnings of a configuration, and one for each certificate of http.tls that callers would refuse because of its
-/// dates.
+/// Logs the warnings of a configuration, and one for each certificate of http.tls that callers would refuse because of
+/// its dates.
 void log_warnings(const config& cfg);
 
 }  // namespace fencegate

@@ -7,7 +7,8 @@
 
 namespace fencegate::api {
 
-/// Returns all routes of the gateway. gateway/api/service/openapi.json describes the same. The routes refer to `services`.
+/// Returns all routes of the gateway. gateway/api/service/openapi.json describes the same. The routes refer to
+/// `services`.
 std::vector<http::route> routes(const gateway_services& services);
 
 }  // namespace fencegate::api

@@ -46,8 +46,8 @@ class event_buffer {
     void mark_written(std::size_t count) { size_.fetch_sub(count, std::memory_order_relaxed); }
     void mark_lost(std::size_t count);
 
-    /// Whether new leases of the principal have to be refused: on_full::refuse is set, and less than an eighth is free or
-    /// the principal has used up its share. An empty principal has no share.
+    /// Whether new leases of the principal have to be refused: on_full::refuse is set, and less than an eighth is free
+    /// or the principal has used up its share. An empty principal has no share.
     bool full(const std::string& principal) const;
     /// Whether less than an eighth is free.
     bool is_nearly_full() const;

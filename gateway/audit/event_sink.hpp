@@ -35,8 +35,8 @@ class event_sink final : public lockcore::event_observer {
     bool add_low_priority(history_item item);
 
     /// Whether new leases of the principal must be refused (audit.on_full: refuse). The last eighth of the buffer is
-    /// reserved for events of leases that were granted already; events are lost only if those fill it. A principal has at
-    /// most three quarters of the rest; an empty one has no such share.
+    /// reserved for events of leases that were granted already; events are lost only if those fill it. A principal has
+    /// at most three quarters of the rest; an empty one has no such share.
     bool full(const std::string& principal) const;
     /// Whether less than an eighth of the buffer is free; with `audit.on_full: drop` events are dropped once it is
     /// full.

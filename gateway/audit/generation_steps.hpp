@@ -49,8 +49,8 @@ class generation_steps {
         virtual void renew_connections() = 0;
         /// Refuses connections to a server with a lower floor, and those to any server that were made before.
         virtual void require_floor(lockcore::epoch floor) = 0;
-        /// Reports the lost writes that were found. `record`: the history is to name them; the row of a change that this
-        /// gateway made does already.
+        /// Reports the lost writes that were found. `record`: the history is to name them; the row of a change that
+        /// this gateway made does already.
         virtual void report_lost(bool record) = 0;
         enum class notice {
             generation_changed,  ///< Nothing is let in from now on.
@@ -67,8 +67,8 @@ class generation_steps {
         lockcore::epoch floor{};
     };
 
-    /// `lookups`: how often, at least twice, the acknowledged writes are looked for after a change or the start. While a request can last,
-    /// a connection to the replaced server may acknowledge a write that was under way there.
+    /// `lookups`: how often, at least twice, the acknowledged writes are looked for after a change or the start. While
+    /// a request can last, a connection to the replaced server may acknowledge a write that was under way there.
     generation_steps(ports& p, int lookups) : ports_(p), lookups_(lookups) {}
 
     generation_step::any look() const { return generation_step::find_state{}; }
@@ -89,8 +89,8 @@ class generation_steps {
     bool is_settled() const { return is_current() && floor_known_ && lookups_left_ == 0; }
 
   private:
-    /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know of
-    /// one that was never finished.
+    /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know
+    /// of one that was never finished.
     void find_replaced();
 
     ports& ports_;

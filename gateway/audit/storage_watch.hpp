@@ -66,8 +66,8 @@ class storage_watch {
         std::uint64_t lost_writes = 0;  ///< Acknowledged writes that were gone after them.
     };
 
-    /// `gateway`: the name of this gateway in the history. `request_timeout`: how long a request can last; for as long after
-    /// a change lost writes are looked for.
+    /// `gateway`: the name of this gateway in the history. `request_timeout`: how long a request can last; for as long
+    /// after a change lost writes are looked for.
     storage_watch(pg::database& database, event_sink& events, boost::asio::io_context& io, std::string gateway,
                   std::chrono::milliseconds request_timeout);
     ~storage_watch();
@@ -75,9 +75,9 @@ class storage_watch {
     /// Begins, on `io`.
     void start(lockcore::lock_manager& locks);
 
-    /// Fails with storage_unavailable if nothing is let in now: the generation is changing, or the nodes know of a change
-    /// that this PostgreSQL does not: it was replaced and still answers. So a call can end before it takes a lease;
-    /// PostgreSQL and pg::session_slot refuse it in any case.
+    /// Fails with storage_unavailable if nothing is let in now: the generation is changing, or the nodes know of a
+    /// change that this PostgreSQL does not: it was replaced and still answers. So a call can end before it takes a
+    /// lease; PostgreSQL and pg::session_slot refuse it in any case.
     result<void> check() const;
     readings counts() const;
     /// The write service adds each write that it acknowledges.

@@ -114,8 +114,8 @@ struct insert_operation {
     std::string table;
     std::vector<assignment> values;  ///< May be empty: all defaults.
     std::optional<std::int64_t> expect_rows;
-    /// Several rows, as objects. `values` then are the values of the first row, for every column that is set. A row that
-    /// lacks one of them gets NULL there, with `missing_default` the column's default.
+    /// Several rows, as objects. `values` then are the values of the first row, for every column that is set. A row
+    /// that lacks one of them gets NULL there, with `missing_default` the column's default.
     boost::json::array rows{};
     std::optional<conflict_rule> on_conflict{};
     std::optional<std::int64_t> rows_max{};

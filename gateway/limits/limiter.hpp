@@ -142,8 +142,8 @@ class limiter {
 
     /// Counts a request that is about to wait for a lease or to stream its answer, until the result is destroyed.
     ///
-    /// Out: null if such requests have their share of all connections, of those of the address, or of the requests of the
-    ///      principal.
+    /// Out: null if such requests have their share of all connections, of those of the address, or of the requests of
+    ///      the principal.
     std::shared_ptr<void> admit_long_request(const std::shared_ptr<caller>& principal,
                                              const boost::asio::ip::address& peer);
 

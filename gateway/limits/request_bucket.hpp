@@ -46,8 +46,8 @@ struct bucket_level {
     std::chrono::nanoseconds retry_after{0};  ///< Of a request that was not admitted: until one is.
 };
 
-/// The level of one token bucket, by the generic cell rate algorithm: only the time at which the bucket is full again is
-/// kept. A new bucket is full.
+/// The level of one token bucket, by the generic cell rate algorithm: only the time at which the bucket is full again
+/// is kept. A new bucket is full.
 ///
 /// Threads: not safe.
 class request_bucket {

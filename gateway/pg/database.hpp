@@ -87,8 +87,8 @@ class database {
 
     write_executor& writes();
 
-    /// Runs `work` with a session, once more on a new one where the first was lost or has outdated statements; so it may
-    /// run twice. It may change something: outcome_unknown where the connection broke.
+    /// Runs `work` with a session, once more on a new one where the first was lost or has outdated statements; so it
+    /// may run twice. It may change something: outcome_unknown where the connection broke.
     ///
     /// In:  `work`: T(session&).
     /// Out: awaitable<result<T>>.
@@ -124,8 +124,8 @@ class database {
                                                              lockcore::fencing_token new_fence, actor initiator,
                                                              std::string reason, deadline until);
 
-    /// Makes a round trip to the server over a connection for writes and checks that it accepts them; for readiness. One
-    /// round trip answers all who call it meanwhile or within 200 ms afterwards.
+    /// Makes a round trip to the server over a connection for writes and checks that it accepts them; for readiness.
+    /// One round trip answers all who call it meanwhile or within 200 ms afterwards.
     boost::asio::awaitable<result<void>> ping(deadline until);
 
     executor_status status() const;

@@ -63,8 +63,8 @@ class round_repeater {
 class acquire_attempt final : public reply_target, public std::enable_shared_from_this<acquire_attempt> {
   public:
     /// In: `observed_tokens`: records the counter of each answer within D that is plausible, also of an ACQUIRE that is
-    ///     answered after the grant. `release_previous`: the RELEASE of the previous lease, not started; null if there is
-    ///     none.
+    ///     answered after the grant. `release_previous`: the RELEASE of the previous lease, not started; null if there
+    ///     is none.
     acquire_attempt(core_context& ctx, lease_call call, link_span links, token_memory& observed_tokens,
                     std::shared_ptr<round_attempt> release_previous);
 
@@ -143,8 +143,8 @@ class round_attempt final : public reply_target, public std::enable_shared_from_
     /// Prevents further TOP-UPs, for the hold was released.
     void disable_top_ups() { *may_top_up_ = false; }
     bool may_top_up() const { return *may_top_up_; }
-    /// Makes the lease count on the nodes that have it without counting it (UPGRADE). `then` gets this round, and whether
-    /// a majority counts the lease now; it is called once, at the end of a step.
+    /// Makes the lease count on the nodes that have it without counting it (UPGRADE). `then` gets this round, and
+    /// whether a majority counts the lease now; it is called once, at the end of a step.
     void upgrade(std::function<void(round_attempt&, bool)> then);
 
     const majority_round& machine() const { return machine_; }

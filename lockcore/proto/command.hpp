@@ -59,8 +59,8 @@ struct node_reply {
     /// counter. held: the stamp or the token of the other lease, whichever is higher; 0: the value is no lease.
     /// exhausted of RENEW: the renewals; of HOLD: the holds, 0 if the limit is the time. lost: see has_stamp.
     std::uint64_t value = 0;
-    /// lost of RENEW, HOLD and INSPECT: the node has the caller's lease, but it does not count for the token. `value` is
-    /// the higher of its stamp and the node's base; with that number UPGRADE makes it count.
+    /// lost of RENEW, HOLD and INSPECT: the node has the caller's lease, but it does not count for the token. `value`
+    /// is the higher of its stamp and the node's base; with that number UPGRADE makes it count.
     bool has_stamp = false;
     bool counts = false;  ///< TOP-UP: the lease counts for the token on this node.
     /// held, own, ok of INSPECT and LOOK: the ttl left on this node; negative: the key has no ttl.

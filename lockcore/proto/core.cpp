@@ -84,7 +84,8 @@ void core::on(const input::flush&) {
     ctx_.needs_flush = false;
     const bool decided = ctx_.run_flush_calls();
     ctx_.run_step_end_calls();
-    // Commands that were queued meanwhile are sent with those of the next flush, so that fewer, larger batches are sent.
+    // Commands that were queued meanwhile are sent with those of the next flush, so that fewer, larger batches are
+    // sent.
     if (decided && !std::exchange(sending_delayed_, true)) {
         ctx_.needs_flush = true;
         return;

@@ -15,7 +15,8 @@
 
 namespace lockcore {
 
-/// The requests that were cancelled by their idempotency key, each until it can no longer be on its way or wait elsewhere.
+/// The requests that were cancelled by their idempotency key, each until it can no longer be on its way or wait
+/// elsewhere.
 ///
 /// Threads: not safe.
 /// Limits:  as remember() says.
@@ -34,8 +35,8 @@ class cancelled_requests {
         return found == by_name_.end() ? nullptr : &found->second;
     }
 
-    /// Returns the entry of a request, a new one if there is none. Null if there are `most` entries, or three quarters of
-    /// them are of the principal.
+    /// Returns the entry of a request, a new one if there is none. Null if there are `most` entries, or three quarters
+    /// of them are of the principal.
     entry* remember(const std::string& name, const acquire_request& request, std::size_t most) {
         if (entry* const known = find(name)) return known;
         const auto principal = of_principal_.find(request.holder.principal);
@@ -57,8 +58,8 @@ class cancelled_requests {
 };
 
 /// All decisions about the resources of one shard: their queues, attempts, handoffs, kept leases and retries, and which
-/// nodes vote. It has no clock, no sockets, no threads and no randomness of its own: a driver passes in what happens and
-/// performs what a step returns. runtime/shard drives it in the gateway, tests/sim in the simulation.
+/// nodes vote. It has no clock, no sockets, no threads and no randomness of its own: a driver passes in what happens
+/// and performs what a step returns. runtime/shard drives it in the gateway, tests/sim in the simulation.
 ///
 /// Its parts, each with its own state: wait_queues, kept_leases, validity_memory, lease_rounds (commands about existing
 /// leases) and a node_link for each node. The core itself has the calls of acquire and what ends leases.
@@ -201,7 +202,8 @@ class core final : private cluster_view {
     /// `became_free`: the waiters may acquire what was released; it was not handed over to one of them.
     result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
                                             const majority_round& round, bool became_free);
-    /// Hands a lease over to the next waiter for its resources. Null if no waiter can take it, or it is the turn of others.
+    /// Hands a lease over to the next waiter for its resources. Null if no waiter can take it, or it is the turn of
+    /// others.
     std::shared_ptr<acquire_attempt> hand_over(const lease_claims& claims);
     result<release_outcome> revoke_decided(const input::revoke& what, const majority_round& round);
     /// A call of this core ended the lease. `released`: its holder released it.

@@ -315,8 +315,8 @@ void core::finish(acquire_call& c, result<lease> outcome) {
 void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
     event e;
     if (outcome) {
-        // A further hold is recorded as a renewal, and so is a repeated answer: the gateway that sent the first attempt may not
-        // know that it was granted.
+        // A further hold is recorded as a renewal, and so is a repeated answer: the gateway that sent the first attempt
+        // may not know that it was granted.
         const bool granted = !outcome->reentrant && !outcome->repeated;
         std::string detail;
         if (outcome->repeated) {

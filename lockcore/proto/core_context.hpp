@@ -65,8 +65,8 @@ struct core_context {
     const authenticator& mac;
     random_source& random;
 
-    /// Returns the interval of ticks. Timeouts of nodes are counted in ticks, so that time in which this process does not
-    /// run (a busy machine, a paused virtual machine), and reads no answers, does not count. A timeout is late by
+    /// Returns the interval of ticks. Timeouts of nodes are counted in ticks, so that time in which this process does
+    /// not run (a busy machine, a paused virtual machine), and reads no answers, does not count. A timeout is late by
     /// less than two ticks.
     static milliseconds tick_length(const config& cfg) {
         return std::clamp(cfg.node_timeout / 8, milliseconds{2}, milliseconds{25});
@@ -152,8 +152,8 @@ struct core_context {
     std::uint64_t last_request_ = 0;
 };
 
-/// The decision of an attempt, made once, and the continuation that acts on it. The attempt has this as a member, and so
-/// owns its continuation; it is passed to it, and is kept until it has run.
+/// The decision of an attempt, made once, and the continuation that acts on it. The attempt has this as a member, and
+/// so owns its continuation; it is passed to it, and is kept until it has run.
 template <class Attempt>
 class decision {
   public:

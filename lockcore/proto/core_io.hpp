@@ -73,8 +73,8 @@ struct inspect {  ///< result<lease>
     call_id call{};
     lease_claims claims;
 };
-/// Cancels the acquire call with the holder, resources and idempotency key of `request`, wherever it is, and releases its
-/// hold. `request.wait`: how long that call may still wait.
+/// Cancels the acquire call with the holder, resources and idempotency key of `request`, wherever it is, and releases
+/// its hold. `request.wait`: how long that call may still wait.
 struct cancel_request {  ///< result<release_outcome>
     call_id call{};
     acquire_request request;

@@ -12,9 +12,11 @@ inline constexpr std::uint64_t epochs_max = (fencing_token_max + 1) / tokens_per
 /// How far the epoch of one node may be above those of all others (docs/protocol.md, CLAIMS OF ONE NODE).
 inline constexpr std::uint64_t epoch_lead_max = 65'536;
 
-/// Returns the highest epoch that one of several nodes may claim. What is above it is implausible, and counts for nothing.
+/// Returns the highest epoch that one of several nodes may claim. What is above it is implausible, and counts for
+/// nothing.
 ///
-/// In: `others`: the highest epoch that another node shows; `known`: the highest that the register is known to have drawn.
+/// In: `others`: the highest epoch that another node shows; `known`: the highest that the register is known to have
+///     drawn.
 constexpr epoch highest_plausible_epoch(epoch others, epoch known) {
     constexpr epoch last{epochs_max - 1};
     return std::min(last, std::max(epoch{value_of(std::min(others, last)) + epoch_lead_max}, known));

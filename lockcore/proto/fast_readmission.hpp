@@ -22,8 +22,8 @@ namespace lockcore {
 ///
 /// A token that no grant can have had yet is the sign of a faulty node; such a copy may be of any lease.
 ///
-/// Limits:  bytes_max of names and values, counted once for the copies that different sources have of one lease; as many
-///          different leases under one name as leases_max. Copies above that are not taken.
+/// Limits:  bytes_max of names and values, counted once for the copies that different sources have of one lease; as
+///          many different leases under one name as leases_max. Copies above that are not taken.
 /// Threads: not safe.
 class lease_merge {
   public:
@@ -53,8 +53,8 @@ class lease_merge {
         node_set sources;
         milliseconds remaining{};  ///< The longest.
     };
-    /// Returns the key that the node gets, without its name, and may change `found`; empty: none, because no lease under this
-    /// name can be valid, or its holds are released.
+    /// Returns the key that the node gets, without its name, and may change `found`; empty: none, because no lease
+    /// under this name can be valid, or its holds are released.
     std::optional<lease_copy> choose(std::vector<copies>& found) const;
 
     random_source& random_;
@@ -83,7 +83,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
     using finished_function = std::function<void(result<std::string>)>;
 
     /// In: `ask_node`: asks the node that forgot, whose live process is `run_id`. `sources`: other voting nodes, of
-    ///     which every majority with it includes one. `highest`: the highest epoch of a token that may have been granted.
+    ///     which every majority with it includes one. `highest`: the highest epoch of a token that may have been
+    ///     granted.
     ///     `own_mark`: the mark that this gateway set before.
     fast_readmission(core_context& ctx, std::string run_id, ask_function ask_node, std::vector<source> sources,
                      epoch highest, std::string own_mark, finished_function finished);
@@ -97,7 +98,8 @@ class fast_readmission : public std::enable_shared_from_this<fast_readmission> {
 
     /// The leases of one request: a node reads or writes so many in less than a millisecond.
     static constexpr std::size_t page_size = 100;
-    /// The requests to install that may be unanswered. A node that syncs every write then syncs once for several of them.
+    /// The requests to install that may be unanswered. A node that syncs every write then syncs once for several of
+    /// them.
     static constexpr std::size_t installs_max = 8;
     /// How much longer this gateway waits if another one set the mark and copies the leases already.
     static constexpr milliseconds other_gateway_timeout{1'000};

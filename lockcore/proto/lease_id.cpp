@@ -14,8 +14,8 @@ namespace {
 /// The first line of the claims. A database that requires proofs compares it too.
 constexpr std::string_view lease_id_format = "1";
 
-/// Decodes a MAC. Out: empty for a text of another length, and for a second text of the same bytes, which unused bits at
-/// its end would allow.
+/// Decodes a MAC. Out: empty for a text of another length, and for a second text of the same bytes, which unused bits
+/// at its end would allow.
 std::optional<authenticator::mac> decode_mac(std::string_view text) {
     const auto bytes = from_base64url(text);
     authenticator::mac out{};

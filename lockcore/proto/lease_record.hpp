@@ -12,8 +12,8 @@
 
 namespace lockcore {
 
-/// Returns the validity of a lease (docs/protocol.md R6): ttl − time elapsed since before the first send − allowance for
-/// clock drift (1 % of the ttl + 2 ms). If it is not above zero there is no grant.
+/// Returns the validity of a lease (docs/protocol.md R6): ttl − time elapsed since before the first send − allowance
+/// for clock drift (1 % of the ttl + 2 ms). If it is not above zero there is no grant.
 ///
 /// Source: Redlock, "the algorithm", step 3.
 constexpr std::chrono::microseconds validity(milliseconds ttl, std::chrono::nanoseconds elapsed) {
@@ -33,8 +33,8 @@ constexpr validity_time end_of_validity(milliseconds ttl, validity_time sent_at)
 /// The longest time that is calculated with, far above every ttl and max_hold.
 inline constexpr milliseconds foreign_time_max = std::chrono::years{100};
 
-/// Returns a time that a node reports, at most foreign_time_max; -1 ms for every negative number, which means that a key
-/// has no ttl.
+/// Returns a time that a node reports, at most foreign_time_max; -1 ms for every negative number, which means that a
+/// key has no ttl.
 constexpr milliseconds limit_foreign_time(std::int64_t ms) {
     return milliseconds{std::clamp<std::int64_t>(ms, -1, foreign_time_max.count())};
 }
@@ -50,8 +50,8 @@ constexpr std::optional<wall_time> to_wall_time(std::int64_t ms) {
 inline constexpr std::size_t lease_bytes_max = 16'384;
 /// The most CLOSE marks of a lease (redis/lease.lua).
 inline constexpr std::size_t close_marks_max = 64;
-/// The most live ids, and the most tombstones, that are read of a lease. A node adds holds up to 64 of each; what was merged
-/// of several nodes may have more. With so many a lease is still smaller than lease_bytes_max.
+/// The most live ids, and the most tombstones, that are read of a lease. A node adds holds up to 64 of each; what was
+/// merged of several nodes may have more. With so many a lease is still smaller than lease_bytes_max.
 inline constexpr std::size_t hold_ids_max = 256;
 
 /// The holds of one lease, merged from the replies of several nodes. The two ids of a hold (hold_id) count as one.
@@ -65,17 +65,17 @@ class hold_view {
     /// the CLOSE marks. Anything that is no id and no mark is ignored, and what exceeds the limits of a lease.
     void add(std::string_view text);
     void add(const hold_view& other);
-    /// Returns the holds in the form that add() takes: the live ids that have no tombstone, the tombstones, and the CLOSE
-    /// marks.
+    /// Returns the holds in the form that add() takes: the live ids that have no tombstone, the tombstones, and the
+    /// CLOSE marks.
     std::string text() const;
 
     /// Returns the number of live holds.
     std::size_t count() const;
-    /// Returns whether some node has a tombstone of the hold. That of a tentative id, left by an undo, says nothing about
-    /// the confirmed one.
+    /// Returns whether some node has a tombstone of the hold. That of a tentative id, left by an undo, says nothing
+    /// about the confirmed one.
     bool is_released(const hold_id& id) const;
-    /// Returns the CLOSE marks of all nodes, with which a node refuses further holds: of each call that closed the lease
-    /// the id of its hold, which is to be the last, and 16 digits of the call. Only that call removes its mark.
+    /// Returns the CLOSE marks of all nodes, with which a node refuses further holds: of each call that closed the
+    /// lease the id of its hold, which is to be the last, and 16 digits of the call. Only that call removes its mark.
     const std::string& close_marks() const { return close_marks_; }
 
   private:
@@ -87,9 +87,10 @@ class hold_view {
 
 /// A lease as a node stores it. The first line is `nonce stamp renewals ttl_ms held_ms granted_ms keys`; then follow,
 /// with a line each, the principal, the owner, the names of the resources (empty if there is only one; separated by
-/// resource_name::separator), the ids of the live holds, the tombstones, and the CLOSE marks (the id of the hold and 16 digits of the call, each; empty: not closed).
-/// After that come any number of wake marks, each after a byte 1: the managers to notify when the lease ends. `keys`
-/// has the digests of idempotency keys, each as `digest:hold id` with the tentative id, separated by commas; or it is
+/// resource_name::separator), the ids of the live holds, the tombstones, and the CLOSE marks (the id of the hold and 16
+/// digits of the call, each; empty: not closed). After that come any number of wake marks, each after a byte 1: the
+/// managers to notify when the lease ends. `keys` has the digests of idempotency keys, each as `digest:hold id` with
+/// the tentative id, separated by commas; or it is
 /// `-`.
 ///
 /// The second word is one number, which is both the stamp of the lease on this node and its token, or `stamp:token` if
@@ -109,18 +110,19 @@ struct lease_record {
     lockcore::holder holder;
     std::vector<resource_name> resources;  ///< Empty: only the resource in the key's name.
 
-    /// Returns a lease of nobody, which nobody releases and which lasts for `ttl`, under a nonce of its own (docs/protocol.md, FAST READMISSION 5).
+    /// Returns a lease of nobody, which nobody releases and which lasts for `ttl`, under a nonce of its own
+    /// (docs/protocol.md, FAST READMISSION 5).
     static lease_record make_block(random_source& random, milliseconds ttl);
-    /// A block was granted at no time: its granted_at is 0. A lease that was granted in the first millisecond of 1970 is
-    /// taken for one, which excludes others as well.
+    /// A block was granted at no time: its granted_at is 0. A lease that was granted in the first millisecond of 1970
+    /// is taken for one, which excludes others as well.
     bool is_block() const { return granted_at == wall_time{}; }
-    /// Returns whether another node has the same lease, with this token or another one. A faulty node may report the nonce
-    /// of a lease as that of another holder or of other resources.
+    /// Returns whether another node has the same lease, with this token or another one. A faulty node may report the
+    /// nonce of a lease as that of another holder or of other resources.
     bool is_same_lease(const lease_record& other) const;
     /// Adds the holds and keys that another node has of the same lease.
     void merge(const lease_record& other);
-    /// Returns the value of a lease key. Of the idempotency keys it has the newest ones that a node keeps; it has no wake
-    /// marks, and no hold that was released.
+    /// Returns the value of a lease key. Of the idempotency keys it has the newest ones that a node keeps; it has no
+    /// wake marks, and no hold that was released.
     std::string format() const;
     /// Parses the value of a lease key; empty for a text of another form.
     static std::optional<lease_record> parse(std::string_view text);

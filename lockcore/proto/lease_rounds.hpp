@@ -33,8 +33,8 @@ class validity_memory {
 
     /// A lease was granted or extended here.
     void remember(const lease_claims& claims, validity_time until);
-    /// Returns whether the lease is known to be valid with this token. The claims of a repeated request may have a token
-    /// that its attempt had before it was complete.
+    /// Returns whether the lease is known to be valid with this token. The claims of a repeated request may have a
+    /// token that its attempt had before it was complete.
     bool is_valid(const lease_claims& claims, validity_time now) const;
     /// A call of this core released the hold of these claims. Its lease may live on.
     void hold_released(const lease_claims& claims) { add_ended(claims.hold.str()); }

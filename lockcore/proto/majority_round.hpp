@@ -36,7 +36,8 @@ class majority_round {
 
     verdict outcome() const { return verdict_; }
     std::size_t yes() const { return yes_; }
-    /// Returns the number of renewals: the second highest of the nodes that did it, which no faulty node alone can raise.
+    /// Returns the number of renewals: the second highest of the nodes that did it, which no faulty node alone can
+    /// raise.
     std::uint64_t value() const;
     /// Returns for INSPECT how long a majority still holds the lease: with five nodes, the third longest ttl. Zero
     /// before a majority did it.
@@ -76,8 +77,8 @@ class majority_round {
     verdict verdict_ = verdict::pending;
 };
 
-/// The state machine that finds the lease which a majority has for one resource. Two nodes have the same lease if nonce,
-/// holder, resources, time of the grant and token are equal.
+/// The state machine that finds the lease which a majority has for one resource. Two nodes have the same lease if
+/// nonce, holder, resources, time of the grant and token are equal.
 ///
 /// The driver sends LOOK once to every node and passes in the answers in any order.
 ///

@@ -88,8 +88,8 @@ node_supervisor::step node_supervisor::identified(node_facts facts, monotonic_ti
         const step next = refuse(std::move(reason));
         const bool evicts = facts_.role == "master" && facts_.maxmemory_policy != "noeviction";
         if (evicts && facts_.is_admitted()) return {action::delete_admission, milliseconds{0}};
-        // After a restart its configuration may be right while its data lack evicted keys, or come from the primary that
-        // it replicated.
+        // After a restart its configuration may be right while its data lack evicted keys, or come from the primary
+        // that it replicated.
         if (!losses_recorded_) may_have_lost_data_ = true;
         return may_have_lost_data_ ? step{action::note_unsynced, milliseconds{0}} : next;
     }

@@ -49,8 +49,8 @@ struct node_facts {
 /// Returns why this server cannot be a node with its present settings, and what to change; empty if it can.
 std::string find_misconfiguration(const node_facts& facts);
 
-/// Returns why a node with this claim belongs to another cell than `own`, and what to do; empty if it does not, or has no
-/// claim.
+/// Returns why a node with this claim belongs to another cell than `own`, and what to do; empty if it does not, or has
+/// no claim.
 std::string find_other_cell(std::string_view claim, cell_id own);
 
 /// Returns why a node with this epoch in fg:node cannot be one of this cluster, and what to look at; empty if it can.

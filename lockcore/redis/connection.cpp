@@ -88,8 +88,8 @@ std::optional<std::string> format_auth(const node_address& address, std::string&
 
 /// One TCP connection, with or without TLS.
 ///
-/// Lifetime: shared by its connection and by the handlers that Asio has still to call. It uses nothing of the connection
-///           after close().
+/// Lifetime: shared by its connection and by the handlers that Asio has still to call. It uses nothing of the
+///           connection after close().
 class connection::link : public std::enable_shared_from_this<link> {
   public:
     explicit link(connection& owner) : owner_(&owner), socket_(owner.io_) {}

@@ -17,9 +17,9 @@
 
 namespace lockcore::redis {
 
-/// The authenticated connection to a node. A reconnect is a *new* connection: commands in flight are answered with null, and nothing
-/// is sent again (docs/protocol.md R9). All commands of a loop turn are sent together, which gives 3 to 4 times the
-/// throughput of a write() for each command.
+/// The authenticated connection to a node. A reconnect is a *new* connection: commands in flight are answered with
+/// null, and nothing is sent again (docs/protocol.md R9). All commands of a loop turn are sent together, which gives 3
+/// to 4 times the throughput of a write() for each command.
 ///
 /// Threads:  the thread of `io`.
 /// Lifetime: by shared_ptr; close() before the io_context ends.
@@ -82,7 +82,8 @@ class connection : public std::enable_shared_from_this<connection> {
 
 /// Subscribes to one node's lease-end messages for one shard: one connection and one channel for all resources
 /// (release.lua). A lost message delays a waiter by wait_queue::retry_delay_max at most. The server has nothing to send
-/// while no lease ends, so it is asked for an answer each keepalive_interval; without one the connection is opened anew.
+/// while no lease ends, so it is asked for an answer each keepalive_interval; without one the connection is opened
+/// anew.
 ///
 /// Threads:  the thread of `io`.
 /// Lifetime: by shared_ptr; stop() before the io_context ends.

@@ -91,8 +91,8 @@ std::string eval_on_node(const script& s, std::initializer_list<std::string_view
     return out.finish();
 }
 
-/// The commands that search for scripts. Where a node wants credentials and gets none, Redis answers NOAUTH to a command
-/// of at most ten words, and closes the connection at a longer one.
+/// The commands that search for scripts. Where a node wants credentials and gets none, Redis answers NOAUTH to a
+/// command of at most ten words, and closes the connection at a longer one.
 constexpr std::size_t scripts_searched = 8;
 constexpr std::size_t searches = (command_kinds + scripts_searched - 1) / scripts_searched;
 

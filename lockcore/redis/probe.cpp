@@ -35,8 +35,8 @@ class node_client {
     node_client(const node_client&) = delete;
     node_client& operator=(const node_client&) = delete;
 
-    /// Tries as a gateway does: an attempt goes on with the lookup of the one before, and with the addresses that it has
-    /// not tried.
+    /// Tries as a gateway does: an attempt goes on with the lookup of the one before, and with the addresses that it
+    /// has not tried.
     ///
     /// Out: false if it failed; see error().
     bool connect() {

@@ -66,8 +66,9 @@ class one_shot_event {
 };
 
 /// Drives the core of one thread: makes inputs of calls, answers and timers, and performs the actions that the core
-/// returns. It decides nothing about a lease; the listing of all leases and the search for leaked ones, which are reports,
-/// are written here as sequences of calls. A lease on several resources belongs to the shard of the first of them.
+/// returns. It decides nothing about a lease; the listing of all leases and the search for leaked ones, which are
+/// reports, are written here as sequences of calls. A lease on several resources belongs to the shard of the first of
+/// them.
 ///
 /// Threads: everything but status(), status_of() and waiters() on the thread of its io_context.
 class shard {

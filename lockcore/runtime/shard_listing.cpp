@@ -196,8 +196,8 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
     std::vector<node_answer> answers;
     std::size_t scanned = 0;
     for (std::size_t n = 0; n < nodes() && scanned < enough; ++n) {
-        // While there are more nodes than are needed, each has its share of the time, so that one whose listing does not
-        // end leaves time for the others.
+        // While there are more nodes than are needed, each has its share of the time, so that one whose listing does
+        // not end leaves time for the others.
         const bool can_fail = nodes() - n > enough - scanned;
         const auto now = std::chrono::steady_clock::now();
         const auto until =

@@ -78,7 +78,8 @@ class Site:
     # The faults. A test that uses one calls `recover` at its end.
 
     def cut_reply(self) -> None:
-        """The first gateway's next connection is reset when it answers; on connections that are open the next answer is lost."""
+        """The first gateway's next connection is reset when it answers;
+        on connections that are open the next answer is lost."""
         replies = itertools.chain([0], itertools.repeat(1 << 40))
         self.gate_set.members[0].replies.cut_after = lambda: next(replies)
 

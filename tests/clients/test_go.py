@@ -1,4 +1,4 @@
-"""The Go client: gofmt, go vet, the tests of tests/clients/go on two gateways with faults, and the example of its page."""
+"""The Go client: gofmt, go vet, the tests of tests/clients/go on two gateways with faults, its page's example."""
 
 from __future__ import annotations
 

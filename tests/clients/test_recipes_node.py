@@ -87,9 +87,10 @@ def version_of_node() -> tuple[int, ...]:
     )
 
 
-@pytest.mark.skipif(
-    version_of_node() < (20, 19), reason="Prisma 7 needs Node.js 20.19 or later; that of Debian 12 is 18"
-)
+PRISMA_NEEDS = "Prisma 7 needs Node.js 20.19 or later; that of Debian 12 is 18"
+
+
+@pytest.mark.skipif(version_of_node() < (20, 19), reason=PRISMA_NEEDS)
 def test_recipe_node_orms_has_the_results_shown(stack: Stack, home: Path, node_modules: Path) -> None:
     (home / "node_modules").symlink_to(node_modules)
     # Prisma looks for a program that makes migrations, which no step here uses, and would load it from its own site.

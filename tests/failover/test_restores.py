@@ -47,9 +47,7 @@ def test_restore_of_older_backup_names_the_lost_writes() -> None:
                 old.control("remove", SCOPE, answers=f"{SCOPE}\nYes I am aware\n{new.name}\n")
                 old.start()
                 site.wait_for_primary()
-                eventually(
-                    lambda: old.query("select fencing.live_timeline()") == timeline, LONG, goal="it is promoted"
-                )
+                eventually(lambda: old.query("select fencing.live_timeline()") == timeline, LONG, goal="it is promoted")
                 for token in (observer.lease["fencing_token"], observer.floor + 1, 2**52):
                     assert enter_refusal(old.sql(), observer.sku.resource, token) == ("FG503", CAUSE)
                 processes.signal_all([gateway.pid for gateway in gateways], signal.SIGCONT)

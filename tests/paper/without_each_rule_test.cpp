@@ -1,6 +1,6 @@
-// tests/sim/mutations/table.tsv: tests that run the shortest trace which breaks a protocol without the rule, against the
-// product's scripts and state machines, and expect that nothing breaks. The names say what would happen without the rule.
-// That of R9 is in managed_nodes_test.cpp.
+// tests/sim/mutations/table.tsv: tests that run the shortest trace which breaks a protocol without the rule, against
+// the product's scripts and state machines, and expect that nothing breaks. The names say what would happen without the
+// rule. That of R9 is in managed_nodes_test.cpp.
 #include <proto/majority_round.hpp>
 
 #include "paper/admitted_nodes.hpp"

@@ -33,10 +33,10 @@ bool may_end_cell(char c) {
     return std::string_view(";|\t\r\n").find(c) != std::string_view::npos;
 }
 
-/// Appends a CSV field, quoted only if needed. Adds an apostrophe before a value, or a part of it after a character that
-/// may end a cell, that a spreadsheet would evaluate or that begins with an apostrophe, so that a reader can remove it
-/// again; also before such a part that begins with a quotation mark, which a spreadsheet would remove before it evaluates
-/// the rest.
+/// Appends a CSV field, quoted only if needed. Adds an apostrophe before a value, or a part of it after a character
+/// that may end a cell, that a spreadsheet would evaluate or that begins with an apostrophe, so that a reader can
+/// remove it again; also before such a part that begins with a quotation mark, which a spreadsheet would remove before
+/// it evaluates the rest.
 void append_field(std::string& text, std::string_view value, char end = ',') {
     const bool quoted = value.find_first_of("\",;|\t\r\n") != std::string_view::npos;
     if (quoted) text += '"';

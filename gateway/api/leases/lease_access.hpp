@@ -25,8 +25,8 @@ failure to_failure(const lockcore::failure& f);
 /// Returns the member `nodes` of no-quorum: each node's answer, and why it does not vote.
 boost::json::array describe_answers(const std::vector<lockcore::node_answer>& answers);
 
-/// Checks whether the caller has the scope `needed` for every resource of a lease with these claims, and whether the lease
-/// is its own; one of another principal needs the scope `operate` for them too.
+/// Checks whether the caller has the scope `needed` for every resource of a lease with these claims, and whether the
+/// lease is its own; one of another principal needs the scope `operate` for them too.
 ///
 /// Errors: errc::forbidden.
 result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r);
@@ -44,7 +44,8 @@ bool has_fencing_headers(const http::request& r);
 
 /// Returns the claims under which a request may write or do a fenced read: those of the lease `lease_id`; without one
 /// those of the headers Fencing-Resource (percent-encoded names, separated by commas) and Fencing-Token, which carry a
-/// token of another issuer and need the scope `bare_tokens`. The caller needs the scope `writes` for every resource too.
+/// token of another issuer and need the scope `bare_tokens`. The caller needs the scope `writes` for every resource
+/// too.
 ///
 /// Errors: errc::fencing_required without either · errc::invalid_request, also for both at once ·
 ///         errc::lease_not_authentic · errc::forbidden.

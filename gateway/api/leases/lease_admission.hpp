@@ -24,9 +24,9 @@ namespace fencegate::api {
 result<void> check_event_capacity(const audit::event_sink& events, const limits::limiter& limiter,
                                   const std::string& principal = {});
 
-/// Checks the space for events and the limits of a principal that is about to acquire a lease, and lets the request check
-/// those of waiting, and of its address, before it waits. The request of a kept lease has to have the place of a stream
-/// already.
+/// Checks the space for events and the limits of a principal that is about to acquire a lease, and lets the request
+/// check those of waiting, and of its address, before it waits. The request of a kept lease has to have the place of a
+/// stream already.
 ///
 /// Out:    what counts the acquisition; the caller keeps it until that has ended.
 /// Errors: errc::too_many_requests (limits.principal.leases_max) · those of check_event_capacity.

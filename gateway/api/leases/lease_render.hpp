@@ -44,8 +44,9 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes);
 
-/// Returns the JSON of a lease after the release of a hold that left other holds; or none (0), if the seal after it failed
-/// or its outcome is not known. `unsealed`: the caller asked for a seal, and the token is not known to be sealed.
+/// Returns the JSON of a lease after the release of a hold that left other holds; or none (0), if the seal after it
+/// failed or its outcome is not known. `unsealed`: the caller asked for a seal, and the token is not known to be
+/// sealed.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
                                    std::uint32_t holds_left, bool unsealed);
 

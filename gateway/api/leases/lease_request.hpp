@@ -51,8 +51,8 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view query, lockco
 /// Returns the cursor of the page that begins after a name.
 std::string make_listing_cursor(const std::string& after, lockcore::cell_id cell);
 
-/// Returns the resource that a request is about: that of the path at /v1/resources/{resource}…, the parameter `resource` of
-/// the query at /v1/resource….
+/// Returns the resource that a request is about: that of the path at /v1/resources/{resource}…, the parameter
+/// `resource` of the query at /v1/resource….
 ///
 /// Errors: errc::invalid_request.
 result<lockcore::resource_name> read_resource(const http::request& r, const http::query_reader& query);
@@ -69,8 +69,8 @@ struct operator_order {
     std::optional<std::uint64_t> token;
 };
 
-/// Reads the resource (read_resource), and of the body the reason and the token. The caller needs the scope `operate` for
-/// the resource.
+/// Reads the resource (read_resource), and of the body the reason and the token. The caller needs the scope `operate`
+/// for the resource.
 ///
 /// Errors: the fault of the resource, errc::forbidden, the first fault of the body's JSON, or all faults of its fields.
 result<operator_order> parse_operator_order(const http::request& r, operator_request kind);

@@ -23,9 +23,10 @@ namespace fencegate::api {
 http::response kept_response(lockcore::lock_manager& locks, lockcore::lease granted, std::chrono::milliseconds max_hold,
                              std::string trace_id, std::shared_ptr<void> stream);
 
-/// Returns the answer for a caller that watches a lease without keeping it: a stream of events (text/event-stream), each
-/// with the lease as data. The first event is `held`; the stream ends with `lost` or `released` as soon as the lease has
-/// ended, or without them when the caller's credential ends or the gateway stops. A comment is sent each 10 s.
+/// Returns the answer for a caller that watches a lease without keeping it: a stream of events (text/event-stream),
+/// each with the lease as data. The first event is `held`; the stream ends with `lost` or `released` as soon as the
+/// lease has ended, or without them when the caller's credential ends or the gateway stops. A comment is sent each 10
+/// s.
 ///
 /// Errors: errc::lease_lost · no_quorum · too_many_requests.
 http::awaitable_response watch_lease(const lease_services& services, lockcore::lease_claims claims, http::request r);

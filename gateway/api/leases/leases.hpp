@@ -10,7 +10,8 @@ namespace fencegate::api {
 /// Cancel: leaves neither a place in the queue nor a lease, also if the answer could not be delivered.
 http::awaitable_response acquire_lease(const lease_services& services, http::request r);
 
-/// POST /v1/leases/cancel: ends the wait of the request with the same Idempotency-Key, and releases what it was granted.
+/// POST /v1/leases/cancel: ends the wait of the request with the same Idempotency-Key, and releases what it was
+/// granted.
 http::awaitable_response cancel_acquisition(const lease_services& services, http::request r);
 
 /// POST /v1/leases/{lease_id}/renew

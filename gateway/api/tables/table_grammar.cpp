@@ -17,7 +17,8 @@ constexpr std::size_t sort_keys_max = 64;
 /// Maximum number of names in one list: as many as a table of PostgreSQL can have columns. Each is compared with those
 /// before it.
 constexpr std::size_t names_max = 1'600;
-/// How often one list may name a column: a large value that is repeated in a row takes gigabytes of PostgreSQL's memory.
+/// How often one list may name a column: a large value that is repeated in a row takes gigabytes of PostgreSQL's
+/// memory.
 constexpr std::ptrdiff_t column_repeats_max = 8;
 /// Longest name of a column in an answer. PostgreSQL cuts longer ones, so that two could become one.
 constexpr std::size_t answer_name_bytes_max = 63;

@@ -32,8 +32,8 @@ inline constexpr std::size_t embedded_tables_max = 16;
 comparison parse_condition(std::string_view parameter, std::string_view text, http::fault_list& faults,
                            std::size_t prefix = 0);
 
-/// Parses `sku,stock`, `left:stock` (the column stock under the name left), `*` (every column), and `orders(id,lines(*))`
-/// or `mine:orders!hint!inner(id)` (embedded tables). Out: empty for `*` alone.
+/// Parses `sku,stock`, `left:stock` (the column stock under the name left), `*` (every column), and
+/// `orders(id,lines(*))` or `mine:orders!hint!inner(id)` (embedded tables). Out: empty for `*` alone.
 ///
 /// Limits: embedding_depth_max, embedded_tables_max.
 std::vector<selected_column> parse_select(std::string_view text, http::fault_list& faults);

@@ -53,8 +53,8 @@ result<table_query> parse_table_query(const http::request& r, const preferences&
 /// Parses POST, PATCH or DELETE /v1/tables/{table} as a write of one operation. The header Fencing-Lease gives the
 /// lease_id.
 ///
-/// In:     POST: an object, or an array of at most `rows_max` objects, with the same keys unless the parameter `columns`
-///         names those that count. PATCH: an object.
+/// In:     POST: an object, or an array of at most `rows_max` objects, with the same keys unless the parameter
+///         `columns` names those that count. PATCH: an object.
 /// Errors: errc::invalid_request with every faulty parameter and field, also for PATCH and DELETE without a condition ·
 ///         errc::unsupported_media_type.
 result<write_call> parse_table_write(const http::request& r, const preferences& preferred, const answer_form& form,

@@ -17,9 +17,9 @@ http::awaitable_response read_table(const write_services& services, http::reques
 /// It is undone if it affects another number of rows than Accept or Prefer allows.
 http::awaitable_response write_table(const write_services& services, http::request r);
 
-/// Checks whether the caller may read the table or function that the path names, and returns the fence that the read has
-/// to raise; none if the request has neither lease nor token. A plain read needs the scope `writes` for all resources, a
-/// fenced one for those of the lease or token.
+/// Checks whether the caller may read the table or function that the path names, and returns the fence that the read
+/// has to raise; none if the request has neither lease nor token. A plain read needs the scope `writes` for all
+/// resources, a fenced one for those of the lease or token.
 ///
 /// Errors: errc::forbidden · those of open_lease_or_token.
 result<std::optional<read_fence>> authorize_read(const lockcore::lock_manager& locks, const http::request& r);

@@ -262,8 +262,8 @@ bool read_return(const http::object_reader& body) {
     return given == "rows";
 }
 
-/// Returns what a repeat has to have too. It may use another lease, and come from another process: of its own lease only
-/// the resources count.
+/// Returns what a repeat has to have too. It may use another lease, and come from another process: of its own lease
+/// only the resources count.
 std::string make_fingerprint_text(boost::json::object body, const std::optional<lockcore::acquire_request>& own_lease) {
     body.erase("lease_id");
     if (own_lease) {

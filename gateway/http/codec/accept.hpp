@@ -21,8 +21,8 @@ inline std::optional<std::size_t> preferred_type(std::string_view accept,
     return preferred_type(accept, std::span(offers.begin(), offers.size()));
 }
 
-/// Returns whether an Accept-Encoding header asks for gzip (RFC 9110, 12.5.3): by its name or `*`, with a q that is neither
-/// 0 nor lower than that of `identity`. An absent or empty header does not.
+/// Returns whether an Accept-Encoding header asks for gzip (RFC 9110, 12.5.3): by its name or `*`, with a q that is
+/// neither 0 nor lower than that of `identity`. An absent or empty header does not.
 bool prefers_gzip(std::string_view accept_encoding);
 
 /// Returns a parameter, in lower case, of the media range in an Accept header that names exactly this type.

@@ -90,8 +90,8 @@ class rights {
     time_point valid_until_ = time_point::max();
 };
 
-/// The certificate of a caller. The transport has verified it when the connection was made: its chain ended at a trusted
-/// authority, it was valid, and the caller had its private key.
+/// The certificate of a caller. The transport has verified it when the connection was made: its chain ended at a
+/// trusted authority, it was valid, and the caller had its private key.
 struct client_certificate {
     std::string subject;                 ///< The subject in the text of RFC 2253: `CN=orders,O=Shop`.
     std::vector<std::string> dns_names;  ///< The DNS names of the extension subjectAltName.
@@ -108,7 +108,8 @@ struct identity {
     std::string credential = {};
 };
 
-/// Returns the caller of an API key or a certificate. Its claims for the database are `{"sub": principal, "role": role}`.
+/// Returns the caller of an API key or a certificate. Its claims for the database are `{"sub": principal, "role":
+/// role}`.
 identity make_identity(const std::string& principal, const rights_config& given, std::string credential);
 
 /// Finds the caller of a client certificate.

@@ -95,8 +95,8 @@ std::optional<std::string_view> text_of(const json::value* value) {
     return std::string_view(value->get_string().data(), value->get_string().size());
 }
 
-/// Returns the key of a token, by its header. Members that name or carry a key, and extensions that the verifier would have
-/// to understand, are refused; so are tokens of another kind (RFC 8725, 3.11).
+/// Returns the key of a token, by its header. Members that name or carry a key, and extensions that the verifier would
+/// have to understand, are refused; so are tokens of another kind (RFC 8725, 3.11).
 token_result<const token_key*> find_key(const json::object& header, const jwt_config& cfg, const token_key_set& keys) {
     for (const char* name : {"crit", "jwk", "jku", "x5u", "x5c", "b64", "zip"}) {
         if (header.contains(name)) return bad_header;
@@ -186,8 +186,8 @@ std::optional<scope> scope_of(std::string_view name) {
     return std::nullopt;
 }
 
-/// Reads `[{resource_prefix, scopes}, …]`. Out: empty if a part of it is malformed or unknown, because rights without that
-/// part might be wider.
+/// Reads `[{resource_prefix, scopes}, …]`. Out: empty if a part of it is malformed or unknown, because rights without
+/// that part might be wider.
 std::optional<std::vector<prefix_scopes>> prefixes_of(const json::value& value) {
     const auto* items = value.if_array();
     if (items == nullptr || items->size() > prefixes_max) return std::nullopt;

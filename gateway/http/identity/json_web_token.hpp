@@ -31,12 +31,12 @@ std::string credential_of(const token_key& key);
 
 /// Verifies a JSON Web Token in its compact form (RFC 7515, 7.1): its form, signature and claims.
 ///
-/// In:     only `keys` are used: no member of the token's header can name or carry another key, and each key verifies one
-///         algorithm. `now` is compared with `exp`, which is required, and `nbf`.
+/// In:     only `keys` are used: no member of the token's header can name or carry another key, and each key verifies
+///         one algorithm. `now` is compared with `exp`, which is required, and `nbf`.
 /// Out:    the principal and the rights that the claims give, valid until `exp` and the clock skew.
 /// Limits: token_bytes_max; the rights have the bounds of rights_config. A claim that breaks them is refused.
-/// Source: RFC 8725 (best current practices). No library of Debian 12 has both EdDSA and key sets (libjwt and cpp-jwt lack key
-///         sets, cjose EdDSA), so the form is parsed here, and OpenSSL verifies the signatures.
+/// Source: RFC 8725 (best current practices). No library of Debian 12 has both EdDSA and key sets (libjwt and cpp-jwt
+///         lack key sets, cjose EdDSA), so the form is parsed here, and OpenSSL verifies the signatures.
 boost::system::result<identity, token_fault> verify_token(std::string_view token, const jwt_config& cfg,
                                                           const token_key_set& keys,
                                                           std::chrono::system_clock::time_point now);

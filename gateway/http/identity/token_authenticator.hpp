@@ -31,8 +31,8 @@ namespace fencegate::http {
 /// Threads: blocks its thread.
 std::optional<std::string> fetch_key_set(const jwt_config& cfg, const std::stop_token& stop, std::string& fault);
 
-/// Has the keys of an issuer: those of `jwks_file`, or those that a thread of its own requests from `jwks_url` again and
-/// again. A request that fails leaves the keys as they are and is logged.
+/// Has the keys of an issuer: those of `jwks_file`, or those that a thread of its own requests from `jwks_url` again
+/// and again. A request that fails leaves the keys as they are and is logged.
 ///
 /// Threads: any.
 class token_key_source {
@@ -47,8 +47,8 @@ class token_key_source {
         std::chrono::milliseconds unknown_key{60'000};    ///< Between two requests because of unknown keys.
     };
 
-    /// With `jwks_url` it begins with `earlier`, the latest keys of that URL (null: it is another one); if there are none,
-    /// it waits for the first answer, at most `first_timeout`.
+    /// With `jwks_url` it begins with `earlier`, the latest keys of that URL (null: it is another one); if there are
+    /// none, it waits for the first answer, at most `first_timeout`.
     token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, keys_ptr earlier);
     token_key_source(jwt_config cfg, std::chrono::milliseconds first_timeout, fetch_function fetch, pauses times,
                      keys_ptr earlier = nullptr);
@@ -103,7 +103,8 @@ class token_cache {
     /// Other keys than in the last call empty the cache.
     caller_ptr find(const digest& token, const keys_ptr& keys, std::chrono::system_clock::time_point now);
 
-    /// Adds the caller of a token that was verified with these keys; not if find() was called with other ones meanwhile.
+    /// Adds the caller of a token that was verified with these keys; not if find() was called with other ones
+    /// meanwhile.
     void insert(const digest& token, const keys_ptr& keys, caller_ptr caller);
 
     std::size_t size() const;
@@ -125,9 +126,9 @@ class token_cache {
 /// Threads: any.
 class token_authenticator {
   public:
-    /// With `jwks_url` it waits for the keys; see token_key_source. `rules`: a number for the rules of `cfg`, another one
-    /// where verify_alike() is false. `replaced`: that before a reload, whose keys are used further if they come from the
-    /// same `jwks_url`.
+    /// With `jwks_url` it waits for the keys; see token_key_source. `rules`: a number for the rules of `cfg`, another
+    /// one where verify_alike() is false. `replaced`: that before a reload, whose keys are used further if they come
+    /// from the same `jwks_url`.
     explicit token_authenticator(const jwt_config& cfg, std::uint64_t rules = 0,
                                  const token_authenticator* replaced = nullptr);
 

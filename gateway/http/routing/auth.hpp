@@ -39,8 +39,8 @@ class authenticator {
     /// Without credentials every caller is the principal `dev` with all scopes. Errors: std::invalid_argument if a hash
     /// is not 64 hexadecimal digits.
     /// Timeout: 5 s, in which it waits for the keys of jwks_url.
-    /// `replaced`: the authenticator before a reload. If `auth.jwt` is the same, its keys and cache are used further; if
-    /// only `jwks_url` is the same, its keys.
+    /// `replaced`: the authenticator before a reload. If `auth.jwt` is the same, its keys and cache are used further;
+    /// if only `jwks_url` is the same, its keys.
     explicit authenticator(const auth_config& cfg, const authenticator* replaced = nullptr);
     ~authenticator();
 
@@ -48,21 +48,21 @@ class authenticator {
 
     /// Returns the caller whose credential a request carries.
     ///
-    /// In:     `authorization` and `x_api_key` are the values of these headers, `Bearer KEY`, `Bearer TOKEN` or `KEY`. If
-    ///         tokens are accepted, a bearer with two dots is one. All that are given have to be valid and of one
+    /// In:     `authorization` and `x_api_key` are the values of these headers, `Bearer KEY`, `Bearer TOKEN` or `KEY`.
+    ///         If tokens are accepted, a bearer with two dots is one. All that are given have to be valid and of one
     ///         principal; the certificate counts only without them.
     /// Out:    never null; outlives the authenticator if it has to.
     /// Errors: errc::unauthenticated.
     caller_result identify(std::string_view authorization, std::string_view x_api_key,
                            const client_certificate* certificate, std::chrono::system_clock::time_point now) const;
 
-    /// Returns whether the credential of `caller`, whom this authenticator or the one before a reload returned, is still
-    /// accepted for its principal: the key or entry is there, or the issuer has the token's key, and tokens are verified as
-    /// before (verify_alike()). That the credential may have ended is not checked.
+    /// Returns whether the credential of `caller`, whom this authenticator or the one before a reload returned, is
+    /// still accepted for its principal: the key or entry is there, or the issuer has the token's key, and tokens are
+    /// verified as before (verify_alike()). That the credential may have ended is not checked.
     bool accepts(const identity& caller) const;
 
-    /// Returns why the keys of a `jwks_url` that `replaced` did not have could not be requested; empty if they could, or if
-    /// there was no `replaced`.
+    /// Returns why the keys of a `jwks_url` that `replaced` did not have could not be requested; empty if they could,
+    /// or if there was no `replaced`.
     const std::string& token_source_fault() const { return token_source_fault_; }
 
     /// Returns the keys of tokens; null if none are accepted. The pointer changes if and only if the keys change.

@@ -57,8 +57,8 @@ bool is_zero(std::string_view text) {
     return text.find_first_not_of('0') == std::string_view::npos;
 }
 
-/// Returns the value of WWW-Authenticate (RFC 6750, 3). The details of tokens have neither quotation marks nor anything that
-/// the caller sent.
+/// Returns the value of WWW-Authenticate (RFC 6750, 3). The details of tokens have neither quotation marks nor anything
+/// that the caller sent.
 std::string challenge_of(const authentication_failure& refused) {
     std::string out(challenge);
     if (refused.invalid_token) out += ", error=\"invalid_token\", error_description=\"" + refused.cause.detail + "\"";
@@ -129,8 +129,8 @@ result<void> check_preferences(const request& r, const answer_options& options) 
     return {};
 }
 
-/// Checks the header Fencing-Cell, by which a caller names the cell for which a request is, so that a router that asks by
-/// cell is not misled.
+/// Checks the header Fencing-Cell, by which a caller names the cell for which a request is, so that a router that asks
+/// by cell is not misled.
 result<void> check_cell(const request& r, lockcore::cell_id own) {
     if (!r.has_header("fencing-cell")) return {};
     const std::string text = r.header_list("fencing-cell");  // two of them are no number

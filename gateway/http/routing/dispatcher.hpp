@@ -35,8 +35,8 @@ struct route {
     std::optional<scope> required_scope;  ///< Empty: open to everyone, without authentication.
     handler handle;
     bool long_waiting = false;  ///< May wait long; a caller that hangs up cancels it.
-    /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it for
-    /// all resources.
+    /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it
+    /// for all resources.
     bool names_resources = false;
     bool uses_lease = false;    ///< Renews, shows or releases a lease by its id: limits::request_class::of_lease.
     bool is_probe = false;      ///< Says whether the gateway works; the limits of addresses do not apply.
@@ -81,7 +81,8 @@ class router {
     std::vector<std::vector<segment>> templates_;  ///< One for each route, in the same order.
 };
 
-/// Chooses the handler of a request, or the answer that it gets without a handler. prepare() uses no sockets and does not wait.
+/// Chooses the handler of a request, or the answer that it gets without a handler. prepare() uses no sockets and does
+/// not wait.
 ///
 /// Has all that a reload of the configuration changes about requests: a reload makes a new dispatcher with the same
 /// routes.
@@ -116,9 +117,9 @@ class dispatcher {
         std::string_view principal() const { return caller ? std::string_view(caller->principal) : std::string_view(); }
     };
 
-    /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to do
-    /// with it. Counts the request against the limits of its address before it verifies a credential, and against those
-    /// of its principal after it.
+    /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to
+    /// do with it. Counts the request against the limits of its address before it verifies a credential, and against
+    /// those of its principal after it.
     plan prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const;
 
     /// Counts a request that could not be read against the limits of its address.
@@ -154,7 +155,8 @@ class dispatcher {
 /// something and the preference would change what: max-affected, tx, timezone and params.
 /// There is one set of table and function names, which both profiles may call `public`.
 ///
-/// Errors: misdirected_request (another cell), not_acceptable or invalid_request, which name the header or the parameter.
+/// Errors: misdirected_request (another cell), not_acceptable or invalid_request, which name the header or the
+///         parameter.
 result<void> negotiate(request& r, const route& target);
 
 /// The value of WWW-Authenticate without a token.

@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view request_headers =
     "Accept-Profile, Authorization, Content-Profile, Content-Type, Fencing-Cell, Fencing-Lease, Fencing-Resource, "
     "Fencing-Token, Idempotency-Key, Last-Event-ID, Prefer, X-Api-Key, X-Request-Id, traceparent, tracestate";
-/// How long a browser may keep the answer to a preflight request, in seconds. A reload takes effect for it that much later.
+/// How long a browser may keep the answer to a preflight request, in seconds. A reload takes effect for it that much
+/// later.
 constexpr std::string_view preflight_age = "600";
 
 bool is_safe(method verb) {

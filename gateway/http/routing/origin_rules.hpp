@@ -11,8 +11,8 @@
 
 namespace fencegate::http {
 
-/// Which pages of other sites may read answers (the CORS protocol of the Fetch standard, http.allowed_origins). Credentials
-/// that a browser adds by itself are never allowed: a page has to send its API key or token.
+/// Which pages of other sites may read answers (the CORS protocol of the Fetch standard, http.allowed_origins).
+/// Credentials that a browser adds by itself are never allowed: a page has to send its API key or token.
 ///
 /// Threads: any; immutable after construction.
 class cors_rules {
@@ -24,7 +24,8 @@ class cors_rules {
     /// Returns the origin of a request if its pages may read the answer; empty if they may not, or there is none.
     std::string_view allowed_origin(const request& r) const;
 
-    /// Adds the fields that answer a preflight request (OPTIONS with Access-Control-Request-Method) of an allowed origin.
+    /// Adds the fields that answer a preflight request (OPTIONS with Access-Control-Request-Method) of an allowed
+    /// origin.
     ///
     /// In: `methods` those of the address, separated by commas.
     void answer_preflight(const request& r, std::string_view methods, response& answer) const;
@@ -40,9 +41,9 @@ extern const std::string_view exposed_headers;
 /// gateway's (DNS rebinding), and requests from a foreign origin.
 ///
 /// Without credentials any browser on this machine may call, so the host and origin of every request are checked. With
-/// keys and tokens, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of requests
-/// that change something. Pages of http.allowed_origins may call. A browser sends a client certificate by itself: with
-/// these the origin of every request is checked.
+/// keys and tokens, which such a page does not have, hosts are checked if http.allowed_hosts is set, and origins of
+/// requests that change something. Pages of http.allowed_origins may call. A browser sends a client certificate by
+/// itself: with these the origin of every request is checked.
 ///
 /// Threads: any; immutable after construction.
 class origin_rules {

@@ -55,8 +55,8 @@ bool has_header(const response& answer, std::string_view name) {
     return std::ranges::any_of(answer.headers, [name](const auto& header) { return header.first == name; });
 }
 
-/// Returns whether an answer is compressed for the callers that ask for it, or was. A stream is not, because each of its
-/// pieces has to arrive at once; nor is what has an ETag, which would have to differ.
+/// Returns whether an answer is compressed for the callers that ask for it, or was. A stream is not, because each of
+/// its pieces has to arrive at once; nor is what has an ETag, which would have to differ.
 bool is_compressible(const response& answer, std::size_t bytes_min) {
     if (has_header(answer, "Content-Encoding")) return true;
     return bytes_min > 0 && answer.body.size() >= bytes_min && has_body(answer.status) && !answer.stream &&

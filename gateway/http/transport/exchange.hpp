@@ -23,8 +23,8 @@
 
 namespace fencegate::http {
 
-/// What a connection keeps from one request to the next. Its session reads requests from it, and its exchange answers the
-/// current one over it.
+/// What a connection keeps from one request to the next. Its session reads requests from it, and its exchange answers
+/// the current one over it.
 ///
 /// Threads: the thread of its group's io_context.
 class connection : public group_member {

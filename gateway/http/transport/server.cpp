@@ -237,8 +237,8 @@ result<void> server::reload(const auth_config& auth, const http_config& cfg,
         std::make_shared<const dispatcher>(impl_->routes, auth, cfg, *impl_->limiter, impl_->current.get());
     if (const std::string& fault = replacement->token_source_fault(); !fault.empty())
         return make_failure(errc::invalid_request, "auth.jwt.jwks_url: " + fault);
-    // Destroyed at the end, when no other thread has it: it may wait for a thread of its own, which no thread that serves
-    // should do.
+    // Destroyed at the end, when no other thread has it: it may wait for a thread of its own, which no thread that
+    // serves should do.
     const auto earlier = std::exchange(impl_->current, replacement);
     const auto pending = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(impl_->loops.size()));
     for (const impl::loop& l : impl_->loops) {

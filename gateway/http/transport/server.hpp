@@ -22,7 +22,8 @@ namespace fencegate::http {
 /// (SO_REUSEPORT).
 ///
 /// Threads:  all member functions from one thread that runs none of the loops.
-/// Lifetime: the observer and the limiter outlive it. Destroyed before the io_contexts, and after they were stopped or after stop().
+/// Lifetime: the observer and the limiter outlive it. Destroyed before the io_contexts, and after they were stopped or
+///           after stop().
 class server {
   public:
     /// In:     one thread runs each of `loops`; `memory` outlives them; `tls`: null for HTTP without TLS.
@@ -43,8 +44,8 @@ class server {
     std::uint16_t port() const;
     std::size_t connections() const;
 
-    /// Replaces what can change without a restart: `auth` and the allowed hosts of `cfg` for requests that begin from now
-    /// on, `tls` for new connections. Requests under way go on with the rights with which they began, but streamed
+    /// Replaces what can change without a restart: `auth` and the allowed hosts of `cfg` for requests that begin from
+    /// now on, `tls` for new connections. Requests under way go on with the rights with which they began, but streamed
     /// answers whose credential is no longer accepted end, and so do connections with a client certificate if its
     /// authorities have changed. Returns when every thread uses all of it and the thread that requested the keys of a
     /// replaced `jwks_url` has ended.

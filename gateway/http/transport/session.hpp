@@ -36,8 +36,8 @@ class session final : public connection {
 
   private:
     static boost::asio::awaitable<void> run(std::shared_ptr<session> self);
-    /// Performs the handshake of TLS. Out: false if it failed; the connection was closed then, after an answer that says
-    /// why.
+    /// Performs the handshake of TLS. Out: false if it failed; the connection was closed then, after an answer that
+    /// says why.
     boost::asio::awaitable<bool> accept_tls();
     /// Reads a request and answers it. Out: whether another one may follow; if not, the connection has ended.
     boost::asio::awaitable<bool> serve_request();

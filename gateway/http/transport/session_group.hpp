@@ -66,11 +66,11 @@ class group_member {
     group_member(const group_member&) = delete;
     group_member& operator=(const group_member&) = delete;
 
-    /// Closes the connection if for http.idle_timeout no request has begun, one has begun and not arrived completely, or no
-    /// byte of an answer was read.
+    /// Closes the connection if for http.idle_timeout no request has begun, one has begun and not arrived completely,
+    /// or no byte of an answer was read.
     virtual void close_if_stale(std::chrono::steady_clock::time_point now) = 0;
-    /// What may be lost if the connection is closed for a new one, the least first. The request is one that may be under
-    /// way to a connection that was just opened; a caller waits for the answer, so it is never closed.
+    /// What may be lost if the connection is closed for a new one, the least first. The request is one that may be
+    /// under way to a connection that was just opened; a caller waits for the answer, so it is never closed.
     enum class loss { nothing, slow_request, request, answer };
     virtual loss loss_by_replacement(std::chrono::steady_clock::time_point now) const = 0;
     /// Returns whether it waits for the first byte of its first request.
@@ -86,8 +86,8 @@ class group_member {
     /// Closes the connection if it is idle; ends a streamed answer.
     virtual void begin_shutdown() = 0;
     /// Ends the streamed answer or the wait of a caller whom `routes` no longer accepts; a request that waits is then
-    /// refused. If `authorities_changed`, the same for a connection with a client certificate, which no longer counts; it
-    /// is closed, after the answer of a request under way. A connection in its handshake is closed at once.
+    /// refused. If `authorities_changed`, the same for a connection with a client certificate, which no longer counts;
+    /// it is closed, after the answer of a request under way. A connection in its handshake is closed at once.
     virtual void end_unaccepted(const dispatcher& routes, bool authorities_changed) = 0;
     /// Cancels the request under way, whose answer is still sent; closes the connection if there is none.
     virtual void cancel() = 0;

@@ -93,7 +93,8 @@ class tls_channel {
     static constexpr std::size_t record_max = SSL3_RT_MAX_PLAIN_LENGTH;
 
   private:
-    /// A handshake's answer with the longest allowed chain of certificates fits, as do the alerts of a peer that reads nothing.
+    /// A handshake's answer with the longest allowed chain of certificates fits, as do the alerts of a peer that reads
+    /// nothing.
     static constexpr std::size_t unsent_max = 256 * 1024;
 
     static int on_write(BIO* bio, const char* data, std::size_t size, std::size_t* written);

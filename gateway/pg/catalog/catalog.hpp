@@ -61,12 +61,13 @@ class catalog_store {
     /// Returns the current catalog; reads it with `session` if none was read yet. Throws as session::exec does.
     std::shared_ptr<const catalog> get(session& session);
 
-    /// Returns the catalog after a name was not found in `seen`, or a statement that was built from it was refused. Reads
-    /// it again, unless another worker has begun to since this call or the limit is reached. Throws as session::exec does.
+    /// Returns the catalog after a name was not found in `seen`, or a statement that was built from it was refused.
+    /// Reads it again, unless another worker has begun to since this call or the limit is reached. Throws as
+    /// session::exec does.
     std::shared_ptr<const catalog> refresh(session& session, const std::shared_ptr<const catalog>& seen);
 
-    /// The same after a statement that was refused at `moment`, for a refusal that is kept: it must not follow from a former
-    /// catalog. Null: unknown, because the limit is reached. Throws as session::exec does.
+    /// The same after a statement that was refused at `moment`, for a refusal that is kept: it must not follow from a
+    /// former catalog. Null: unknown, because the limit is reached. Throws as session::exec does.
     std::shared_ptr<const catalog> refresh_since(session& session, const std::shared_ptr<const catalog>& seen,
                                                  std::chrono::steady_clock::time_point moment);
 

@@ -35,8 +35,8 @@ std::string settings_sql(const postgres_config& cfg) {
            "set idle_in_transaction_session_timeout = " +
            statement_ms +
            ";"
-           // begin does not name a level, and the functions of the guard rely on this one. Whether transactions are read-only
-           // by default is left: an operator sets it to stop writes.
+           // begin does not name a level, and the functions of the guard rely on this one. Whether transactions are
+           // read-only by default is left: an operator sets it to stop writes.
            "set default_transaction_isolation = 'read committed';"
            // The JSON form of times must not depend on the server's time zone.
            "set timezone = 'UTC';"

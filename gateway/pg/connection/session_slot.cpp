@@ -54,7 +54,8 @@ void session_slot::check_server() {
     const auto found = pg::check_server(*session_);
     if (found && value_of(*found) < newest_floor_)
         throw session_lost("the server was replaced by another: its floor is not the newest", replaced_cause);
-    // The others may be connected to the server that this one has replaced: a write made here must not be flushed there.
+    // The others may be connected to the server that this one has replaced: a write made here must not be flushed
+    // there.
     if (found && require_floor(*found)) ++made_at_;  // not this session
 }
 

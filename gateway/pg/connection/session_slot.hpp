@@ -39,9 +39,9 @@ class session_slot final : public write_session {
     /// Makes every slot of this process connect anew: another server may have become the one that accepts writes.
     static void renew_all();
 
-    /// Returns the session, a new one if there is none or the old one is outdated. Throws session_lost where none can be
-    /// made; then no attempt to connect follows before retry_at(). Throws it too where the old one is outdated and has a
-    /// transaction open, which ends: its later statements must not run outside it, on another session.
+    /// Returns the session, a new one if there is none or the old one is outdated. Throws session_lost where none can
+    /// be made; then no attempt to connect follows before retry_at(). Throws it too where the old one is outdated and
+    /// has a transaction open, which ends: its later statements must not run outside it, on another session.
     session& get();
 
     /// Whether the session was made before the last renew_all() or the newest floor: its server may have been replaced.

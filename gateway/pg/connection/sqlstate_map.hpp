@@ -82,8 +82,8 @@ bool is_guard_missing(const server_error& error);
 failure to_failure(const server_error& error);
 
 /// Returns the failure of an operation of the caller, whose code may name what never was in `fencing`: without that
-/// `cause`, and with a pointer to the value of the parameter that PostgreSQL could not read, or to the only null where a
-/// column or its domain takes none.
+/// `cause`, and with a pointer to the value of the parameter that PostgreSQL could not read, or to the only null where
+/// a column or its domain takes none.
 failure to_failure(const server_error& error, const statement& failed);
 
 /// Returns errc::forbidden for an error that says that the role of the caller may not do it, or may not be taken; else

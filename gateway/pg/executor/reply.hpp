@@ -110,8 +110,8 @@ class shared_check {
     /// `kept`: for how long the result of a check answers further callers.
     explicit shared_check(std::chrono::milliseconds kept) : kept_(kept) {}
 
-    /// Answers `caller` with the result of the check that is under way or has just ended. If there is none, calls `begin`,
-    /// which has to answer its argument.
+    /// Answers `caller` with the result of the check that is under way or has just ended. If there is none, calls
+    /// `begin`, which has to answer its argument.
     void ask(caller_ptr caller, const std::function<void(caller_ptr)>& begin);
 
   private:

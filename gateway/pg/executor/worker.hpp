@@ -66,8 +66,8 @@ failure queue_full_failure();
 
 /// Work that a worker runs together with all work of its kind that waits, up to batch_max.
 ///
-/// In: `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty), refuse(failure) noexcept and, unless
-///     it is work of the gateway itself, principal().
+/// In: `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty), refuse(failure) noexcept and,
+///     unless it is work of the gateway itself, principal().
 ///     `Owner::run_batch(session_slot&, std::vector<Work>)` answers all work of its batch; work whose deadline has
 ///     passed is not in it.
 template <class Owner, class Work>
@@ -180,7 +180,8 @@ class worker {
 
     void start();
 
-    /// Queues the job, or refuses it: storage_unavailable while PostgreSQL is unreachable, overloaded, too_many_requests
+    /// Queues the job, or refuses it: storage_unavailable while PostgreSQL is unreachable, overloaded,
+    /// too_many_requests
     /// (queued_jobs), shutting_down.
     void submit(std::unique_ptr<job> work);
 
@@ -189,8 +190,8 @@ class worker {
     /// Whether the last attempt to connect failed.
     bool is_disconnected() const;
 
-    /// Returns the order in which a pool chooses its workers for a job, the least first: one that is disconnected refuses
-    /// it at once, however small its load.
+    /// Returns the order in which a pool chooses its workers for a job, the least first: one that is disconnected
+    /// refuses it at once, however small its load.
     std::pair<bool, std::size_t> rank() const { return {is_disconnected(), load()}; }
 
     /// Refuses queued jobs whose deadline has passed; cuts the connection of work under way that is overdue, and

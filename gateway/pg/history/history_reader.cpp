@@ -228,9 +228,9 @@ std::vector<recorded_lease> read_recorded_leases(session& session, const std::ve
         since.add(sql_time(lease.since));
         granted_since.add(lease.granted_since ? sql_time(*lease.granted_since) : "infinity");
     }
-    // `offset 0` keeps the token and the events out of the reading by time: of one token, or of one resource, there may be
-    // millions of rows, and by their indexes PostgreSQL would read all of them. At its other place it lets PostgreSQL look a
-    // grant up once for each lease.
+    // `offset 0` keeps the token and the events out of the reading by time: of one token, or of one resource, there may
+    // be millions of rows, and by their indexes PostgreSQL would read all of them. At its other place it lets
+    // PostgreSQL look a grant up once for each lease.
     const auto rows = session.exec(
         "select a.place - 1, h.event, (extract(epoch from h.at) * 1000000)::bigint, coalesce(h.detail->>'ttl_ms', ''), "
         "a.granted from (select t.*, exists (select from (select * from fencing.history where resource = "

@@ -26,8 +26,8 @@ compat::parameters history_columns(const std::vector<history_item>& items);
 /// Adds the items of the batch that the history does not have yet, all or none.
 ///
 /// Out:    the number of items added.
-/// Errors: unprocessable and constraint_violation where the content of an item is at fault. After any other the same batch
-///         may be sent again, with outcome_unknown where the connection broke. Throws as session::exec does.
+/// Errors: unprocessable and constraint_violation where the content of an item is at fault. After any other the same
+///         batch may be sent again, with outcome_unknown where the connection broke. Throws as session::exec does.
 result<std::size_t> append_history(session_slot& slot, const history_batch& batch);
 
 }  // namespace fencegate::pg

@@ -11,8 +11,8 @@ namespace fencegate::pg {
 
 /// The statement of a read, or the faults of the request.
 ///
-/// The statement's result depends on `shape`. rows: the rows' text in pieces (split_into_pieces), the number of rows, and
-/// the number without limit and offset or NULL. value: JSON text in pieces. nothing: one row without columns.
+/// The statement's result depends on `shape`. rows: the rows' text in pieces (split_into_pieces), the number of rows,
+/// and the number without limit and offset or NULL. value: JSON text in pieces. nothing: one row without columns.
 struct read_plan : plan_faults {
     statement sql;
     statement estimate;  ///< Asks the planner how many rows there are without limit; empty: not asked for.
@@ -26,8 +26,8 @@ struct read_plan : plan_faults {
 ///         "table" or "function" for the name in the path.
 read_plan plan_read(const catalog& known, const read_request& request);
 
-/// Returns the planner's number of rows from the answer to read_plan::estimate, JSON text. Throws std::exception for any
-/// other text.
+/// Returns the planner's number of rows from the answer to read_plan::estimate, JSON text. Throws std::exception for
+/// any other text.
 std::int64_t read_estimate(std::string_view json);
 
 }  // namespace fencegate::pg

@@ -158,8 +158,8 @@ class read_run {
         return calls;
     }
 
-    /// Rows that were counted up to a limit, which the number has reached, are more than that. There are at least as many
-    /// as are in the answer or before it.
+    /// Rows that were counted up to a limit, which the number has reached, are more than that. There are at least as
+    /// many as are in the answer or before it.
     void add_estimate(std::int64_t planned, read_outcome& out) const {
         const auto& query = std::get<table_query>(request_.query);
         const auto seen = out.rows > 0 ? query.offset + out.rows : 0;

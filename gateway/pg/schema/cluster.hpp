@@ -33,8 +33,8 @@ result<void> check_schema(session& session, const std::string& role = "fencing_g
 /// Returns the state of the guard (fencing.guard_state). Throws as session::exec does.
 boost::json::object read_guard_state(session& session);
 
-/// Returns what would let a change past the guard, and its state. The history gets an event of each fault that is new or
-/// gone (fencing.watch_guard). Throws as session::exec does.
+/// Returns what would let a change past the guard, and its state. The history gets an event of each fault that is new
+/// or gone (fencing.watch_guard). Throws as session::exec does.
 guard_report watch_guard(session& session);
 
 /// The settings that all gateways of a cluster share; they must equal the row in fencing.cluster.
@@ -94,8 +94,8 @@ std::optional<lockcore::epoch> check_server(session& session);
 /// Begins a change of the storage generation, or continues the one that another gateway began. It is committed when the
 /// call returns.
 ///
-/// In:  `seen`: the highest epoch on any node; floor_distance more if a node refused a floor because of that epoch. A floor
-///      that is not lower is announced again, a new one is higher by floor_distance.
+/// In:  `seen`: the highest epoch on any node; floor_distance more if a node refused a floor because of that epoch. A
+///      floor that is not lower is announced again, a new one is higher by floor_distance.
 /// Out: the floor to be announced to the nodes; empty if the pair is current. Throws as session::exec does.
 std::optional<lockcore::storage_floor> begin_generation_change(session& session, lockcore::epoch seen);
 

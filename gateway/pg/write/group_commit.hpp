@@ -25,8 +25,8 @@ namespace fencegate::pg {
 
 enum class commit_status { committed, not_committed, unknown };
 
-/// Finds out on a new session whether a write was committed whose COMMIT was not answered. If it was, it is on disk, and
-/// on the standbys of synchronous_standby_names (statement_timeout does not end that wait).
+/// Finds out on a new session whether a write was committed whose COMMIT was not answered. If it was, it is on disk,
+/// and on the standbys of synchronous_standby_names (statement_timeout does not end that wait).
 ///
 /// Out:     `unknown`: PostgreSQL did not answer in time; the history answers later, by write_id.
 /// Timeout: `until` and silence_max.

@@ -61,8 +61,8 @@ class isolated_run {
     bool keeps_refusal() const { return handling_.end == refusal_end::rollback_to_savepoint; }
 
     /// Adds the history's row of a failed write, and keeps the refusal under the write's key if `keeps`: in the
-    /// transaction that has claimed the key, else in one of its own. The commit also proves that the data from which the
-    /// refusal follows are on disk; where it fails, `why` is marked durability_unproven.
+    /// transaction that has claimed the key, else in one of its own. The commit also proves that the data from which
+    /// the refusal follows are on disk; where it fails, `why` is marked durability_unproven.
     void record(failure& why, bool keeps) {
         if (!handling_.record) return;
         const bool keyed = keeps_refusal();
@@ -149,8 +149,8 @@ std::optional<result<write_outcome>> find_earlier(write_session& session, const 
     return read_claim(rows.text(0, 0), rows.text(0, 1));
 }
 
-/// Whether the catalog has changed between `known` and a refusal that just arrived; empty: unknown. `certain`: reads the
-/// catalog even if it was read a moment ago.
+/// Whether the catalog has changed between `known` and a refusal that just arrived; empty: unknown. `certain`: reads
+/// the catalog even if it was read a moment ago.
 std::optional<bool> is_outdated(catalog_source& catalogs, const std::shared_ptr<const catalog>& known, bool certain) {
     try {
         const auto newest = certain ? catalogs.refresh_since(known, clock::now()) : catalogs.refresh(known);

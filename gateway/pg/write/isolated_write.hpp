@@ -50,8 +50,8 @@ struct isolated_place {
 /// delay those of others; only a write whose resource has a queue joins that.
 ///
 /// While such a write waits or runs, later writes on its resources join the same queue, so that they keep their order;
-/// they would wait for its guard row anyway. Not so those behind a write that a batch has only refused: one refusal would
-/// keep a busy resource out of the batches.
+/// they would wait for its guard row anyway. Not so those behind a write that a batch has only refused: one refusal
+/// would keep a busy resource out of the batches.
 ///
 /// Threads: safe.
 class isolated_write_executor {

@@ -143,14 +143,15 @@ class row_writer : public statement_writer {
     /// Returns ` limit … offset …`.
     std::string limit_clause(const row_selection& rows);
 
-    /// Returns the expression for the text of one row of a subquery `row`, whose columns have the `names`, and the one that
-    /// joins the texts of all.
+    /// Returns the expression for the text of one row of a subquery `row`, whose columns have the `names`, and the one
+    /// that joins the texts of all.
     static std::string row_text(row_format format, const std::string& row, const std::vector<std::string>& names);
     std::string join_texts(row_format format, const std::string& text, const std::vector<std::string>& names);
 
-    /// Returns a subquery with the column fencegate_item, the value of `item` for each row of the subquery `rows`. At the
-    /// row with which the values are larger than an answer may be, `refusal` is evaluated, which raises 54000: otherwise
-    /// many rows, or a few that are embedded over and over, would take gigabytes before the whole is found to be too large.
+    /// Returns a subquery with the column fencegate_item, the value of `item` for each row of the subquery `rows`. At
+    /// the row with which the values are larger than an answer may be, `refusal` is evaluated, which raises 54000:
+    /// otherwise many rows, or a few that are embedded over and over, would take gigabytes before the whole is found to
+    /// be too large.
     static std::string limited_items(const std::string& item, const std::string& type, const std::string& rows,
                                      const std::string& refusal = too_long_text);
 

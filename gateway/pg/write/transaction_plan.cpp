@@ -106,8 +106,8 @@ class transaction_planner {
         section_.defers = false;
     }
 
-    /// Selects none of several writes, so that the guard refuses changes by what they have deferred: it does not say for
-    /// which of them it makes a change.
+    /// Selects none of several writes, so that the guard refuses changes by what they have deferred: it does not say
+    /// for which of them it makes a change.
     void deselect_writes() {
         if (section_.deferring.size() > 1) add(step_kind::select_write, select_write_sql, store({""}));
     }

@@ -109,8 +109,8 @@ class write_executor {
     boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
                                                                deadline until);
 
-    /// Returns an isolated worker for other work that may wait for locks on the resources, and what has to be kept until
-    /// it has ended; writes on the resources wait for it in the same queue.
+    /// Returns an isolated worker for other work that may wait for locks on the resources, and what has to be kept
+    /// until it has ended; writes on the resources wait for it in the same queue.
     isolated_place isolate(const std::vector<lockcore::resource_name>& resources, const std::string& principal) {
         return isolated_.join(resources, principal);
     }

@@ -50,8 +50,8 @@ class write_transaction {
     write_transaction(write_session& session, memory_budget& answers, transaction_options options, deadline until);
 
     /// Plans and sends the transaction, once more on a new session where the first was lost or has outdated statements,
-    /// because nothing is committed yet. An isolated write is sent again only if no function was executed, which may have
-    /// done what no rollback undoes: where the session was lost, if no step was answered.
+    /// because nothing is committed yet. An isolated write is sent again only if no function was executed, which may
+    /// have done what no rollback undoes: where the session was lost, if no step was answered.
     transcript send(const std::vector<planned_write>& writes, transaction_plan& plan);
 
     /// Replaces the lost session, at most once. Called from a handler of session_lost; rethrows it where the session

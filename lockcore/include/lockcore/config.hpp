@@ -37,8 +37,8 @@ struct config {
     /// The nodes: an odd number of them, 1 to nodes_max. No default.
     std::vector<node_address> nodes;
 
-    /// The cell of this cluster: lease_ids and nodes of another cell are refused. Equal for the whole cluster, and never
-    /// changed while its nodes have data. Default 0.
+    /// The cell of this cluster: lease_ids and nodes of another cell are refused. Equal for the whole cluster, and
+    /// never changed while its nodes have data. Default 0.
     cell_id cell = 0;
     /// The time after which a round continues without the answer of a node. Default 200 ms; 1 ms to 10 s; keep it below
     /// default_ttl.
@@ -51,8 +51,9 @@ struct config {
     /// The longest ttl, and the longest quarantine of a node that may have forgotten leases. Equal for the whole
     /// cluster. Default 60 s; 100 ms to 1 h.
     std::chrono::milliseconds max_ttl{60'000};
-    /// An answer that is read later than this after the first request of its attempt or round counts for nothing. A node
-    /// that may have forgotten leases may therefore vote again after this time, when it has the leases of the others
+    /// An answer that is read later than this after the first request of its attempt or round counts for nothing. A
+    /// node that may have forgotten leases may therefore vote again after this time, when it has the leases of the
+    /// others
     /// (docs/protocol.md, FAST READMISSION). Equal for the whole cluster. Default 500 ms; 1 ms to 10 s.
     /// If it is below node_timeout, answers that arrive between the two count for nothing.
     std::chrono::milliseconds answer_bound{500};

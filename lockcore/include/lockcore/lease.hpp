@@ -72,9 +72,9 @@ struct acquire_request {
     bool kept = false;
     /// A new lease refuses further holds from the start, as after lock_manager::close_to_new_holds.
     bool closed = false;
-    /// Called when the call is about to wait in a queue; may be empty. The result lives as long as the call waits; null:
-    /// it may not wait, and fails with errc::too_many_waiters. Called on the thread of the shard; must neither block nor
-    /// throw.
+    /// Called when the call is about to wait in a queue; may be empty. The result lives as long as the call waits;
+    /// null: it may not wait, and fails with errc::too_many_waiters. Called on the thread of the shard; must neither
+    /// block nor throw.
     std::function<std::shared_ptr<void>()> admit_waiter{};
 };
 

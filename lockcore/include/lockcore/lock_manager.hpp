@@ -148,9 +148,9 @@ class lock_manager {
     /// Cancel:  (terminal) errc::cancelled.
     boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
 
-    /// Inspects the lease, and waits until it ends or `longest` has passed, without extending it. Notices at once if it is
-    /// released or revoked, by whichever manager (unless sixteen others are notified already), and otherwise by the end
-    /// of its validity or of `longest`.
+    /// Inspects the lease, and waits until it ends or `longest` has passed, without extending it. Notices at once if it
+    /// is released or revoked, by whichever manager (unless sixteen others are notified already), and otherwise by the
+    /// end of its validity or of `longest`.
     ///
     /// Errors:  errc::no_quorum · cancelled.
     /// Cancel:  (terminal) errc::cancelled.
@@ -161,15 +161,15 @@ class lock_manager {
     /// Errors:  errc::no_quorum · resource_locked (the resource is occupied: its key has a value that is no lease).
     boost::asio::awaitable<result<std::optional<live_lease>>> find_lease(resource_name resource);
 
-    /// Announces the floor of a change of the storage generation to all nodes, those that do not vote too. Leases stay as
-    /// they are. May be repeated.
+    /// Announces the floor of a change of the storage generation to all nodes, those that do not vote too. Leases stay
+    /// as they are. May be repeated.
     ///
-    /// Out:     whether enough nodes have it, and whether it is too close to an epoch that a node has seen: then the floor
-    ///          has to be drawn again.
+    /// Out:     whether enough nodes have it, and whether it is too close to an epoch that a node has seen: then the
+    ///          floor has to be drawn again.
     /// Timeout: config::node_dead_after.
     boost::asio::awaitable<result<floor_announcement>> announce_floor(storage_floor floor);
-    /// Makes all tokens granted here from now on higher than floor × 2^32. Returns at once. Only for the floor of a change
-    /// that is finished.
+    /// Makes all tokens granted here from now on higher than floor × 2^32. Returns at once. Only for the floor of a
+    /// change that is finished.
     void raise_hints(epoch floor);
 
     /// Lists the live leases. Scans the keys of so many nodes that every majority includes one of them; that takes

@@ -17,7 +17,8 @@ struct node_report {
 
 /// Reads the settings of every node, one node after the other, without changing anything. Blocks.
 ///
-/// Timeout: node_dead_after for the connection and for each answer; with a host name three times that for the connection.
+/// Timeout: node_dead_after for the connection and for each answer; with a host name three times that for the
+///          connection.
 std::vector<node_report> probe_nodes(const config& cfg);
 
 }  // namespace lockcore

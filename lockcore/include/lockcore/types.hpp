@@ -233,9 +233,9 @@ class hold_id {
     /// Returns the id of the first hold, which the grant creates: the second half of the nonce.
     static hold_id of_grant(const nonce& attempt);
 
-    /// A hold with an idempotency key has two ids, which are one hold (docs/protocol.md, HOLDS): its first request sends and
-    /// undoes the tentative one, an even number, and its callers get the confirmed one, the next number. Each function
-    /// returns that id of the pair.
+    /// A hold with an idempotency key has two ids, which are one hold (docs/protocol.md, HOLDS): its first request
+    /// sends and undoes the tentative one, an even number, and its callers get the confirmed one, the next number. Each
+    /// function returns that id of the pair.
     hold_id tentative() const { return with_last_bit(false); }
     hold_id confirmed() const { return with_last_bit(true); }
 
