@@ -30,7 +30,7 @@ enum class step_kind {
     savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
-    select_write,  ///< Selects one of the writes that were entered, whose resources the following steps change; or none.
+    select_write,  ///< Selects one of the entered writes, whose resources the following steps change; or none.
     take_role,     ///< Takes the role of a write's caller for its operations.
     operation,     ///< An operation of a write, or the update of a group.
     leave_role,    ///< Takes the gateway's own role again.
