@@ -205,6 +205,8 @@ func (client *Client) newRequest(ctx context.Context, call request, body []byte,
 	if made.request, err = http.NewRequestWithContext(ctx, call.method, gateway+call.path, content); err != nil {
 		return nil, errors.New("fencegate: the path is no path of a URL")
 	}
+	// net/http would repeat a call with an Idempotency-Key by itself, and nobody would learn that it was sent before.
+	made.request.GetBody = nil
 	headers := map[string]string{"Fencing-Cell": client.cell, "Idempotency-Key": call.key, "Fencing-Lease": call.lease}
 	if credential != "" {
 		headers["Authorization"] = "Bearer " + credential
