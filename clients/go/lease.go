@@ -57,15 +57,16 @@ type Lease struct {
 	ttl       time.Duration
 	seal      bool
 
-	done  chan struct{}   // closed when the lease is released or lost
-	ended chan struct{}   // gets a value when a gateway says that the lease has ended
-	ctx   context.Context // of the goroutines that renew and watch it
-	stop  context.CancelFunc
+	done       chan struct{} // closed when the lease is released or lost
+	ended      chan struct{} // gets a value when a gateway says that the lease has ended
+	released   chan struct{} // closed when releaseErr is set
+	releaseErr error
+	ctx        context.Context // of the goroutines that renew and watch it
+	stop       context.CancelFunc
 
 	mu           sync.Mutex
 	err          error // why done is closed
-	releaseErr   error
-	isReleasable bool // whether the nodes may still have a lost lease, because the database alone has refused it
+	isReleasable bool  // whether the nodes may still have a lost lease, because the database alone has refused it
 	isRenewing   bool
 	validUntil   time.Time
 	renewAt      time.Time
@@ -113,6 +114,7 @@ func newLease(client *Client, granted *grant, sentAt, validUntil time.Time, opti
 		seal:       options.Seal,
 		done:       make(chan struct{}),
 		ended:      make(chan struct{}, 1),
+		released:   make(chan struct{}),
 		isRenewing: !options.NotRenewed,
 	}
 	lease.ctx, lease.stop = context.WithCancel(context.Background())
@@ -180,11 +182,16 @@ func (lease *Lease) Release(ctx context.Context) error {
 	lease.mu.Lock()
 	lost := lease.checkValidity()
 	if lost != nil && !lease.isReleasable {
-		defer lease.mu.Unlock()
-		if lost == ErrReleased {
-			return lease.releaseErr
+		lease.mu.Unlock()
+		if lost != ErrReleased {
+			return lost
 		}
-		return lost
+		select {
+		case <-lease.released:
+			return lease.releaseErr
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	lease.isReleasable = false
 	lease.end(ErrReleased)
@@ -195,9 +202,8 @@ func (lease *Lease) Release(ctx context.Context) error {
 	if lost != nil {
 		return lost
 	}
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
 	lease.releaseErr = err
+	close(lease.released)
 	return err
 }
 

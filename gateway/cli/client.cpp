@@ -187,7 +187,7 @@ http_response client::call_once(http_request request, const transfer_options& op
         if (is_failure_of_gateway(response.status)) leave_gateway(asked);
         return response;
     } catch (const gateway_unreachable&) {
-        leave_gateway(asked);
+        if (!options.stop.stop_requested()) leave_gateway(asked);
         throw;
     }
 }
@@ -210,7 +210,7 @@ http_response client::call(http_request request, transfer_options options) const
             http_response response = call_once(request, options);
             if (is_last || !is_failure_of_gateway(response.status)) return response;
         } catch (const gateway_unreachable&) {
-            if (is_last || begun) throw;
+            if (is_last || begun || options.stop.stop_requested()) throw;
         }
     }
 }

@@ -71,8 +71,6 @@ class transfer {
 transfer::transfer(const gateway_address& address, tls_identity identity, const http_request& request,
                    const transfer_options& options)
     : address_(address), identity_(std::move(identity)), options_(options) {
-    static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (initialised != CURLE_OK) throw std::runtime_error("libcurl can't be initialised");
     if (!multi_ || !easy_) throw std::bad_alloc();
     set(CURLOPT_ERRORBUFFER, error_);
     set(CURLOPT_NOSIGNAL, 1L);
@@ -144,13 +142,16 @@ void transfer::set_tls() {
     if (const char* folder = std::getenv("SSL_CERT_DIR"); folder != nullptr) set(CURLOPT_CAPATH, folder);
 }
 
+void check(CURLMcode code) {
+    if (code != CURLM_OK) throw gateway_unreachable(curl_multi_strerror(code));
+}
+
 http_response transfer::run() {
     const std::stop_callback wake(options_.stop, [this] { curl_multi_wakeup(multi_.get()); });
     extend(options_.timeout);
-    if (curl_multi_add_handle(multi_.get(), easy_.get()) != CURLM_OK)
-        throw std::runtime_error("libcurl can't start a transfer");
+    check(curl_multi_add_handle(multi_.get(), easy_.get()));
     for (int running = 1;;) {
-        curl_multi_perform(multi_.get(), &running);
+        check(curl_multi_perform(multi_.get(), &running));
         if (running == 0) break;
         const auto left = std::chrono::ceil<milliseconds>(deadline_ - steady_clock::now());
         if (left <= milliseconds{0} || options_.stop.stop_requested()) {
@@ -158,7 +159,8 @@ http_response transfer::run() {
             throw_timeout();
         }
         constexpr milliseconds poll_max = std::chrono::hours{1};
-        curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(std::min(left, poll_max).count()), nullptr);
+        const int longest = static_cast<int>(std::min(left, poll_max).count());
+        check(curl_multi_poll(multi_.get(), nullptr, 0, longest, nullptr));
     }
     if (fault_) std::rethrow_exception(fault_);
     int left = 0;
@@ -251,6 +253,8 @@ void transfer::throw_timeout() const {
 
 http_response send_request(const gateway_address& address, const tls_identity& identity, const http_request& request,
                            const transfer_options& options) {
+    static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (initialised != CURLE_OK) throw std::runtime_error("libcurl can't be initialised");
     return transfer(address, identity, request, options).run();
 }
 

@@ -19,7 +19,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <list>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -329,9 +331,13 @@ asio::awaitable<http_response> lease_calls::run_on_thread(std::function<http_res
         }
         asio::post(io_, [&ended] { ended.cancel(); });
     };
-    std::optional<signal_block> block(std::in_place);  // signals are for the thread of io_
-    const auto thread = threads_.emplace(threads_.end(), run);
-    block.reset();
+    std::list<std::jthread>::iterator thread;
+    try {
+        const signal_block block;  // signals are for the thread of io_
+        thread = threads_.emplace(threads_.end(), run);
+    } catch (const std::system_error& e) {
+        throw gateway_unreachable(std::string("no thread for a call: ") + e.what());
+    }
     boost::system::error_code ignored;
     co_await ended.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     threads_.erase(thread);

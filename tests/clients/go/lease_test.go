@@ -239,6 +239,30 @@ func TestReleaseEndsTheLeaseOnce(t *testing.T) {
 	expect(t, errors.Is(lease.Err(), fencegate.ErrReleased) && fake.Count(release) == 1, "%v", lease.Err())
 }
 
+func TestSecondReleaseWaitsForTheFirst(t *testing.T) {
+	answer := make(chan struct{})
+	fake := newFake(t, func(call string, before int) reply {
+		if call != release {
+			return granted(60_000, 60_000)
+		}
+		<-answer
+		return problem(403, "forbidden")
+	}, nil)
+	lease := acquire(t, client(t, nil, fake), notRenewed)
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- lease.Release(background(t)) }()
+	await(t, "the first has begun", lease.Done())
+	go func() { second <- lease.Release(background(t)) }()
+	select {
+	case err := <-second:
+		t.Fatalf("the second ended before the first: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(answer)
+	outcome := <-first
+	expect(t, outcome != nil && <-second == outcome, "%v", outcome)
+}
+
 func TestReleaseWithALostAnswerIsNoError(t *testing.T) {
 	t.Parallel()
 	for _, first := range []reply{noAnswer, problem(503, "no-quorum").after(1), {status: 502}} {
