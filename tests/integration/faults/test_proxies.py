@@ -232,6 +232,7 @@ class DyingGateway(ThreadingHTTPServer):
 def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path, kind: type[Proxy]) -> None:
     gateways = [DyingGateway(), DyingGateway()]
     key = {"Idempotency-Key": "a"}
+    repeated = {2, 3} if kind is Haproxy else {4}
     with running(kind, tmp_path, [gateway.server_port for gateway in gateways]) as proxy:
         proxy.await_ready()
         for method, path, headers, attempts in (
@@ -239,11 +240,11 @@ def test_proxy_repeats_only_what_may_be_repeated(tmp_path: Path, kind: type[Prox
             ("POST", "/v1/rpc/place_order", {}, {1}),
             ("DELETE", "/v1/tables/inventory", {}, {1}),
             ("DELETE", "/v1/resource/lease?resource=a", {}, {1}),
-            ("POST", "/v1/writes", key, {2, 3}),
-            ("DELETE", "/v1/tables/inventory", key, {2, 3}),
-            ("GET", "/v1/tables/inventory", {}, {2, 3}),
-            ("POST", "/v1/leases", {}, {2, 3}),
-            ("DELETE", "/v1/leases/a", {}, {2, 3}),
+            ("POST", "/v1/writes", key, repeated),
+            ("DELETE", "/v1/tables/inventory", key, repeated),
+            ("GET", "/v1/tables/inventory", {}, repeated),
+            ("POST", "/v1/leases", {}, repeated),
+            ("DELETE", "/v1/leases/a", {}, repeated),
         ):
             before = sum(gateway.calls for gateway in gateways)
             with closing(http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)) as connection:
