@@ -404,6 +404,7 @@ def test_lock_control_z_in_pipeline_stops_command_too(cli: Cli, resource: str, m
     terminal = cli.shell_on_terminal()
     terminal.type(f"fencegate lock {resource} -- sh -c 'echo $$ > {mark}; echo be''gun; sleep 3; echo ended' | cat\n")
     terminal.expect("begun")
+    pause(0.3, "sleep runs: stopped between vfork and exec it would hold its shell, which then cannot stop")
     terminal.type("\x1a")
     terminal.expect("Stopped")
     eventually(lambda: state_of(read_pids(mark)[0]) == "T", goal="the command is stopped")
