@@ -424,6 +424,17 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
         expect_problem(answer, 503, "overloaded")
 
 
+def test_idle_connection_of_another_thread_is_replaced(make: Callable[..., Gateway]) -> None:
+    gateway = make(connections_max=1, threads=4)
+    for _ in range(12):  # the kernel chooses the thread of each
+        with Wire("127.0.0.1", gateway.api.port) as idle:
+            idle.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert idle.receive().status == 200
+            with open_connections(gateway.api.port, 1) as another:
+                assert status_of(send_get(another[0])) == 200
+            assert idle.is_closed()
+
+
 def test_connections_with_endless_requests_are_closed(make: Callable[..., Gateway]) -> None:
     gateway = make(connections_max=5)
     with open_connections(gateway.api.port, 5) as slow:

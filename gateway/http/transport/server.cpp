@@ -60,13 +60,53 @@ void warn_of_failure(const boost::system::error_code& error) {
 /// How long handlers may take to end after their requests were cancelled.
 constexpr std::chrono::seconds time_to_cancel{1};
 
+/// The connections of all threads.
+struct all_sessions {
+    std::vector<std::shared_ptr<session_group>> of_thread;
+    std::shared_ptr<connection_count> count;
+};
+
+void serve(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> sessions) {
+    boost::system::error_code ignored;
+    socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    session::start(std::make_shared<session>(std::move(socket), peer, std::move(sessions)));
+}
+
+/// Serves a connection above the limit in the place of another one, which may be of any thread, because the kernel
+/// chooses the thread of each; refuses it if none may be closed. `tried`: the threads that were asked already, the one
+/// at `index` is next.
+///
+/// Threads: that of the sessions at `index`, of which the socket is.
+void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connection_count::decision reason,
+                     const std::shared_ptr<const all_sessions>& all, std::size_t index, std::size_t tried = 0) {
+    const std::shared_ptr<session_group>& here = all->of_thread[index];
+    if (here->replace_one(reason, peer)) {
+        all->count->add(peer);
+        serve(std::move(socket), peer, here);
+        return;
+    }
+    boost::system::error_code ec;
+    const auto protocol = socket.local_endpoint(ec).protocol();
+    if (++tried == all->of_thread.size() || ec) {
+        here->refuse(std::move(socket), reason);
+        return;
+    }
+    const std::size_t next = (index + 1) % all->of_thread.size();
+    const auto executor = all->of_thread[next]->executor();
+    const auto handle = socket.release(ec);
+    if (ec) return;
+    asio::post(executor, [moved = tcp_socket(executor, protocol, handle), peer, reason, all, next, tried]() mutable {
+        serve_or_refuse(std::move(moved), peer, reason, all, next, tried);
+    });
+}
+
 /// One listening socket. Accepts connections on one thread and starts a session for each.
 ///
 /// Threads: start and stop on the thread of its io_context; open before that thread runs it.
 class listener : public std::enable_shared_from_this<listener> {
   public:
-    listener(asio::io_context& io, std::shared_ptr<session_group> sessions,
-             std::shared_ptr<connection_count> connections);
+    /// `index`: of the thread, in `all`.
+    listener(asio::io_context& io, std::shared_ptr<const all_sessions> all, std::size_t index);
 
     /// Binds and listens. `share_port`: other sockets of this process listen on the same port.
     ///
@@ -80,13 +120,12 @@ class listener : public std::enable_shared_from_this<listener> {
     static asio::awaitable<void> accept_all(std::shared_ptr<listener> self);
 
     asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor_;
-    std::shared_ptr<session_group> sessions_;
-    std::shared_ptr<connection_count> connections_;
+    std::shared_ptr<const all_sessions> all_;
+    std::size_t index_;
 };
 
-listener::listener(asio::io_context& io, std::shared_ptr<session_group> sessions,
-                   std::shared_ptr<connection_count> connections)
-    : acceptor_(io), sessions_(std::move(sessions)), connections_(std::move(connections)) {}
+listener::listener(asio::io_context& io, std::shared_ptr<const all_sessions> all, std::size_t index)
+    : acceptor_(io), all_(std::move(all)), index_(index) {}
 
 void listener::open(const asio::ip::tcp::endpoint& at, bool share_port) {
     acceptor_.open(at.protocol());
@@ -128,16 +167,12 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         }
         const asio::ip::address peer = socket.remote_endpoint(ec).address();
         if (ec) continue;  // the connection is closed already
-        const auto admitted = l.connections_->try_add(peer);
+        const auto admitted = l.all_->count->try_add(peer);
         if (admitted != connection_count::decision::admitted) {
-            if (!l.sessions_->replace_one(admitted, peer)) {
-                l.sessions_->refuse(std::move(socket), admitted);
-                continue;
-            }
-            l.connections_->add(peer);
+            serve_or_refuse(std::move(socket), peer, admitted, l.all_, l.index_);
+            continue;
         }
-        socket.set_option(asio::ip::tcp::no_delay(true), ec);
-        session::start(std::make_shared<session>(std::move(socket), peer, l.sessions_));
+        serve(std::move(socket), peer, l.all_->of_thread[l.index_]);
     }
 }
 
@@ -170,13 +205,15 @@ server::server(http_config cfg, const auth_config& auth, std::vector<route> rout
     impl_->limiter = &limiter;
     impl_->routes = std::make_shared<const router>(std::move(routes));
     impl_->current = std::make_shared<const dispatcher>(impl_->routes, auth, impl_->cfg, limiter);
-    const auto shared = impl_->current;
+    const auto all = std::make_shared<all_sessions>();
+    all->count = impl_->connections;
     for (asio::io_context* io : loops) {
         impl::loop l;
         l.io = io;
-        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, shared, tls, impl_->connections, memory, limiter,
-                                                     observer);
-        l.accepting = std::make_shared<listener>(*io, l.sessions, impl_->connections);
+        l.sessions = std::make_shared<session_group>(*io, impl_->cfg, impl_->current, tls, impl_->connections, memory,
+                                                     limiter, observer);
+        l.accepting = std::make_shared<listener>(*io, all, all->of_thread.size());
+        all->of_thread.push_back(l.sessions);
         impl_->loops.push_back(std::move(l));
     }
 }
@@ -190,7 +227,7 @@ void server::impl::open_all() {
         // With SO_REUSEPORT a second gateway could bind the same port and receive half of the connections unnoticed.
         // So first bind the port without it.
         asio::io_context unused;
-        const auto probe = std::make_shared<listener>(unused, nullptr, nullptr);
+        const auto probe = std::make_shared<listener>(unused, nullptr, 0);
         probe->open(at, false);
     }
     for (const loop& l : loops) {

@@ -85,8 +85,9 @@ public final class ProblemTest {
 
     @Test
     public void gateway_that_does_not_exist_is_unavailable() {
+        // Long enough for the first connection of a JVM on a busy machine.
         FencegateClient client = FencegateClient.builder(URI.create("http://127.0.0.1:1"))
-                .retryFor(Duration.ofMillis(300)).build();
+                .retryFor(Duration.ofSeconds(4)).build();
         UnavailableException failed =
                 assertThrows(UnavailableException.class, () -> client.acquire(Rig.resource(), LeaseOptions.defaults()));
         assertFalse("nothing was sent", failed instanceof OutcomeUnknownException);
