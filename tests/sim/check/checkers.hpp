@@ -20,7 +20,7 @@ struct violation {
 };
 
 /// Checks the promises of the protocol from outside the simulated parts, with the real time. The parts report each
-/// event to it; it keeps the first violation. README.md describes C1 to C12.
+/// event to it; it keeps the first violation.
 class checkers {
   public:
     /// The highest complete token of each resource at the time a request began.
