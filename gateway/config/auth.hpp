@@ -39,7 +39,7 @@ struct prefix_scopes {
     friend bool operator==(const prefix_scopes&, const prefix_scopes&) = default;
 };
 
-/// The rights of a credential (docs/decisions/0012-rights-of-a-credential.md).
+/// The rights of a credential (docs/decisions.md, 0012).
 struct rights_config {
     /// For every resource that no entry of `prefixes` matches, and for what concerns no resource.
     std::set<scope> scopes;

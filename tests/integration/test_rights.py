@@ -1,5 +1,5 @@
 """Rights of a credential: every endpoint with every kind of rights, resource and exposed name,
-compared with the rule of docs/decisions/0012-rights-of-a-credential.md."""
+compared with the rule of docs/decisions.md, 0012."""
 
 from __future__ import annotations
 

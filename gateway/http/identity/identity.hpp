@@ -38,7 +38,7 @@ class scope_set {
     unsigned bits_ = 0;
 };
 
-/// What a caller may do. The only place that decides so (docs/decisions/0012-rights-of-a-credential.md).
+/// What a caller may do. The only place that decides so (docs/decisions.md, 0012).
 ///
 /// Errors:  of each require…: errc::forbidden, which names the scope and the resource, prefix, table or function.
 /// Threads: any; immutable.

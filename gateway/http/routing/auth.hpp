@@ -31,7 +31,7 @@ struct authentication_failure {
 std::string_view bearer_of(std::string_view authorization);
 
 /// Finds the caller of a request by its credential: an API key, a JSON Web Token, or the certificate of its connection
-/// (docs/decisions/0012-rights-of-a-credential.md).
+/// (docs/decisions.md, 0012).
 ///
 /// Threads: any; its own state is the cache and the keys of tokens.
 class authenticator {
