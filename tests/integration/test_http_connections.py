@@ -185,6 +185,19 @@ def test_idle_connection_of_another_thread_is_replaced(make: Callable[..., Gatew
             assert idle.is_closed()
 
 
+def test_idle_connection_of_another_thread_is_replaced(make: Callable[..., Gateway]) -> None:
+    """The kernel chooses the thread of a connection: of three in four another thread has the one that is idle.
+    A few may be refused, because that one is not idle yet when its caller has the answer."""
+    gateway = make(connections_max=1, threads=4)
+    with contextlib.ExitStack() as stack:
+        refused = 0
+        for _ in range(24):
+            wire = stack.enter_context(Wire("127.0.0.1", gateway.api.port))
+            wire.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            refused += wire.receive().status == 503
+    assert refused < 8
+
+
 def test_connections_with_endless_requests_are_closed(make: Callable[..., Gateway]) -> None:
     gateway = make(connections_max=5)
     with open_connections(gateway.api.port, 5) as slow:
