@@ -22,7 +22,7 @@ http::handler bind_to(const Area& services, endpoint<Area> handle) {
 
 /// Returns a handler that passes the services of its area to the coroutine.
 http::handler bind(const gateway_services& services, endpoint<lease_services> handle) {
-    return bind_to<lease_services>(services.writes, handle);
+    return bind_to(services.leases, handle);
 }
 http::handler bind(const gateway_services& services, endpoint<write_services> handle) {
     return bind_to(services.writes, handle);

@@ -8,7 +8,7 @@
 namespace fencegate::api {
 
 /// Returns all routes of the gateway. gateway/api/service/openapi.json describes the same. The routes refer to
-/// `services`.
+/// what `services` refers to.
 std::vector<http::route> routes(const gateway_services& services);
 
 }  // namespace fencegate::api

@@ -3,7 +3,6 @@
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_admission.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/api/leases/lease_request.hpp>
 #include <gateway/audit/history_feed.hpp>

@@ -139,12 +139,12 @@ std::string render_live_leases(const lockcore::lease_page& page, const lockcore:
 }
 
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
-                                   std::uint32_t holds_left, bool unsealed) {
+                                   std::uint32_t holds_left, seal_result seal) {
     std::string text;
     http::object_writer out(text);
     write_identity(out, text, claims, lease_id);
     out.number("hold_count", holds_left);
-    if (unsealed) out.boolean("sealed", false);
+    if (seal == seal_result::not_sealed) out.boolean("sealed", false);
     out.end();
     return text;
 }

@@ -44,11 +44,13 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes);
 
-/// Returns the JSON of a lease after the release of a hold that left other holds; or none (0), if the seal after it
-/// failed or its outcome is not known. `unsealed`: the caller asked for a seal, and the token is not known to be
-/// sealed.
+/// What became of the seal of a token at the release of a hold.
+enum class seal_result { not_requested, sealed, not_sealed };
+
+/// Returns the JSON of a lease after the release of a hold that left others (`holds_left`); or none, if the token is
+/// not sealed. With not_sealed, which is also the result if that is not known, it says `"sealed":false`.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
-                                   std::uint32_t holds_left, bool unsealed);
+                                   std::uint32_t holds_left, seal_result seal);
 
 /// Returns `/v1/leases/{lease_id}`, percent-encoded where needed.
 std::string location_of(std::string_view lease_id);

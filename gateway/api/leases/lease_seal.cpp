@@ -31,23 +31,22 @@ awaitable<result<void>> gateway_seal_ports::raise_above(lockcore::lease_claims c
     co_return result<void>{};
 }
 
-awaitable<result<void>> lease_seal::prepare(bool may_have_other_holds) {
-    precedes_release_ = true;
-    if (!may_have_other_holds) co_return result<void>{};
-    const auto closing = co_await ports_.close_to_new_holds(claims_);
+awaitable<result<lease_seal>> lease_seal::prepare(seal_ports& ports, lockcore::lease_claims claims,
+                                                  bool may_have_other_holds) {
+    lease_seal prepared(ports, std::move(claims));
+    if (!may_have_other_holds) co_return prepared;
+    const auto closing = co_await ports.close_to_new_holds(prepared.claims_);
     if (closing) {
-        precedes_release_ = closing->closed;
-        if (closing->closed) closed_ = *closing;
+        prepared.is_last_hold_ = closing->closed;
+        if (closing->closed) prepared.closed_ = *closing;
     } else if (closing.error().code != lockcore::errc::lease_lost) {
-        precedes_release_ = false;
         co_return to_failure(closing.error());
     }
-    co_return result<void>{};
+    co_return prepared;
 }
 
-awaitable<result<void>> lease_seal::seal(std::chrono::steady_clock::time_point until) {
-    if (!precedes_release_) co_return result<void>{};
-    const auto raised = co_await ports_.raise_above(claims_, initiator_, until);
+awaitable<result<void>> lease_seal::raise_fences(actor initiator, std::chrono::steady_clock::time_point until) {
+    const auto raised = co_await ports_.raise_above(claims_, std::move(initiator), until);
     if (!raised) abandon(raised.error());
     co_return raised;
 }
@@ -56,11 +55,12 @@ void lease_seal::abandon(const failure& cause) {
     if (closed_ && !cause.outcome_unknown) ports_.reopen(claims_, *closed_);
 }
 
-awaitable<bool> lease_seal::seal_released(std::chrono::steady_clock::time_point until) {
-    const auto sealed = co_await ports_.raise_above(claims_, initiator_, until);
+awaitable<bool> seal_after_release(seal_ports& ports, lockcore::lease_claims claims, actor initiator,
+                                   std::chrono::steady_clock::time_point until) {
+    const auto sealed = co_await ports.raise_above(claims, std::move(initiator), until);
     if (!sealed) {
-        spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", lockcore::value_of(claims_.token),
-                     claims_.resources.front().str(), sealed.error().outcome_unknown ? "may not have been" : "was not",
+        spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", lockcore::value_of(claims.token),
+                     claims.resources.front().str(), sealed.error().outcome_unknown ? "may not have been" : "was not",
                      sealed.error().detail);
     }
     co_return sealed.has_value();

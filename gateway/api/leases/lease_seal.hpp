@@ -21,7 +21,7 @@ class database;
 
 namespace fencegate::api {
 
-/// What a seal needs of the leases and of the fences; an interface, so that a test can make each step fail.
+/// What a seal needs of the leases and of the fences; an interface, so that a test can make each call fail.
 class seal_ports {
   public:
     virtual ~seal_ports() = default;
@@ -53,44 +53,47 @@ class gateway_seal_ports final : public seal_ports {
     pg::database& database_;
 };
 
-/// The seal of a token at the release of its lease: the fences are raised above it, so that its holder can write no
-/// more and the next one can. A re-entrant lease is sealed with its last hold.
+/// The seal of a token, prepared for the release of one hold of its lease: the fences are raised above the token, so
+/// that its holder can write no more and the next holder can. While other holds are left, the token is not sealed,
+/// because they still write with it.
 ///
-/// Order:    prepare(); the seal, by seal() or in the transaction of a write, or abandon(); the release; where the
-///           token is not sealed by then, seal_released().
+/// Order:    prepare(). If is_last_hold(): raise_fences(), or the transaction of a write seals the token, which may
+///           fail: abandon(). Then the release of the hold. If the token is not sealed by then, and no hold is left:
+///           seal_after_release().
 /// Lifetime: `ports` outlive it.
 class lease_seal {
   public:
-    lease_seal(seal_ports& ports, lockcore::lease_claims claims, actor initiator)
-        : ports_(ports), claims_(std::move(claims)), initiator_(std::move(initiator)) {}
-
-    /// Decides whether the token is sealed before the release. Where there may be other holds, closes the lease to
-    /// further ones; a lease that a majority has lost has none.
+    /// Finds out whether the hold is the last one. Where others are possible (`may_have_other_holds`), it closes the
+    /// lease to further ones if there is none; a lease that a majority has lost has none.
     ///
     /// Errors: errc::no_quorum: nothing was done.
-    boost::asio::awaitable<result<void>> prepare(bool may_have_other_holds);
-    /// Returns whether the token is to be sealed before the release. False: it was not prepared, or other holds are
-    /// left, which could then write no more.
-    bool precedes_release() const { return precedes_release_; }
-    /// Seals the token, if that is to precede the release. A seal that fails is abandoned.
+    static boost::asio::awaitable<result<lease_seal>> prepare(seal_ports& ports, lockcore::lease_claims claims,
+                                                              bool may_have_other_holds);
+
+    /// Returns whether no other hold is left, so that the token has to be sealed before this one is released.
+    bool is_last_hold() const { return is_last_hold_; }
+    /// Seals the token. Abandons the seal if that fails.
     ///
     /// Errors: those of seal_ports::raise_above.
-    boost::asio::awaitable<result<void>> seal(std::chrono::steady_clock::time_point until);
+    boost::asio::awaitable<result<void>> raise_fences(actor initiator, std::chrono::steady_clock::time_point until);
     /// Opens the lease again after a seal that failed for `cause`, so that its holder continues. Not where that may
-    /// have sealed the token: it gets no further holds, whose writes would be refused.
+    /// have sealed the token: the lease accepts no further holds then, whose writes would be refused.
     void abandon(const failure& cause);
-    /// Seals the token of a lease that has been released: the holds that were left when it was prepared may have been
-    /// released meanwhile, by calls whose seal found this hold. Logs a failure, because the release has succeeded.
-    ///
-    /// Out: whether the token is sealed. False also if that is unknown.
-    boost::asio::awaitable<bool> seal_released(std::chrono::steady_clock::time_point until);
 
   private:
+    lease_seal(seal_ports& ports, lockcore::lease_claims claims) : ports_(ports), claims_(std::move(claims)) {}
+
     seal_ports& ports_;
     lockcore::lease_claims claims_;
-    actor initiator_;
-    bool precedes_release_ = false;
-    std::optional<lockcore::close_outcome> closed_;  ///< Its mark is removed if the seal fails.
+    bool is_last_hold_ = true;
+    std::optional<lockcore::close_outcome> closed_;  ///< Set if prepare() has closed the lease.
 };
+
+/// Seals the token of a lease of which no hold is left: the other holds may have been released after prepare() found
+/// them. Logs a failure, because the release has succeeded.
+///
+/// Out: whether the token is sealed. False also if that is unknown.
+boost::asio::awaitable<bool> seal_after_release(seal_ports& ports, lockcore::lease_claims claims, actor initiator,
+                                                std::chrono::steady_clock::time_point until);
 
 }  // namespace fencegate::api

@@ -1,7 +1,6 @@
 #include <gateway/api/leases/lease_streams.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_admission.hpp>
 #include <gateway/api/leases/lease_render.hpp>
 #include <gateway/limits/caller.hpp>
 

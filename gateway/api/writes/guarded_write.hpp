@@ -38,7 +38,7 @@ class write_ports {
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;
     virtual boost::asio::awaitable<result<void>> require_live(lockcore::lease_claims claims) = 0;
     virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
-    /// See lease_admission.hpp.
+    /// See lease_access.hpp.
     virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
                                                                  std::string trace_id) = 0;
 };
