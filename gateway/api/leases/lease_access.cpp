@@ -160,7 +160,8 @@ result<lockcore::lease_claims> open_lease_or_token(const lockcore::lock_manager&
 
 result<void> check_event_capacity(const audit::event_sink& events, const limits::limiter& limiter,
                                   const std::string& principal) {
-    if (!events.full(limiter.has_one_principal() ? std::string() : principal)) return {};
+    const std::string with_share = limiter.has_one_principal() ? std::string() : principal;
+    if (!events.must_refuse_leases(with_share)) return {};
     return make_failure(
         errc::storage_unavailable,
         events.is_nearly_full()
