@@ -104,8 +104,8 @@ history_batch event_buffer::take(std::size_t count_max) {
     return out;
 }
 
-void event_buffer::mark_lost(std::size_t count) {
-    mark_written(count);
+void event_buffer::finish_lost(std::size_t count) {
+    finish_written(count);
     dropped_.fetch_add(count, std::memory_order_relaxed);
 }
 
@@ -220,11 +220,11 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
             single->items.push_back(batch->items[i]);
             const auto done = co_await append(single);
             if (done) {
-                buffer.mark_written(1);
+                buffer.finish_written(1);
             } else if (!stopping) {
                 spdlog::error("an event {} can't be written to the history: {}", single->items.front().event,
                               done.error().detail);
-                buffer.mark_lost(1);
+                buffer.finish_lost(1);
             }
         }
     }
@@ -240,7 +240,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
             const auto done = co_await self->append(batch);
             if (self->stopping) break;
             if (done) {
-                self->buffer.mark_written(batch->items.size());
+                self->buffer.finish_written(batch->items.size());
             } else {
                 co_await self->append_one_by_one(batch);
             }

@@ -45,10 +45,12 @@ class event_buffer {
     bool add_low_priority(history_item item);
 
     /// Takes the oldest rows with their numbers; empty if there are none. They count against the limit until
-    /// mark_written() or mark_lost().
+    /// finish_written() or finish_lost().
     history_batch take(std::size_t count_max);
-    void mark_written(std::size_t count) { size_.fetch_sub(count, std::memory_order_relaxed); }
-    void mark_lost(std::size_t count);
+    /// `count` rows that were taken are in the history.
+    void finish_written(std::size_t count) { size_.fetch_sub(count, std::memory_order_relaxed); }
+    /// `count` rows that were taken will never be; they count as dropped.
+    void finish_lost(std::size_t count);
 
     /// Returns whether new leases of the principal have to be refused: on_full::refuse is set, and only the last eighth
     /// is free or the principal's events use three quarters of the others. An empty principal has no such share.

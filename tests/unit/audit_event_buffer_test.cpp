@@ -69,7 +69,7 @@ TEST(event_buffer, low_priority_rows_never_fill_it) {
     EXPECT_FALSE(buffer.must_refuse_leases(""));
     EXPECT_TRUE(buffer.add(items(1'200)));
     EXPECT_FALSE(buffer.must_refuse_leases("")) << "leases have the rest of it";
-    buffer.mark_written(buffer.take(1'300).items.size());
+    buffer.finish_written(buffer.take(1'300).items.size());
     EXPECT_TRUE(buffer.add_low_priority(denial));
 }
 
@@ -96,8 +96,8 @@ TEST(event_buffer, taken_rows_count_until_written_or_lost) {
     EXPECT_EQ(buffer.size(), 1'000u);
     EXPECT_TRUE(buffer.must_refuse_leases("a"));
     EXPECT_FALSE(buffer.add(items(1)));
-    buffer.mark_written(499);
-    buffer.mark_lost(1);
+    buffer.finish_written(499);
+    buffer.finish_lost(1);
     EXPECT_EQ(buffer.size(), 500u);
     EXPECT_FALSE(buffer.must_refuse_leases("a"));
     EXPECT_EQ(buffer.dropped(), 2u);
@@ -108,7 +108,7 @@ TEST(event_buffer, dropped_rows_leave_no_gap_in_numbers) {
     audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(1'000));
     EXPECT_FALSE(buffer.add(items(1)));
-    buffer.mark_written(buffer.take(1'000).items.size());
+    buffer.finish_written(buffer.take(1'000).items.size());
     buffer.add(items(1));
     EXPECT_EQ(buffer.take(1).first_sequence, 1'001u);
 }
