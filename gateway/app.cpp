@@ -22,7 +22,7 @@
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/reload.hpp>
-#include <gateway/runtime/io_threads.hpp>
+#include <gateway/runtime/background.hpp>
 #include <gateway/service_notifier.hpp>
 
 #include <lockcore/hmac_sha256.hpp>

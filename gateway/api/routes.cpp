@@ -1,12 +1,6 @@
 #include <gateway/api/routes.hpp>
 
-#include <gateway/api/history/history.hpp>
-#include <gateway/api/leases/leases.hpp>
-#include <gateway/api/service/documents.hpp>
-#include <gateway/api/service/state.hpp>
 #include <gateway/api/tables/answer_form.hpp>
-#include <gateway/api/tables/tables.hpp>
-#include <gateway/api/writes/guarded_write.hpp>
 
 namespace fencegate::api {
 namespace {

@@ -80,6 +80,7 @@ struct state_services {
     const std::atomic<bool>& stopping;  ///< The gateway will stop: it serves, but is not ready.
 };
 
+/// The services of all areas, for the routes.
 struct gateway_services {
     const lease_services& leases;
     const write_services& writes;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/domain/actor.hpp>
+#include <gateway/domain/history_item.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/events.hpp>
@@ -77,9 +77,9 @@ class expiry_schedule {
 /// Passes events to the event_sink and adds the event that lockcore does not report: lease_expired, for a lease that
 /// expired without a release. Two seconds after the expiry the gateway that granted the lease checks whether the
 /// history has an end of the lease or a renewal by another gateway, and whether a majority of the nodes still holds it.
-/// If not, it adds lease_expired, whose `at` is the time of the expiry. A lease may have no lease_granted in the history,
-/// because the gateway that asked the nodes for it did not get their answers in time; it is checked by the gateway that
-/// renewed it last.
+/// If not, it adds lease_expired, whose `at` is the time of the expiry. A lease may have no lease_granted in the
+/// history, because the gateway that asked the nodes for it did not get their answers in time; it is checked by the
+/// gateway that renewed it last.
 ///
 /// Threads:  on_event from any thread.
 /// Lifetime: as event_sink; the lock_manager outlives the run of `io`.

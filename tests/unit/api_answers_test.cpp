@@ -1,8 +1,7 @@
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lease_responses.hpp>
 #include <gateway/api/routes.hpp>
-#include <gateway/api/service/documents.hpp>
 #include <gateway/api/service/state.hpp>
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/audit/event_sink.hpp>

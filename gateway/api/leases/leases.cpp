@@ -1,10 +1,9 @@
-#include <gateway/api/leases/leases.hpp>
+#include <gateway/api/routes.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/leases/lease_request.hpp>
-#include <gateway/api/leases/lease_seal.hpp>
-#include <gateway/api/leases/lease_streams.hpp>
+#include <gateway/api/leases/lease_responses.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>

@@ -1,6 +1,7 @@
 #include <gateway/api/writes/guarded_write.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/routes.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
@@ -240,7 +241,7 @@ result<write_context> prepare_write(const write_services& services, write_call c
     }
     out.call = std::move(call);
     out.request = std::move(r);
-    // What is parsed is not held twice while the write waits. An assignment of {} would keep the memory.
+    // What is parsed is not in memory twice while the write waits. An assignment of {} would keep the memory.
     std::string().swap(out.request.body);
     out.request.headers = {};
     return out;
@@ -308,7 +309,7 @@ awaitable<result<write_report>> run_write(const write_services& services, write_
     co_return done;
 }
 
-void mark_replayed(http::response& answer, const write_report& done) {
+void add_replayed_header(http::response& answer, const write_report& done) {
     if (done.outcome.replayed) answer.headers.emplace_back("Idempotency-Replayed", "true");
 }
 
@@ -318,7 +319,7 @@ http::awaitable_response apply_write(const write_services& services, http::reque
     const auto done = co_await run_write(services, std::move(*call), std::move(r));
     if (!done) co_return done.error();
     http::response answer = http::json_response(render_write(*done));
-    mark_replayed(answer, *done);
+    add_replayed_header(answer, *done);
     co_return answer;
 }
 
