@@ -22,7 +22,7 @@
 #include <gateway/pg/database.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/reload.hpp>
-#include <gateway/runtime/io_threads.hpp>
+#include <gateway/runtime/background.hpp>
 #include <gateway/service_notifier.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
@@ -42,45 +42,54 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace fencegate {
 namespace {
 
 using namespace std::chrono_literals;
 
-/// How long requests under way may take after SIGTERM, and how long writing the event buffer to the history may take.
-constexpr auto finish_within = 5s;
-constexpr auto flush_within = 5s;
+/// How long the stop waits: for the requests under way, for the event buffer to be written to the history, and for the
+/// jobs of PostgreSQL that are left then.
+constexpr auto requests_timeout = 5s;
+constexpr auto events_timeout = 5s;
+constexpr auto jobs_timeout = 5s;
+/// How long a call of the register of epochs may take.
+constexpr auto register_timeout = 5s;
 
-/// Keeps the register of epochs in PostgreSQL.
+/// The register of epochs in PostgreSQL.
 class postgres_register final : public lockcore::epoch_register {
   public:
     explicit postgres_register(pg::database& database) : database_(database) {}
 
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
-        auto find = [name = std::move(node_name)](pg::session& session) { return pg::find_node_record(session, name); };
-        auto found = co_await database_.run(pg::place::any_worker(), deadline(), std::move(find));
+        auto job = [name = std::move(node_name)](pg::session& session) { return pg::find_node_record(session, name); };
+        auto found = co_await database_.run(pg::place::any_worker(), deadline(), std::move(job));
         if (found) co_return *found;
-        co_return unreachable(found.error());
+        co_return to_register_failure(found.error());
     }
 
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
-        auto draw = [asked = std::move(request)](pg::session& session) { return pg::draw_epoch(session, asked); };
-        auto drawn = co_await database_.run(pg::place::any_worker(), deadline(), std::move(draw));
+        auto job = [wanted = std::move(request)](pg::session& session) { return pg::draw_epoch(session, wanted); };
+        auto drawn = co_await database_.run(pg::place::any_worker(), deadline(), std::move(job));
         if (drawn) co_return *drawn;
-        co_return unreachable(drawn.error());
+        co_return to_register_failure(drawn.error());
     }
 
     boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
-        auto note = [name = std::move(node_name)](pg::session& session) { pg::note_node_unsynced(session, name); };
-        auto noted = co_await database_.run(pg::place::any_worker(), deadline(), std::move(note));
+        auto job = [name = std::move(node_name)](pg::session& session) { pg::note_node_unsynced(session, name); };
+        auto noted = co_await database_.run(pg::place::any_worker(), deadline(), std::move(job));
         if (noted) co_return lockcore::result<void>();
-        co_return unreachable(noted.error());
+        co_return to_register_failure(noted.error());
     }
 
   private:
-    static std::chrono::steady_clock::time_point deadline() { return std::chrono::steady_clock::now() + 5s; }
-    static lockcore::failure unreachable(const failure& cause) {
+    static std::chrono::steady_clock::time_point deadline() {
+        return std::chrono::steady_clock::now() + register_timeout;
+    }
+    /// Of whatever kind, a failure is errc::no_quorum to lockcore (lockcore::epoch_register); the reason remains.
+    static lockcore::failure to_register_failure(const failure& cause) {
         lockcore::failure f;
         f.code = lockcore::errc::no_quorum;
         f.detail = cause.detail;
@@ -108,7 +117,9 @@ class process_signals {
             std::signal(number, SIG_IGN);
     }
 
-    /// Waits for a signal that stops the gateway, and calls `reload` at each SIGHUP until then. Out: that signal.
+    /// Waits for a signal that stops the gateway, and calls `reload` at each SIGHUP until then.
+    ///
+    /// Out: the signal that stops it, SIGTERM or SIGINT.
     int wait_for_stop(const std::function<void()>& reload) const {
         for (;;) {
             int number = 0;
@@ -122,7 +133,7 @@ class process_signals {
         }
     }
 
-    /// Waits until `end`, or until a further signal that stops the gateway. Other signals change nothing any more.
+    /// Waits until `end`, or until another SIGTERM or SIGINT. SIGHUP and the others stay pending, without effect.
     static void wait_for_second_stop(std::chrono::steady_clock::time_point end) {
         sigset_t stops;
         sigemptyset(&stops);
@@ -137,7 +148,7 @@ class process_signals {
     }
 
   private:
-    sigset_t set_{};
+    sigset_t set_{};  ///< The blocked signals, which wait_for_stop() takes.
 };
 
 /// Returns HOST:PORT, the name of this gateway in the history.
@@ -151,6 +162,39 @@ void forbid_core_dumps() {
     if (::prctl(PR_SET_DUMPABLE, 0) != 0) spdlog::warn("core dumps could not be forbidden: {}", std::strerror(errno));
 }
 
+/// Compares the configuration with the row of the cluster. Out: the cluster's answer bound.
+result<std::chrono::milliseconds> join_cluster(pg::database& database, const config& cfg) {
+    pg::membership settings;
+    for (const auto& node : cfg.locks.nodes)
+        settings.node_names.push_back(node.name);
+    settings.cell = cfg.locks.cell;
+    settings.quorum = lockcore::majority_of(cfg.locks.nodes.size());
+    settings.max_ttl = cfg.locks.max_ttl;
+    settings.answer_bound = cfg.locks.answer_bound;
+    settings.takes_answer_bound = !cfg.lease.answer_bound_is_given;
+    return database.join_cluster(std::move(settings));
+}
+
+void log_join_failure(const failure& cause) {
+    const bool refused_by_cluster = cause.facts.contains("sqlstate");
+    spdlog::critical("{}{}", cause.detail,
+                     refused_by_cluster ? " (fencing.cluster; docs/operations/configuration.md says how to change "
+                                          "settings that all gateways share)"
+                                        : "");
+}
+
+/// Logs where the gateway listens (`status`), how many connections it accepts, and which keys it has.
+void log_start(const config& cfg, const std::string& status, const file_limit& files,
+               const lockcore::hmac_sha256& lease_keys) {
+    spdlog::info("fencegate {} {} for cell {}", FENCEGATE_VERSION, status, cfg.locks.cell);
+    const bool fewer_than_configured = files.connections < cfg.http.connections_max;
+    spdlog::log(fewer_than_configured ? spdlog::level::warn : spdlog::level::info, "{}", files.describe(cfg));
+    const auto ids = lease_keys.key_ids();  // first that of the key that signs
+    const std::vector<std::string> accepted_too(ids.begin() + 1, ids.end());
+    spdlog::info("lease ids are signed with {}{}{}", ids.front(),
+                 accepted_too.empty() ? "" : "; accepted too: ", fmt::join(accepted_too, ", "));
+}
+
 }  // namespace
 
 int serve(const config& cfg, const config_source& source) {
@@ -162,6 +206,7 @@ int serve(const config& cfg, const config_source& source) {
     const process_signals signals;  // before any thread, so that all of them inherit the mask
     service_notifier notifier;
 
+    // What may prevent the start is checked first.
     const auto tls = make_tls(cfg);
     if (!tls) {
         spdlog::critical("{}", tls.error().detail);
@@ -175,62 +220,81 @@ int serve(const config& cfg, const config_source& source) {
         spdlog::critical("PostgreSQL: {}", ready.error().detail);
         return exit_unavailable;
     }
-    pg::membership members;
-    for (const auto& node : cfg.locks.nodes)
-        members.node_names.push_back(node.name);
-    members.cell = cfg.locks.cell;
-    members.quorum = lockcore::majority_of(cfg.locks.nodes.size());
-    members.max_ttl = cfg.locks.max_ttl;
-    members.answer_bound = cfg.locks.answer_bound;
-    members.takes_answer_bound = !cfg.lease.answer_bound_is_given;
-    const auto answer_bound = database.join_cluster(std::move(members));
+    const auto answer_bound = join_cluster(database, cfg);
     if (!answer_bound) {
-        const failure& cause = answer_bound.error();
-        spdlog::critical("{}{}", cause.detail,
-                         cause.facts.contains("sqlstate")
-                             ? " (fencing.cluster; docs/operations/configuration.md says how to change "
-                               "settings that all gateways share)"
-                             : "");
+        log_join_failure(answer_bound.error());
         return exit_unavailable;
     }
     lockcore::config lock_settings = cfg.locks;
     lock_settings.answer_bound = *answer_bound;
     if (const auto warning = find_timeout_warning(lock_settings, *answer_bound)) spdlog::warn("{}", *warning);
-
-    const file_limit limit = raise_file_limit(cfg);
-    if (limit.connections == 0) {
-        spdlog::critical("{}", limit.describe(cfg));
+    const file_limit files = raise_file_limit(cfg);
+    if (files.connections == 0) {  // the limit is too low to serve
+        spdlog::critical("{}", files.describe(cfg));
         return exit_unavailable;
     }
     http_config http_settings = cfg.http;
-    http_settings.connections_max = limit.connections;
+    http_settings.connections_max = files.connections;
 
-    api::running_keys keys;  // outlives the coroutines that the end of the threads destroys, which remove theirs
+    // Construction: each part after those that it refers to. Parts with coroutines of their own run them in the first
+    // thread (`io`).
+    api::running_keys keys;  // before the threads: at their end they destroy coroutines that remove keys from it
     runtime::io_threads threads(cfg.http.threads);
-    auto& first = *threads.contexts().front();
-    audit::event_sink events(cfg.audit, database, first);
-    audit::expiry_watch expiries(events, database, first);
-    audit::history_feed feed(database, first);
-    audit::history_keeper keeper(cfg.history, database, first);
-    const limits::principal_shares places{limit.connections, cfg.locks.waiters_max, audit::history_feed::followers_max};
-    limits::limiter limiter(cfg.limits, places, cfg.auth.is_keyless(), cfg.http.connections_per_address_max);
+    auto& io = *threads.contexts().front();
+    audit::event_sink events(cfg.audit, database, io);
+    audit::expiry_watch expiries(events, database, io);
+    audit::history_feed feed(database, io);
+    audit::history_keeper keeper(cfg.history, database, io);
+    const limits::principal_shares shared_by_principals{.requests = files.connections,
+                                                        .waiters = cfg.locks.waiters_max,
+                                                        .history_streams = audit::history_feed::followers_max};
+    limits::limiter limiter(cfg.limits, shared_by_principals, cfg.auth.is_keyless(),
+                            cfg.http.connections_per_address_max);
+    // An event of a lease or a node passes from node_changes to the metrics, held_leases, expiries and events.
     limits::held_leases held_leases(limiter, expiries);
     metrics::registry metric_registry(held_leases);
-    audit::denial_recorder denials(metric_registry.requests(), events, first);
-    node_log node_changes(metric_registry.leases(), first);
-    audit::storage_watch storage(database, events, first, name_of_gateway(cfg), cfg.http.request_timeout);
+    audit::denial_recorder denials(metric_registry.requests(), events, io);
+    node_log node_changes(metric_registry.leases(), io);
+    audit::storage_watch storage(database, events, io, name_of_gateway(cfg), cfg.http.request_timeout);
     postgres_register epochs(database);
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
-    metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, first);
-    metrics::guard_watch guard(database, cfg.postgres.guard_check_interval, first);
-    metric_registry.add_readings(
-        {locks, leaks, database, events, guard, storage, memory, limiter, FENCEGATE_VERSION, cfg.locks.cell});
+    metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, io);
+    metrics::guard_watch guard(database, cfg.postgres.guard_check_interval, io);
+    metric_registry.add_readings({.locks = locks,
+                                  .leaks = leaks,
+                                  .database = database,
+                                  .events = events,
+                                  .guard = guard,
+                                  .storage = storage,
+                                  .memory = memory,
+                                  .limiter = limiter,
+                                  .version = FENCEGATE_VERSION,
+                                  .cell = cfg.locks.cell});
     std::atomic<bool> stopping = false;
+    const api::lease_services lease_api{.settings = cfg,
+                                        .locks = locks,
+                                        .database = database,
+                                        .events = events,
+                                        .limiter = limiter,
+                                        .held_leases = held_leases};
+    const api::write_services write_api{
+        .settings = cfg, .locks = locks, .database = database, .storage = storage, .keys = keys, .leases = lease_api};
+    const api::history_services history_api{
+        .settings = cfg, .locks = locks, .database = database, .feed = feed, .limiter = limiter};
+    const api::state_services state_api{.settings = cfg,
+                                        .locks = locks,
+                                        .database = database,
+                                        .events = events,
+                                        .storage = storage,
+                                        .limiter = limiter,
+                                        .metric_registry = metric_registry,
+                                        .leaks = leaks,
+                                        .guard = guard,
+                                        .lease_keys = lease_keys,
+                                        .stopping = stopping};
     const api::gateway_services services{
-        {{cfg, locks, database, events, limiter, held_leases}, storage, keys},
-        {cfg, locks, database, feed, limiter},
-        {cfg, locks, database, events, storage, limiter, metric_registry, leaks, guard, lease_keys, stopping}};
+        .leases = lease_api, .writes = write_api, .history = history_api, .state = state_api};
     http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
                         *tls);
     config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);
@@ -239,6 +303,7 @@ int serve(const config& cfg, const config_source& source) {
         spdlog::critical("{}", listening.error().detail);
         return exit_unavailable;
     }
+    // The start: what serves requests comes last.
     database.start();
     threads.start();
     events.start();
@@ -253,14 +318,7 @@ int serve(const config& cfg, const config_source& source) {
     server.start();
     const std::string status = fmt::format("listens on {}://{}:{}", cfg.tls ? "https" : "http",
                                            format_url_host(cfg.http.address), server.port());
-    spdlog::info("fencegate {} {} for cell {}", FENCEGATE_VERSION, status, cfg.locks.cell);
-
-    spdlog::log(limit.connections < cfg.http.connections_max ? spdlog::level::warn : spdlog::level::info, "{}",
-                limit.describe(cfg));
-
-    const auto key_ids = lease_keys.key_ids();
-    spdlog::info("lease ids are signed with {}{}{}", key_ids.front(), key_ids.size() > 1 ? "; accepted too: " : "",
-                 fmt::join(key_ids.begin() + 1, key_ids.end(), ", "));
+    log_start(cfg, status, files, lease_keys);
 
     notifier.report_ready(status);
     notifier.start_watchdog(threads.contexts());
@@ -269,6 +327,9 @@ int serve(const config& cfg, const config_source& source) {
         const bool applied = reload.run();
         notifier.report_ready(applied ? status : status + "; the last reload was refused, for the reason in the log");
     });
+
+    // The stop: no new requests, then those under way, then what uses the nodes, then what is left to write. The parts
+    // without a stop of their own run until the threads end.
     notifier.report_stopping();
     stopping = true;
     if (signal == SIGTERM && cfg.http.shutdown_grace > 0ms) {
@@ -280,19 +341,20 @@ int serve(const config& cfg, const config_source& source) {
     spdlog::info("signal {}: stopping", signal);
     server.stop_accepting();
     locks.refuse_new_leases();  // so that callers that wait for a lease get an answer before the server stops
-    server.stop(std::chrono::steady_clock::now() + finish_within);
-    expiries.stop();
+    server.stop(std::chrono::steady_clock::now() + requests_timeout);
+    expiries.stop();  // this and the next one use the lock_manager
     leaks.stop();
     locks.stop();
-    denials.flush();
-    const bool written = boost::asio::co_spawn(first, events.flush(std::chrono::steady_clock::now() + flush_within),
-                                               boost::asio::use_future)
-                             .get();
-    if (!written) spdlog::error("{} events could not be written to the history in time and are lost", events.size());
-    database.drain(std::chrono::steady_clock::now() + finish_within);
+    denials.flush();  // adds its last events, so before the events are written
+    const bool all_written = boost::asio::co_spawn(io, events.flush(std::chrono::steady_clock::now() + events_timeout),
+                                                   boost::asio::use_future)
+                                 .get();
+    if (!all_written)
+        spdlog::error("{} events could not be written to the history in time and are lost", events.size());
+    database.drain(std::chrono::steady_clock::now() + jobs_timeout);
     threads.stop();
     spdlog::info("stopped");
-    return written ? exit_ok : exit_failed;
+    return all_written ? exit_ok : exit_failed;
 }
 
 }  // namespace fencegate

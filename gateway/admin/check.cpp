@@ -14,6 +14,8 @@
 #include <lockcore/hmac_sha256.hpp>
 #include <lockcore/probe.hpp>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iostream>
 
@@ -32,13 +34,6 @@ class check_report {
   private:
     bool all_good_ = true;
 };
-
-std::string join_names(const std::vector<std::string>& names) {
-    std::string text;
-    for (const auto& name : names)
-        text += (text.empty() ? "" : ", ") + name;
-    return text;
-}
 
 /// Compares the cluster's row with the configuration. Does not write the row: the first gateway that joins does.
 void check_cluster(pg::session& database, const config& cfg, check_report& report) {
@@ -64,7 +59,7 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     const std::string cell = std::to_string(cfg.locks.cell);
     const std::vector<setting> settings{
         {"cell", row[0][6].c_str(), cell},
-        {"redis.nodes", row[0][0].c_str(), join_names(names)},
+        {"redis.nodes", row[0][0].c_str(), fmt::format("{}", fmt::join(names, ", "))},
         {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
         {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.locks.max_ttl.count())},
         {"buckets", row[0][3].c_str(), std::to_string(lockcore::buckets)},
@@ -129,7 +124,7 @@ void check_proof_keys(pg::session& database, const config& cfg, check_report& re
     }
     report.add(known, "proof keys",
                rows.empty() ? "none; fencing.enter accepts no lease_id"
-                            : "PostgreSQL has " + join_names(names) +
+                            : fmt::format("PostgreSQL has {}", fmt::join(names, ", ")) +
                                   (known ? "" : "; it refuses proofs that this gateway signs with " + signing));
 }
 

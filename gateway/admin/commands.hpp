@@ -25,7 +25,7 @@ sql_script shop_script();
 /// Out: exit_ok if everything fits, else exit_unavailable.
 int check(const config& cfg);
 
-/// Marks the storage generation as unknown, so that nothing is written under any token given so far: the running
+/// Declares the storage generation unknown, so that nothing is written under any token given so far: the running
 /// gateways set a floor above all of them. Waits up to half a minute until one has done so, and prints the floor.
 ///
 /// In:  `conninfo` of the role that owns the schema fencing. `reason` is for the history.

@@ -82,10 +82,10 @@ void history_checker::add_grant(const history_evidence& row) {
     added.expires_us = row.at_us + row.ttl_ms.value_or(0) * us_per_ms;
     // Compares with the grant of the next lower token.
     if (const auto next = grants_.lower_bound(token); next != grants_.begin()) {
-        const auto& [older, held] = *std::prev(next);
-        if (held.expires_us > row.at_us + skew_us_) {
+        const auto& [older_token, older] = *std::prev(next);
+        if (older.expires_us > row.at_us + skew_us_) {
             ++counts_.overlaps;
-            overlapped_[older] = token;
+            overlapped_[older_token] = token;
         }
     }
     recent_grants_.emplace_back(token, added);
@@ -100,11 +100,11 @@ void history_checker::add_lease_event(const history_evidence& row) {
     const bool ended = row.event == "lease_released" || row.event == "lease_revoked" || row.event == "lease_expired";
     counts_.renewals += renewed ? 1 : 0;
     counts_.ends += ended ? 1 : 0;
-    const auto held = row.token ? grants_.find(*row.token) : grants_.end();
-    if (held == grants_.end()) return;
-    if (renewed)
-        held->second.expires_us = std::max(held->second.expires_us, row.at_us + row.ttl_ms.value_or(0) * us_per_ms);
-    if (ended) held->second.expires_us = std::min(held->second.expires_us, row.at_us);
+    const auto found = row.token ? grants_.find(*row.token) : grants_.end();
+    if (found == grants_.end()) return;
+    std::int64_t& expires_us = found->second.expires_us;
+    if (renewed) expires_us = std::max(expires_us, row.at_us + row.ttl_ms.value_or(0) * us_per_ms);
+    if (ended) expires_us = std::min(expires_us, row.at_us);
 }
 
 void history_checker::add_guard_row(const history_evidence& row) {
@@ -144,11 +144,11 @@ void history_checker::check_write(const history_evidence& row) {
         report('b', row.id,
                "a write was accepted with token " + text(token) + ", but the row names " +
                    (row.last_token ? "the fence " + text(*row.last_token) : "no fence"));
-    if (const auto held = grants_.find(token);
-        !row.direct && held != grants_.end() && row.at_us < held->second.at_us - skew_us_)
-        report(
-            'b', row.id,
-            "a write was accepted with token " + text(token) + " before row " + text(held->second.id) + " granted it");
+    if (const auto granted = grants_.find(token);
+        !row.direct && granted != grants_.end() && row.at_us < granted->second.at_us - skew_us_)
+        report('b', row.id,
+               "a write was accepted with token " + text(token) + " before row " + text(granted->second.id) +
+                   " granted it");
     if (const auto* change = find_change_before(row.id); change && token < change->floor)
         report('b', row.id,
                "a write was accepted with token " + text(token) + " below the floor " + text(change->floor) +

@@ -1,12 +1,6 @@
 #include <gateway/api/routes.hpp>
 
-#include <gateway/api/history/history.hpp>
-#include <gateway/api/leases/leases.hpp>
-#include <gateway/api/service/documents.hpp>
-#include <gateway/api/service/state.hpp>
 #include <gateway/api/tables/answer_form.hpp>
-#include <gateway/api/tables/tables.hpp>
-#include <gateway/api/writes/guarded_write.hpp>
 
 namespace fencegate::api {
 namespace {
@@ -22,7 +16,7 @@ http::handler bind_to(const Area& services, endpoint<Area> handle) {
 
 /// Returns a handler that passes the services of its area to the coroutine.
 http::handler bind(const gateway_services& services, endpoint<lease_services> handle) {
-    return bind_to<lease_services>(services.writes, handle);
+    return bind_to(services.leases, handle);
 }
 http::handler bind(const gateway_services& services, endpoint<write_services> handle) {
     return bind_to(services.writes, handle);

@@ -47,10 +47,14 @@ struct lease_services {
     limits::held_leases& held_leases;  ///< The leases of each principal, which limits.principal.leases_max bounds.
 };
 
-/// Of guarded writes, and of tables and functions. A write may acquire a lease.
-struct write_services : lease_services {
+/// Of guarded writes, and of tables and functions.
+struct write_services {
+    const config& settings;
+    lockcore::lock_manager& locks;
+    pg::database& database;
     audit::storage_watch& storage;
     running_keys& keys;
+    const lease_services& leases;  ///< For a write that acquires a lease of its own.
 };
 
 struct history_services {
@@ -76,10 +80,12 @@ struct state_services {
     const std::atomic<bool>& stopping;  ///< The gateway will stop: it serves, but is not ready.
 };
 
+/// The services of all areas, for the routes.
 struct gateway_services {
-    write_services writes;  ///< Of leases too.
-    history_services history;
-    state_services state;
+    const lease_services& leases;
+    const write_services& writes;
+    const history_services& history;
+    const state_services& state;
 };
 
 }  // namespace fencegate::api

@@ -1,5 +1,5 @@
-#include <gateway/audit/event_buffer.hpp>
 #include <gateway/audit/event_sink.hpp>
+
 #include <gateway/pg/history/history_writer.hpp>
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/random.hpp>
@@ -11,12 +11,120 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <utility>
 
 namespace fencegate::audit {
+namespace {
+
+/// Returns the member of the history's detail that holds the event's text.
+const char* detail_member_of(lockcore::event_kind kind) {
+    switch (kind) {
+        case lockcore::event_kind::node_quarantined:
+        case lockcore::event_kind::node_readmitted:
+        case lockcore::event_kind::epoch_raised:
+            return "node";
+        default:
+            return "reason";
+    }
+}
+
+std::string detail_of(const lockcore::event& e) {
+    const auto ttl = e.ttl.count();
+    if (e.detail.empty()) return ttl > 0 ? "{\"ttl_ms\":" + std::to_string(ttl) + "}" : std::string();
+    boost::json::object detail;
+    detail[detail_member_of(e.kind)] = e.detail;
+    if (ttl > 0) detail["ttl_ms"] = ttl;
+    return boost::json::serialize(detail);
+}
+
+}  // namespace
+
+std::vector<history_item> history_items(const lockcore::event& e) {
+    history_item item;
+    item.at = e.at;
+    item.event = lockcore::to_string(e.kind);
+    if (lockcore::value_of(e.token) != 0) item.fencing_token = lockcore::value_of(e.token);
+    item.initiator.principal = e.actor.principal;
+    item.initiator.owner = e.actor.owner;
+    item.initiator.trace_id = e.trace_id;
+    item.detail = detail_of(e);
+
+    std::vector<history_item> out;
+    out.reserve(std::max<std::size_t>(e.resources.size(), 1));
+    for (std::size_t i = 1; i < e.resources.size(); ++i) {
+        out.push_back(item);
+        out.back().resource = e.resources[i - 1].str();
+    }
+    if (!e.resources.empty()) item.resource = e.resources.back().str();
+    out.push_back(std::move(item));
+    return out;
+}
+
+bool event_buffer::add(std::vector<history_item> items) {
+    const std::lock_guard lock(mutex_);
+    if (size_.load(std::memory_order_relaxed) + items.size() > cfg_.buffer_max) {
+        dropped_.fetch_add(items.size(), std::memory_order_relaxed);
+        return false;
+    }
+    for (const history_item& item : items) {
+        if (!item.initiator.principal.empty()) by_principal_.add(item.initiator.principal);
+    }
+    std::move(items.begin(), items.end(), std::back_inserter(items_));
+    size_.fetch_add(items.size(), std::memory_order_relaxed);
+    return true;
+}
+
+bool event_buffer::add_low_priority(history_item item) {
+    const std::lock_guard lock(mutex_);
+    if (size_.load(std::memory_order_relaxed) >= cfg_.buffer_max / 16) return false;
+    if (!item.initiator.principal.empty()) by_principal_.add(item.initiator.principal);
+    items_.push_back(std::move(item));
+    size_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+}
+
+history_batch event_buffer::take(std::size_t count_max) {
+    history_batch out;
+    out.stream = stream_;
+    const std::lock_guard lock(mutex_);
+    const auto last = items_.begin() + static_cast<std::ptrdiff_t>(std::min(count_max, items_.size()));
+    out.first_sequence = next_sequence_;
+    out.items.assign(std::make_move_iterator(items_.begin()), std::make_move_iterator(last));
+    items_.erase(items_.begin(), last);
+    for (const history_item& item : out.items) {
+        if (!item.initiator.principal.empty()) by_principal_.remove(item.initiator.principal);
+    }
+    next_sequence_ += out.items.size();
+    return out;
+}
+
+void event_buffer::finish_lost(std::size_t count) {
+    finish_written(count);
+    dropped_.fetch_add(count, std::memory_order_relaxed);
+}
+
+bool event_buffer::is_nearly_full() const {
+    return size() >= cfg_.buffer_max - cfg_.buffer_max / 8;
+}
+
+std::size_t event_buffer::share_max() const {
+    return share_of(cfg_.buffer_max - cfg_.buffer_max / 8);
+}
+
+bool event_buffer::must_refuse_leases(const std::string& principal) const {
+    if (cfg_.when_full != on_full::refuse) return false;
+    if (is_nearly_full()) return true;
+    if (principal.empty() || size() < share_max()) return false;
+    const std::lock_guard lock(mutex_);
+    return by_principal_.used_by(principal) >= share_max();
+}
+
 namespace {
 
 namespace asio = boost::asio;
@@ -45,16 +153,16 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         : buffer(cfg, runtime::uuid_v7()), database(d), io(i), wake_timer(i) {}
 
     void enqueue(std::vector<history_item> items) {
-        const bool kept = buffer.add(std::move(items));
-        if (!kept && !loss_logged.exchange(true))
+        const bool added = buffer.add(std::move(items));
+        if (!added && !loss_logged.exchange(true))
             spdlog::error("the buffer for history events is full; events are lost");
         if (started.load()) wake_writer();
     }
 
     bool enqueue_low_priority(history_item item) {
-        const bool kept = buffer.add_low_priority(std::move(item));
-        if (kept && started.load()) wake_writer();
-        return kept;
+        const bool added = buffer.add_low_priority(std::move(item));
+        if (added && started.load()) wake_writer();
+        return added;
     }
 
     /// Wakes the writing coroutine, from any thread, with one message for any number of events.
@@ -112,11 +220,11 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
             single->items.push_back(batch->items[i]);
             const auto done = co_await append(single);
             if (done) {
-                buffer.mark_written(1);
+                buffer.finish_written(1);
             } else if (!stopping) {
                 spdlog::error("an event {} can't be written to the history: {}", single->items.front().event,
                               done.error().detail);
-                buffer.mark_lost(1);
+                buffer.finish_lost(1);
             }
         }
     }
@@ -132,7 +240,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
             const auto done = co_await self->append(batch);
             if (self->stopping) break;
             if (done) {
-                self->buffer.mark_written(batch->items.size());
+                self->buffer.finish_written(batch->items.size());
             } else {
                 co_await self->append_one_by_one(batch);
             }
@@ -186,8 +294,8 @@ bool event_sink::add_low_priority(history_item item) {
     return impl_->enqueue_low_priority(std::move(item));
 }
 
-bool event_sink::full(const std::string& principal) const {
-    return impl_->buffer.full(principal);
+bool event_sink::must_refuse_leases(const std::string& principal) const {
+    return impl_->buffer.must_refuse_leases(principal);
 }
 
 bool event_sink::is_nearly_full() const {

@@ -38,7 +38,7 @@ void expiry_schedule::add_lease(watched_lease lease) {
         entry& watched = found->second;
         watched.lease.since = lease.since;
         watched.lease.until = std::max(watched.lease.until, lease.until);  // a renewal never shortens
-        watched.check_at = std::max(watched.check_at, lease.until);        // take_due() schedules it anew
+        watched.check_at = std::max(watched.check_at, lease.until);        // take_due() updates its place in due_
         return;
     }
     if (leases_.size() >= leases_max) return;
@@ -186,11 +186,11 @@ struct expiry_watch::impl final : runtime::periodic {
 
     /// Looks leases up on the nodes, several at a time, and adds lease_expired for those that no majority has.
     asio::awaitable<void> look_up(std::vector<expired_lease> expired) {
-        const std::size_t lanes = std::min(lookups_at_a_time, expired.size());
-        std::size_t next = 0, running = lanes;
+        const std::size_t coroutines = std::min(lookups_at_a_time, expired.size());
+        std::size_t next = 0, running = coroutines;
         asio::steady_timer done(io, asio::steady_timer::time_point::max());
-        for (std::size_t i = 0; i < lanes; ++i) {
-            asio::co_spawn(io, look_up_in_turn(expired, next), [&running, &done](std::exception_ptr fault) {
+        for (std::size_t i = 0; i < coroutines; ++i) {
+            asio::co_spawn(io, look_up_remaining(expired, next), [&running, &done](std::exception_ptr fault) {
                 if (--running == 0) done.cancel();
                 if (fault) std::rethrow_exception(fault);
             });
@@ -201,7 +201,8 @@ struct expiry_watch::impl final : runtime::periodic {
         }
     }
 
-    asio::awaitable<void> look_up_in_turn(std::vector<expired_lease>& expired, std::size_t& next) {
+    /// Looks up the leases from `next` on, one after the other; several of these coroutines share `next`.
+    asio::awaitable<void> look_up_remaining(std::vector<expired_lease>& expired, std::size_t& next) {
         while (next < expired.size()) {
             auto& [lease, until] = expired[next++];
             ++lookups;

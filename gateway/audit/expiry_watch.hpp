@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/audit/event_sink.hpp>
-#include <gateway/domain/actor.hpp>
+#include <gateway/domain/history_item.hpp>
 #include <gateway/pg/database.hpp>
 
 #include <lockcore/events.hpp>
@@ -22,10 +22,11 @@
 
 namespace fencegate::audit {
 
-/// The leases that this gateway granted or renewed and did not release, ordered by the time at which they expire.
+/// The leases that this gateway granted or renewed and whose end it has not seen, ordered by the time at which they are
+/// to be checked.
 ///
 /// Threads: safe.
-/// Limits:  leases_max leases; further ones are not added. Nothing is kept of a lease that was removed.
+/// Limits:  leases_max leases; further ones are not added. Nothing is stored of a lease that was removed.
 class expiry_schedule {
   public:
     using time_point = std::chrono::system_clock::time_point;
@@ -35,10 +36,10 @@ class expiry_schedule {
         std::vector<lockcore::resource_name> resources;
         lockcore::fencing_token token{};
         actor initiator;
-        time_point since;       ///< The newest grant or renewal by this gateway.
-        time_point until;       ///< The latest end that a grant or renewal by this gateway gave it.
-        time_point granted_at;  ///< When the gateway that granted it began to ask the nodes.
-        bool granted_here = true;
+        time_point since;          ///< When this gateway last granted or renewed it.
+        time_point until;          ///< When it expires, by the grant and the renewals of this gateway.
+        time_point granted_at;     ///< When the gateway that granted it began to ask the nodes.
+        bool granted_here = true;  ///< False: this gateway has only renewed it.
     };
 
     /// Adds a lease that this gateway granted or renewed, or prolongs it if it is there already.
@@ -48,10 +49,10 @@ class expiry_schedule {
     /// Out: whether it was there.
     bool remove_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token);
 
-    /// Returns a lease that has expired at `now`, if there is one. take_due() returns it again only after
-    /// schedule_check().
+    /// Returns a lease whose check is due at `now`, if there is one: it has expired, unless another gateway has renewed
+    /// it. It is not returned again before schedule_check().
     std::optional<watched_lease> take_due(time_point now);
-    /// Makes the lease due again at `at` or when it expires, whichever is later.
+    /// Makes the next check of the lease due at `at`, or when it expires if that is later.
     void schedule_check(const watched_lease& lease, time_point at);
 
     /// Returns the number of leases and the number of scheduled checks.
@@ -60,9 +61,12 @@ class expiry_schedule {
   private:
     struct entry {
         watched_lease lease;
-        time_point check_at;            ///< When it is to be checked next.
-        std::optional<time_point> due;  ///< Its time in due_; empty where it is not there.
+        time_point check_at;  ///< When it is to be checked next.
+        /// Its time in due_; empty while it is taken. It may be before check_at: a renewal sets only that, because most
+        /// leases are renewed several times before they are due.
+        std::optional<time_point> due;
     };
+    /// Puts the lease into due_ at its check_at.
     void schedule(const std::string& key, entry& watched);
 
     mutable std::mutex mutex_;
@@ -73,9 +77,9 @@ class expiry_schedule {
 /// Passes events to the event_sink and adds the event that lockcore does not report: lease_expired, for a lease that
 /// expired without a release. Two seconds after the expiry the gateway that granted the lease checks whether the
 /// history has an end of the lease or a renewal by another gateway, and whether a majority of the nodes still holds it.
-/// If not, it adds lease_expired, whose `at` is the time of the expiry. Where the history has no lease_granted, because
-/// the gateway that asked the nodes for the lease did not get their answers in time, the gateway that renewed the lease
-/// last does so.
+/// If not, it adds lease_expired, whose `at` is the time of the expiry. A lease may have no lease_granted in the
+/// history, because the gateway that asked the nodes for it did not get their answers in time; it is checked by the
+/// gateway that renewed it last.
 ///
 /// Threads:  on_event from any thread.
 /// Lifetime: as event_sink; the lock_manager outlives the run of `io`.

@@ -24,7 +24,8 @@ step::any generation_steps::on_state(const std::optional<state>& found) {
             seen_ = std::max(seen_, node.observed_epoch);
         return step::begin_change{seen_};
     }
-    if (found->floor < floor_) return step::wait{true};  // a connection to a server that was replaced, which ends now
+    if (found->floor < floor_)
+        return step::wait{.briefly = true};  // a connection to a server that was replaced, which ends now
     if (found->floor > floor_) {
         ports_.raise_hints(found->floor);
         // Also at the first look: PostgreSQL may have been replaced since this gateway acknowledged its first writes.
@@ -53,14 +54,14 @@ void generation_steps::find_replaced() {
 }
 
 step::any generation_steps::on_begun(std::optional<lockcore::storage_floor> begun) {
-    if (!begun) return step::wait{true};
+    if (!begun) return step::wait{.briefly = true};
     floor_to_set_ = std::move(*begun);
     second_round_ = false;
     return step::announce{floor_to_set_};
 }
 
 step::any generation_steps::on_announced(const std::optional<lockcore::floor_announcement>& announced) {
-    if (!announced) return step::wait{true};
+    if (!announced) return step::wait{.briefly = true};
     // A node may forget and be readmitted while the others answer: a second announcement shows it.
     if (!second_round_ && announced->by_all && !announced->by_majority) {
         second_round_ = true;
@@ -74,23 +75,25 @@ step::any generation_steps::on_announced(const std::optional<lockcore::floor_ann
     if (!announced->by_majority && !(second_round_ && announced->by_all)) {
         // Another gateway may have announced, and even finished, another change: PostgreSQL knows.
         if (!announced->changed && !std::exchange(waits_for_nodes_, true)) ports_.report(notice::waits_for_nodes);
-        return step::wait{true};
+        return step::wait{.briefly = true};
     }
     waits_for_nodes_ = false;
     finishing_ = true;
     return step::find_lost_writes{};
 }
 
-step::any generation_steps::on_lost_writes(bool found_out) {
-    if (!found_out) return step::wait{true};
+step::any generation_steps::on_lost_writes(bool answered) {
+    if (!answered) return step::wait{.briefly = true};
     if (finishing_) return step::finish_change{floor_to_set_.change_id};
     ports_.report_lost(true);
-    if (--lookups_left_ == lookups_ - 2 && counts_change_) ++changes_;
+    --lookups_left_;
+    const bool looked_twice = lookups_left_ == lookups_ - 2;
+    if (looked_twice && counts_change_) ++changes_;
     return step::wait{};
 }
 
 step::any generation_steps::on_finished(bool finished) {
-    if (!finished) return step::wait{true};
+    if (!finished) return step::wait{.briefly = true};
     ports_.report(notice::change_finished);
     ports_.report_lost(false);
     return look();  // at once: until then new tokens are below the new floor

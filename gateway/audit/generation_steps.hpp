@@ -11,22 +11,28 @@
 
 namespace fencegate::audit {
 
-/// What generation_steps asks of its driver; the input that answers it is named beside.
+/// What a driver of generation_steps does next. It passes the result to the function that is named here.
 namespace generation_step {
-struct find_state {};  ///< on_state
-struct begin_change {  ///< on_begun
-    lockcore::epoch seen{};
+/// Reads PostgreSQL's generation → on_state().
+struct find_state {};
+/// Begins a change of the generation in PostgreSQL, which draws the new floor above `seen` → on_begun().
+struct begin_change {
+    lockcore::epoch seen{};  ///< The highest epoch that a node was seen with.
 };
-struct announce {  ///< on_announced
+/// Writes the floor to the nodes → on_announced().
+struct announce {
     lockcore::storage_floor floor;
 };
-/// Looks which of the writes that this gateway acknowledged are gone, and keeps them until report_lost.
-struct find_lost_writes {};  ///< on_lost_writes
-struct finish_change {       ///< on_finished
+/// Finds the writes that this gateway acknowledged and that are gone, and stores them for report_lost() →
+/// on_lost_writes().
+struct find_lost_writes {};
+/// Makes the change of the generation valid → on_finished().
+struct finish_change {
     std::string change_id;
 };
-struct wait {  ///< look
-    bool briefly = false;
+/// Waits → look().
+struct wait {
+    bool briefly = false;  ///< Not as long as usual, because something is unfinished.
 };
 using any = std::variant<find_state, begin_change, announce, find_lost_writes, finish_change, wait>;
 }  // namespace generation_step
@@ -38,7 +44,7 @@ using any = std::variant<find_state, begin_change, announce, find_lost_writes, f
 /// Source:  docs/protocol.md, STORAGE GENERATION.
 class generation_steps {
   public:
-    /// What the steps need at once.
+    /// What the decisions use and cause at once, without a step of the driver.
     class ports {
       public:
         virtual ~ports() = default;
@@ -49,8 +55,8 @@ class generation_steps {
         virtual void renew_connections() = 0;
         /// Refuses connections to a server with a lower floor, and those to any server that were made before.
         virtual void require_floor(lockcore::epoch floor) = 0;
-        /// Reports the lost writes that were found. `record`: the history is to name them; the row of a change that
-        /// this gateway made does already.
+        /// Reports the lost writes that were found since the last call. `record`: adds them to the history too; false
+        /// after a change by this gateway, whose own row of the history has them.
         virtual void report_lost(bool record) = 0;
         enum class notice {
             generation_changed,  ///< Nothing is let in from now on.
@@ -78,12 +84,14 @@ class generation_steps {
     generation_step::any on_begun(std::optional<lockcore::storage_floor> begun);
     /// `announced`: empty if there was no answer.
     generation_step::any on_announced(const std::optional<lockcore::floor_announcement>& announced);
-    generation_step::any on_lost_writes(bool found_out);
+    /// `answered`: false if PostgreSQL could not be asked.
+    generation_step::any on_lost_writes(bool answered);
+    /// `finished`: false if PostgreSQL did not answer, or another change was begun since.
     generation_step::any on_finished(bool finished);
 
-    /// PostgreSQL lets writes in, as far as is known.
+    /// Returns whether PostgreSQL accepts guarded writes, as far as is known.
     bool is_current() const { return current_ && !replaced_; }
-    /// Changes that were seen, after which lost writes were looked for twice.
+    /// Returns the number of changes that were seen. Each counts as soon as lost writes were looked for twice after it.
     std::uint64_t changes() const { return changes_; }
     /// Returns whether nothing is left to do but to look again.
     bool is_settled() const { return is_current() && floor_known_ && lookups_left_ == 0; }
@@ -95,18 +103,20 @@ class generation_steps {
 
     ports& ports_;
     const int lookups_;
-    bool current_ = true, replaced_ = false;
-    lockcore::epoch floor_{};
+    bool current_ = true;      ///< PostgreSQL has the generation of the fences.
+    bool replaced_ = false;    ///< A majority of the nodes knows of a newer one.
+    lockcore::epoch floor_{};  ///< The highest floor of PostgreSQL that was seen.
     bool floor_known_ = false;
     int lookups_left_ = 0;        ///< How often the acknowledged writes are still to be looked up.
     bool counts_change_ = false;  ///< They are looked up because of a change, not of the start.
     std::uint64_t changes_ = 0;
 
     // Of the change that is under way.
-    lockcore::epoch seen_{};
+    lockcore::epoch seen_{};  ///< As begin_change::seen.
     lockcore::storage_floor floor_to_set_;
-    bool second_round_ = false, finishing_ = false;
-    bool waits_for_nodes_ = false;
+    bool second_round_ = false;     ///< The floor has been announced to every node once.
+    bool finishing_ = false;        ///< The lost writes are looked up for the row of the change, which is next.
+    bool waits_for_nodes_ = false;  ///< That is reported.
 };
 
 }  // namespace fencegate::audit

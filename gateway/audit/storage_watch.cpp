@@ -127,8 +127,8 @@ struct storage_watch::impl : generation_steps::ports {
     }
 
     asio::awaitable<generation_step::any> perform(generation_step::find_lost_writes) {
-        const bool found_out = co_await find_lost();
-        co_return steps.on_lost_writes(found_out);
+        const bool answered = co_await find_lost();
+        co_return steps.on_lost_writes(answered);
     }
 
     asio::awaitable<generation_step::any> perform(generation_step::finish_change asked) {

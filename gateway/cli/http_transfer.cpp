@@ -1,6 +1,6 @@
 #include <gateway/cli/http_transfer.hpp>
 
-#include <gateway/runtime/transfer_error.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <curl/curl.h>
 #include <sys/socket.h>

@@ -229,7 +229,7 @@ void print_history_csv(const client& gateway, const history_filter& filter) {
     parameters filters = make_filters(filter);
     filters.emplace_back("order", filter.ascending ? "asc" : "");
     filters.emplace_back("limit", filter.limit ? std::to_string(*filter.limit) : "");
-    runtime::csv_filter filter_csv(runtime::is_terminal_stdout());
+    runtime::csv_filter filter_csv(runtime::is_stdout_terminal());
     gateway.download(make_target("/v1/history", filters), "text/csv",
                      [&](std::string_view piece) { std::cout << filter_csv.take(piece); });
 }

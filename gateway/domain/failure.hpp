@@ -53,7 +53,7 @@ struct field_error {
     std::string detail;
 };
 
-/// Maximum number of faults in one answer. Further ones are not kept.
+/// Maximum number of faults in one answer. Further ones are not named.
 inline constexpr std::size_t field_errors_max = 64;
 
 /// Everything a problem document needs.

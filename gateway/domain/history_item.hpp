@@ -1,7 +1,5 @@
 #pragma once
 
-#include <gateway/domain/actor.hpp>
-
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -10,6 +8,13 @@
 #include <vector>
 
 namespace fencegate {
+
+/// Who made a call, as the history records it.
+struct actor {
+    std::string principal;  ///< The authenticated caller.
+    std::string owner;      ///< The owner of the lease, which the caller chose; may be empty.
+    std::string trace_id;   ///< From traceparent, 32 hexadecimal digits; may be empty.
+};
 
 /// One row of the history. Event names as in docs/http-api.md.
 ///

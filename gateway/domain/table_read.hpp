@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/domain/actor.hpp>
+#include <gateway/domain/history_item.hpp>
 #include <gateway/domain/write_request.hpp>
 
 #include <lockcore/types.hpp>

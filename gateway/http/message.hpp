@@ -1,7 +1,7 @@
 #pragma once
 
-#include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/history_item.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/http/identity/identity.hpp>
 

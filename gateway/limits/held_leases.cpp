@@ -76,9 +76,9 @@ class held_leases::lease_counts {
         const std::lock_guard lock(mutex_);
         if (--entry.second.calls > 0) return;
         principal_entry& owner = *entry.second.owner;
-        const bool held = holds(owner, entry.first);
+        const bool is_granted = holds(owner, entry.first);
         owner.second.acquiring.erase(std::string(entry.first));
-        if (!held) decrement(owner);
+        if (!is_granted) decrement(owner);
     }
 
     std::size_t count(const std::string& principal, lockcore::wall_time now) {

@@ -33,7 +33,7 @@ class recent_map {
   public:
     explicit recent_map(std::size_t entries_max) : entries_max_(entries_max) {}
 
-    /// Returns the entry of the key, which it adds if there is none. `is_in_use`: whether an entry must be kept.
+    /// Returns the entry of the key, which it adds if there is none. `is_in_use`: whether an entry must stay.
     template <class IsInUse>
     Value& find_or_add(const Key& key, IsInUse is_in_use) {
         if (const auto found = by_key_.find(key); found != by_key_.end()) {
@@ -101,8 +101,8 @@ std::string_view to_string(refusal kind);
 /// the configuration: set_limits() changes the limits and keeps the counts.
 ///
 /// Threads: safe.
-/// Limits:  addresses_max addresses and callers_max principals are kept, the most recent ones; one that returns after
-///          it was left out begins with a full bucket.
+/// Limits:  addresses_max addresses and callers_max principals are remembered, the most recent ones; one that returns
+///          after it was left out begins with a full bucket.
 class limiter {
   public:
     static constexpr std::size_t addresses_max = 65'536;

@@ -47,7 +47,7 @@ struct bucket_level {
 };
 
 /// The level of one token bucket, by the generic cell rate algorithm: only the time at which the bucket is full again
-/// is kept. A new bucket is full.
+/// is stored. A new bucket is full.
 ///
 /// Threads: not safe.
 class request_bucket {

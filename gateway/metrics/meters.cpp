@@ -74,7 +74,7 @@ lease_meter::prefix_counters& lease_meter::counters_of(const lockcore::event& e)
     if (found.granted_after == nullptr) {
         const prometheus::Labels label{{"resource_prefix", prefix}};
         found.refused_after = &waits_.Add({{"resource_prefix", prefix}, {"outcome", "refused"}}, wait_buckets);
-        found.held = &holds_.Add(label, hold_buckets);
+        found.time_held = &holds_.Add(label, hold_buckets);
         found.granted = &grants_.Add(label);
         found.thin = &thin_grants_.Add(label);
         found.renewed = &renewals_.Add(label);
@@ -106,10 +106,10 @@ void lease_meter::on_event(lockcore::event e) {
             break;
         case lockcore::event_kind::lease_revoked:
             count.revoked->Increment();
-            count.held->Observe(to_seconds(e.at - e.granted_at));
+            count.time_held->Observe(to_seconds(e.at - e.granted_at));
             break;
         case lockcore::event_kind::lease_released:
-            count.held->Observe(to_seconds(e.at - e.granted_at));
+            count.time_held->Observe(to_seconds(e.at - e.granted_at));
             break;
         default:
             break;

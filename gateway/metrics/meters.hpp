@@ -56,7 +56,7 @@ class lease_meter final : public lockcore::event_observer {
     struct prefix_counters {
         prometheus::Histogram* refused_after = nullptr;
         prometheus::Histogram* granted_after = nullptr;
-        prometheus::Histogram* held = nullptr;
+        prometheus::Histogram* time_held = nullptr;
         prometheus::Counter* granted = nullptr;
         prometheus::Counter* thin = nullptr;
         prometheus::Counter* renewed = nullptr;

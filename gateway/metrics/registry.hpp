@@ -1,16 +1,81 @@
 #pragma once
 
 #include <gateway/metrics/meters.hpp>
-#include <gateway/metrics/readings.hpp>
 
+#include <lockcore/types.hpp>
+
+#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
+#include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+namespace lockcore {
+class lock_manager;
+}
+
+namespace fencegate {
+struct memory_budgets;
+namespace audit {
+class event_sink;
+class storage_watch;
+}  // namespace audit
+namespace limits {
+class limiter;
+}
+namespace pg {
+class database;
+}
+}  // namespace fencegate
 
 namespace fencegate::metrics {
+
+/// The state of this process, from /proc.
+struct process_status {
+    std::chrono::duration<double> processor_time{};
+    std::size_t resident_bytes = 0;
+    std::size_t open_files = 0, open_files_max = 0;
+    std::chrono::system_clock::time_point started_at{};
+};
+
+process_status read_process_status();
+
+class guard_watch;
+class leak_watch;
+
+/// Metrics that are read when they are scraped: the nodes, the queues, the database, the event buffer, refusals by
+/// limits, the process.
+///
+/// Threads:  Collect() from any thread.
+/// Lifetime: everything in `sources` outlives it.
+class readings final : public prometheus::Collectable {
+  public:
+    struct sources {
+        const lockcore::lock_manager& locks;
+        const leak_watch& leaks;
+        const pg::database& database;
+        const audit::event_sink& events;
+        const guard_watch& guard;
+        const audit::storage_watch& storage;
+        const memory_budgets& memory;
+        const limits::limiter& limiter;
+        std::string version;
+        lockcore::cell_id cell;
+    };
+    explicit readings(sources read_sources) : sources_(std::move(read_sources)) {}
+
+    std::vector<prometheus::MetricFamily> Collect() const override;
+
+  private:
+    sources sources_;
+};
 
 /// All metrics of the gateway.
 ///

@@ -10,12 +10,10 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -48,27 +46,20 @@ std::string first_name(const std::vector<std::string>& names) {
 
 }  // namespace
 
-struct guard_watch::impl {
-    impl(pg::database& d, steady_clock::duration between, asio::io_context& i)
-        : database(d), interval(between), io(i) {}
+struct guard_watch::impl final : runtime::periodic {
+    impl(pg::database& d, duration between, asio::io_context& i) : database(d), interval(between), io(i) {}
 
-    static asio::awaitable<void> run(std::shared_ptr<impl> self) {
-        asio::steady_timer timer(self->io);
-        auto pause = std::min<steady_clock::duration>(first_delay, self->interval);
-        for (;;) {
-            timer.expires_after(pause);
-            co_await timer.async_wait(asio::use_awaitable);
-            if (self->stopping) co_return;
-            const auto until = steady_clock::now() + call_timeout;
-            auto report = co_await self->database.run(pg::place::history(), until, pg::watch_guard);
-            if (report)
-                self->store(std::move(*report));
-            else if (is_guard_missing(report.error()))
-                self->store(self->report_missing(report.error().detail));
-            else if (!self->stopping)
-                spdlog::warn("the guard could not be checked: {}", report.error().detail);
-            pause = self->interval;
-        }
+    /// Asks PostgreSQL.
+    asio::awaitable<duration> run_once() override {
+        const auto until = steady_clock::now() + call_timeout;
+        auto report = co_await database.run(pg::place::history(), until, pg::watch_guard);
+        if (report)
+            store(std::move(*report));
+        else if (is_guard_missing(report.error()))
+            store(report_missing(report.error().detail));
+        else if (!is_stopping())
+            spdlog::warn("the guard could not be checked: {}", report.error().detail);
+        co_return interval;
     }
 
     /// Returns the state without a part of the guard: every table that was known is open.
@@ -105,9 +96,8 @@ struct guard_watch::impl {
     }
 
     pg::database& database;
-    const steady_clock::duration interval;
+    const duration interval;
     asio::io_context& io;
-    std::atomic<bool> stopping{false};
     mutable std::mutex mutex;
     std::optional<finding> found;
 };
@@ -116,11 +106,11 @@ guard_watch::guard_watch(pg::database& database, std::chrono::milliseconds inter
     : impl_(std::make_shared<impl>(database, interval, io)) {}
 
 guard_watch::~guard_watch() {
-    impl_->stopping = true;
+    impl_->stop();
 }
 
 void guard_watch::start() {
-    runtime::run_in_background(impl_->io.get_executor(), impl::run(impl_));
+    impl_->start(impl_->io.get_executor(), std::min(first_delay, impl_->interval));
 }
 
 std::optional<guard_watch::finding> guard_watch::latest() const {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <gateway/config/config.hpp>
-#include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/history_item.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/table_read.hpp>
 #include <gateway/pg/executor/executor_status.hpp>

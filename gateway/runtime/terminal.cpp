@@ -14,10 +14,10 @@ void print_error(std::string_view command, std::string_view message) {
 }
 
 std::string prepare_for_stdout(std::string text) {
-    return is_terminal_stdout() ? make_lines_printable(text) : std::move(text);
+    return is_stdout_terminal() ? make_lines_printable(text) : std::move(text);
 }
 
-bool is_terminal_stdout() {
+bool is_stdout_terminal() {
     return isatty(STDOUT_FILENO) == 1;
 }
 

@@ -6,29 +6,33 @@
 
 namespace fencegate::runtime {
 
-/// Prints a message about a command to standard error, without what could control a terminal.
+/// Prints `fencegate COMMAND: MESSAGE` to standard error, with `?` for each character that could control a terminal.
 void print_error(std::string_view command, std::string_view message);
 
-/// Returns a text from elsewhere as standard output gets it: each of its lines as make_printable if that is a terminal;
-/// else unchanged, because a file or a program gets the exact bytes.
+/// Returns a text of a server or another process for standard output. If that is a terminal, the text has `?` for each
+/// unsafe character (make_lines_printable); a file or another program gets it unchanged.
 std::string prepare_for_stdout(std::string text);
-bool is_terminal_stdout();
+bool is_stdout_terminal();
 
-/// Reads CSV in pieces and returns whole lines as prepare_for_stdout. A line end within quotes is part of a line.
+/// Prepares CSV that arrives in pieces as prepare_for_stdout does. For a terminal it does so line by line, where a line
+/// end within quotes is a part of the line and not its end.
 ///
 /// Limits: line_bytes_max; a longer line is returned in parts.
 class csv_filter {
   public:
     static constexpr std::size_t line_bytes_max = std::size_t{1} << 20U;
 
+    /// In: `on_terminal`: is_stdout_terminal(), but in tests.
     explicit csv_filter(bool on_terminal) : on_terminal_(on_terminal) {}
-    /// Out: the lines that this piece ends; if standard output is no terminal, the piece itself.
+    /// Takes the next piece.
+    ///
+    /// Out: what to print: the lines that end in this piece; not on a terminal, the piece itself.
     std::string take(std::string_view piece);
 
   private:
     bool on_terminal_;
-    bool quoted_ = false;
-    std::string line_;  ///< What has arrived of the current line.
+    bool quoted_ = false;  ///< Within quotes.
+    std::string line_;     ///< What has arrived of the current line.
 };
 
 }  // namespace fencegate::runtime

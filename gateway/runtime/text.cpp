@@ -30,6 +30,11 @@ locale_t utf8_locale() {
 
 }  // namespace
 
+std::string hide_proxy(std::string text) {
+    if (text.starts_with("Unsupported proxy")) return "http_proxy, https_proxy or all_proxy is not the URL of a proxy";
+    return text;
+}
+
 utf8_scope::utf8_scope() : previous_(uselocale(utf8_locale())) {}
 
 utf8_scope::~utf8_scope() {

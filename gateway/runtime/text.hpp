@@ -16,6 +16,9 @@ std::string percent_encode(std::string_view text);
 /// characters after it.
 std::optional<std::string> percent_decode(std::string_view text);
 
+/// Returns libcurl's text for a failed transfer without the URL of a proxy, which may contain a password.
+std::string hide_proxy(std::string text);
+
 /// Sets the locale of this thread to UTF-8 for its lifetime, whatever the environment says. glibc always has the
 /// locale.
 class utf8_scope {

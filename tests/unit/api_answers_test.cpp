@@ -1,8 +1,7 @@
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lease_responses.hpp>
 #include <gateway/api/routes.hpp>
-#include <gateway/api/service/documents.hpp>
 #include <gateway/api/service/state.hpp>
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/audit/event_sink.hpp>
@@ -96,9 +95,9 @@ TEST(api_lease_render, lease_then_body_of_the_contract) {
 }
 
 TEST(api_lease_render, remaining_holds_then_count) {
-    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2, false),
+    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2, seal_result::not_requested),
               R"({"lease_id":"abc","resource":"inventory/sku-1","fencing_token":34,"hold_count":2})");
-    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2, true),
+    EXPECT_EQ(render_remaining_holds(example_lease().claims, "abc", 2, seal_result::not_sealed),
               R"({"lease_id":"abc","resource":"inventory/sku-1","fencing_token":34,"hold_count":2,"sealed":false})");
 }
 
@@ -297,14 +296,24 @@ std::vector<http::route> routes_without_services() {
     static auto& events = reinterpret_cast<audit::event_sink&>(unused);
     static auto& storage = reinterpret_cast<audit::storage_watch&>(unused);
     static auto& limiter = reinterpret_cast<limits::limiter&>(unused);
-    static const gateway_services services{
-        {{settings, locks, database, events, limiter, reinterpret_cast<limits::held_leases&>(unused)},
-         storage,
-         reinterpret_cast<running_keys&>(unused)},
-        {settings, locks, database, reinterpret_cast<audit::history_feed&>(unused), limiter},
-        {settings, locks, database, events, storage, limiter, reinterpret_cast<metrics::registry&>(unused),
-         reinterpret_cast<metrics::leak_watch&>(unused), reinterpret_cast<metrics::guard_watch&>(unused),
-         reinterpret_cast<const lockcore::hmac_sha256&>(unused), stopping}};
+    static const lease_services leases{settings, locks,   database,
+                                       events,   limiter, reinterpret_cast<limits::held_leases&>(unused)};
+    static const write_services writes{settings, locks, database, storage, reinterpret_cast<running_keys&>(unused),
+                                       leases};
+    static const history_services history{settings, locks, database, reinterpret_cast<audit::history_feed&>(unused),
+                                          limiter};
+    static const state_services state{settings,
+                                      locks,
+                                      database,
+                                      events,
+                                      storage,
+                                      limiter,
+                                      reinterpret_cast<metrics::registry&>(unused),
+                                      reinterpret_cast<metrics::leak_watch&>(unused),
+                                      reinterpret_cast<metrics::guard_watch&>(unused),
+                                      reinterpret_cast<const lockcore::hmac_sha256&>(unused),
+                                      stopping};
+    static const gateway_services services{leases, writes, history, state};
     return routes(services);
 }
 

@@ -1,4 +1,4 @@
-#include <gateway/audit/event_buffer.hpp>
+#include <gateway/audit/event_sink.hpp>
 
 #include <gtest/gtest.h>
 
@@ -28,9 +28,9 @@ audit_config config_of(std::size_t buffer_max, on_full policy) {
 TEST(event_buffer, refuse_full_at_seven_eighths_takes_the_rest) {
     audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(874)));
-    EXPECT_FALSE(buffer.full("a"));
+    EXPECT_FALSE(buffer.must_refuse_leases("a"));
     EXPECT_TRUE(buffer.add(items(1)));
-    EXPECT_TRUE(buffer.full("a"));
+    EXPECT_TRUE(buffer.must_refuse_leases("a"));
     EXPECT_TRUE(buffer.add(items(125)));
     EXPECT_EQ(buffer.dropped(), 0u);
 }
@@ -38,12 +38,12 @@ TEST(event_buffer, refuse_full_at_seven_eighths_takes_the_rest) {
 TEST(event_buffer, principal_with_three_quarters_full_for_it_alone) {
     audit::event_buffer buffer(config_of(1'000, on_full::refuse), stream);
     EXPECT_TRUE(buffer.add(items(656, "lease_granted", "flood")));
-    EXPECT_FALSE(buffer.full("flood"));
+    EXPECT_FALSE(buffer.must_refuse_leases("flood"));
     EXPECT_TRUE(buffer.add(items(1, "lease_granted", "flood")));
-    EXPECT_TRUE(buffer.full("flood"));
-    EXPECT_FALSE(buffer.full("good") || buffer.full(""));
+    EXPECT_TRUE(buffer.must_refuse_leases("flood"));
+    EXPECT_FALSE(buffer.must_refuse_leases("good") || buffer.must_refuse_leases(""));
     buffer.take(1);
-    EXPECT_FALSE(buffer.full("flood"));
+    EXPECT_FALSE(buffer.must_refuse_leases("flood"));
 }
 
 TEST(event_buffer, full_buffer_counts_new_rows_as_lost) {
@@ -53,7 +53,7 @@ TEST(event_buffer, full_buffer_counts_new_rows_as_lost) {
         EXPECT_FALSE(buffer.add(items(2)));
         EXPECT_EQ(buffer.size(), 999u);
         EXPECT_EQ(buffer.dropped(), 2u);
-        EXPECT_EQ(buffer.full("a"), policy == on_full::refuse);
+        EXPECT_EQ(buffer.must_refuse_leases("a"), policy == on_full::refuse);
     }
 }
 
@@ -66,10 +66,10 @@ TEST(event_buffer, low_priority_rows_never_fill_it) {
         EXPECT_FALSE(buffer.add_low_priority(denial));
     EXPECT_EQ(buffer.size(), 100u);
     EXPECT_EQ(buffer.dropped(), 0u);
-    EXPECT_FALSE(buffer.full(""));
+    EXPECT_FALSE(buffer.must_refuse_leases(""));
     EXPECT_TRUE(buffer.add(items(1'200)));
-    EXPECT_FALSE(buffer.full("")) << "leases have the rest of it";
-    buffer.mark_written(buffer.take(1'300).items.size());
+    EXPECT_FALSE(buffer.must_refuse_leases("")) << "leases have the rest of it";
+    buffer.finish_written(buffer.take(1'300).items.size());
     EXPECT_TRUE(buffer.add_low_priority(denial));
 }
 
@@ -94,12 +94,12 @@ TEST(event_buffer, taken_rows_count_until_written_or_lost) {
     EXPECT_TRUE(buffer.add(items(1'000)));
     buffer.take(500);
     EXPECT_EQ(buffer.size(), 1'000u);
-    EXPECT_TRUE(buffer.full("a"));
+    EXPECT_TRUE(buffer.must_refuse_leases("a"));
     EXPECT_FALSE(buffer.add(items(1)));
-    buffer.mark_written(499);
-    buffer.mark_lost(1);
+    buffer.finish_written(499);
+    buffer.finish_lost(1);
     EXPECT_EQ(buffer.size(), 500u);
-    EXPECT_FALSE(buffer.full("a"));
+    EXPECT_FALSE(buffer.must_refuse_leases("a"));
     EXPECT_EQ(buffer.dropped(), 2u);
     EXPECT_TRUE(buffer.add(items(500)));
 }
@@ -108,7 +108,7 @@ TEST(event_buffer, dropped_rows_leave_no_gap_in_numbers) {
     audit::event_buffer buffer(config_of(1'000, on_full::drop), stream);
     buffer.add(items(1'000));
     EXPECT_FALSE(buffer.add(items(1)));
-    buffer.mark_written(buffer.take(1'000).items.size());
+    buffer.finish_written(buffer.take(1'000).items.size());
     buffer.add(items(1));
     EXPECT_EQ(buffer.take(1).first_sequence, 1'001u);
 }

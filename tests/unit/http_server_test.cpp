@@ -2,7 +2,7 @@
 // No test sleeps: each step waits for the previous one.
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/transport/server.hpp>
-#include <gateway/runtime/io_threads.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include <lockcore/types.hpp>
 

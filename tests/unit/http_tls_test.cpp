@@ -2,7 +2,7 @@
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/transport/connection_stream.hpp>
 #include <gateway/http/transport/server.hpp>
-#include <gateway/runtime/io_threads.hpp>
+#include <gateway/runtime/background.hpp>
 
 #include "self_signed.hpp"
 

@@ -1,11 +1,11 @@
-#include <gateway/api/history/history.hpp>
+#include <gateway/api/routes.hpp>
 
 #include <gateway/api/history/history_render.hpp>
 #include <gateway/api/history/history_request.hpp>
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_admission.hpp>
-#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/leases/lease_request.hpp>
+#include <gateway/api/leases/lease_responses.hpp>
 #include <gateway/audit/history_feed.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
@@ -117,7 +117,7 @@ awaitable<void> send_all(const history_services& services, std::shared_ptr<expor
 }
 
 /// Streams all matching events, page by page as the caller reads them. At any time one page is in memory, and no
-/// connection to PostgreSQL is held between two pages. Later events are not part of the answer. If a page cannot be
+/// connection to PostgreSQL is reserved between two pages. Later events are not part of the answer. If a page cannot be
 /// read or the gateway stops, the answer ends without its last chunk, so that the caller sees that it is incomplete.
 http::awaitable_response export_history(const history_services& services, history_query query, export_form form,
                                         http::request r) {

@@ -174,9 +174,9 @@ std::string lease_timeline::render(std::string_view resource, std::uint64_t toke
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource).number("fencing_token", token);
-    if (const auto& held = granted_ ? granted_ : renewed_) {
+    if (const auto& first = granted_ ? granted_ : renewed_) {
         out.key("held_by");
-        const actor& initiator = held->initiator;
+        const actor& initiator = first->initiator;
         http::object_writer(text)
             .text_or_null("principal", initiator.principal)
             .text_or_null("owner", initiator.owner)

@@ -74,14 +74,14 @@ result<void> read_order(const http::query_reader& query, lockcore::cell_id cell,
     out.ascending = order == "asc";
     const auto text = query.text("cursor");
     if (!text) return {};
-    const auto marked = lockcore::split_cell(*text);
-    const auto cursor = marked ? parse_cursor(marked->name) : std::nullopt;
+    const auto parts = lockcore::split_cell(*text);
+    const auto cursor = parts ? parse_cursor(parts->name) : std::nullopt;
     if (!cursor) {
         faults.add("cursor", "is not a next_cursor of this gateway");
     } else if (cursor->ascending != out.ascending) {
         faults.add("cursor", "belongs to the other order");
-    } else if (marked->cell != cell) {
-        return http::other_cell_failure("The cursor", marked->cell, cell);
+    } else if (parts->cell != cell) {
+        return http::other_cell_failure("The cursor", parts->cell, cell);
     } else {
         out.after = cursor->last;
     }
@@ -168,16 +168,16 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
 }
 
 result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell) {
-    const auto marked = lockcore::split_cell(text);
-    const std::string_view digits = marked ? marked->name : std::string_view();
+    const auto parts = lockcore::split_cell(text);
+    const std::string_view digits = parts ? parts->name : std::string_view();
     std::int64_t id = 0;
     const auto fault = std::from_chars(digits.data(), digits.data() + digits.size(), id).ec;
     // Each id has one spelling, as each cursor has.
     if (fault != std::errc{} || id < 0 || std::to_string(id) != digits)
         return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
-    const bool names_cell = id != 0 || marked->cell != 0;
-    if (names_cell && marked->cell != cell)
-        return http::other_cell_failure("The header Last-Event-ID", marked->cell, cell);
+    const bool names_cell = id != 0 || parts->cell != 0;
+    if (names_cell && parts->cell != cell)
+        return http::other_cell_failure("The header Last-Event-ID", parts->cell, cell);
     return id;
 }
 

@@ -38,14 +38,14 @@ result<void> authorize_query(const http::rights& rights, const std::optional<std
 /// Errors: errc::invalid_request with every fault, also for more than 2,000 buckets.
 result<history_summary_query> parse_history_summary(std::string_view query, std::chrono::system_clock::time_point now);
 
-/// Parses the header Last-Event-ID: the id of the event after which a stream resumes; 0 without a mark, the beginning,
+/// Parses the header Last-Event-ID: the id of the event after which a stream resumes; 0 without a cell, the beginning,
 /// is of every cell.
 ///
 /// Errors: errc::invalid_request · errc::misdirected_request for an id of another cell than `cell`.
 result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell);
 
 /// The position at which a page of the history ended. Opaque to callers: base64url of order, at and id,
-/// which callers get and send marked with the cell (lockcore::mark_cell).
+/// which callers get and send with the cell in front (lockcore::mark_cell).
 struct history_cursor {
     bool ascending = false;
     history_position last;

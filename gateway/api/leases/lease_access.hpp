@@ -1,7 +1,7 @@
 #pragma once
 
-#include <gateway/domain/actor.hpp>
 #include <gateway/domain/failure.hpp>
+#include <gateway/domain/history_item.hpp>
 #include <gateway/http/message.hpp>
 
 #include <lockcore/lease.hpp>

@@ -153,14 +153,14 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view text, lockcor
     if (!lockcore::resource_name::is_prefix(out.prefix))
         faults.add("resource_prefix", "is not the beginning of a resource's name");
     const std::string cursor(query.text("cursor").value_or(""));
-    const auto marked = lockcore::split_cell(cursor);
-    const auto after = marked ? lockcore::from_base64url(marked->name) : std::nullopt;
+    const auto parts = lockcore::split_cell(cursor);
+    const auto after = parts ? lockcore::from_base64url(parts->name) : std::nullopt;
     out.after = after.value_or("");
     if (!after || !lockcore::resource_name::is_prefix(out.after))
         faults.add("cursor", "is not a next_cursor of this gateway");
     out.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     if (!faults.empty()) return std::move(faults).to_failure();
-    if (!cursor.empty() && marked->cell != cell) return http::other_cell_failure("The cursor", marked->cell, cell);
+    if (!cursor.empty() && parts->cell != cell) return http::other_cell_failure("The cursor", parts->cell, cell);
     return out;
 }
 

@@ -1,11 +1,9 @@
-#include <gateway/api/leases/leases.hpp>
+#include <gateway/api/routes.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_admission.hpp>
-#include <gateway/api/leases/lease_render.hpp>
+#include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/leases/lease_request.hpp>
-#include <gateway/api/leases/lease_seal.hpp>
-#include <gateway/api/leases/lease_streams.hpp>
+#include <gateway/api/leases/lease_responses.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>
@@ -23,10 +21,20 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
+/// Maximum number of resources whose waiting callers the list counts.
+constexpr std::size_t waiting_resources_max = 1'000;
+/// How long the answer that there is no lease waits for the history.
+constexpr std::chrono::seconds last_end_timeout{1};
+/// The index of text/event-stream among the media types of GET /v1/leases/{lease_id} (routes.cpp).
+constexpr std::size_t event_stream = 1;
+
+/// Returns the answer to a grant: 201 with a new lease, 200 with a further hold of one.
+///
+/// In: `release_undelivered`: release the lease if its caller does not receive the answer.
 http::response granted_response(const lease_services& services, lockcore::lease granted, std::string trace_id,
                                 bool release_undelivered) {
-    http::response out = lease_response(granted, granted.reentrant || granted.hold_count > 1 ? 200 : 201,
-                                        services.settings.locks.max_hold);
+    const bool is_new = !granted.reentrant && granted.hold_count == 1;
+    http::response out = lease_response(granted, is_new ? 201 : 200, services.settings.locks.max_hold);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!release_undelivered) return out;
@@ -36,14 +44,18 @@ http::response granted_response(const lease_services& services, lockcore::lease 
     return out;
 }
 
-/// Raises the fence to the token of a grant, which takes part of its validity (docs/protocol.md R6).
+/// Raises the fence to the token of a grant (`fence_on_grant`). The time that this takes is lost to the caller: it is
+/// part of the lease's validity (docs/protocol.md R6).
+///
+/// Errors: those of pg::database::raise_fences, but storage_unavailable in place of write_conflict; storage_unavailable
+///         also if the validity is over by then.
 awaitable<result<void>> raise_fence(pg::database& database, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
     auto raised = co_await database.raise_fences(granted.claims.resources, granted.claims.token, std::move(initiator),
                                                  "fence_on_grant", until);
     if (!raised) {
         failure why = raised.error();
-        // Another transaction has the fence locked; write_conflict would say that the request is in conflict.
+        // The request is not at fault: another transaction has locked the row of the fence.
         if (why.code == errc::write_conflict) why.code = errc::storage_unavailable;
         co_return why;
     }
@@ -51,25 +63,28 @@ awaitable<result<void>> raise_fence(pg::database& database, const lockcore::leas
     co_return make_failure(errc::storage_unavailable, "Raising the fence took longer than the lease's validity.");
 }
 
-/// The part of a request that is kept while it waits for its lease, which may be long.
+/// What remains of a request while it waits for its lease.
 struct pending_acquire {
     std::string trace_id, principal;
-    bool fence_on_grant = false, kept = false, has_idempotency_key = false;
-    std::chrono::milliseconds max_hold{};
-    http::rights::time_point rights_until;  ///< A kept lease ends then.
+    bool fence_on_grant = false;
+    bool is_kept_lease = false;  ///< The gateway renews it; the answer is a stream.
+    bool has_idempotency_key = false;
+    std::chrono::milliseconds max_hold{};      ///< Of a kept lease.
+    http::rights::time_point rights_until;     ///< When the credential ends, and a kept lease with it.
+    std::shared_ptr<void> stream_places = {};  ///< Those of a kept lease among the limits of its principal.
     /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
     std::vector<lockcore::resource_name> show_holder_of;
-    pg::deadline until;
-    limits::held_leases::acquisition acquisition;  ///< Until the acquisition has ended.
-    std::shared_ptr<void> stream = {};             ///< The places of a kept lease.
+    pg::deadline fence_deadline;                   ///< For raising the fence.
+    limits::held_leases::acquisition acquisition;  ///< Counts the lease of its principal until it is granted.
 };
 
-/// Returns whether to release a grant that its caller did not receive. A stream has a hold of its own. Otherwise a
-/// caller with an idempotency key may repeat the call to get this lease.
+/// Returns whether to release a grant that its caller did not receive. A caller with an idempotency key may repeat the
+/// call to get this lease; but to a kept lease each call adds a hold of its own.
 bool must_release_undelivered(const pending_acquire& pending) {
-    return pending.kept || !pending.has_idempotency_key;
+    return pending.is_kept_lease || !pending.has_idempotency_key;
 }
 
+/// Raises the fence if the caller wanted that, and answers with the lease.
 http::awaitable_response answer_grant(const lease_services& services, pending_acquire pending,
                                       lockcore::lease granted) {
     if (pending.fence_on_grant) {
@@ -77,20 +92,21 @@ http::awaitable_response answer_grant(const lease_services& services, pending_ac
         initiator.principal = pending.principal;
         initiator.owner = granted.claims.holder.owner;
         initiator.trace_id = pending.trace_id;
-        const auto fenced = co_await raise_fence(services.database, granted, std::move(initiator), pending.until);
+        const auto fenced =
+            co_await raise_fence(services.database, granted, std::move(initiator), pending.fence_deadline);
         if (!fenced) {
             if (must_release_undelivered(pending))
                 co_await release_abandoned_lease(services.locks, granted.claims, pending.trace_id);
             co_return fenced.error();
         }
     }
-    if (pending.kept) {
+    if (pending.is_kept_lease) {
         using std::chrono::milliseconds;
         const auto rights_left =
             std::chrono::floor<milliseconds>(pending.rights_until - http::rights::time_point::clock::now());
         const auto max_hold = std::clamp(rights_left, milliseconds{1}, pending.max_hold);
         co_return kept_response(services.locks, std::move(granted), max_hold, std::move(pending.trace_id),
-                                std::move(pending.stream));
+                                std::move(pending.stream_places));
     }
     co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
                                must_release_undelivered(pending));
@@ -115,6 +131,19 @@ http::awaitable_response answer_locked(const lease_services& services, pending_a
     co_return locked;
 }
 
+/// Ends an acquisition whose caller hung up, or which the gateway cancelled, although the lease was granted.
+http::awaitable_response answer_cancelled_grant(const lease_services& services, pending_acquire pending,
+                                                lockcore::lease granted) {
+    if (!must_release_undelivered(pending)) {
+        const auto repeatable = make_failure(
+            errc::shutting_down, "The call was cancelled; repeat it with the same Idempotency-Key to get the lease.");
+        co_return repeatable;
+    }
+    co_await release_abandoned_lease(services.locks, std::move(granted.claims), pending.trace_id);
+    const auto released = make_failure(errc::shutting_down, "The call was cancelled; the lease was released.");
+    co_return released;
+}
+
 http::awaitable_response answer_outcome(const lease_services& services, pending_acquire pending,
                                         lockcore::result<lockcore::lease> granted) {
     if (!granted) {
@@ -123,40 +152,23 @@ http::awaitable_response answer_outcome(const lease_services& services, pending_
             co_return co_await answer_locked(services, std::move(pending), std::move(refused));
         co_return refused;
     }
-    const bool caller_gone =
-        (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
+    const bool cancelled = (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    if (caller_gone) {
-        if (must_release_undelivered(pending))
-            co_await release_abandoned_lease(services.locks, granted->claims, pending.trace_id);
-        const auto cancelled =
-            make_failure(errc::shutting_down,
-                         must_release_undelivered(pending)
-                             ? "The call was cancelled; the lease was released."
-                             : "The call was cancelled; repeat it with the same Idempotency-Key to get the lease.");
-        co_return cancelled;
-    }
+    if (cancelled) co_return co_await answer_cancelled_grant(services, std::move(pending), std::move(*granted));
     co_return co_await answer_grant(services, std::move(pending), std::move(*granted));
 }
 
 /// Waits for a grant and answers. Many calls may wait here for long, so this coroutine keeps as little as possible.
 http::awaitable_response wait_for_grant(const lease_services& services, pending_acquire pending,
                                         awaitable<lockcore::result<lockcore::lease>> acquiring) {
-    // A grant has to be either answered or released, so a cancellation must not throw in between.
+    // A cancellation must not throw: a lease that was granted all the same has to be answered or released.
     co_await asio::this_coro::throw_if_cancelled(false);
     auto outcome = co_await std::move(acquiring);
-    pending.acquisition = limits::held_leases::acquisition();
+    pending.acquisition = {};  // a lease that was granted is counted by its event from here on
     co_return co_await answer_outcome(services, std::move(pending), std::move(outcome));
 }
 
-using boost::asio::awaitable;
-
-/// Maximum number of resources whose waiting callers the list counts.
-constexpr std::size_t waiting_resources_max = 1'000;
-
-/// How long the answer that there is no lease waits for the history.
-constexpr std::chrono::seconds last_end_timeout{1};
-
+/// Returns the operator who makes the request, for the history.
 actor make_operator(const http::request& r) {
     actor initiator;
     initiator.principal = r.principal;
@@ -164,30 +176,74 @@ actor make_operator(const http::request& r) {
     return initiator;
 }
 
-/// Says that nobody holds a lease on the resource, and how the latest one ended if the history shows that among the
-/// resource's newest events: a revocation that is repeated has succeeded, a lease that expired is not sealed.
+/// Returns how the event ended a lease; empty if it ended none.
+std::string_view describe_end(std::string_view event) {
+    if (event == "lease_revoked") return "was revoked";
+    if (event == "lease_released") return "was released";
+    if (event == "lease_expired") return "expired";
+    return {};
+}
+
+/// Returns how the latest lease of a resource ended, as the rest of a sentence; empty if the events do not show it.
+std::string describe_latest_end(const std::vector<history_item>& newest_first) {
+    for (const history_item& item : newest_first) {
+        if (item.event == "lease_granted") break;
+        const std::string_view end = describe_end(item.event);
+        if (end.empty() || !item.fencing_token) continue;
+        return "; the latest one, with token " + std::to_string(*item.fencing_token) + ", " + std::string(end) +
+               " at " + runtime::to_rfc3339(item.at);
+    }
+    return {};
+}
+
+/// Returns the failure that nobody holds a lease on the resource. It says how the latest lease ended if the resource's
+/// newest events show that: an operator who repeats a revocation sees that it has succeeded, and one who revokes a
+/// lease that has expired sees that its token is not sealed.
 awaitable<failure> make_no_lease_failure(const lease_services& services, std::string principal, std::string resource,
                                          std::chrono::steady_clock::time_point deadline) {
-    failure none = make_failure(errc::not_found, "Nobody holds a lease on this resource.");
+    std::string detail = "Nobody holds a lease on this resource";
     history_query query;
     query.resource = std::move(resource);
     const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
     const auto page =
         co_await services.database.read_history(std::move(principal), read_cost::cheap, std::move(query), until);
-    if (!page) co_return none;
-    for (const history_item& item : page->items) {
-        if (item.event == "lease_granted") break;
-        const std::string_view end = item.event == "lease_revoked"    ? "was revoked"
-                                     : item.event == "lease_released" ? "was released"
-                                     : item.event == "lease_expired"  ? "expired"
-                                                                      : "";
-        if (end.empty() || !item.fencing_token) continue;
-        none.detail.back() = ';';
-        none.detail += " the latest one, with token " + std::to_string(*item.fencing_token) + ", " + std::string(end) +
-                       " at " + runtime::to_rfc3339(item.at) + '.';
-        break;
-    }
+    if (page) detail += describe_latest_end(page->items);
+    const failure none = make_failure(errc::not_found, detail + '.');
     co_return none;
+}
+
+/// Returns the answer to the release of a hold: 204 if the lease has ended, and its token is sealed if that was asked
+/// for; otherwise what is left.
+http::response released_response(const lockcore::lease_claims& claims, std::string_view lease_id,
+                                 std::uint32_t holds_left, seal_result seal) {
+    if (holds_left > 0 || seal == seal_result::not_sealed)
+        return http::json_response(render_remaining_holds(claims, lease_id, holds_left, seal));
+    http::response out;
+    out.status = 204;
+    return out;
+}
+
+/// Releases the hold of a caller that asked for a seal (`?seal=true`): seals the token, if this is the last hold, and
+/// then releases the hold.
+http::awaitable_response seal_and_release(const lease_services& services, lockcore::lease_claims claims,
+                                          http::request r) {
+    gateway_seal_ports ports(services.locks, services.database);
+    auto seal = co_await lease_seal::prepare(ports, claims, claims.may_be_shared);
+    if (!seal) co_return seal.error();
+    bool is_sealed = false;
+    if (seal->is_last_hold()) {
+        const auto raised = co_await seal->raise_fences(make_actor(claims, r), r.deadline);
+        if (!raised) co_return raised.error();
+        is_sealed = true;
+    }
+    const auto released = co_await services.locks.release(claims, r.trace_id);
+    if (!released) co_return to_failure(released.error());
+    if (!is_sealed && released->holds_left == 0) {
+        // The hold is gone also where this fails, so the call has succeeded.
+        is_sealed = co_await seal_after_release(ports, claims, make_actor(claims, r), r.deadline);
+    }
+    co_return released_response(claims, r.path_parameters.at(0), released->holds_left,
+                                is_sealed ? seal_result::sealed : seal_result::not_sealed);
 }
 
 }  // namespace
@@ -202,22 +258,22 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
     if (!acquisition) return http::as_awaitable(acquisition.error());
     pending_acquire pending;
     pending.acquisition = std::move(*acquisition);
-    if (wanted->acquire.kept) {
+    pending.is_kept_lease = wanted->acquire.kept;
+    if (pending.is_kept_lease) {
         auto places = admit_stream(services.limiter, r, {limits::use::streams});
         if (!places) return http::as_awaitable(places.error());
-        pending.stream = std::move(*places);
+        pending.stream_places = std::move(*places);
     }
     pending.trace_id = std::move(r.trace_id);
     pending.principal = std::move(r.principal);
     pending.fence_on_grant = wanted->fence_on_grant;
-    pending.kept = wanted->acquire.kept;
     pending.max_hold = wanted->max_hold;
     pending.rights_until = r.rights_until;
     for (const auto& resource : wanted->acquire.resources) {
         if (r.rights->require(scope::history, resource.str())) pending.show_holder_of.push_back(resource);
     }
     pending.has_idempotency_key = !wanted->acquire.idempotency_key.empty();
-    pending.until = r.deadline + wanted->acquire.wait;
+    pending.fence_deadline = r.deadline + wanted->acquire.wait;
     auto acquiring = services.locks.acquire(std::move(wanted->acquire));
     return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
@@ -247,15 +303,14 @@ http::awaitable_response renew_lease(const lease_services& services, http::reque
 http::awaitable_response show_lease(const lease_services& services, http::request r) {
     auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
-    constexpr std::size_t event_stream = 1;  // among the media types of the route
     if (r.media_type == event_stream) co_return co_await watch_lease(services, std::move(*claims), std::move(r));
     const auto seen = co_await services.locks.inspect(std::move(*claims));
     if (!seen) co_return to_failure(seen.error());
-    // The answer is sent even if the validity is over, because another call may renew the lease meanwhile.
+    // Not bound to the validity as the answer to a grant is: another call may have renewed the lease meanwhile.
     http::response out = http::json_response({});
     http::expiring_text& body = out.expiring_body.emplace();
-    body.valid_until = lockcore::validity_time::max();  // never expires; the times are computed when it is sent
-    body.render = [lease = *seen](std::chrono::milliseconds, std::chrono::milliseconds served) {
+    body.valid_until = lockcore::validity_time::max();
+    body.render = [lease = *seen](std::chrono::milliseconds /*until then*/, std::chrono::milliseconds served) {
         using std::chrono::milliseconds;
         const auto left = std::chrono::floor<milliseconds>(lease.valid_until - lockcore::boot_clock::now());
         return render_lease(lease, {std::max(left, milliseconds{0}), served});
@@ -266,8 +321,8 @@ http::awaitable_response show_lease(const lease_services& services, http::reques
 http::awaitable_response release_lease(const lease_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query(r.query, {"seal"}, faults);
-    const bool seal = query.boolean("seal").value_or(false);
-    if (!r.body.empty()) {  // one that asks for a seal must not be ignored
+    const bool wants_seal = query.boolean("seal").value_or(false);
+    if (!r.body.empty()) {  // has no field; a body such as {"seal":true} is refused, because it would have no effect
         const auto body = http::parse_object_body(r);
         if (!body) co_return body.error();
         http::object_reader(*body, "", faults).refuse_unknown({});
@@ -275,30 +330,10 @@ http::awaitable_response release_lease(const lease_services& services, http::req
     if (!faults.empty()) co_return std::move(faults).to_failure();
     const auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
-
-    gateway_seal_ports ports(services.locks, services.database);
-    lease_seal token_seal(ports, *claims, make_actor(*claims, r));
-    if (seal) {
-        const auto prepared = co_await token_seal.prepare(claims->may_be_shared);
-        if (!prepared) co_return prepared.error();
-        const auto sealed = co_await token_seal.seal(r.deadline);
-        if (!sealed) co_return sealed.error();
-    }
+    if (wants_seal) co_return co_await seal_and_release(services, *claims, std::move(r));
     const auto released = co_await services.locks.release(*claims, r.trace_id);
     if (!released) co_return to_failure(released.error());
-    bool unsealed = seal && !token_seal.precedes_release();
-    if (unsealed && released->holds_left == 0) {
-        // The hold is gone also where this fails, so the call has succeeded.
-        const bool sealed = co_await token_seal.seal_released(r.deadline);
-        unsealed = !sealed;
-    }
-    if (released->holds_left > 0 || unsealed) {
-        co_return http::json_response(
-            render_remaining_holds(*claims, r.path_parameters.at(0), released->holds_left, unsealed));
-    }
-    http::response out;
-    out.status = 204;
-    co_return out;
+    co_return released_response(*claims, r.path_parameters.at(0), released->holds_left, seal_result::not_requested);
 }
 
 http::awaitable_response list_leases(const lease_services& services, http::request r) {
@@ -342,12 +377,12 @@ http::awaitable_response revoke_lease(const lease_services& services, http::requ
         co_await services.database.raise_fences(lease.claims.resources, lockcore::fencing_token{token + 1},
                                                 make_operator(r), "revoked: " + order->reason, r.deadline);
     if (!sealed) co_return sealed.error();
-    lockcore::lock_manager::revocation revocation_details;
-    revocation_details.actor.principal = r.principal;
-    revocation_details.reason = order->reason;
-    revocation_details.trace_id = r.trace_id;
-    const auto ended = co_await services.locks.revoke(lease.claims, std::move(revocation_details));
-    // A lease that ended meanwhile is sealed too, so the call succeeded.
+    lockcore::lock_manager::revocation cause;
+    cause.actor.principal = r.principal;
+    cause.reason = order->reason;
+    cause.trace_id = r.trace_id;
+    const auto ended = co_await services.locks.revoke(lease.claims, std::move(cause));
+    // The call has succeeded also if the lease ended meanwhile: its token is sealed.
     if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());
     http::response out;
     out.status = 204;

@@ -1,4 +1,4 @@
-#include <gateway/api/service/documents.hpp>
+#include <gateway/api/routes.hpp>
 
 #include <gateway/config/config.hpp>
 #include <gateway/config/secrets.hpp>

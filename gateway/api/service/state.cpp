@@ -1,7 +1,8 @@
 #include <gateway/api/service/state.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_admission.hpp>
+#include <gateway/api/leases/lease_lifecycle.hpp>
+#include <gateway/api/routes.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/metrics/registry.hpp>

@@ -33,7 +33,7 @@ struct answer_form {
     bool single = false;  ///< One object in place of an array with exactly one.
     std::string content_type = "application/json";
 
-    /// Whether the form changes what a write does or what is kept of it.
+    /// Whether the form changes what a write does or what is stored of its outcome.
     bool is_default() const { return !single && format == row_format::json; }
 };
 

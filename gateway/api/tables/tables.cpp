@@ -1,6 +1,7 @@
-#include <gateway/api/tables/tables.hpp>
+#include <gateway/api/routes.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
+#include <gateway/api/tables/answer_form.hpp>
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/api/writes/guarded_write.hpp>
 #include <gateway/api/writes/idempotency.hpp>
@@ -25,7 +26,7 @@ http::response render_change(bool created, const preferences& preferred, const a
     out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
     if (left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
     if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
-    mark_replayed(out, done);
+    add_replayed_header(out, done);
     return out;
 }
 
@@ -46,6 +47,47 @@ http::response render_value(std::string json, bool is_void) {
     http::response out;
     out.status = 204;
     return out;
+}
+
+/// Returns a Content-Range such as `0-9/42` or `*/*`.
+std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<std::int64_t> total) {
+    const auto size = total ? std::to_string(*total) : "*";
+    if (rows == 0) return "*/" + size;
+    return std::to_string(offset) + "-" + std::to_string(offset + rows - 1) + "/" + size;
+}
+
+/// Returns the answer with the rows of a read. Errors: errc::not_acceptable if it has to be one object, and there is
+/// another number of rows.
+result<http::response> render_rows(read_outcome outcome, std::int64_t offset, const preferences& preferred,
+                                   const answer_form& form) {
+    if (form.single && outcome.rows != 1) return not_one_row(outcome.rows, "no row was sent");
+    if (form.single) unwrap_single(outcome.json);
+    const bool part = outcome.total && (offset > 0 || outcome.rows < *outcome.total);
+    auto out = http::json_response(std::move(outcome.json), part && outcome.rows > 0 ? 206 : 200);
+    out.content_type = form.content_type;
+    out.memory = std::move(outcome.memory);
+    out.headers.emplace_back("Content-Range", content_range(offset, outcome.rows, outcome.total));
+    if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
+    return out;
+}
+
+/// Checks whether the caller may read the table or function that the path names, and returns the fence that the read
+/// has to raise; none if the request has neither lease nor token. A plain read needs the scope `writes` for all
+/// resources, a fenced one for those of the lease or token.
+///
+/// Errors: errc::forbidden · those of open_lease_or_token.
+result<std::optional<read_fence>> authorize_read(const lockcore::lock_manager& locks, const http::request& r) {
+    const auto exposed = r.rights->require_exposed(r.path_parameters.front());
+    if (!exposed) return exposed.error();
+    if (!has_fencing_headers(r)) {
+        const auto allowed = r.rights->require(scope::writes);
+        if (!allowed) return allowed.error();
+        return std::optional<read_fence>();
+    }
+    auto claims = open_lease_or_token(locks, r.header("fencing-lease"), r);
+    if (!claims) return claims.error();
+    auto initiator = make_actor(*claims, r);
+    return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(initiator)});
 }
 
 http::awaitable_response answer_read(const write_services& services, http::request r, function_query query) {
@@ -97,44 +139,11 @@ http::response render_call(const preferences& preferred, const answer_form& form
     out.headers.emplace_back("Fencing-Write-Id", done.outcome.write_id);
     if (left_out) out.headers.emplace_back("Fencing-Rows-Left-Out", "true");
     if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
-    mark_replayed(out, done);
+    add_replayed_header(out, done);
     return out;
 }
 
 }  // namespace
-
-result<http::response> render_rows(read_outcome outcome, std::int64_t offset, const preferences& preferred,
-                                   const answer_form& form) {
-    if (form.single && outcome.rows != 1) return not_one_row(outcome.rows, "no row was sent");
-    if (form.single) unwrap_single(outcome.json);
-    const bool part = outcome.total && (offset > 0 || outcome.rows < *outcome.total);
-    auto out = http::json_response(std::move(outcome.json), part && outcome.rows > 0 ? 206 : 200);
-    out.content_type = form.content_type;
-    out.memory = std::move(outcome.memory);
-    out.headers.emplace_back("Content-Range", content_range(offset, outcome.rows, outcome.total));
-    if (!preferred.applied.empty()) out.headers.emplace_back("Preference-Applied", preferred.applied);
-    return out;
-}
-
-std::string content_range(std::int64_t offset, std::int64_t rows, std::optional<std::int64_t> total) {
-    const auto size = total ? std::to_string(*total) : "*";
-    if (rows == 0) return "*/" + size;
-    return std::to_string(offset) + "-" + std::to_string(offset + rows - 1) + "/" + size;
-}
-
-result<std::optional<read_fence>> authorize_read(const lockcore::lock_manager& locks, const http::request& r) {
-    const auto exposed = r.rights->require_exposed(r.path_parameters.front());
-    if (!exposed) return exposed.error();
-    if (!has_fencing_headers(r)) {
-        const auto allowed = r.rights->require(scope::writes);
-        if (!allowed) return allowed.error();
-        return std::optional<read_fence>();
-    }
-    auto claims = open_lease_or_token(locks, r.header("fencing-lease"), r);
-    if (!claims) return claims.error();
-    auto initiator = make_actor(*claims, r);
-    return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(initiator)});
-}
 
 http::awaitable_response read_table(const write_services& services, http::request r) {
     const auto preferred = parse_preferences(r);

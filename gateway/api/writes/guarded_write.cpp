@@ -1,7 +1,7 @@
 #include <gateway/api/writes/guarded_write.hpp>
 
 #include <gateway/api/leases/lease_access.hpp>
-#include <gateway/api/leases/lease_admission.hpp>
+#include <gateway/api/routes.hpp>
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
@@ -112,22 +112,25 @@ awaitable<result<lease_of_write>> obtain_lease(write_ports& ports, write_context
 }
 
 /// Writes under the lease, and seals its token with the write if the lease is released. A lease of the write's own is
-/// released as soon as others can see the write; `released` says so.
+/// released as soon as others can see the write.
+///
+/// Out: `seal` is set if the lease is released, `released` if it is the write's own and was released.
 awaitable<result<pg::committed_write>> write_under_lease(write_ports& ports, write_context& context,
-                                                         const lease_of_write& lease, lease_seal& seal,
+                                                         const lease_of_write& lease, std::optional<lease_seal>& seal,
                                                          std::optional<release_report>& released) {
+    write_request request = make_write(context, lease.claims);
     if (lease.is_released) {
-        const auto prepared = co_await seal.prepare(lease.may_have_other_holds);
+        auto prepared = co_await lease_seal::prepare(ports.seals(), lease.claims, lease.may_have_other_holds);
         if (!prepared && lease.own) co_await ports.release_abandoned_lease(lease.claims, context.request.trace_id);
         if (!prepared) co_return prepared.error();
+        seal.emplace(std::move(*prepared));
+        request.seal = seal->is_last_hold();
     }
-    write_request request = make_write(context, lease.claims);
-    request.seal = seal.precedes_release();
     auto written = co_await write_once(ports, std::move(request), lease.until);
     // The write may still be committed, and the next holder must see it. So the lease is not released but expires.
     if (!written && written.error().outcome_unknown) co_return written.error();
     if (lease.own) released = co_await ports.release(lease.claims, context.request.trace_id);
-    if (!written && !lease.own) seal.abandon(written.error());
+    if (!written && seal && !lease.own) seal->abandon(written.error());
     co_return written;
 }
 
@@ -150,7 +153,7 @@ class service_ports final : public write_ports {
         return api::release_abandoned_lease(services_.locks, std::move(claims), std::move(trace_id));
     }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
-        const auto admitted = admit_acquisition(services_, caller_, peer_, request);
+        const auto admitted = admit_acquisition(services_.leases, caller_, peer_, request);
         if (!admitted) co_return admitted.error();
         auto granted = co_await services_.locks.acquire(std::move(request));
         if (granted) co_return std::move(*granted);
@@ -238,7 +241,7 @@ result<write_context> prepare_write(const write_services& services, write_call c
     }
     out.call = std::move(call);
     out.request = std::move(r);
-    // What is parsed is not held twice while the write waits. An assignment of {} would keep the memory.
+    // What is parsed is not in memory twice while the write waits. An assignment of {} would keep the memory.
     std::string().swap(out.request.body);
     out.request.headers = {};
     return out;
@@ -263,7 +266,7 @@ awaitable<result<write_report>> execute_write(write_ports& ports, write_context 
     const bool check_live = context.call.require_live && !earlier;
     const auto lease = co_await obtain_lease(ports, context, check_live);
     if (!lease) co_return lease.error();
-    lease_seal seal(ports.seals(), lease->claims, make_actor(lease->claims, context.request));
+    std::optional<lease_seal> seal;
     pg::committed_write visible;
     if (earlier) {
         visible.outcome = std::move(*earlier);
@@ -274,7 +277,7 @@ awaitable<result<write_report>> execute_write(write_ports& ports, write_context 
     }
     auto outcome = co_await await_disk(std::move(visible));
     if (!outcome) {
-        if (!lease->own) seal.abandon(outcome.error());
+        if (seal && !lease->own) seal->abandon(outcome.error());
         co_return outcome.error();
     }
     report.outcome = std::move(*outcome);
@@ -284,8 +287,11 @@ awaitable<result<write_report>> execute_write(write_ports& ports, write_context 
         // The outcome may be that of an earlier call under another lease.
         if (report.outcome.token != lease->claims.token) report.outcome.sealed = false;
     }
-    if (report.release && report.release->released && !report.outcome.sealed)
-        report.outcome.sealed = co_await seal.seal_released(lease->until);
+    if (report.release && report.release->released && !report.outcome.sealed) {
+        actor initiator = make_actor(lease->claims, context.request);
+        report.outcome.sealed =
+            co_await seal_after_release(ports.seals(), lease->claims, std::move(initiator), lease->until);
+    }
     co_return report;
 }
 
@@ -303,7 +309,7 @@ awaitable<result<write_report>> run_write(const write_services& services, write_
     co_return done;
 }
 
-void mark_replayed(http::response& answer, const write_report& done) {
+void add_replayed_header(http::response& answer, const write_report& done) {
     if (done.outcome.replayed) answer.headers.emplace_back("Idempotency-Replayed", "true");
 }
 
@@ -313,7 +319,7 @@ http::awaitable_response apply_write(const write_services& services, http::reque
     const auto done = co_await run_write(services, std::move(*call), std::move(r));
     if (!done) co_return done.error();
     http::response answer = http::json_response(render_write(*done));
-    mark_replayed(answer, *done);
+    add_replayed_header(answer, *done);
     co_return answer;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/api/leases/lease_seal.hpp>
+#include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/services.hpp>
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/failure.hpp>
@@ -38,7 +38,7 @@ class write_ports {
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;
     virtual boost::asio::awaitable<result<void>> require_live(lockcore::lease_claims claims) = 0;
     virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
-    /// See lease_admission.hpp.
+    /// See lease_lifecycle.hpp.
     virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
                                                                  std::string trace_id) = 0;
 };
@@ -72,9 +72,6 @@ boost::asio::awaitable<result<write_report>> run_write(const write_services& ser
                                                        http::request r);
 
 /// Adds the header Idempotency-Replayed to the answer to a write that an earlier call applied.
-void mark_replayed(http::response& answer, const write_report& done);
-
-/// POST /v1/writes. Cancel: see execute_write.
-http::awaitable_response apply_write(const write_services& services, http::request r);
+void add_replayed_header(http::response& answer, const write_report& done);
 
 }  // namespace fencegate::api

@@ -1,6 +1,6 @@
 #include <gateway/http/identity/token_authenticator.hpp>
 
-#include <gateway/runtime/transfer_error.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <spdlog/spdlog.h>
 

@@ -1,7 +1,9 @@
-#include <gateway/api/leases/lease_admission.hpp>
+#include <gateway/api/leases/lease_lifecycle.hpp>
 
+#include <gateway/api/leases/lease_access.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/limits/limiter.hpp>
+#include <gateway/pg/database.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -10,9 +12,12 @@
 
 namespace fencegate::api {
 
+using boost::asio::awaitable;
+
 result<void> check_event_capacity(const audit::event_sink& events, const limits::limiter& limiter,
                                   const std::string& principal) {
-    if (!events.full(limiter.has_one_principal() ? std::string() : principal)) return {};
+    const std::string with_share = limiter.has_one_principal() ? std::string() : principal;
+    if (!events.must_refuse_leases(with_share)) return {};
     return make_failure(
         errc::storage_unavailable,
         events.is_nearly_full()
@@ -61,10 +66,63 @@ result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http:
     return std::shared_ptr<void>(std::move(taken));
 }
 
-boost::asio::awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
-                                                     std::string trace_id) {
+awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
+                                        std::string trace_id) {
     const auto released = co_await locks.release(std::move(claims), std::move(trace_id));
     if (!released) spdlog::debug("an abandoned lease was not released and will expire: {}", released.error().detail);
+}
+
+awaitable<lockcore::result<lockcore::close_outcome>> gateway_seal_ports::close_to_new_holds(
+    lockcore::lease_claims claims) {
+    return locks_.close_to_new_holds(std::move(claims));
+}
+
+void gateway_seal_ports::reopen(lockcore::lease_claims claims, lockcore::close_outcome closed) {
+    locks_.reopen(std::move(claims), closed);
+}
+
+awaitable<result<void>> gateway_seal_ports::raise_above(lockcore::lease_claims claims, actor initiator,
+                                                        std::chrono::steady_clock::time_point until) {
+    const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
+    const auto raised =
+        co_await database_.raise_fences(std::move(claims.resources), past, std::move(initiator), "seal", until);
+    if (!raised) co_return raised.error();
+    co_return result<void>{};
+}
+
+awaitable<result<lease_seal>> lease_seal::prepare(seal_ports& ports, lockcore::lease_claims claims,
+                                                  bool may_have_other_holds) {
+    lease_seal prepared(ports, std::move(claims));
+    if (!may_have_other_holds) co_return prepared;
+    const auto closing = co_await ports.close_to_new_holds(prepared.claims_);
+    if (closing) {
+        prepared.is_last_hold_ = closing->closed;
+        if (closing->closed) prepared.closed_ = *closing;
+    } else if (closing.error().code != lockcore::errc::lease_lost) {
+        co_return to_failure(closing.error());
+    }
+    co_return prepared;
+}
+
+awaitable<result<void>> lease_seal::raise_fences(actor initiator, std::chrono::steady_clock::time_point until) {
+    const auto raised = co_await ports_.raise_above(claims_, std::move(initiator), until);
+    if (!raised) abandon(raised.error());
+    co_return raised;
+}
+
+void lease_seal::abandon(const failure& cause) {
+    if (closed_ && !cause.outcome_unknown) ports_.reopen(claims_, *closed_);
+}
+
+awaitable<bool> seal_after_release(seal_ports& ports, lockcore::lease_claims claims, actor initiator,
+                                   std::chrono::steady_clock::time_point until) {
+    const auto sealed = co_await ports.raise_above(claims, std::move(initiator), until);
+    if (!sealed) {
+        spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", lockcore::value_of(claims.token),
+                     claims.resources.front().str(), sealed.error().outcome_unknown ? "may not have been" : "was not",
+                     sealed.error().detail);
+    }
+    co_return sealed.has_value();
 }
 
 }  // namespace fencegate::api

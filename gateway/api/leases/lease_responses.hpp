@@ -1,13 +1,17 @@
 #pragma once
 
+#include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
 
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
 
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace fencegate::api {
 
@@ -44,13 +48,34 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes);
 
-/// Returns the JSON of a lease after the release of a hold that left other holds; or none (0), if the seal after it
-/// failed or its outcome is not known. `unsealed`: the caller asked for a seal, and the token is not known to be
-/// sealed.
+/// What became of the seal of a token at the release of a hold.
+enum class seal_result { not_requested, sealed, not_sealed };
+
+/// Returns the JSON of a lease after the release of a hold that left others (`holds_left`); or none, if the token is
+/// not sealed. With not_sealed, which is also the result if that is not known, it says `"sealed":false`.
 std::string render_remaining_holds(const lockcore::lease_claims& claims, std::string_view lease_id,
-                                   std::uint32_t holds_left, bool unsealed);
+                                   std::uint32_t holds_left, seal_result seal);
 
 /// Returns `/v1/leases/{lease_id}`, percent-encoded where needed.
 std::string location_of(std::string_view lease_id);
+
+/// Returns the answer for a kept lease, which the gateway renews while its caller's connection is open and the caller's
+/// system has acknowledged the event before: a stream of events (text/event-stream), each with the lease as data.
+///
+/// The first event is `granted`; `renewed` follows after every third of the ttl. The stream ends with `lost` as soon as
+/// that is known, or with `released` and a reason if the gateway releases the lease itself (the gateway stops, or the
+/// lease was held for `max_hold`). A caller that hangs up releases the lease.
+///
+/// In: `stream`: the places of the stream (admit_stream), which are free again when it ends.
+http::response kept_response(lockcore::lock_manager& locks, lockcore::lease granted, std::chrono::milliseconds max_hold,
+                             std::string trace_id, std::shared_ptr<void> stream);
+
+/// Returns the answer for a caller that watches a lease without keeping it: a stream of events (text/event-stream),
+/// each with the lease as data. The first event is `held`; the stream ends with `lost` or `released` as soon as the
+/// lease has ended, or without them when the caller's credential ends or the gateway stops. A comment is sent each 10
+/// s.
+///
+/// Errors: errc::lease_lost · no_quorum · too_many_requests.
+http::awaitable_response watch_lease(const lease_services& services, lockcore::lease_claims claims, http::request r);
 
 }  // namespace fencegate::api
