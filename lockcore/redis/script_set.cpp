@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <stdexcept>
 
 namespace lockcore::redis {
@@ -27,8 +28,11 @@ std::string remove_comment_lines(std::string_view text) {
     return out;
 }
 
-script make_script(std::string_view source) {
-    std::string text = remove_comment_lines(source);
+/// Makes a script of these files.
+script make_script(std::initializer_list<std::string_view> names) {
+    std::string text;
+    for (const std::string_view name : names)
+        text += remove_comment_lines(scripts::file(name));
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned size = 0;
     if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha1(), nullptr) != 1)
@@ -36,24 +40,35 @@ script make_script(std::string_view source) {
     return {std::move(text), to_hex(std::as_bytes(std::span(digest).first(size)))};
 }
 
-/// Makes a script about the node itself, with command_marks.lua in front.
 script make_node_script(std::string_view name) {
-    std::string text(scripts::file("command_marks.lua"));
-    return make_script(text.append(scripts::file(name)));
+    return make_script({"command_marks.lua", name});
 }
 
-/// Makes a script that reads leases, with lease.lua in front.
-script make_lease_script(std::string_view name) {
-    std::string text(scripts::file("lease.lua"));
-    return make_script(text.append(scripts::file(name)));
-}
-
-/// Makes a script that grants, extends, inspects or closes a lease: it has no effect on a node whose command marks have
-/// changed since the last check of its settings (unchanged.lua).
-script make_compared_lease_script(std::string_view name) {
-    std::string text(scripts::file("command_marks.lua"));
+/// Makes a script about the holds of leases. It has no effect on a node whose command marks have changed since the last
+/// check of its settings (unchanged.lua).
+script make_holds_script(std::string_view name) {
     return make_script(
-        text.append(scripts::file("unchanged.lua")).append(scripts::file("lease.lua")).append(scripts::file(name)));
+        {"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "holds.lua", "merge.lua", name});
+}
+
+script make_acquire_script() {
+    return make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "counters.lua",
+                        "acquire_free.lua", "holds.lua", "acquire.lua"});
+}
+
+script make_confirm_script() {
+    return make_script(
+        {"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua", "confirm.lua"});
+}
+
+script make_top_up_script() {
+    return make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua",
+                        "holds.lua", "merge.lua", "top_up.lua"});
+}
+
+script make_release_script() {
+    return make_script(
+        {"call.lua", "release_single.lua", "lease.lua", "groups.lua", "holds.lua", "merge.lua", "release.lua"});
 }
 
 void append_arguments(resp_command& out, command_kind kind, const lease_call& call, fencing_token token) {
@@ -119,17 +134,17 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 
 const script& script_for(command_kind kind) {
     // In the order of command_kind.
-    static const std::array<script, command_kinds> all = {make_compared_lease_script("renew.lua"),
-                                                          make_compared_lease_script("renew.lua"),
-                                                          make_compared_lease_script("top_up.lua"),
-                                                          make_compared_lease_script("close.lua"),
-                                                          make_lease_script("release.lua"),
-                                                          make_compared_lease_script("acquire.lua"),
-                                                          make_compared_lease_script("confirm.lua"),
-                                                          make_compared_lease_script("inspect.lua"),
-                                                          make_lease_script("look.lua"),
-                                                          make_script(std::string(scripts::file("list.lua"))),
-                                                          make_lease_script("release.lua")};
+    static const std::array<script, command_kinds> all = {make_holds_script("renew.lua"),
+                                                          make_holds_script("renew.lua"),
+                                                          make_top_up_script(),
+                                                          make_holds_script("close.lua"),
+                                                          make_release_script(),
+                                                          make_acquire_script(),
+                                                          make_confirm_script(),
+                                                          make_holds_script("inspect.lua"),
+                                                          make_script({"call.lua", "lease.lua", "look.lua"}),
+                                                          make_script({"list.lua"}),
+                                                          make_release_script()};
     return all[static_cast<std::size_t>(kind)];
 }
 
@@ -154,7 +169,8 @@ const script& mark_script() {
 }
 
 const script& read_leases_script() {
-    static const script read_leases = make_compared_lease_script("read_leases.lua");
+    static const script read_leases =
+        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "read_leases.lua"});
     return read_leases;
 }
 

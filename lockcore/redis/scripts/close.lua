@@ -10,10 +10,10 @@
 --       | '2' not all of its keys are the caller's: no mark is set; it is removed from those that are
 --       error UNINIT if the node is not admitted under this run id.
 -- Why atomic: no hold may be added between the test and the mark.
-local MARKS_MAX = 8
-if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
+if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 
 local function close(k, n, nonce, id, call, sets)
+  local MARKS_MAX = 8
   local mark, leases, is_owned = id .. call, read_group(k, n, nonce)
   local has_others, marks = false, merge_group(leases, k, n).close_marks
   for _, l in pairs(leases) do
@@ -37,4 +37,4 @@ local function close(k, n, nonce, id, call, sets)
   return '0 ' .. format_holds(leases[k])
 end
 
-return for_each_lease(1, 5, close)
+return (for_each_lease(1, 5, close))

@@ -6,7 +6,6 @@
 --       error UNINIT if the node is not admitted under this run id.
 -- It never shortens the ttl, for a renewal may have run before it.
 -- Why atomic: the counter must not rise above T between the test and the write.
-local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 
@@ -28,4 +27,4 @@ local function confirm(k, n, nonce, ttl, text)
   return '0'
 end
 
-return for_each_lease(2, 4, confirm)
+return (for_each_lease(2, 4, confirm))

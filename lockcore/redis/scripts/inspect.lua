@@ -10,7 +10,6 @@
 --       base (docs/protocol.md, UPGRADE)
 --       error UNINIT if the node is not admitted under this run id.
 -- Why atomic: all resources of a lease are read at one moment.
-local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 
@@ -37,4 +36,4 @@ local function inspect(k, n, nonce, text, id, wake_mark)
   return '0 ' .. left .. ' ' .. renewals .. ' ' .. last.ttl .. ' ' .. format_holds(last)
 end
 
-return for_each_lease(1, 5, inspect)
+return (for_each_lease(1, 5, inspect))

@@ -13,7 +13,6 @@
 -- admission may be in the data of a new process.
 -- Why atomic: a value and its remaining time are of one moment, and the last page proves that the node voted until its
 -- end.
-local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 local live = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if live ~= ARGV[1] or node[1] ~= ARGV[1] or (ARGV[2] ~= '' and node[2] ~= ARGV[2]) then
   return redis.error_reply('UNINIT node not admitted')
@@ -23,10 +22,10 @@ repeat
   local part = redis.call('SCAN', cursor, 'MATCH', 'fg:lease:*', 'COUNT', 50)
   cursor, rounds = part[1], rounds + 1
   for _, key in ipairs(part[2]) do
-    local text = read_text(key, LEASE_BYTES)
+    local text = read_text(key, '16384')
     out[#out + 1] = string.sub(key, 10)
     out[#out + 1] = redis.call('PTTL', key)
-    out[#out + 1] = text and #text <= LEASE_BYTES and text or '?'
+    out[#out + 1] = text or '?'
     found = found + 1
   end
 until cursor == '0' or found >= tonumber(ARGV[4]) or rounds == 8

@@ -13,7 +13,7 @@
 -- Managers with waiters or watchers left a wake mark in the lease (ACQUIRE, INSPECT) and are notified by
 -- PUBLISH fg:wake:MARK 'nonce resource', with ' revoked' at the end if the whole lease was released.
 -- Why atomic: a lease that another holder has acquired meanwhile must not be deleted.
-if redis.call('HGET', KEYS[1], 'run') ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
+-- release_single.lua is in front of it: here begins what it leaves over.
 
 -- Returns the idempotency keys but the one of this hold.
 local function remove_key(keys, id)
@@ -56,18 +56,6 @@ local function release_any(k, n, nonce, own_wake_mark, scope, id)
   return is_owned and '0 ' .. notified .. ' ' .. format_holds(all) or '2'
 end
 
-local function release(k, n, nonce, own_wake_mark, scope, id)
-  -- The fast path for most leases: one resource, one hold, no tombstone, no wake mark. A value that begins with the
-  -- caller's nonce and ends with its hold id, or the tentative one, is the caller's lease, so it is not parsed.
-  local text = n == 1 and read_text(KEYS[k], LEASE_BYTES)
-  if text and string.sub(text, 1, 33) == nonce .. ' ' then
-    local holds = string.sub(text, -19)
-    if holds == '\n' .. id .. '\n\n' or (scope ~= '2' and holds == '\n' .. tentative(id) .. '\n\n') then
-      redis.call('DEL', KEYS[k])
-      return '0 0 \n' .. id .. '\n'
-    end
-  end
-  return release_any(k, n, nonce, own_wake_mark, scope, id)
-end
+local function release(...) return release_single(...) or release_any(...) end
 
-return for_each_lease(1, 5, release)
+return (for_each_lease(1, 5, release, replies, next_argument, next_key))

@@ -18,13 +18,12 @@
 -- It never shortens the ttl, for an earlier caller may rely on it.
 -- Why atomic: the holder must not change between the test and the write.
 -- The time held is the sum of the elapsed part of each ttl, by the node's own timers; no wall clock changes it.
-local HOLDS_MAX = 64
-local RENEWALS_COUNTED = 999999999 -- a lease has nine digits for them; only a kept lease is renewed further
-local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 
 local function renew(k, n, nonce, ttl, text, hold_max, renewals_max, id, key)
+  local HOLDS_MAX = 64
+  local RENEWALS_COUNTED = 999999999 -- a lease has nine digits for them; only a kept lease is renewed further
   local adds_hold = renewals_max == ''
   local leases, is_owned = read_group(k, n, nonce)
   local all, renewals, held = merge_group(leases, k, n, text), 0, 0
@@ -36,26 +35,27 @@ local function renew(k, n, nonce, ttl, text, hold_max, renewals_max, id, key)
   end
   if not is_owned or is_released(all.tombstones, id) or (adds_hold and all.close_marks ~= '') then return '2' end
   local counts = all.has_token and all.stamp ~= '' and tonumber(all.stamp) >= base
-  local lost = all.stamp ~= '' and '2 ' .. version_of(all.stamp, base) or '2'
-  if not counts and not adds_hold then return lost end
+  local lost = not counts and (all.stamp ~= '' and '2 ' .. version_of(all.stamp, base) or '2')
+  if lost and not adds_hold then return lost end
   if adds_hold and not has_hold(all.ids, id) and (#all.ids + 1) / 17 >= HOLDS_MAX then
-    return counts and '5 ' .. HOLDS_MAX or lost
+    return lost or '5 ' .. HOLDS_MAX
   end
   if held + ttl > tonumber(hold_max) or (not adds_hold and renewals >= tonumber(renewals_max)) then
-    return counts and '5 ' .. (adds_hold and 0 or renewals) or lost
+    return lost or '5 ' .. (adds_hold and 0 or renewals)
   end
   if not adds_hold then renewals = math.min(renewals + 1, RENEWALS_COUNTED) end
   all.ids = add_id(all.ids, id)
+  local renewals_text, held_text = string.format('%d', renewals), string.format('%.0f', held)
   for i, l in pairs(leases) do
-    l.renewals, l.held = string.format('%d', renewals), string.format('%.0f', held)
+    l.renewals, l.held = renewals_text, held_text
     l.ids, l.tombstones, l.close_marks = all.ids, all.tombstones, all.close_marks
-    local entry = key .. ':' .. id
-    if key ~= '-' and not contains(l.keys, entry) then
+    local entry = key ~= '-' and key .. ':' .. id
+    if entry and not contains(l.keys, entry) then
       l.keys = l.keys == '-' and entry or string.sub(l.keys .. ',' .. entry, -KEYS_BYTES)
     end
     write_lease(KEYS[i], l, ttl)
   end
-  return counts and string.format('0 %d %.0f ', renewals, held) .. format_holds(all) or lost
+  return lost or '0 ' .. renewals_text .. ' ' .. held_text .. ' ' .. format_holds(all)
 end
 
-return for_each_lease(1, 8, renew)
+return (for_each_lease(1, 8, renew))

@@ -16,7 +16,6 @@
 -- have stamped a newer grant.
 -- Why the version: each loss of the lease on this node, and each admission of the node, changes it, so an UPGRADE that
 -- comes too late has no effect.
-local node = redis.call('HMGET', KEYS[1], 'run', 'base')
 if node[1] ~= ARGV[1] then return redis.error_reply('UNINIT node not admitted') end
 local base = tonumber(node[2])
 
@@ -68,4 +67,4 @@ local function top_up(k, n, nonce, ttl, text, tail, id, seen)
   return '0 ' .. number .. (counts and ' 1' or ' 0')
 end
 
-return for_each_lease(2, 7, top_up)
+return (for_each_lease(2, 7, top_up))
