@@ -139,6 +139,7 @@ final class LeaseWatch {
     private final class Events implements BodySubscriber<Void> {
         private final CompletableFuture<Void> body = new CompletableFuture<>();
         private final ByteArrayOutputStream line = new ByteArrayOutputStream();
+        private Flow.Subscription subscription;
 
         @Override
         public CompletionStage<Void> getBody() {
@@ -147,14 +148,21 @@ final class LeaseWatch {
 
         @Override
         public void onSubscribe(Flow.Subscription subscription) {
+            this.subscription = subscription;
             subscription.request(Long.MAX_VALUE);
         }
 
         @Override
         public void onNext(List<ByteBuffer> buffers) {
+            boolean closed;
             synchronized (lease) {
+                closed = isOver;
                 pause = FIRST_PAUSE.toNanos();
                 dueAt = System.nanoTime() + silenceMax.toNanos();
+            }
+            if (closed) {
+                subscription.cancel(); // the JDK may overlook that the request was cancelled while its answer began
+                return;
             }
             for (ByteBuffer buffer : buffers) {
                 while (buffer.hasRemaining()) read(buffer.get());
