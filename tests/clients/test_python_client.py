@@ -120,7 +120,7 @@ def test_lease_that_is_revoked_is_lost_for_the_block(api: Api, kind: str) -> Non
             with client.lease("python/revoked", ttl=6.0) as lease:
                 lease.on_loss(lambda reason: 1 / 0)
                 lease.on_loss(reasons.append)
-                assert api.call("DELETE", "/v1/resources/python%2Frevoked/lease", {"reason": "test"}).status == 204
+                api.must_revoke("python/revoked")
                 eventually(lambda: lease.lost.is_set() and reasons, 5, interval=0.005)
                 with pytest.raises(errors.LeaseLost):
                     lease.write(sale_operation("sku-1"))
@@ -137,10 +137,10 @@ def test_lease_revoked_between_renewals_is_lost_at_release(api: Api, kind: str) 
     with clients(kind, api.url) as client:
         with pytest.raises(errors.LeaseLost):
             with client.lease("python/revoked-2", ttl=6.0):
-                assert api.call("DELETE", "/v1/resources/python%2Frevoked-2/lease", {"reason": "test"}).status == 204
+                api.must_revoke("python/revoked-2")
         with pytest.raises(ZeroDivisionError):
             with client.lease("python/revoked-2", ttl=6.0):
-                assert api.call("DELETE", "/v1/resources/python%2Frevoked-2/lease", {"reason": "test"}).status == 204
+                api.must_revoke("python/revoked-2")
                 raise ZeroDivisionError
 
 

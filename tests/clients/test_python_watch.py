@@ -25,7 +25,7 @@ def test_revoked_lease_is_lost_long_before_its_renewal(site: Site, api: Api, kin
     with clients(kind, site.start(site.settings()).api.url) as client:
         lease = client.lease("python/watched", ttl=60.0)
         began = time.monotonic()
-        assert api.call("DELETE", "/v1/resources/python%2Fwatched/lease", {"reason": "test"}).status == 204
+        api.must_revoke("python/watched")
         eventually(lease.lost.is_set, 15, interval=0.005, goal="the loss is known")
         assert time.monotonic() - began < 10, "the renewal would be after 20 s"
         with pytest.raises(errors.LeaseLost) as lost:
@@ -39,7 +39,7 @@ def test_watch_goes_on_at_the_next_gateway(site: Site, api: Api, kind: str) -> N
     with clients(kind, [stopped.api.url, api.url]) as client:
         lease = client.lease("python/watched-on", ttl=60.0)
         assert stopped.stop() == 0
-        assert api.call("DELETE", "/v1/resources/python%2Fwatched-on/lease", {"reason": "test"}).status == 204
+        api.must_revoke("python/watched-on")
         eventually(lease.lost.is_set, 15, interval=0.005, goal="the loss is known")
 
 

@@ -3,17 +3,11 @@ What `check` says of the restart of a node."""
 
 from __future__ import annotations
 
-import urllib.parse
-
 import pytest
-from support.api import Answer, Api, expect_problem
+from support.api import Api, expect_problem
 from support.cluster import Cluster, running
 from support.polling import eventually
 from support.stack import Stack
-
-
-def revoke(api: Api, resource: str) -> Answer:
-    return api.call("DELETE", f"/v1/resources/{urllib.parse.quote(resource, safe='')}/lease", {"reason": "a test"})
 
 
 def cause_of_loss(api: Api, lease: dict) -> str:
@@ -26,7 +20,7 @@ def test_lost_lease_says_whether_it_was_released_or_expired(api: Api, resource: 
         for kind, kept in (("released", 10_000), ("expired", 100), ("revoked", 10_000))
     )
     api.must_release(released)
-    assert revoke(api, f"{resource}/revoked").status == 204
+    assert api.revoke(f"{resource}/revoked").status == 204
     eventually(lambda: api.read_lease(expired).status == 410, goal="it has expired")
     causes = [cause_of_loss(api, lease) for lease in (released, expired, revoked)]
     assert "released before" in causes[0] and "has expired" in causes[1] and "was revoked" in causes[2], causes
@@ -39,7 +33,7 @@ def test_lost_lease_says_whether_it_was_released_or_expired(api: Api, resource: 
         said = f"; the latest one, with token {lease['fencing_token']}, {end} at "
         eventually(
             lambda kind=kind, said=said: said
-            in expect_problem(revoke(api, f"{resource}/{kind}"), 404, "not-found")["detail"],
+            in expect_problem(api.revoke(f"{resource}/{kind}"), 404, "not-found")["detail"],
             goal=said,
         )
     for lease, cause in zip((released, revoked), (causes[0], causes[2])):

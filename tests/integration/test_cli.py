@@ -426,9 +426,7 @@ def test_https_with_trusted_certificate_works_as_http(
         assert done.returncode == 0 and lines(done.stdout)[0]["gateway"] == f"https://localhost:{port}", done.stderr
         locked = secured.run("lock", "--cacert", str(certificate), resource, "--", "sh", "-c", "echo $FENCING_TOKEN")
         assert locked.returncode == 0 and int(locked.stdout) > 0, locked.stderr
-        eventually(
-            lambda: not api_a.get("/v1/leases", resource_prefix=resource).json()["items"], goal="the lease is released"
-        )
+        eventually(lambda: not api_a.is_held(resource), goal="the lease is released")
 
         unknown = secured.run("status")
         assert (unknown.returncode, unknown.stdout) == (69, "") and "self-signed certificate" in unknown.stderr

@@ -21,10 +21,6 @@ FAILED, COULD_NOT_RUN, USAGE = 1, 2, 64
 NOT_WRITTEN = "the output can't be written"
 
 
-def is_held(api: Api, resource: str) -> bool:
-    return bool(api.get("/v1/leases", resource_prefix=resource).json()["items"])
-
-
 # Arguments
 
 
@@ -181,7 +177,7 @@ def test_output_not_written_exits_1(cli: Cli, api_a: Api, resource: str, argumen
         f"fencegate {arguments.split()[0]}: {NOT_WRITTEN}\n"
     ), done
     api_a.must_release(listed)
-    assert not is_held(api_a, resource)
+    assert not api_a.is_held(resource)
 
 
 def test_output_not_written_of_operators_is_a_failure(cluster: Cluster, gateway: Gateway) -> None:

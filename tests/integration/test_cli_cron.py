@@ -288,9 +288,7 @@ def test_lock_command_without_mark_is_refused(cli: Cli, api_a: Api, resource: st
 def test_lock_without_command_exits_65_when_lease_is_lost(cli: Cli, api_a: Api, resource: str) -> None:
     holding = cli.begin("lock", resource)
     assert holding.stdout is not None and holding.stdout.readline().startswith("FENCING_TOKEN=")
-    assert (
-        api_a.call("DELETE", f"/v1/resources/{resource.replace('/', '%2F')}/lease", {"reason": "a test"}).status == 204
-    )
+    api_a.must_revoke(resource)
     _, errors = holding.communicate(timeout=10)
     assert holding.returncode == 65 and "is lost" in errors
 

@@ -24,11 +24,6 @@ def terms(file: Path) -> list[list[int]]:
     return [[int(word) for word in line.split()] for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def revoke(api: Api, name: str) -> None:
-    answer = api.call("DELETE", f"/v1/resources/{name.replace('/', '%2F')}/lease", {"reason": "a test"})
-    assert answer.status == 204, str(answer)
-
-
 def test_elect_one_leader_and_successor_after_its_death(
     cli: Cli, guarded_pair: Stack, resource: str, tmp_path: Path
 ) -> None:
@@ -50,7 +45,7 @@ def test_elect_lost_leader_ends_command_and_competes_again(cli: Cli, api_a: Api,
     file = tmp_path / "terms"
     member = cli.begin("elect", resource, "--", *leader_command(file))
     first = eventually(lambda: terms(file), 10, goal="it leads")[0]
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     second = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")[1]
     assert second[0] > first[0] and not processes.is_alive(first[1])
     member.send_signal(signal.SIGTERM)
@@ -64,7 +59,7 @@ def test_elect_exit_on_loss_exits_65(cli: Cli, api_a: Api, resource: str, tmp_pa
     file = tmp_path / "terms"
     member = cli.begin("elect", "--exit-on-loss", resource, "--", *leader_command(file))
     eventually(lambda: terms(file), 10, goal="it leads")
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     member.communicate(timeout=10)
     assert member.returncode == 65
 
@@ -81,7 +76,7 @@ def test_elect_max_hold_begins_new_term(cli: Cli, resource: str, tmp_path: Path)
 def test_elect_command_end_gives_up_leadership_with_its_code(cli: Cli, api_a: Api, resource: str) -> None:
     done = cli.run("elect", resource, "--", "sh", "-c", "exit 3")
     assert done.returncode == 3 and "competing" not in done.stderr
-    assert not api_a.get("/v1/leases", resource_prefix=resource).json()["items"]
+    assert not api_a.is_held(resource)
 
 
 def test_elect_competes_again_after_gateway_restart(gateway: Gateway, resource: str, tmp_path: Path) -> None:
@@ -106,7 +101,7 @@ def test_elect_interrupted_while_command_ends_does_not_compete(
     )
     member = cli.begin("elect", "--kill-after", "20s", resource, "--", "sh", "-c", command)
     first_line(mark)
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     first_line(Path(f"{mark}.end"))
     member.send_signal(signal.SIGTERM)
     eventually(lambda: Path(f"{mark}.end").read_text().count("ending") == 2, goal="the signal is forwarded")
@@ -146,7 +141,7 @@ def test_elect_outlives_its_watchdog(cli: Cli, api_a: Api, resource: str, tmp_pa
     [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
     [watchdog] = children(member.pid) - {pid}
     os.kill(watchdog, signal.SIGKILL)
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     eventually(lambda: len(terms(file)) == 2, 10, goal="it leads again")
     remains(lambda: member.poll() is None and processes.is_alive(terms(file)[1][1]), 0.5)
     member.terminate()
@@ -165,7 +160,7 @@ def test_elect_leaves_no_zombies_of_later_terms(cli: Cli, api_a: Api, resource: 
         f"(sleep 0.5 & echo $! > {file}.$FENCING_TOKEN); echo $FENCING_TOKEN $$ >> {file}; exec sleep 300",
     )
     eventually(lambda: terms(file), 10, goal="it leads")
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     [_, [term, pid]] = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")
     left = int(first_line(Path(f"{file}.{term}")))
     eventually(lambda: not Path(f"/proc/{left}").exists(), 5, goal="the status of the process is taken")
@@ -204,7 +199,7 @@ def test_elect_killed_after_term_kills_no_later_group(cli: Cli, api_a: Api, reso
     )
     keeper = int(first_line(mark))
     successor = api_a.begin_wait(resource)
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     assert successor.answer().status == 201 and member.stderr is not None
     eventually(
         lambda: "competing again" in (member.stderr.readline() if member.stderr else ""), goal="the term is over"

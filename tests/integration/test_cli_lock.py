@@ -15,7 +15,7 @@ import psycopg2
 import pytest
 from support import processes
 from support.api import Api, lease_path
-from support.cli import Cli, first_line
+from support.cli import Cli, expect_ended, first_line, read_pids, sleeping_command, wait_for_exit
 from support.cluster import Gateway
 from support.polling import eventually, pause, remains
 from support.shop import Sku
@@ -24,33 +24,6 @@ from support.tcp_gate import proxy_that_hides_hang_ups
 
 CLUSTER_MAX_TTL_MS = 20_000
 LOST, NOT_GRANTED, UNAVAILABLE, NOT_ALLOWED, USAGE = 65, 75, 69, 77, 64
-
-
-def is_held(api: Api, resource: str) -> bool:
-    return bool(api.get("/v1/leases", resource_prefix=resource).json()["items"])
-
-
-def revoke(api: Api, resource: str) -> None:
-    answer = api.call("DELETE", f"/v1/resources/{resource.replace('/', '%2F')}/lease", {"reason": "a test"})
-    assert answer.status == 204, str(answer)
-
-
-def wait_for_exit(process: subprocess.Popen, timeout: float = 15.0) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=timeout)
-    return process.returncode, errors
-
-
-def sleeping_command(mark: Path, trap: str = "") -> list[str]:
-    """Returns a command with a child process that writes both process ids into the file and sleeps."""
-    return ["sh", "-c", f"{trap} sleep 300 & echo $$ $! > {mark}; wait"]
-
-
-def read_pids(mark: Path) -> list[int]:
-    return [int(word) for word in first_line(mark).split()]
-
-
-def expect_ended(pids: list[int], timeout: float = 5.0) -> None:
-    eventually(lambda: not any(processes.is_alive(pid) for pid in pids), timeout, goal=f"{pids} are gone")
 
 
 # Input of the command
@@ -86,7 +59,7 @@ def test_lock_several_resources_holds_and_names_all(
     assert all(api_a.acquire(name).status == 423 for name in names)
     running.terminate()
     assert wait_for_exit(running) == (128 + signal.SIGTERM, "")
-    assert not any(is_held(api_a, name) for name in names)
+    assert not any(api_a.is_held(name) for name in names)
 
 
 def test_lock_command_keeps_its_own_options(cli: Cli, resource: str) -> None:
@@ -148,7 +121,7 @@ def test_lock_command_not_found_127_not_executable_126(cli: Cli, api_a: Api, res
     for command, code in ((str(tmp_path / "none"), 127), ("no-such-program-here", 127), (str(plain), 126)):
         done = cli.run("lock", resource, "--", command)
         assert done.returncode == code and command in done.stderr
-    assert not is_held(api_a, resource)
+    assert not api_a.is_held(resource)
 
 
 def test_lock_command_ended_by_signal_exits_128_plus_number(cli: Cli, resource: str) -> None:
@@ -205,7 +178,7 @@ def test_lock_interrupted_while_waiting_runs_nothing(cli: Cli, api_a: Api, resou
     waiting.send_signal(signal.SIGINT)
     assert wait_for_exit(waiting)[0] == 128 + signal.SIGINT
     api_a.must_release(lease)
-    remains(lambda: not is_held(api_a, resource) and not mark.exists(), 0.3)
+    remains(lambda: not api_a.is_held(resource) and not mark.exists(), 0.3)
 
 
 # End of the lease
@@ -214,7 +187,7 @@ def test_lock_interrupted_while_waiting_runs_nothing(cli: Cli, api_a: Api, resou
 def test_lock_revoked_lease_ends_process_group_with_65(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
     running = cli.begin("lock", resource, "--", *sleeping_command(mark))
     pids = read_pids(mark)
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     code, errors = wait_for_exit(running)
     assert code == LOST and "is lost" in errors
     expect_ended(pids)
@@ -224,7 +197,7 @@ def test_lock_lost_lease_kills_command_that_ignores_sigterm(cli: Cli, api_a: Api
     running = cli.begin("lock", resource, "--kill-after", "500ms", "--", *sleeping_command(mark, "trap '' TERM;"))
     pids = read_pids(mark)
     began = time.monotonic()
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     assert wait_for_exit(running)[0] == LOST
     assert 0.4 < time.monotonic() - began < 5
     expect_ended(pids)
@@ -233,7 +206,7 @@ def test_lock_lost_lease_kills_command_that_ignores_sigterm(cli: Cli, api_a: Api
 def test_lock_lost_lease_exits_65_even_if_command_succeeds(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
     running = cli.begin("lock", resource, "--", *sleeping_command(mark, "trap 'exit 0' TERM;"))
     pids = read_pids(mark)
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     assert wait_for_exit(running)[0] == LOST
     expect_ended(pids)
 
@@ -268,7 +241,7 @@ def test_lock_goes_on_over_gateway_restart(gateway: Gateway, resource: str, mark
     )
     Path(f"{mark}.stop").touch()
     assert wait_for_exit(running) == (0, "")
-    assert not is_held(gateway.api, resource)
+    assert not gateway.api.is_held(resource)
 
 
 def test_lock_hanging_gateway_ends_command_at_lease_expiry(gateway: Gateway, resource: str, mark: Path) -> None:
@@ -393,7 +366,7 @@ def test_lock_stopped_for_longer_than_ttl_loses_lease(cli: Cli, api_a: Api, reso
     [command] = read_pids(mark)
     running.send_signal(signal.SIGTSTP)
     eventually(lambda: state_of(command) == "T" and state_of(running.pid) == "T", goal="both are stopped")
-    eventually(lambda: not is_held(api_a, resource), 10, goal="the lease ends")
+    eventually(lambda: not api_a.is_held(resource), 10, goal="the lease ends")
     running.send_signal(signal.SIGCONT)
     code, errors = wait_for_exit(running)
     assert code == LOST and "expired" in errors
@@ -440,7 +413,7 @@ def test_lock_signal_is_forwarded_to_process_group(
     running.send_signal(number)
     assert wait_for_exit(running)[0] == 9
     assert sorted(Path(f"{mark}.seen").read_text().split()) == ["child", "leader"]
-    assert not is_held(api_a, resource)
+    assert not api_a.is_held(resource)
 
 
 def test_lock_control_c_on_terminal_reaches_command_once(cli: Cli, resource: str) -> None:
@@ -466,7 +439,7 @@ def test_lock_control_z_on_terminal_suspends_until_fg(cli: Cli, api_a: Api, reso
     terminal.expect("begun")
     terminal.type("\x1a")
     terminal.expect("Stopped")
-    assert is_held(api_a, resource)
+    assert api_a.is_held(resource)
     terminal.type("fg\n")
     pause(0.3, "the shell has made it the foreground process")
     terminal.type("hello\n")

@@ -11,24 +11,10 @@ from pathlib import Path
 import pytest
 from support import processes
 from support.api import Api
-from support.cli import Cli, environment, first_line
+from support.cli import Cli, environment, first_line, read_pids, sleeping_command
 from support.polling import eventually, pause, remains
 
 LOST = 65
-
-
-def revoke(api: Api, resource: str) -> None:
-    answer = api.call("DELETE", f"/v1/resources/{resource.replace('/', '%2F')}/lease", {"reason": "a test"})
-    assert answer.status == 204, str(answer)
-
-
-def sleeping_command(mark: Path) -> list[str]:
-    """Returns a command with a child process that writes both process ids into the file and sleeps."""
-    return ["sh", "-c", f"sleep 300 & echo $$ $! > {mark}; wait"]
-
-
-def read_pids(mark: Path) -> list[int]:
-    return [int(word) for word in first_line(mark).split()]
 
 
 def make_preload(folder: Path, source: str) -> Path:
@@ -72,7 +58,7 @@ def test_lock_reader_of_messages_that_ends_leaves_sigterm(cli: Cli, api_a: Api, 
     first_line(mark)
     assert running.stderr is not None
     running.stderr.close()
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     assert running.wait(15) == LOST
     assert first_line(Path(f"{mark}.end"), 1) == "terminated"
 
@@ -175,7 +161,7 @@ def test_lock_message_under_tostop_does_not_stop_lock(cli: Cli, api_a: Api, reso
         f"stty tostop; fencegate lock {resource} -- sh -c 'echo be''gun; exec sleep 60'; echo co''de $?; exit\n"
     )
     terminal.expect("begun")
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     terminal.expect(f"code {LOST}")
     terminal.end()
     assert "is lost" in terminal.shown
@@ -213,7 +199,7 @@ def test_lock_waits_for_processes_of_other_user(
     running = begin_preloaded(cli, foreign_group, "lock", "--kill-after", "5s", resource, "--", *sleeping_command(mark))
     leader, other = read_pids(mark)
     try:
-        revoke(api_a, resource)
+        api_a.must_revoke(resource)
         eventually(lambda: not processes.is_alive(leader), goal="the leader of the group has ended")
         remains(lambda: running.poll() is None, 1.0, goal="lock waits for the other process")
         assert running.wait(15) == LOST
@@ -324,7 +310,7 @@ def test_lock_sigkill_is_due_during_suspension(
         SUSPENDED=f"{mark}.suspended",
     )
     pids = read_pids(mark)
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     remains(lambda: running.poll() is None and processes.is_alive(pids[1]), 1.0, goal="SIGKILL is not due")
     Path(f"{mark}.suspended").touch()
     assert running.wait(5) == LOST

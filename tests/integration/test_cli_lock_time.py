@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import Iterator
@@ -14,7 +13,7 @@ from typing import Iterator
 import pytest
 from support import processes
 from support.api import Api, Call
-from support.cli import Cli, first_line
+from support.cli import Cli, first_line, wait_for_exit
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
 from support.polling import eventually, pause, remains
@@ -52,24 +51,6 @@ def short_wait_gateway(patient_cluster: Cluster) -> Iterator[Gateway]:
     made.kill()
 
 
-def is_free(api: Api, resource: str) -> bool:
-    return not api.get("/v1/leases", resource_prefix=resource).json()["items"]
-
-
-def revoke(api: Api, resource: str) -> None:
-    answer = api.call("DELETE", f"/v1/resources/{resource.replace('/', '%2F')}/lease", {"reason": "a test"})
-    assert answer.status == 204, str(answer)
-
-
-def count_waiters(api: Api, resource: str) -> int:
-    return api.get("/v1/leases", resource_prefix=resource).json()["waiters"]
-
-
-def wait_for_exit(process: subprocess.Popen, timeout: float = 15.0) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=timeout)
-    return process.returncode, errors
-
-
 def serve_lease(server: socket.socket) -> None:
     """Answers the calls about the lease x as a gateway: renewals and watches as one that is not available,
     until the release."""
@@ -96,7 +77,7 @@ def test_lock_grant_expired_on_arrival_runs_no_command(
     done = gated_cli.run("lock", resource, "--no-wait", "--ttl", "1s", "--", "touch", str(mark))
     assert done.returncode == NOT_GRANTED and "had expired when it arrived" in done.stderr, done
     assert not mark.exists()
-    eventually(lambda: is_free(api_a, resource), 5, goal="the lease is released")
+    eventually(lambda: not api_a.is_held(resource), 5, goal="the lease is released")
 
 
 def test_lock_grant_after_slow_request_is_requested_again(gated_cli: Cli, gate: Gate, resource: str) -> None:
@@ -119,12 +100,12 @@ def test_lock_grant_after_gateway_pause_is_valid(gateway: Gateway, resource: str
 def test_lock_paused_client_never_runs_under_lost_lease(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
     lease = api_a.must_acquire(resource)
     waiting = cli.begin("lock", resource, "--ttl", "1s", "--", "sh", "-c", f"echo $FENCING_TOKEN >> {mark}")
-    eventually(lambda: count_waiters(api_a, resource) == 1, goal="it waits")
+    eventually(lambda: api_a.waiters(resource) == 1, goal="it waits")
     processes.signal_all([waiting.pid], signal.SIGSTOP)
     api_a.must_release(lease)
-    eventually(lambda: not is_free(api_a, resource), goal="it was granted")
+    eventually(lambda: api_a.is_held(resource), goal="it was granted")
     taken = api_a.get("/v1/leases", resource_prefix=resource).json()["items"][0]["fencing_token"]
-    revoke(api_a, resource)
+    api_a.must_revoke(resource)
     pause(1.1, "its ttl")
     waiting.send_signal(signal.SIGCONT)
     assert wait_for_exit(waiting)[0] == 0
@@ -248,10 +229,10 @@ def test_lock_wait_over_repeated_requests_keeps_queue_order(
         waiting = []
         for number in range(4):
             waiting.append(Cli(gateway.api.url).begin("lock", resource, "--", "sh", "-c", f"echo {number} >> {mark}"))
-            eventually(lambda: count_waiters(gateway.api, resource) == number + 1, goal=f"{number} waits")
+            eventually(lambda: gateway.api.waiters(resource) == number + 1, goal=f"{number} waits")
         pause(2.3, "longer than a request may wait: each has repeated its request")
         # Between two requests a program is in no queue, and the next one is served.
-        eventually(lambda: count_waiters(gateway.api, resource) == 4, interval=0.002, goal="all are in the queue")
+        eventually(lambda: gateway.api.waiters(resource) == 4, interval=0.002, goal="all are in the queue")
         gateway.api.must_release(lease)
         assert [wait_for_exit(process)[0] for process in waiting] == [0] * 4
         assert mark.read_text().split() == ["0", "1", "2", "3"]
@@ -266,7 +247,7 @@ def test_queue_place_is_kept_for_repeated_idempotency_key(api_a: Api, resource: 
 
     def ask(wait_ms: int, headers: dict[str, str] | None) -> Call:
         call = api_a.begin("POST", "/v1/leases", {"resource": resource, "ttl_ms": 5_000, "wait_ms": wait_ms}, headers)
-        eventually(lambda: count_waiters(api_a, resource) > len(waiting), goal="it waits")
+        eventually(lambda: api_a.waiters(resource) > len(waiting), goal="it waits")
         return call
 
     waiting: list[Call] = []
@@ -298,7 +279,7 @@ def test_lock_wait_continues_after_gateway_restart(
     try:
         lease = short_wait_gateway.api.must_acquire(resource, ttl_ms=20_000)
         waiting = Cli(gateway.api.url).begin("lock", resource, "--", "true")
-        eventually(lambda: count_waiters(gateway.api, resource) == 1, goal="it waits")
+        eventually(lambda: gateway.api.waiters(resource) == 1, goal="it waits")
         assert gateway.stop() == 0
         gateway.start()
         short_wait_gateway.api.release(lease)  # it may have expired by now
@@ -313,11 +294,11 @@ def test_lock_interrupted_between_requests_leaves_nothing(
 ) -> None:
     lease = short_wait_gateway.api.must_acquire(resource, ttl_ms=20_000)
     waiting = Cli(short_wait_gateway.api.url).begin("lock", resource, "--", "touch", str(mark))
-    eventually(lambda: count_waiters(short_wait_gateway.api, resource) == 1, goal="it waits")
+    eventually(lambda: short_wait_gateway.api.waiters(resource) == 1, goal="it waits")
     pause(0.9, "between two of its requests")
     waiting.send_signal(signal.SIGINT)
     assert wait_for_exit(waiting) == (128 + signal.SIGINT, "")
-    eventually(lambda: count_waiters(short_wait_gateway.api, resource) == 0, 2, goal="it has left the queue")
+    eventually(lambda: short_wait_gateway.api.waiters(resource) == 0, 2, goal="it has left the queue")
     short_wait_gateway.api.must_release(lease)
     remains(lambda: not lease_keys(patient_cluster.clients(), resource), 0.5)
     assert not mark.exists()
@@ -381,7 +362,7 @@ def test_lock_max_hold_is_announced_and_exits_124(cli: Cli, api_a: Api, resource
     assert code == HELD_TOO_LONG and 1.6 < time.monotonic() - began < 40, "long before the minute of the command"
     announced, over = errors.splitlines()
     assert "the longest hold, 2.0s, is over soon" in announced and "is over; ending the command" in over
-    assert not processes.is_alive(pid) and is_free(api_a, resource)
+    assert not processes.is_alive(pid) and not api_a.is_held(resource)
 
 
 def test_lock_max_hold_kills_command_before_lease_ends(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
@@ -399,7 +380,7 @@ def test_lock_max_hold_kills_command_before_lease_ends(cli: Cli, api_a: Api, res
     )
     pid = int(first_line(mark))
     eventually(
-        lambda: is_free(api_a, resource) or running.poll() is not None, 6, interval=0.01, goal="the lease is over"
+        lambda: not api_a.is_held(resource) or running.poll() is not None, 6, interval=0.01, goal="the lease is over"
     )
     eventually(
         lambda: not processes.is_alive(pid), 2, goal="the command is gone, long before the ten seconds of --kill-after"

@@ -35,10 +35,6 @@ def proxied_cli(guarded_pair: Stack) -> Cli:
     return Cli("http://gateway.test:8080", guarded_pair.key("admin"))
 
 
-def is_held(api: Api, resource: str) -> bool:
-    return bool(api.get("/v1/leases", resource_prefix=resource).json()["items"])
-
-
 # Proxies
 
 
@@ -51,7 +47,7 @@ def test_proxy_from_environment_carries_requests_and_streams(
     assert locked.returncode == 3 and int(locked.stdout) > 0, locked.stderr
     assert [head[0] for head in proxy.heads][0] == "GET http://gateway.test:8080/readyz HTTP/1.1"
     assert "POST http://gateway.test:8080/v1/leases HTTP/1.1" in [head[0] for head in proxy.heads]
-    eventually(lambda: not is_held(api_a, resource), 5, goal="the lease is released")
+    eventually(lambda: not api_a.is_held(resource), 5, goal="the lease is released")
 
 
 def test_proxy_is_not_used_for_host_in_no_proxy(proxied_cli: Cli, proxy: HttpProxy) -> None:
@@ -207,7 +203,7 @@ def test_https_through_proxy_uses_tunnel_without_key(
         assert {head[0] for head in proxy.heads} == {"CONNECT gateway.test:443 HTTP/1.1"} and key not in str(
             proxy.heads
         )
-        eventually(lambda: not is_held(api_a, resource), 5, goal="the lease is released")
+        eventually(lambda: not api_a.is_held(resource), 5, goal="the lease is released")
         proxy.refuses_tunnels = True
         refused = secured.run("status", "--cacert", str(certificate), https_proxy=proxy.url)
     assert (refused.returncode, refused.stdout) == (UNAVAILABLE, "") and "403" in refused.stderr

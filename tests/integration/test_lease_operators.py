@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-import urllib.parse
 from typing import Any, Callable
 
 import pytest
-from support.api import Answer, Api, expect_problem, pointers_of
+from support.api import Answer, Api, expect_problem, pointers_of, resource_path
 from support.polling import eventually
 from support.shop import Sku, create_sku
 from support.stack import Stack, lease_keys
@@ -38,14 +37,6 @@ def list_leases(api: Api, **query: object) -> list[Any]:
         cursor = page["next_cursor"]
         if cursor is None:
             return items
-
-
-def resource_path(resource: str, part: str) -> str:
-    return f"/v1/resources/{urllib.parse.quote(resource, safe='')}/{part}"
-
-
-def revoke(api: Api, resource: str, reason: object = "stuck", **fields: object) -> Answer:
-    return api.call("DELETE", resource_path(resource, "lease"), {"reason": reason, **fields})
 
 
 def repair(api: Api, resource: str, to: object, reason: object = "a wrong token") -> Answer:
@@ -255,7 +246,7 @@ def test_list_without_scope_history_403(guarded_pair: Stack, orders: Api) -> Non
 def test_revocation_204_and_holder_can_no_longer_write(guarded_pair: Stack, api_a: Api, api_b: Api, goods: Sku) -> None:
     lease = api_a.must_acquire(goods.resource, ttl_ms=60_000)
     api_a.must_write(lease, goods.sell())
-    answer = revoke(api_b, goods.resource, "the holder hangs")
+    answer = api_b.revoke(goods.resource, reason="the holder hangs")
     assert (answer.status, answer.body) == (204, b""), answer
     for call in (api_a.read_lease, api_a.renew, api_a.release):
         expect_problem(call(lease), 410, "lease-lost")
@@ -270,7 +261,7 @@ def test_revocation_204_and_holder_can_no_longer_write(guarded_pair: Stack, api_
 
 def test_revocation_is_in_history_with_principal_and_reason(api_a: Api, goods: Sku, orders: Api) -> None:
     lease = orders.must_acquire(goods.resource, owner="orders-1")
-    assert revoke(api_a, goods.resource, "the holder h\u00e4ngt \U0001f511").status == 204
+    assert api_a.revoke(goods.resource, reason="the holder h\u00e4ngt \U0001f511").status == 204
     revoked = eventually(
         lambda: (found := api_a.history(resource=goods.resource, event="lease_revoked")) and found,
         goal="it is in the history",
@@ -287,7 +278,7 @@ def test_revocation_is_in_history_with_principal_and_reason(api_a: Api, goods: S
 def test_revocation_ends_every_hold(api_a: Api, resource: str) -> None:
     lease = api_a.must_acquire(resource, owner="same")
     assert api_a.acquire(resource, owner="same").status == 200
-    assert revoke(api_a, resource).status == 204
+    api_a.must_revoke(resource)
     expect_problem(api_a.read_lease(lease), 410, "lease-lost")
     assert api_a.must_acquire(resource)["fencing_token"] > lease["fencing_token"]
 
@@ -298,7 +289,7 @@ def test_revocation_by_one_resource_seals_all_of_lease(
     names = sorted(unique_name("test/revoked") for _ in range(3))
     for number, api in enumerate((api_a, api_b, api_a)):
         lease = api_a.call("POST", "/v1/leases", {"resources": names, "ttl_ms": 20_000}).json()
-        assert revoke(api, names[number]).status == 204
+        api.must_revoke(names[number])
         expect_problem(api_a.read_lease(lease), 410, "lease-lost")
         assert {fence_of(guarded_pair, name) for name in names} == {lease["fencing_token"] + 1}
         for name in names:
@@ -311,7 +302,7 @@ def test_revocation_serves_next_waiter(api_a: Api, api_b: Api, resource: str) ->
         call = waiter.begin_acquire(resource, wait_ms=10_000)
         waiter.await_waiters(resource, 1)
         revoked = time.monotonic()
-        assert revoke(operator, resource).status == 204
+        operator.must_revoke(resource)
         answer = call.answer()
         assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
         assert call.ended - revoked < 5, "it had to wait for the lease to expire"
@@ -319,20 +310,20 @@ def test_revocation_serves_next_waiter(api_a: Api, api_b: Api, resource: str) ->
 
 
 def test_revocation_without_holder_404(guarded_pair: Stack, api_a: Api, resource: str) -> None:
-    expect_problem(revoke(api_a, resource), 404, "not-found")
+    expect_problem(api_a.revoke(resource), 404, "not-found")
     api_a.must_release(api_a.must_acquire(resource))
-    expect_problem(revoke(api_a, resource, expected_token=5), 404, "not-found")
+    expect_problem(api_a.revoke(resource, expected_token=5), 404, "not-found")
     assert fence_of(guarded_pair, resource) == 0
 
 
 def test_revocation_with_another_expected_token_409(guarded_pair: Stack, api_a: Api, resource: str) -> None:
     lease = api_a.must_acquire(resource)
     for wrong in (lease["fencing_token"] - 1, lease["fencing_token"] + 1, 1, 2**53):
-        problem = expect_problem(revoke(api_a, resource, expected_token=wrong), 409, "expectation-failed")
+        problem = expect_problem(api_a.revoke(resource, expected_token=wrong), 409, "expectation-failed")
         assert problem["fencing_token"] == lease["fencing_token"]
     assert api_a.read_lease(lease).status == 200
     assert fence_of(guarded_pair, resource) == 0
-    assert revoke(api_a, resource, expected_token=lease["fencing_token"]).status == 204
+    assert api_a.revoke(resource, expected_token=lease["fencing_token"]).status == 204
 
 
 @pytest.mark.parametrize(
@@ -367,7 +358,7 @@ def test_revocation_without_body_is_refused_and_lease_stays(api_a: Api, resource
 
 @pytest.mark.parametrize("name", ["a//b", "/a", "a/", "\u0084", "x" * 201, "a\tb"])
 def test_operator_with_invalid_resource_400(api_a: Api, name: str) -> None:
-    assert pointers_of(revoke(api_a, name)) == ["resource"]
+    assert pointers_of(api_a.revoke(name)) == ["resource"]
     assert pointers_of(repair(api_a, name, 1)) == ["resource"]
 
 
@@ -376,9 +367,9 @@ def test_operator_without_scope_403_and_nothing_changed(
 ) -> None:
     lease = orders.must_acquire(resource)
     for api in (orders, auditor):
-        expect_problem(revoke(api, resource), 403, "forbidden")
+        expect_problem(api.revoke(resource), 403, "forbidden")
         expect_problem(repair(api, resource, 1), 403, "forbidden")
-    expect_problem(revoke(api_a.with_key(None), resource), 401, "unauthenticated")
+    expect_problem(api_a.with_key(None).revoke(resource), 401, "unauthenticated")
     assert orders.read_lease(lease).status == 200
     assert fence_of(guarded_pair, resource) == 0
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import quote
 
 import pytest
 from support.api import Api, Json, expect_problem, lease_path
 from support.cluster import Cluster
 from support.events import EventStream, is_free
 from support.polling import pause, remains
+
 
 # A third of the ttl would be the next renewal. What is noticed only by asking again comes later.
 TTL_MS, AT_ONCE = 60_000, 4.0
@@ -35,10 +35,7 @@ def test_watch_tells_of_revocation_at_either_gateway(api_a: Api, api_b: Api, res
     with watch(api_b, lease) as watching:
         began = time.monotonic()
         operator = api_b if at == "same" else api_a
-        assert (
-            operator.call("DELETE", f"/v1/resources/{quote(resource, safe='')}/lease", {"reason": "stuck"}).status
-            == 204
-        )
+        operator.must_revoke(resource)
         lost = watching.wait_for("lost")
         assert lost.received_at - began < AT_ONCE
         assert lost.data["lease_id"] == lease["lease_id"] and lost.data["validity_ms"] == 0 and lost.data["reason"]

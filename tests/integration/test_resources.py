@@ -73,20 +73,17 @@ def test_resource_with_foreign_value_is_occupied_if_majority(
 ) -> None:
     """On a minority the foreign value does not matter. The gateway never changes it."""
     key = f"fg:lease:{resource}"
-    revoke = lambda: api_a.call(
-        "DELETE", f"/v1/resources/{urllib.parse.quote(resource, safe='')}/lease", {"reason": "a test"}
-    )  # noqa: E731
     for node in guarded_pair.nodes()[:nodes]:
         node.set(key, "no lease")
     if nodes == 2:
         assert get_resource(api_a, resource).json()["lease_state"] == "free"
-        expect_problem(revoke(), 404, "not-found")
+        expect_problem(api_a.revoke(resource), 404, "not-found")
         api_a.must_release(api_a.must_acquire(resource))
     else:
         seen = get_resource(api_a, resource).json()
         assert (seen["lease_state"], seen["lease"]) == ("occupied", None)
         assert [node["answer"] for node in seen["nodes"]].count("occupied by another value") == nodes, seen
-        asked, revoked = api_a.acquire(resource), revoke()
+        asked, revoked = api_a.acquire(resource), api_a.revoke(resource)
         assert f"on {nodes} of 5 nodes" in expect_problem(revoked, 423, "resource-locked")["detail"]
         assert "no lease" in expect_problem(asked, 423, "resource-locked")["detail"] and len(asked.json()["nodes"]) == 5
         assert revoked.headers["Retry-After"] is None
@@ -154,12 +151,7 @@ def test_token_timeline_of_released_lease_is_complete(api: Api, sku: Sku) -> Non
 
 def test_token_timeline_of_revoked_lease_has_reason(api: Api, resource: str) -> None:
     lease = api.must_acquire(resource)
-    assert (
-        api.call(
-            "DELETE", f"/v1/resources/{urllib.parse.quote(resource, safe='')}/lease", {"reason": "it hangs"}
-        ).status
-        == 204
-    )
+    assert api.revoke(resource, reason="it hangs").status == 204
     assert token_timeline(api, resource, lease["fencing_token"], "revoked")["end_detail"]["reason"] == "it hangs"
 
 

@@ -153,7 +153,7 @@ class Api:
     """Calls to one gateway. Each call opens a connection; `connection()` returns one to keep.
     `tls` is for a gateway with HTTPS.
 
-    `must_acquire`, `must_write` and `must_release` fail the test where the call does not succeed;
+    `must_acquire`, `must_write`, `must_release` and `must_revoke` fail the test where the call does not succeed;
     `acquire`, `write` and `release` return the answer.
     """
 
@@ -243,6 +243,17 @@ class Api:
         answer = self.release(lease)
         assert answer.status == 204, f"not released: {answer}"
 
+    def revoke(self, resource: str, **fields: object) -> Answer:
+        return self.call("DELETE", resource_path(resource, "lease"), {"reason": "a test", **fields})
+
+    def must_revoke(self, resource: str) -> None:
+        answer = self.revoke(resource)
+        assert answer.status == 204, f"not revoked: {answer}"
+
+    def is_held(self, resource: str) -> bool:
+        """Returns whether leases on resources whose names begin with `resource` are listed."""
+        return bool(self.get("/v1/leases", resource_prefix=resource).json()["items"])
+
     # Writes
 
     def write(self, lease: Json, *operations: Json, **fields: object) -> Answer:
@@ -267,3 +278,8 @@ class Api:
 def lease_path(lease: Json | str) -> str:
     lease_id = lease if isinstance(lease, str) else lease["lease_id"]
     return f"/v1/leases/{urllib.parse.quote(lease_id, safe=SAFE_IN_PATHS)}"
+
+
+def resource_path(resource: str, part: str = "") -> str:
+    path = f"/v1/resources/{urllib.parse.quote(resource, safe=SAFE_IN_PATHS)}"
+    return f"{path}/{part}" if part else path

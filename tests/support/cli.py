@@ -128,3 +128,21 @@ def first_line(file: Path, timeout: float = 10.0) -> str:
         timeout,
         goal=f"a line in {file}",
     )
+
+
+def wait_for_exit(process: subprocess.Popen, timeout: float = 15.0) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=timeout)
+    return process.returncode, errors
+
+
+def sleeping_command(mark: Path, trap: str = "") -> list[str]:
+    """Returns a command with a child process that writes both process ids into the file and sleeps."""
+    return ["sh", "-c", f"{trap} sleep 300 & echo $$ $! > {mark}; wait"]
+
+
+def read_pids(mark: Path) -> list[int]:
+    return [int(word) for word in first_line(mark).split()]
+
+
+def expect_ended(pids: list[int], timeout: float = 5.0) -> None:
+    eventually(lambda: not any(processes.is_alive(pid) for pid in pids), timeout, goal=f"{pids} are gone")

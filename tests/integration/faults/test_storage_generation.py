@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import psycopg2
-import psycopg2.errors
 import pytest
-
 from support import processes
 from support.api import Answer, Api, Json, expect_problem
 from support.cluster import Cluster, Gateway
@@ -197,12 +195,7 @@ def test_revocation_that_was_lost_still_holds(failover: Callable[..., Failover])
     sku = made.site.create_sku("a", 100)
     lease = gateway.api.must_acquire(sku.resource)
     made.cut_off(two)
-    assert (
-        gateway.api.call(
-            "DELETE", f"/v1/resources/{sku.resource.replace('/', '%2F')}/lease", {"reason": "paused"}
-        ).status
-        == 204
-    )
+    gateway.api.must_revoke(sku.resource)
     one.stop(signal.SIGKILL)
     made.promote(two)
     assert two.query(
