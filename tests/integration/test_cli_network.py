@@ -182,6 +182,22 @@ def tls_port(api_a: Api, certificate: Path) -> Iterator[int]:
         yield gates.members[0].port
 
 
+def test_https_with_trusted_certificate_works_as_http(
+    guarded_pair: Stack, api_a: Api, tls_port: int, certificate: Path, resource: str
+) -> None:
+    secured = Cli(f"https://localhost:{tls_port}", guarded_pair.key("admin"))
+    done = secured.run("status", "--cacert", str(certificate))
+    assert done.returncode == 0 and json.loads(done.stdout.splitlines()[0])["gateway"] == secured.url, done.stderr
+    locked = secured.run("lock", "--cacert", str(certificate), resource, "--", "sh", "-c", "echo $FENCING_TOKEN")
+    assert locked.returncode == 0 and int(locked.stdout) > 0, locked.stderr
+    eventually(lambda: not api_a.is_held(resource), goal="the lease is released")
+
+    unknown = secured.run("status")
+    assert (unknown.returncode, unknown.stdout) == (UNAVAILABLE, "") and "self-signed certificate" in unknown.stderr
+    other = Cli(f"https://127.0.0.1:{tls_port}", guarded_pair.key("admin")).run("status", "--cacert", str(certificate))
+    assert (other.returncode, other.stdout) == (UNAVAILABLE, "") and "not trusted" in other.stderr
+
+
 def test_https_through_proxy_uses_tunnel_without_key(
     guarded_pair: Stack, api_a: Api, tls_port: int, certificate: Path, resource: str
 ) -> None:
