@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import signal
@@ -14,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Iterator
 
 from support import processes
-from support.cluster import Cluster
+from support.cluster import Cluster, credential
 from support.cluster import running as running_cluster
 from support.faults import install_shop
 from support.polling import eventually
@@ -58,12 +57,7 @@ class Site:
             "blind": ["leases", "writes"],
             "limited": ["leases"],
         }
-        settings["auth"] = {
-            "api_keys": [
-                {"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
-                for name, key in KEYS.items()
-            ]
-        }
+        settings["auth"] = {"api_keys": [credential(name, key, *scopes[name]) for name, key in KEYS.items()]}
         settings["limits"] = {"principals": [{"principal": "limited", "requests_per_second": 2, "requests_burst": 1}]}
         settings["postgres"].update(statement_timeout_ms=1_000, lock_timeout_ms=500)
         return settings

@@ -3,7 +3,6 @@ which they kill and pause."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -13,7 +12,7 @@ from typing import Iterator
 
 import pytest
 from support import npm, processes
-from support.cluster import Gateway
+from support.cluster import Gateway, credentials
 from support.stack import Stack
 from support.stack import running as running_stack
 
@@ -66,15 +65,7 @@ def cors(pair: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
         },
         "lease": {"signing_key_file": str(pair.data / "signing.key")},
         "postgres": {"conninfo": pair.conninfo()},
-        "auth": {
-            "api_keys": [
-                {
-                    "principal": "page",
-                    "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
-                    "scopes": ["leases", "writes", "history"],
-                }
-            ]
-        },
+        "auth": credentials({"page": key}),
     }
     gateway = Gateway(tmp_path_factory.mktemp("cors"), "gateway", settings)
     gateway.start()

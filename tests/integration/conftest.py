@@ -113,10 +113,8 @@ def cluster(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 def gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A running `fencegate serve` on the cluster's nodes."""
-    made = cluster.gateway()
-    made.start()
-    yield made
-    made.kill()
+    with cluster.serving() as made:
+        yield made
 
 
 @pytest.fixture

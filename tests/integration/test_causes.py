@@ -55,8 +55,7 @@ def test_released_hold_says_so_while_another_hold_lives(api: Api, resource: str)
 
 def test_no_quorum_says_why_nodes_do_not_vote_and_for_how_long(stack: Stack) -> None:
     with running(stack, "causes", max_ttl_ms=60_000) as cluster:
-        gateway = cluster.gateway()
-        gateway.start()
+        gateway = cluster.start_gateway()
         gateway.wait_until_all_vote()
         for node in cluster.nodes[:3]:
             node.restart_empty()  # two voting nodes are too few to copy the leases from

@@ -320,8 +320,7 @@ def test_nodes_know_their_cell_again_after_a_restart_of_gateways(
     clusters: list[Cluster], cells: list[Gateway], resource: str
 ) -> None:
     lease = cells[1].api.must_acquire(resource)
-    second = clusters[1].gateway(settings_of(clusters[1], 1))
-    second.start()
+    second = clusters[1].start_gateway(settings_of(clusters[1], 1))
     second.wait_until_all_vote()
     assert second.api.read_lease(lease).status == 200, "any gateway of the cell serves any call"
     second.api.must_release(lease)

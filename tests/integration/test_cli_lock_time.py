@@ -45,10 +45,8 @@ def patient_cluster(stack: Stack) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def short_wait_gateway(patient_cluster: Cluster) -> Iterator[Gateway]:
     """A gateway with lease.max_wait_ms 400."""
-    made = patient_cluster.gateway(patient_cluster.settings(max_wait_ms=400, default_ttl_ms=10_000))
-    made.start()
-    yield made
-    made.kill()
+    with patient_cluster.serving(patient_cluster.settings(max_wait_ms=400, default_ttl_ms=10_000)) as made:
+        yield made
 
 
 def serve_lease(server: socket.socket) -> None:
@@ -222,9 +220,7 @@ def test_lock_wait_limit_is_respected(short_wait_gateway: Gateway, resource: str
 def test_lock_wait_over_repeated_requests_keeps_queue_order(
     patient_cluster: Cluster, resource: str, mark: Path
 ) -> None:
-    gateway = patient_cluster.gateway(patient_cluster.settings(max_wait_ms=2_000, default_ttl_ms=10_000))
-    gateway.start()
-    try:
+    with patient_cluster.serving(patient_cluster.settings(max_wait_ms=2_000, default_ttl_ms=10_000)) as gateway:
         lease = gateway.api.must_acquire(resource, ttl_ms=20_000)
         waiting = []
         for number in range(4):
@@ -236,8 +232,6 @@ def test_lock_wait_over_repeated_requests_keeps_queue_order(
         gateway.api.must_release(lease)
         assert [wait_for_exit(process)[0] for process in waiting] == [0] * 4
         assert mark.read_text().split() == ["0", "1", "2", "3"]
-    finally:
-        gateway.kill()
 
 
 @pytest.mark.parametrize("keyed", [True, False])
@@ -263,8 +257,7 @@ def test_queue_place_is_kept_for_repeated_idempotency_key(api_a: Api, resource: 
 
 
 def test_lock_wait_with_max_wait_0_polls(cluster: Cluster, resource: str) -> None:
-    gateway = cluster.gateway(cluster.settings(max_wait_ms=0))
-    gateway.start()
+    gateway = cluster.start_gateway(cluster.settings(max_wait_ms=0))
     gateway.api.must_acquire(resource, ttl_ms=1_500)
     done = Cli(gateway.api.url).run("lock", resource, "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
@@ -274,9 +267,7 @@ def test_lock_wait_with_max_wait_0_polls(cluster: Cluster, resource: str) -> Non
 def test_lock_wait_continues_after_gateway_restart(
     patient_cluster: Cluster, short_wait_gateway: Gateway, resource: str
 ) -> None:
-    gateway = patient_cluster.gateway(patient_cluster.settings(default_ttl_ms=10_000))
-    gateway.start()
-    try:
+    with patient_cluster.serving(patient_cluster.settings(default_ttl_ms=10_000)) as gateway:
         lease = short_wait_gateway.api.must_acquire(resource, ttl_ms=20_000)
         waiting = Cli(gateway.api.url).begin("lock", resource, "--", "true")
         eventually(lambda: gateway.api.waiters(resource) == 1, goal="it waits")
@@ -285,8 +276,6 @@ def test_lock_wait_continues_after_gateway_restart(
         short_wait_gateway.api.release(lease)  # it may have expired by now
         code, errors = wait_for_exit(waiting, 25)
         assert code == 0 and "still waiting" in errors
-    finally:
-        gateway.kill()
 
 
 def test_lock_interrupted_between_requests_leaves_nothing(
@@ -436,8 +425,7 @@ def test_lock_resumed_after_hold_kills_command_at_once(resource: str, mark: Path
 
 
 def test_lock_max_hold_above_limit_is_refused_before_start(cluster: Cluster, resource: str, mark: Path) -> None:
-    gateway = cluster.gateway(cluster.settings(max_hold_ms=2_000))
-    gateway.start()
+    gateway = cluster.start_gateway(cluster.settings(max_hold_ms=2_000))
     cli = Cli(gateway.api.url)
     done = cli.run("lock", "--max-hold", "3s", resource, "--", "touch", str(mark))
     assert done.returncode == USAGE and "--max-hold" in done.stderr and not mark.exists()

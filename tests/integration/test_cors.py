@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import os
@@ -10,7 +9,7 @@ import signal
 from typing import Iterator, cast
 
 import pytest
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.polling import eventually
 
 PAGE, OTHER = "https://shop.example", "https://evil.example"
@@ -46,29 +45,17 @@ def cors_gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway with a key and one allowed origin."""
     settings = cluster.settings()
     settings["http"]["allowed_origins"] = [PAGE]
-    settings["auth"] = {
-        "api_keys": [
-            {
-                "principal": "orders",
-                "key_sha256": hashlib.sha256(KEY.encode()).hexdigest(),
-                "scopes": ["leases", "writes", "history"],
-            }
-        ]
-    }
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    settings["auth"] = credentials({"orders": KEY})
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")
 def keyless_gateway(cluster: Cluster) -> Iterator[Gateway]:
     settings = cluster.settings()
     settings["http"]["allowed_origins"] = [PAGE]
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 def test_cors_preflight_names_methods_and_headers_without_key(cors_gateway: Gateway) -> None:
@@ -203,9 +190,7 @@ def test_cors_is_off_by_default(gateway: Gateway) -> None:
 
 def test_cors_origins_are_reloaded_by_sighup(cluster: Cluster) -> None:
     settings = cluster.settings()
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    try:
+    with cluster.serving(settings) as gateway:
         assert ask(gateway, "GET", "/healthz", PAGE).status == 403
         settings["http"]["allowed_origins"] = [PAGE]
         gateway.write_config(settings)
@@ -215,5 +200,3 @@ def test_cors_origins_are_reloaded_by_sighup(cluster: Cluster) -> None:
             goal="the origin is allowed",
         )
         assert cors_fields(answer)["Access-Control-Allow-Origin"] == PAGE
-    finally:
-        gateway.kill()

@@ -3,7 +3,6 @@ so that row security applies to the caller (docs/guard.md)."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import uuid
@@ -12,7 +11,7 @@ from typing import Any, Iterator
 
 import pytest
 from support.api import Api, Json, expect_problem
-from support.cluster import Cluster
+from support.cluster import Cluster, credential
 from support.cluster import running as running_cluster
 from support.polling import eventually
 from support.stack import Stack
@@ -66,11 +65,7 @@ def key_of(name: str) -> str:
 
 
 def entry_of(name: str) -> Json:
-    made: Json = {
-        "principal": name,
-        "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(),
-        "scopes": ["leases", "writes", "history"],
-    }
+    made = credential(name, key_of(name))
     if ROLES[name]:
         made["database_role"] = ROLES[name]
     return made
@@ -93,15 +88,10 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def gateway(cluster: Cluster) -> Iterator[Api]:
     settings = cluster.settings()
-    without_role = {
-        **entry_of("owner"),
-        "principal": "ben",
-        "key_sha256": hashlib.sha256(key_of("ben without role").encode()).hexdigest(),
-    }
+    without_role = credential("ben", key_of("ben without role"))
     settings["auth"] = {"api_keys": [*(entry_of(name) for name in ROLES), without_role]}
     settings["postgres"]["conninfo"] = re.sub("user=\\S+", "user=roles_gateway", settings["postgres"]["conninfo"])
-    made = cluster.gateway(settings)
-    made.start()
+    made = cluster.start_gateway(settings)
     yield made.api
     made.kill()
 

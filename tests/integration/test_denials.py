@@ -3,7 +3,6 @@ with a count of what was left out."""
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Callable, Iterator
 import psycopg2
 import pytest
 from support.api import Api, expect_problem, lease_path
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credential
 from support.faults import install_shop, sale_operation
 from support.polling import eventually
 
@@ -31,12 +30,7 @@ def key_of(principal: str) -> str:
 @pytest.fixture(scope="module")
 def settings(cluster: Cluster) -> dict[str, Any]:
     made = cluster.settings(waiters_max=1, max_ttl_ms=20_000)
-    made["auth"] = {
-        "api_keys": [
-            {"principal": name, "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(), "scopes": scopes}
-            for name, scopes in SCOPES.items()
-        ]
-    }
+    made["auth"] = {"api_keys": [credential(name, key_of(name), *scopes) for name, scopes in SCOPES.items()]}
     made["audit"] = {"buffer_max": 1_000, "on_full": "refuse"}
     return made
 
@@ -45,10 +39,8 @@ def settings(cluster: Cluster) -> dict[str, Any]:
 def guarded(cluster: Cluster, settings: dict[str, Any]) -> Iterator[Gateway]:
     """A gateway with API keys and the smallest buffer of events; each test has its own,
     because windows last a minute."""
-    made = cluster.gateway(settings)
-    made.start()
-    yield made
-    made.kill()
+    with cluster.serving(settings) as made:
+        yield made
 
 
 @pytest.fixture

@@ -66,8 +66,7 @@ def test_verify_reports_when_a_table_was_unprotected(cluster: Cluster) -> None:
 
 
 def start(cluster: Cluster) -> Gateway:
-    made = cluster.gateway()
-    made.start()
+    made = cluster.start_gateway()
     return made
 
 

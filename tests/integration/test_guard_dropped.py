@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from support.api import expect_problem
 from support.cluster import running
 from support.faults import install_shop, sale_operation
@@ -24,13 +23,12 @@ def test_writes_stop_where_the_guard_was_dropped(stack: Stack, dropped: str) -> 
         sku = install_shop(cluster, "sku")
         settings = cluster.settings()
         settings["postgres"]["guard_check_interval_ms"] = 1_000
-        gateway = cluster.gateway(settings)
-        gateway.start()
+        gateway = cluster.start_gateway(settings)
         gateway.wait_until_all_vote()
         api = gateway.api
         write = {"lease": {"resource": f"inventory/{sku}"}, "operations": [sale_operation(sku)]}
         assert api.call("POST", "/v1/writes", write).status == 200
-        eventually(lambda: b"\nfencegate_guard_faults 0\n" in api.get("/metrics").body, goal="the gateway has looked")
+        eventually(lambda: api.metric("fencegate_guard_faults") == 0, goal="the gateway has looked")
         for name in EVENT_TRIGGERS:
             stack.query(f"drop event trigger {name}", dbname=cluster.database)
         stack.query(f"drop {dropped} cascade", dbname=cluster.database)
@@ -44,7 +42,7 @@ def test_writes_stop_where_the_guard_was_dropped(stack: Stack, dropped: str) -> 
         )
         for path in ("/readyz", "/readyz/writes"):
             assert expect_problem(api.get(path), 503, "storage-unavailable")["cause"] == "guard-missing"
-        eventually(lambda: b"\nfencegate_guard_faults 0\n" not in api.get("/metrics").body, goal="the metric is not 0")
+        eventually(lambda: api.metric("fencegate_guard_faults") != 0, goal="the metric is not 0")
         assert api.get("/v1/nodes").json()["guard"]["fault_count"] > 0
         assert api.get("/readyz/leases").status == 200
         gateway.kill()

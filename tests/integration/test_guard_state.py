@@ -24,10 +24,8 @@ def watched(cluster: Cluster) -> Iterator[Gateway]:
     install_shop(cluster, "sku")
     settings = cluster.settings()
     settings["postgres"]["guard_check_interval_ms"] = 200
-    made = cluster.gateway(settings)
-    made.start()
-    yield made
-    made.kill()
+    with cluster.serving(settings) as made:
+        yield made
 
 
 def query(cluster: Cluster, statement: str, *arguments: object) -> list[tuple[Any, ...]]:

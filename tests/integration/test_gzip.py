@@ -34,10 +34,8 @@ def small_gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway with the default limit of compression and the least memory for answers."""
     settings = cluster.settings()
     settings["http"]["answers_max_bytes"] = 1 << 20
-    made = cluster.gateway(settings)
-    made.start()
-    yield made
-    made.kill()
+    with cluster.serving(settings) as made:
+        yield made
 
 
 @pytest.fixture
@@ -93,15 +91,11 @@ def test_gzip_small_answers_and_streams_are_not_compressed(gateway: Gateway, lon
 def test_gzip_min_bytes_0_compresses_nothing(cluster: Cluster, long_history: Callable[..., str]) -> None:
     settings = cluster.settings()
     settings["http"]["gzip_min_bytes"] = 0
-    made = cluster.gateway(settings)
-    made.start()
-    try:
+    with cluster.serving(settings) as made:
         answer, body = ask(made, long_history(900), "gzip")
         assert (
             answer.headers["Content-Encoding"] is None and answer.headers["Vary"] is None and json.loads(body)["items"]
         )
-    finally:
-        made.kill()
 
 
 def test_gzip_without_memory_sends_answer_uncompressed(

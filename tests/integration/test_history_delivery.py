@@ -15,7 +15,7 @@ from support import processes
 from support.api import Api, Json, expect_problem
 from support.cluster import Cluster, Gateway
 from support.polling import eventually, pause
-from support.tcp_gate import Gate, random_limits, open_gates
+from support.tcp_gate import Gate, open_gates, random_limits
 from test_load import load_binary
 
 
@@ -30,13 +30,9 @@ def gateway_behind_gate(cluster: Cluster, **audit: object) -> Iterator[tuple[Gat
             "sslmode=disable gssencmode=disable"
         )
         settings["audit"] = audit
-        gateway = cluster.gateway(settings)
-        gateway.start()
-        try:
+        with cluster.serving(settings) as gateway:
             gateway.wait_until_all_vote()
             yield gateway, gates.members[0]
-        finally:
-            gateway.kill()
 
 
 class Taker(threading.Thread):
@@ -225,8 +221,7 @@ def test_repair_without_answer_is_not_made_twice(cluster: Cluster, resource: str
 
 
 def test_events_before_gateway_stop_all_arrive(cluster: Cluster, resource: str) -> None:
-    gateway = cluster.gateway()
-    gateway.start()
+    gateway = cluster.start_gateway()
     gateway.wait_until_all_vote()
     with running_takers(gateway.api, resource) as takers:
         eventually(lambda: all(len(taker.granted) > 50 for taker in takers), 30, goal="all take leases")
@@ -265,12 +260,10 @@ def test_buffer_full_with_drop_continues_and_drops_newest(cluster: Cluster, reso
             eventually(lambda: sum(len(taker.granted) for taker in takers) > 1_000, 30, goal="more events than fit")
         assert sum(taker.others.total() for taker in takers) <= 5, [taker.others for taker in takers]
         assert gateway.api.get("/readyz/leases").status == 200
-        assert b"\nfencegate_history_buffer_full 1\n" in gateway.api.get("/metrics").body
+        assert gateway.api.metric("fencegate_history_buffer_full") == 1
         gate.clear_faults()
         eventually(
-            lambda: b"\nfencegate_history_buffer_full 0\n" in gateway.api.get("/metrics").body,
-            20,
-            goal="the buffer is no longer full",
+            lambda: gateway.api.metric("fencegate_history_buffer_full") == 0, 20, goal="the buffer is no longer full"
         )
         eventually(
             lambda: sum(count_in_history(cluster, taker.resource, "lease_released").total() for taker in takers) > 100,

@@ -27,20 +27,16 @@ def first(cluster: Cluster, gates: Gates) -> Iterator[Gateway]:
     """The gateway behind the gates; it waits for the nodes longer than the ttl."""
     settings = cluster.settings(ports=[gate.port for gate in gates.members])
     settings["redis"].update(node_timeout_ms=10_000, node_dead_after_ms=10_000)
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    gateway.wait_until_all_vote()
-    yield gateway
-    gateway.kill()
+    with cluster.serving(settings) as gateway:
+        gateway.wait_until_all_vote()
+        yield gateway
 
 
 @pytest.fixture
 def second(cluster: Cluster) -> Iterator[Gateway]:
-    gateway = cluster.gateway()
-    gateway.start()
-    gateway.wait_until_all_vote()
-    yield gateway
-    gateway.kill()
+    with cluster.serving() as gateway:
+        gateway.wait_until_all_vote()
+        yield gateway
 
 
 @pytest.mark.parametrize("identity", ["key", "owner"])

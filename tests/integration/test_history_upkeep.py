@@ -52,8 +52,7 @@ def test_partitions_are_made_ahead_and_dropped_during_writes(  # type: ignore[no
     writer.start()
     settings = cluster.settings()
     settings["history"] = {"keep_days": 30}
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     try:
         eventually(
             lambda: query("select not exists (select from fencing.history where at < now() - interval '38 days')")

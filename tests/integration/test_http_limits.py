@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import hashlib
 import http.client
 import io
 import json
@@ -21,7 +20,7 @@ from typing import Any, Callable, Iterator
 import pytest
 from support import processes
 from support.api import Answer, Api, expect_problem
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.events import EventStream
 from support.polling import eventually, pause
 from support.processes import processor_seconds
@@ -68,12 +67,8 @@ def send_without_end(wire: Wire, piece: bytes, most: int = 64 * MIB) -> None:
 def test_refusal_of_request_head_precedes_reading_of_body(cluster: Cluster) -> None:
     """A caller without a key must not make the gateway buffer a body."""
     settings = cluster.settings()
-    settings["auth"] = {
-        "api_keys": [{"principal": "x", "key_sha256": hashlib.sha256(b"the-key").hexdigest(), "scopes": ["leases"]}]
-    }
-    gateway = cluster.gateway(settings)
-    try:
-        gateway.start()
+    settings["auth"] = credentials({"x": "the-key"}, "leases")
+    with cluster.serving(settings) as gateway:
         for path, key, status in (
             ("/v1/leases", "nobodys", 401),
             ("/v1/history/summary", "the-key", 405),
@@ -85,8 +80,6 @@ def test_refusal_of_request_head_precedes_reading_of_body(cluster: Cluster) -> N
                     "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n".encode() + b" " * 1000
                 )
                 assert wire.receive().status == status
-    finally:
-        gateway.kill()
 
 
 def test_chunks_without_end_are_refused_in_little_memory(make: Callable[..., Gateway]) -> None:

@@ -19,10 +19,8 @@ def named_gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway with two allowed hosts."""
     settings = cluster.settings()
     settings["http"]["allowed_hosts"] = ["Shop.Example", "console.example:8443"]
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 def ask(

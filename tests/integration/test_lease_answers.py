@@ -33,10 +33,8 @@ def threaded_gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway with four threads, so that one grants a lease and another answers."""
     settings = cluster.settings()
     settings["http"]["threads"] = 4
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 @dataclass

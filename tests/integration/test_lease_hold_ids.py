@@ -33,11 +33,9 @@ def gates(cluster: Cluster) -> Iterator[Gates]:
 
 @pytest.fixture(scope="module")
 def behind_gates(cluster: Cluster, gates: Gates) -> Iterator[Gateway]:
-    made = cluster.gateway(cluster.settings(ports=[gate.port for gate in gates.members]))
-    made.start()
-    made.wait_until_all_vote()
-    yield made
-    made.kill()
+    with cluster.serving(cluster.settings(ports=[gate.port for gate in gates.members])) as made:
+        made.wait_until_all_vote()
+        yield made
 
 
 @contextmanager

@@ -144,8 +144,7 @@ def test_lease_id_signed_with_key_of_another_cluster_403(
     api: Api, cluster: Cluster, unique_name: Callable[[str], str], sku: Sku
 ) -> None:
     """The lease of the other cluster has the same resource and a valid token: only the signing key differs."""
-    gateway = cluster.gateway()
-    gateway.start()
+    gateway = cluster.start_gateway()
     foreign = gateway.api.must_acquire(sku.resource, ttl_ms=2_000)
     expect_refused_everywhere(api, foreign["lease_id"])
     expect_problem(api.write(foreign, sku.sell()), 403, "lease-not-authentic")
@@ -167,8 +166,7 @@ def test_lease_id_in_the_other_base64_alphabet_403(api: Api, unique_name: Callab
 def test_lease_id_of_cluster_with_same_key_only_writes(stack: Stack, api: Api, cluster: Cluster, sku: Sku) -> None:
     """Two clusters by mistake have one key (SECURITY.md, Known limits): the nodes know no such lease,
     but the guard compares tokens alone."""
-    gateway = cluster.gateway(cluster.settings(signing_key_file=str(stack.data / "signing.key")))
-    gateway.start()
+    gateway = cluster.start_gateway(cluster.settings(signing_key_file=str(stack.data / "signing.key")))
     foreign = gateway.api.must_acquire(sku.resource, ttl_ms=2_000)
     for call in (api.read_lease, api.release, api.renew):
         expect_problem(call(foreign), 410, "lease-lost")

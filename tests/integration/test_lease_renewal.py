@@ -83,8 +83,7 @@ def test_renewal_with_wrong_ttl_400_and_lease_stays(api: Api, resource: str, ttl
 
 
 def test_renewals_exhausted_409_and_lease_lives_until_its_end(cluster: Cluster, resource: str) -> None:
-    gateway = cluster.gateway(cluster.settings(max_renewals=2, max_hold_ms=2_000))
-    gateway.start()
+    gateway = cluster.start_gateway(cluster.settings(max_renewals=2, max_hold_ms=2_000))
     lease = gateway.api.must_acquire(resource, ttl_ms=1_500)
     assert lease["renewals_left"] == 2
     pause(0.02, "the lease is held for as long, so that the longest ttl exceeds max_hold_ms")

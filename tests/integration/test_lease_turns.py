@@ -246,8 +246,7 @@ def threaded_apis(stack: Stack) -> Iterator[list[Api]]:
         for _ in range(2):
             settings = cluster.settings()
             settings["http"]["threads"] = 2
-            gateways.append(cluster.gateway(settings))
-            gateways[-1].start()
+            gateways.append(cluster.start_gateway(settings))
         yield [gateway.api for gateway in gateways]
         for gateway in gateways:
             assert gateway.stop() == 0

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import re
 import threading
 import time
 from typing import Any, Callable, Iterator, TypeVar
 
 import pytest
 from support.api import Answer, Api, Call, Connection, expect_problem
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.events import EventStream
 from support.polling import eventually, pause
 from support.wire import Wire, request
@@ -45,20 +43,10 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
         settings = cluster.settings(max_ttl_ms=cluster.max_ttl_ms)
         for section, keys in sections.items():
             settings.setdefault(section, {}).update(keys)
-        settings["auth"] = {
-            "api_keys": [
-                {
-                    "principal": name,
-                    "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
-                    "scopes": ["leases", "writes", "history"],
-                }
-                for name, key in KEYS.items()
-            ]
-        }
+        settings["auth"] = credentials(KEYS)
         if limits is not None:
             settings["limits"] = limits
-        made.append(cluster.gateway(settings))
-        made[-1].start()
+        made.append(cluster.start_gateway(settings))
         return made[-1]
 
     yield start
@@ -71,13 +59,7 @@ def apis(gateway: Gateway) -> tuple[Api, Api]:
 
 
 def refusals(gateway: Gateway, limit: str) -> int:
-    found = re.search(
-        rf'^fencegate_limit_refusals_total{{limit="{limit}"}} (\S+)$',
-        gateway.api.get("/metrics").body.decode(),
-        re.MULTILINE,
-    )
-    assert found
-    return int(float(found[1]))
+    return int(gateway.api.metric(f'fencegate_limit_refusals_total{{limit="{limit}"}}'))
 
 
 def within_a_second(calls: Callable[[], Value]) -> Value:

@@ -23,8 +23,7 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
 def test_gateway_with_nodes_in_another_order_starts(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["redis"]["nodes"].reverse()
-    other_gateway = cluster.gateway(settings)
-    other_gateway.start()
+    other_gateway = cluster.start_gateway(settings)
     held = cluster.gateways[0].api.must_acquire("order/1", ttl_ms=2_000)
     assert other_gateway.api.acquire("order/1").status == 423
     other_gateway.api.must_release(held)
@@ -36,8 +35,7 @@ def test_answer_bound_not_given_is_taken_from_the_cluster(cluster: Cluster) -> N
     and one that gives none is not."""
     without = cluster.settings()
     without["redis"]["node_timeout_ms"] = 200
-    other_gateway = cluster.gateway(without)
-    other_gateway.start()
+    other_gateway = cluster.start_gateway(without)
     assert cluster.run("check", other_gateway.config).returncode == 0
     other_gateway.stop()
     differing = cluster.gateway(cluster.settings(answer_bound_ms=500))
@@ -70,8 +68,7 @@ def test_node_timeout_above_answer_bound_is_warned_of(cluster: Cluster) -> None:
 def test_node_replaced_as_documented_votes_under_new_epoch(cluster: Cluster) -> None:
     """Two gateways, restarted one after the other; a lease can be taken at any moment, and every token is higher."""
     first = cluster.gateways[0]
-    second = cluster.gateway()
-    second.start()
+    second = cluster.start_gateway()
     second.wait_until_all_vote()
     tokens = [first.api.must_acquire("replaced/1", ttl_ms=200)["fencing_token"]]
 

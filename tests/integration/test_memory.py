@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
-import re
 import select
 import socket
 import struct
@@ -15,7 +13,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 from support.api import Answer, Api, expect_problem
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.polling import eventually, pause
 from support.processes import resident_bytes
 from support.wire import Wire
@@ -26,11 +24,7 @@ KEYS = {"first": "the key of the first", "second": "the key of the second"}
 
 def used_bytes(api: Api, kind: str) -> int:
     """Returns the used bytes of the budget "bodies" or "answers"."""
-    found = re.search(
-        rf'^fencegate_http_memory_bytes{{kind="{kind}"}} (\S+)$', api.get("/metrics").body.decode(), re.MULTILINE
-    )
-    assert found
-    return int(float(found[1]))
+    return int(api.metric(f'fencegate_http_memory_bytes{{kind="{kind}"}}'))
 
 
 @pytest.fixture
@@ -43,18 +37,8 @@ def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
         for section, keys in sections.items():
             settings.setdefault(section, {}).update(keys)
         if auth:
-            settings["auth"] = {
-                "api_keys": [
-                    {
-                        "principal": name,
-                        "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
-                        "scopes": ["leases", "writes"],
-                    }
-                    for name, key in KEYS.items()
-                ]
-            }
-        made.append(cluster.gateway(settings))
-        made[-1].start()
+            settings["auth"] = credentials(KEYS, "leases", "writes")
+        made.append(cluster.start_gateway(settings))
         return made[-1]
 
     yield start

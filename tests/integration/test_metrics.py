@@ -131,8 +131,7 @@ def test_faulty_requests_count_as_no_lock_failure(api: Api) -> None:
 
 
 def test_problems_not_seen_yet_are_exported_as_0(cluster: Cluster) -> None:
-    gateway = cluster.gateway()
-    gateway.start()
+    gateway = cluster.start_gateway()
     samples = scrape(gateway.api)
     for slug in ("stale-fencing-token", "internal-error"):
         assert samples[("fencegate_http_problems_total", frozenset({("slug", slug)}))] == 0
@@ -157,8 +156,7 @@ def scanning_gateway(cluster: Cluster) -> Iterator[Gateway]:
     settings = cluster.settings()
     settings["lease"]["leak_scan_interval_ms"] = 100
     settings["postgres"]["guard_check_interval_ms"] = 300
-    made = cluster.gateway(settings)
-    made.start()
+    made = cluster.start_gateway(settings)
     yield made
     assert made.stop() == 0
 
@@ -265,8 +263,7 @@ def test_guard_fault_is_counted_and_logged_until_repaired(
 def test_gateway_stopped_during_leak_scan_ends_at_once(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["lease"]["leak_scan_interval_ms"] = 10_000
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     pause(10.3, "a scan of five nodes takes at least 1.25 s")
     began = time.monotonic()
     assert gateway.stop() == 0

@@ -92,8 +92,7 @@ def test_missing_password_is_named(closed: Cluster) -> None:
 
 
 def test_password_file_that_is_gone_is_named(closed: Cluster) -> None:
-    gateway = closed.gateway(settings(closed, "hunter-1"))
-    gateway.start()
+    gateway = closed.start_gateway(settings(closed, "hunter-1"))
     gateway.wait_until_all_vote()
     file = closed.folder / "redis.password"
     file.unlink()
@@ -106,8 +105,7 @@ def test_password_file_that_is_gone_is_named(closed: Cluster) -> None:
 
 def test_subscriptions_are_made_again_with_changed_password(closed: Cluster) -> None:
     """Waiters are notified over connections of their own."""
-    gateway = closed.gateway(settings(closed, "hunter-1"))
-    gateway.start()
+    gateway = closed.start_gateway(settings(closed, "hunter-1"))
     subscribed = lambda: min(
         len(client(node).execute_command("PUBSUB", "CHANNELS", "fg:wake:*")) for node in closed.nodes
     )  # noqa: E731
@@ -122,8 +120,7 @@ def test_subscriptions_are_made_again_with_changed_password(closed: Cluster) -> 
 def test_password_is_replaced_without_refused_call(closed: Cluster) -> None:
     """By ACL SETUSER; tests/integration/test_recipes.py does it by the nodes' files,
     as docs/operations/credentials.md says."""
-    gateway = closed.gateway(settings(closed, "hunter-1"))
-    gateway.start()
+    gateway = closed.start_gateway(settings(closed, "hunter-1"))
     gateway.wait_until_all_vote()
     held = gateway.api.must_acquire("test/held", ttl_ms=60_000)
     marks = lambda node: client(node).hget("fg:node", "marks")  # noqa: E731

@@ -13,8 +13,7 @@ from support.cluster import SIGNING_KEY, Cluster, Gateway
 @pytest.fixture(scope="module")
 def gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway of a cluster whose database requires proofs."""
-    made = cluster.gateway()
-    made.start()
+    made = cluster.start_gateway()
     done = cluster.run("migrate", made.config, "--require-proof")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "proof" in done.stdout and SIGNING_KEY not in done.stdout + done.stderr

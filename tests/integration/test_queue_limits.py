@@ -3,13 +3,12 @@ and calls that wait for PostgreSQL (postgres.queue_max)."""
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
 from support.api import Answer, Api, Call, expect_problem
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.polling import eventually, pause
 
 CLUSTER_MAX_TTL_MS = 20_000  # so long that a lease outlives the requests of a test on a busy machine
@@ -28,20 +27,9 @@ def narrow(cluster: Cluster) -> Iterator[Gateway]:
     settings = cluster.settings(waiters_max=WAITERS_MAX, max_ttl_ms=cluster.max_ttl_ms)
     settings["http"]["threads"] = 1
     settings["postgres"].update(connections=1, queue_max=QUEUE_MAX, lock_timeout_ms=20_000, statement_timeout_ms=30_000)
-    settings["auth"] = {
-        "api_keys": [
-            {
-                "principal": name,
-                "key_sha256": hashlib.sha256(key_of(name).encode()).hexdigest(),
-                "scopes": ["leases", "writes", "history"],
-            }
-            for name in PRINCIPALS
-        ]
-    }
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    settings["auth"] = credentials({name: key_of(name) for name in PRINCIPALS})
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 def key_of(principal: str) -> str:

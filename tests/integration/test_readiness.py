@@ -52,8 +52,7 @@ def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
         )[0][0]
 
     cluster.stack.query(f"alter database {cluster.database} set track_functions = 'all'", dbname=cluster.database)
-    gateway = cluster.gateway()
-    gateway.start()
+    gateway = cluster.start_gateway()
     try:
         before, began = count_checks(), time.monotonic()
         with contextlib.ExitStack() as stack:
@@ -83,8 +82,7 @@ def test_gateway_on_user_signal_logs_and_keeps_serving(gateway: Gateway, resourc
 def with_grace(cluster: Cluster, milliseconds: int) -> Gateway:
     settings = cluster.settings()
     settings["http"]["shutdown_grace_ms"] = milliseconds
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     return gateway
 
 

@@ -111,8 +111,7 @@ def check(cluster: TlsCluster, settings: dict[str, Any]) -> tuple[int, str]:
 
 
 def test_lease_over_tls_and_wrong_name_does_not_vote(cluster: TlsCluster) -> None:
-    gateway = cluster.gateway()
-    gateway.start()
+    gateway = cluster.start_gateway()
     eventually(lambda: list(states(cluster).values()).count("voting") == 4, 20, goal="four nodes vote")
     eventually(
         lambda: (refused := gateway.nodes()[4])["state"] == "unreachable"
@@ -169,8 +168,7 @@ def test_renewed_certificates_need_no_restart(cluster: TlsCluster) -> None:
     """The nodes move to another authority, one after the other; the gateway reads its files for each new connection."""
     node = cluster.nodes[0]
     assert isinstance(node, TlsServer)
-    gateway = cluster.gateway()
-    gateway.start()
+    gateway = cluster.start_gateway()
     eventually(lambda: states(cluster)["node-1"] == "voting", 20, goal="the node votes")
     second = Authority(cluster.folder, "second")
     both = cluster.folder / "both.pem"

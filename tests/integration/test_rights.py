@@ -65,10 +65,8 @@ def walked(cluster: Cluster) -> Iterator[Gateway]:
         "api_keys": [credential("walker", key_of(name), **rights) for name, rights in CREDENTIALS.items()]
         + [credential("operator", key_of("operator"), scopes=ALL)]
     }
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ metrics and history, /proc or a core dump."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import resource as limits
@@ -17,7 +16,7 @@ from typing import Any, Iterator
 import pytest
 from support import processes
 from support.api import Api
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.cluster import running as running_cluster
 from support.polling import eventually
 from support.stack import Stack
@@ -53,15 +52,7 @@ def settings_of(cluster: Cluster, **log: Any) -> dict[str, Any]:
     for node in settings["redis"]["nodes"]:
         node.update(username="gateway", password_env="NODE_PASSWORD")
     settings["postgres"]["conninfo"] += f" password={SECRETS['password of PostgreSQL']}"
-    settings["auth"] = {
-        "api_keys": [
-            {
-                "principal": "admin",
-                "key_sha256": hashlib.sha256(SECRETS["API key"].encode()).hexdigest(),
-                "scopes": ["leases", "writes", "history", "operate"],
-            }
-        ]
-    }
+    settings["auth"] = credentials({"admin": SECRETS["API key"]}, "leases", "writes", "history", "operate")
     settings["log"] = {"level": "trace", **log}
     return settings
 

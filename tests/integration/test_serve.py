@@ -112,8 +112,7 @@ def test_isolation_set_for_the_login_is_not_used(cluster: Cluster, stack: Stack,
     )
     settings = cluster.settings()
     settings["postgres"]["conninfo"] += " options='-c default_transaction_isolation=serializable'"
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
     assert gateway.api.must_write(lease, {"call": "isolation"})["results"] == [{"value": "read committed"}]
     assert gateway.stop() == 0

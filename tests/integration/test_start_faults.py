@@ -178,17 +178,13 @@ def test_node_refusing_claim_is_named_and_does_not_vote(
     cluster.nodes[2].restart_empty()
     node = cluster.nodes[2].client()
     node.execute_command("ACL", "SETUSER", "foo", "on", ">right", "~*", "&*", "+@all", "-hsetnx")
-    gateway = cluster.gateway(with_user("foo", "right"))
-    try:
-        gateway.start()
+    with cluster.serving(with_user("foo", "right")) as gateway:
         eventually(
             lambda: gateway.nodes()[2]["state"] == "misconfigured" and "'hsetnx'" in gateway.nodes()[2]["detail"],
             goal="the node is refused",
         )
         node.execute_command("ACL", "SETUSER", "foo", "+hsetnx")
         gateway.wait_until_all_vote()
-    finally:
-        gateway.kill()
 
 
 def test_nodes_refusing_getrange_are_named_and_answer_503(cluster: Cluster) -> None:

@@ -217,9 +217,7 @@ def test_embedded_table_needs_right_of_caller(cluster: Cluster) -> None:
             for name, rights in (("both", {}), ("one", {"exposed": ["parents"]}))
         ]
     }
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    try:
+    with cluster.serving(settings) as gateway:
         path = "/rest/v1/parents?select=id,children(id)"
         answer = eventually(
             lambda: (got := gateway.api.with_key(key_of("both")).get(path)).status == 200 and got,
@@ -228,8 +226,6 @@ def test_embedded_table_needs_right_of_caller(cluster: Cluster) -> None:
         )
         assert answer.json() == [{"id": 1, "children": [{"id": 5}]}]
         assert "children" in expect_problem(gateway.api.with_key(key_of("one")).get(path), 403, "forbidden")["detail"]
-    finally:
-        gateway.kill()
 
 
 def test_every_problem_has_members_of_postgrest(shelves: Api) -> None:

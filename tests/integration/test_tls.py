@@ -37,8 +37,7 @@ def make(cluster: Cluster, pki: Certificates) -> Iterator[Callable[..., Gateway]
     made: list[Gateway] = []
 
     def start(http: dict[str, Any] | None = None, caller: Certificate | None = None, **tls: object) -> Gateway:
-        made.append(cluster.gateway(tls_settings(cluster.settings(), pki, http, **tls), trust(pki.root, caller)))
-        made[-1].start()
+        made.append(cluster.start_gateway(tls_settings(cluster.settings(), pki, http, **tls), trust(pki.root, caller)))
         return made[-1]
 
     yield start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import os
@@ -14,11 +13,10 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
-
 from support import processes
 from support.api import Answer, expect_problem
 from support.certificates import Certificates
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credential
 from support.events import EventStream, open_kept_lease
 from support.polling import eventually, pause
 from support.reloads import Reloaded, key_entry
@@ -41,8 +39,7 @@ def start(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
     def start_one(api_keys: list[dict[str, Any]] | None = None, **members: Any) -> Gateway:
         settings = cluster.settings()
         settings["auth"] = {"api_keys": api_keys or [], "jwt": {"issuer": ISSUER, "audience": AUDIENCE, **members}}
-        made.append(cluster.gateway(settings))
-        made[-1].start()
+        made.append(cluster.start_gateway(settings))
         return made[-1]
 
     yield start_one
@@ -56,13 +53,11 @@ def gateway(
 ) -> Gateway:
     file: Path = tmp_path_factory.mktemp("set") / "jwks.json"
     file.write_text(key_set(*keys.values()))
-    api_key = {
-        "principal": "somebody",
-        "key_sha256": hashlib.sha256(API_KEY.encode()).hexdigest(),
-        "scopes": ["leases", "history"],
-    }
     return start(
-        [api_key], jwks_file=str(file), prefixes_claim="/fencegate/prefixes", exposed_claim="/fencegate/exposed"
+        [credential("somebody", API_KEY, "leases", "history")],
+        jwks_file=str(file),
+        prefixes_claim="/fencegate/prefixes",
+        exposed_claim="/fencegate/exposed",
     )
 
 

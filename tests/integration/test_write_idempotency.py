@@ -536,8 +536,7 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
     settings = cluster.settings()
     settings["writes"] = {"idempotency_ttl_ms": 3_000}
     cluster.stack.query(SLOW_COMMIT, dbname=cluster.database)
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     gateway.wait_until_all_vote()
 
     def kept() -> int:

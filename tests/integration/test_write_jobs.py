@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable
 
 import pytest
-
 from support.api import Answer, Api, Call, Json, expect_problem, pointers_of
-from support.cluster import Cluster
+from support.cluster import Cluster, credential
 from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack, lease_keys
@@ -221,15 +219,8 @@ def test_one_shot_without_scope_403(cluster: Cluster) -> None:
     keys = {name: f"key of {name}, long enough".replace(" ", "-") for name in ("all", "writer", "leaser")}
     scopes = {"all": ["leases", "writes"], "writer": ["writes"], "leaser": ["leases"]}
     settings = cluster.settings()
-    settings["auth"] = {
-        "api_keys": [
-            {"principal": name, "key_sha256": hashlib.sha256(key.encode()).hexdigest(), "scopes": scopes[name]}
-            for name, key in keys.items()
-        ]
-    }
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    try:
+    settings["auth"] = {"api_keys": [credential(name, key, *scopes[name]) for name, key in keys.items()]}
+    with cluster.serving(settings) as gateway:
         operation = {"insert": "nothing", "values": {}}
         resource = f"scopes/{time.time_ns()}"
         expect_problem(send_one_shot(gateway.api.with_key(keys["all"]), resource, operation), 422, "unprocessable")
@@ -245,8 +236,6 @@ def test_one_shot_without_scope_403(cluster: Cluster) -> None:
                 send_one_shot(gateway.api.with_key(keys["leaser"]), resource, operation), 403, "forbidden"
             )["detail"]
         )
-    finally:
-        gateway.kill()
 
 
 def test_one_shots_at_two_gateways_sell_once_each(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import ssl
 import threading
 import time
@@ -184,6 +185,12 @@ class Api:
         connection = self.connection()
         connection.wire.connect()
         return Call(connection, method, path, body, headers)
+
+    def metric(self, sample: str) -> float:
+        """Returns the value of a metric; `sample` is its name with the labels as they are printed."""
+        found = re.search(rf"^{re.escape(sample)} (\S+)$", self.get("/metrics").body.decode(), re.MULTILINE)
+        assert found, sample
+        return float(found[1])
 
     # Leases
 

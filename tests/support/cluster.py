@@ -6,6 +6,7 @@ Unlike `fencegate dev`, nothing restarts a process that ends. max_ttl_ms is smal
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -34,6 +35,20 @@ def answers(node: redis.Redis) -> bool:
         return bool(node.ping())
     except redis.exceptions.ConnectionError:
         return False
+
+
+def credential(principal: str, key: str, *scopes: str) -> dict[str, Any]:
+    """Returns an entry of auth.api_keys; without scopes it has those of a caller that writes."""
+    return {
+        "principal": principal,
+        "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
+        "scopes": list(scopes or ("leases", "writes", "history")),
+    }
+
+
+def credentials(keys: dict[str, str], *scopes: str) -> dict[str, Any]:
+    """Returns a section `auth` with the keys of these principals."""
+    return {"api_keys": [credential(principal, key, *scopes) for principal, key in keys.items()]}
 
 
 class RedisServer:
@@ -254,6 +269,22 @@ class Cluster:
         gateway = Gateway(self.folder, f"gateway-{len(self.gateways) + 1}", settings or self.settings(), tls)
         self.gateways.append(gateway)
         return gateway
+
+    def start_gateway(self, settings: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None) -> Gateway:
+        """Starts another gateway, which runs until it is killed or the cluster is removed."""
+        gateway = self.gateway(settings, tls)
+        gateway.start()
+        return gateway
+
+    @contextmanager
+    def serving(self, settings: dict[str, Any] | None = None, tls: ssl.SSLContext | None = None) -> Iterator[Gateway]:
+        """Runs another gateway while the block lasts."""
+        gateway = self.gateway(settings, tls)
+        try:
+            gateway.start()
+            yield gateway
+        finally:
+            gateway.kill()
 
     def successor_of_killed(self, resource: str, ttl_ms: int) -> tuple[Gateway, Any]:
         """Kills a gateway that has granted a lease on the resource.

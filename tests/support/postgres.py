@@ -213,8 +213,7 @@ class Site:
             "lock_timeout_ms": 1_000,
         }
         settings["lease"]["max_ttl_ms"] = self.cluster.max_ttl_ms
-        gateway = self.cluster.gateway(settings)
-        gateway.start()
+        gateway = self.cluster.start_gateway(settings)
         gateway.wait_until_all_vote()
         return gateway
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import signal
 import socket
 import ssl
@@ -13,7 +11,7 @@ from typing import Any
 
 from support.api import Api
 from support.certificates import Authority, Certificate
-from support.cluster import Cluster
+from support.cluster import Cluster, credential
 from support.polling import eventually
 
 WITHDRAWN = "The credential or client certificate of this call was withdrawn before it was answered."
@@ -21,11 +19,7 @@ KEYS = {name: f"a long enough key of {name}" for name in ("old", "new", "admin")
 
 
 def key_entry(name: str) -> dict[str, Any]:
-    return {
-        "principal": name,
-        "key_sha256": hashlib.sha256(KEYS[name].encode()).hexdigest(),
-        "scopes": ["leases", "history", "operate"],
-    }
+    return credential(name, KEYS[name], "leases", "history", "operate")
 
 
 class Reloaded:
@@ -47,13 +41,7 @@ class Reloaded:
         return self.api(name).get("/v1/leases/none").status != 401
 
     def count(self, result: str) -> int:
-        found = re.search(
-            rf'^fencegate_config_reloads_total{{result="{result}"}} (\d+)$',
-            self.gateway.api.get("/metrics").body.decode(),
-            re.MULTILINE,
-        )
-        assert found
-        return int(found[1])
+        return int(self.gateway.api.metric(f'fencegate_config_reloads_total{{result="{result}"}}'))
 
     def reload(self, result: str = "applied") -> str:
         """Writes the settings, sends SIGHUP, and returns what the log says about it."""

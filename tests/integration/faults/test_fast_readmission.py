@@ -259,8 +259,7 @@ def test_data_lost_in_one_life_are_copied(forgetful: Cluster, gateways: tuple[Ga
 def test_two_voting_nodes_are_too_few_to_copy_from(stack: Stack, resource: str) -> None:
     """Three of five nodes forget at once: no set of the others need have a lease that those three had."""
     with running_cluster(stack, "fast_readmission_few", max_ttl_ms=6_000) as cluster:
-        gateway = cluster.gateway(settings_of(cluster))
-        gateway.start()
+        gateway = cluster.start_gateway(settings_of(cluster))
         gateway.wait_until_all_vote()
         began = time.monotonic()
         lease = gateway.api.must_acquire(resource, ttl_ms=6_000)

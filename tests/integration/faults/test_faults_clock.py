@@ -66,10 +66,8 @@ def clock_cluster(stack: Stack) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def module_gateway(clock_cluster: Cluster) -> Iterator[Gateway]:
-    made = clock_cluster.gateway()
-    made.start()
-    yield made
-    made.kill()
+    with clock_cluster.serving() as made:
+        yield made
 
 
 @pytest.fixture

@@ -28,8 +28,7 @@ NODE_TIMEOUT = 0.8
 def serve_through(cluster: Cluster, gates: Gates) -> Gateway:
     settings = cluster.settings(ports=[gate.port for gate in gates.members])
     settings["redis"]["node_timeout_ms"] = int(1000 * NODE_TIMEOUT)
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     gateway.wait_until_all_vote()
     return gateway
 

@@ -56,19 +56,15 @@ def slow_gateway(cluster: Cluster, module_gates: Gates) -> Iterator[Gateway]:
     """A gateway behind gates with a long node timeout, so that a test can delay a request as long as it needs."""
     settings = cluster.settings(ports=[gate.port for gate in module_gates.members])
     settings["redis"].update(node_timeout_ms=LONG_MS, node_dead_after_ms=LONG_MS)
-    gateway = cluster.gateway(settings)
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    with cluster.serving(settings) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")
 def other_gateway(cluster: Cluster) -> Iterator[Gateway]:
     """Another gateway, without faults."""
-    gateway = cluster.gateway()
-    gateway.start()
-    yield gateway
-    gateway.kill()
+    with cluster.serving() as gateway:
+        yield gateway
 
 
 @pytest.fixture
@@ -247,8 +243,7 @@ def test_gateway_killed_its_leases_expire_for_other_waiters(
     and then the waiters of the other gateway are served."""
     nodes = cluster.clients()
     resources = [unique_name("test/orphan") for _ in range(3)]
-    killed_gateway = cluster.gateway()
-    killed_gateway.start()
+    killed_gateway = cluster.start_gateway()
     began = time.monotonic()
     held = {
         resource: killed_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, owner="orphan") for resource in resources
@@ -319,8 +314,7 @@ def test_late_grant_of_dead_gateway_expires(cluster: Cluster, other_gateway: Gat
     nodes = cluster.clients()
     settings = cluster.settings()
     settings["redis"].update(node_timeout_ms=LONG_MS, node_dead_after_ms=LONG_MS)
-    killed_gateway = cluster.gateway(settings)
-    killed_gateway.start()
+    killed_gateway = cluster.start_gateway(settings)
     killed_gateway.wait_until_all_vote()
     with stopped(*(node.pid for node in cluster.nodes[:3])):
         call = killed_gateway.api.begin_acquire(resource, ttl_ms=MAX_TTL_MS)
@@ -351,8 +345,7 @@ def test_all_killed_and_data_replaced_tokens_only_grow(
     """
     with running_cluster(stack, unique_name("fg").replace("-", "_"), max_ttl_ms=1_500, fsync=fsync) as cluster:
         nodes = cluster.nodes
-        first = cluster.gateway()
-        first.start()
+        first = cluster.start_gateway()
         first.wait_until_all_vote()
         for _ in range(3):
             first.api.must_release(first.api.must_acquire(resource, ttl_ms=1_000))
@@ -395,9 +388,7 @@ def test_nodes_flushed_held_lease_stays_exclusive(
     Flushed nodes are quarantined until the leases they lost have expired, also for a gateway that has observed no token
     of the resource, and later tokens are higher."""
     other_gateway.wait_until_all_vote()
-    second_gateway = cluster.gateway()
-    second_gateway.start()
-    try:
+    with cluster.serving() as second_gateway:
         second_gateway.wait_until_all_vote()
         held = acquire_on_all_nodes(other_gateway.api, cluster.clients(), resource, MAX_TTL_MS)
         until = held["valid_until"]
@@ -414,5 +405,3 @@ def test_nodes_flushed_held_lease_stays_exclusive(
         expect_exclusive_until(second_gateway.api, resource, until)
         wait_for_grant_above(second_gateway.api, resource, held["fencing_token"])
         second_gateway.wait_until_all_vote(15)
-    finally:
-        second_gateway.kill()

@@ -9,7 +9,6 @@ that it could use: the bound is divided by that share.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import statistics
@@ -20,7 +19,7 @@ from typing import Iterator
 import pytest
 from support import floods
 from support.api import Answer, Connection, Json, lease_path
-from support.cluster import Cluster, Gateway
+from support.cluster import Cluster, Gateway, credentials
 from support.polling import eventually, pause
 from support.processes import scheduled_seconds
 
@@ -43,23 +42,13 @@ def start_gateway(cluster: Cluster) -> Gateway:
     """Starts a gateway with limits for everyone but the principal `good`."""
     settings = cluster.settings(max_ttl_ms=20_000)  # so long that a busy machine does not make a lease end
     settings["http"].update(bodies_max_bytes=64 * MIB, answers_max_bytes=64 * MIB)
-    settings["auth"] = {
-        "api_keys": [
-            {
-                "principal": name,
-                "key_sha256": hashlib.sha256(key.encode()).hexdigest(),
-                "scopes": ["leases", "writes", "history"],
-            }
-            for name, key in KEYS.items()
-        ]
-    }
+    settings["auth"] = credentials(KEYS)
     settings["limits"] = {
         "address": {"requests_per_second": 50, "requests_burst": 100},
         "principal": {"requests_per_second": 100, "requests_burst": 50, "leases_max": 500},
         "principals": [{"principal": "good", "requests_per_second": 1000}],
     }
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     api = gateway.api.with_key(KEYS["good"])
     eventually(
         lambda: api.get("/v1/tables/inventory?sku=eq.good").status == 200, 10, goal="the gateway knows the tables"

@@ -110,9 +110,7 @@ def test_node_with_hostile_answers_changes_nothing(cluster: Cluster, resource: s
 def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, resource: str) -> None:
     """The first node always names a further part: of its LIST replies, `0 CURSOR names`, the cursor is never 0."""
     with open_gates([node.port for node in cluster.nodes]) as gates:
-        gateway = cluster.gateway(cluster.settings(ports=[gate.port for gate in gates.members]))
-        try:
-            gateway.start()
+        with cluster.serving(cluster.settings(ports=[gate.port for gate in gates.members])) as gateway:
             gateway.wait_until_all_vote()
             parts = 0
 
@@ -133,8 +131,6 @@ def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, res
                 node["answer"] for node in expect_problem(gateway.api.get("/v1/leases"), 503, "no-quorum")["nodes"]
             }
             assert answers == {"listed", "no answer"}
-        finally:
-            gateway.kill()
 
 
 def drawn_epoch(cluster: Cluster) -> int:

@@ -19,10 +19,8 @@ from support.wire import Wire, request
 @pytest.fixture
 def keeping_gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway of the module's cluster."""
-    made = cluster.gateway()
-    made.start()
-    yield made
-    made.kill()
+    with cluster.serving() as made:
+        yield made
 
 
 def test_kept_lease_forgotten_by_majority_lost_within_validity(
@@ -86,8 +84,7 @@ def test_kept_lease_of_stopping_gateway_is_released(cluster: Cluster, resource: 
 
 def test_kept_lease_continues_past_max_renewals(cluster: Cluster, resource: str) -> None:
     """max_renewals counts POST …/renew only; a kept lease is limited by max_hold_ms."""
-    gateway = cluster.gateway(cluster.settings(max_renewals=2))
-    gateway.start()
+    gateway = cluster.start_gateway(cluster.settings(max_renewals=2))
     with open_kept_lease(gateway.api, resource, ttl_ms=1_800) as kept:
         eventually(lambda: kept.names().count("renewed") >= 4, 20, goal="four renewals")
         assert "released" not in kept.names()
@@ -123,8 +120,7 @@ def test_max_hold_that_can_not_be_honoured_400(api_a: Api, resource: str) -> Non
 
 
 def test_kept_lease_is_released_at_configured_max_hold(cluster: Cluster, resource: str) -> None:
-    gateway = cluster.gateway(cluster.settings(max_hold_ms=2_000))
-    gateway.start()
+    gateway = cluster.start_gateway(cluster.settings(max_hold_ms=2_000))
     kept = open_kept_lease(gateway.api, resource, ttl_ms=1_800)
     released = kept.wait_for("released", 15)
     assert "max_hold" in released.data["reason"]

@@ -27,21 +27,17 @@ def synced(stack: Stack) -> Iterator[Cluster]:
 
 @pytest.fixture
 def synced_gateway(synced: Cluster) -> Iterator[Gateway]:
-    made = synced.gateway()
-    made.start()
-    made.wait_until_all_vote()
-    yield made
-    made.kill()
+    with synced.serving() as made:
+        made.wait_until_all_vote()
+        yield made
 
 
 @pytest.fixture
 def other_gateway(cluster: Cluster, ready_gateway: Gateway) -> Iterator[Gateway]:
     """A second gateway, which has observed no token of the first one."""
-    made = cluster.gateway()
-    made.start()
-    made.wait_until_all_vote()
-    yield made
-    made.kill()
+    with cluster.serving() as made:
+        made.wait_until_all_vote()
+        yield made
 
 
 @contextmanager
@@ -398,8 +394,7 @@ def test_log_of_lost_node_has_one_line_for_each_change(cluster: Cluster) -> None
     settings = cluster.settings()
     settings["http"]["threads"] = 4
     settings["log"] = {"json": True}
-    gateway = cluster.gateway(settings)
-    gateway.start()
+    gateway = cluster.start_gateway(settings)
     gateway.wait_until_all_vote()
     try:
         at = len(gateway.log.read_text())
