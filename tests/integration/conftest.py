@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import uuid
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -115,6 +115,25 @@ def gateway(cluster: Cluster) -> Iterator[Gateway]:
     """A running `fencegate serve` on the cluster's nodes."""
     with cluster.serving() as made:
         yield made
+
+
+@pytest.fixture
+def start_gateway(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
+    """Returns a function that starts a gateway on the cluster's nodes with these keys in sections of its configuration;
+    the gateways are killed after the test."""
+    made: list[Gateway] = []
+
+    def start(**sections: dict[str, Any]) -> Gateway:
+        settings = cluster.settings()
+        for section, keys in sections.items():
+            settings.setdefault(section, {}).update(keys)
+        made.append(cluster.gateway(settings))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for gateway in made:
+        gateway.kill()
 
 
 @pytest.fixture

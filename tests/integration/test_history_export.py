@@ -8,6 +8,7 @@ import json
 import random
 import re
 import socket
+import time
 from typing import Callable
 
 import pytest
@@ -242,3 +243,18 @@ def test_summary_with_wrong_query_400_names_each_parameter(api: Api) -> None:
         "limit",
         "to",
     ]
+
+
+@pytest.mark.parametrize(
+    "owner", ["=1+1", "+1", "-1", "@sum(a1)", "'quoted", '="a",b', "\uff1d1+1", "\uff0b1", "\uff0d1", "\uff20sum(a1)"]
+)
+def test_csv_formula_cell_is_prefixed_with_apostrophe(api: Api, resource: str, owner: str) -> None:
+    api.must_release(api.must_acquire(resource, owner=owner))
+    rows = eventually(
+        lambda: list(
+            csv.DictReader(io.StringIO(api.get("/v1/history", {"Accept": "text/csv"}, resource=resource).body.decode()))
+        ),
+        10,
+    )
+    assert {row["owner"] for row in rows} == {"'" + owner}
+    assert {item["owner"] for item in api.history(resource=resource)} == {owner}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import uuid
 
 import pytest
 from support.api import Api, expect_problem, lease_path
 from support.polling import eventually, pause
+from support.shop import Sku
 from support.stack import Stack
 from support.wire import Wire, request
 
@@ -266,3 +268,21 @@ def test_client_that_never_reads_does_not_block_others(stack: Stack, api: Api) -
         except TimeoutError:
             pass
         assert eventually(lambda: api.get("/healthz").status == 200 and api.get("/readyz").status == 200, 10)
+
+
+def test_answers_of_api_forbid_caching_and_sniffing(api: Api, sku: Sku) -> None:
+    for method, path, accept in [
+        ("GET", "/healthz", "*/*"),
+        ("GET", "/nope", "*/*"),
+        ("GET", "/v1/history", "text/csv"),
+        ("GET", "/v1/history", "application/json"),
+        ("GET", f"/v1/tables/inventory?sku=eq.{sku.name}", "*/*"),
+        ("POST", "/v1/leases", "*/*"),
+        ("GET", "/problems/forbidden", "*/*"),
+    ]:
+        answer = api.call(method, path, {} if method == "POST" else None, {"Accept": accept})
+        assert (answer.headers["Cache-Control"], answer.headers["X-Content-Type-Options"]) == (
+            "no-store",
+            "nosniff",
+        ), f"{method} {path}"
+    assert api.get("/console").headers["Cache-Control"] == "no-cache"

@@ -11,6 +11,7 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import Api, Call
+from support.calls import expect_all_granted
 from support.cluster import running as running_cluster
 from support.events import EventStream
 from support.polling import eventually, pause
@@ -273,16 +274,8 @@ def test_end_of_lease_on_several_serves_waiters_of_each(
             api_b.must_revoke(names[number % 3])
         else:
             kept.disconnect()
-        while waiters:  # in any order: two of them wait for the same resource
-            served = eventually(
-                lambda: next((waiter for waiter in waiters if not waiter.is_alive()), None),
-                20,
-                goal="the next is served",
-            )
-            answer = served.answer()
-            assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer
-            api_a.must_release(answer.json())
-            waiters.remove(served)
+        granted = expect_all_granted([(api_a, waiter) for waiter in waiters], 20)
+        assert all(each["fencing_token"] > lease["fencing_token"] for each in granted), granted
         if end != "hung up":
             kept.wait_for_end()
             assert kept.names()[-1] == "lost"

@@ -6,10 +6,11 @@ import contextlib
 import json
 import threading
 import time
-from typing import Any, Callable, Iterator, TypeVar
+from typing import Any, Callable, TypeVar
 
 import pytest
-from support.api import Answer, Api, Call, Connection, expect_problem
+from support.api import Answer, Api, Connection, expect_problem
+from support.calls import expect_all_granted
 from support.cluster import Cluster, Gateway, credentials
 from support.events import EventStream
 from support.polling import eventually, pause
@@ -35,23 +36,12 @@ class SourceApi(Api):
 
 
 @pytest.fixture
-def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
+def make(start_gateway: Callable[..., Gateway]) -> Callable[..., Gateway]:
     """Returns a function that starts a gateway with the principals `first` and `second`, and with these limits."""
-    made: list[Gateway] = []
-
-    def start(limits: dict[str, Any] | None = None, **sections: dict[str, Any]) -> Gateway:
-        settings = cluster.settings(max_ttl_ms=cluster.max_ttl_ms)
-        for section, keys in sections.items():
-            settings.setdefault(section, {}).update(keys)
-        settings["auth"] = credentials(KEYS)
-        if limits is not None:
-            settings["limits"] = limits
-        made.append(cluster.start_gateway(settings))
-        return made[-1]
-
-    yield start
-    for gateway in made:
-        gateway.kill()
+    auth = credentials(KEYS)
+    return lambda limits=None, **sections: start_gateway(
+        auth=auth, **({"limits": limits} if limits else {}), **sections
+    )
 
 
 def apis(gateway: Gateway) -> tuple[Api, Api]:
@@ -72,21 +62,6 @@ def within_a_second(calls: Callable[[], Value]) -> Value:
             return result
         pause(4, "the bucket is full again")
     pytest.fail("the calls always took longer than a second")
-
-
-def expect_all_granted(waiting: list[tuple[Api, Call]]) -> None:
-    """Checks that each of these waiters for one resource is granted a lease, in any order;
-    releases each lease for the next one."""
-    while waiting:
-        served = eventually(
-            lambda: next((waiter for waiter in waiting if not waiter[1].is_alive()), None),
-            15,
-            goal="the next is served",
-        )
-        waiting.remove(served)
-        api, answer = served[0], served[1].answer()
-        assert answer.status == 201, answer
-        api.release(answer.json())
 
 
 def fields(answer: Answer) -> tuple[str | None, str | None]:

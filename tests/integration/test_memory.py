@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import termios
-from typing import Any, Callable, Iterator
+from typing import Callable
 
 import pytest
 from support.api import Answer, Api, expect_problem
@@ -20,30 +20,12 @@ from support.wire import Wire
 
 MIB = 1 << 20
 KEYS = {"first": "the key of the first", "second": "the key of the second"}
+CREDENTIALS = credentials(KEYS, "leases", "writes")
 
 
 def used_bytes(api: Api, kind: str) -> int:
     """Returns the used bytes of the budget "bodies" or "answers"."""
     return int(api.metric(f'fencegate_http_memory_bytes{{kind="{kind}"}}'))
-
-
-@pytest.fixture
-def make(cluster: Cluster) -> Iterator[Callable[..., Gateway]]:
-    """Returns a function that starts a gateway with these settings, and with API keys if `auth` is set."""
-    made: list[Gateway] = []
-
-    def start(auth: bool = False, **sections: dict[str, Any]) -> Gateway:
-        settings = cluster.settings()
-        for section, keys in sections.items():
-            settings.setdefault(section, {}).update(keys)
-        if auth:
-            settings["auth"] = credentials(KEYS, "leases", "writes")
-        made.append(cluster.start_gateway(settings))
-        return made[-1]
-
-    yield start
-    for gateway in made:
-        gateway.kill()
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +65,8 @@ def ask(wire: Wire, target: str) -> None:
 # Answers
 
 
-def test_answers_large_and_unread_stay_within_budget(make: Callable[..., Gateway], parts: str) -> None:
-    gateway = make(http={"request_timeout_ms": 60_000}, postgres={"statement_timeout_ms": 60_000})
+def test_answers_large_and_unread_stay_within_budget(start_gateway: Callable[..., Gateway], parts: str) -> None:
+    gateway = start_gateway(http={"request_timeout_ms": 60_000}, postgres={"statement_timeout_ms": 60_000})
     wait_for_table(gateway, parts)
     before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
@@ -107,8 +89,8 @@ def test_answers_large_and_unread_stay_within_budget(make: Callable[..., Gateway
     eventually(lambda: resident_bytes(gateway.pid) - before < 32 * MIB, 10, goal="the memory goes back to the system")
 
 
-def test_answer_to_slow_reader_is_complete(make: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
-    gateway = make()
+def test_answer_to_slow_reader_is_complete(start_gateway: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
+    gateway = start_gateway()
     wait_for_table(gateway, parts)
     expected = cluster.stack.query(
         f"select part, body from {parts} where id = 1 order by part", dbname=cluster.database
@@ -123,9 +105,9 @@ def test_answer_to_slow_reader_is_complete(make: Callable[..., Gateway], cluster
 
 
 def test_answer_refused_midway_leaves_session_usable(
-    make: Callable[..., Gateway], cluster: Cluster, parts: str
+    start_gateway: Callable[..., Gateway], cluster: Cluster, parts: str
 ) -> None:
-    gateway = make(http={"answers_max_bytes": MIB}, postgres={"connections": 1})
+    gateway = start_gateway(http={"answers_max_bytes": MIB}, postgres={"connections": 1})
     wait_for_table(gateway, parts)
     cluster.stack.query(
         "create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'",
@@ -146,9 +128,9 @@ def test_answer_refused_midway_leaves_session_usable(
 
 @pytest.mark.parametrize("written_by", ["operation", "function"])
 def test_write_with_rows_over_budget_503_and_nothing_changed(
-    make: Callable[..., Gateway], cluster: Cluster, parts: str, resource: str, written_by: str
+    start_gateway: Callable[..., Gateway], cluster: Cluster, parts: str, resource: str, written_by: str
 ) -> None:
-    gateway = make(http={"answers_max_bytes": MIB})
+    gateway = start_gateway(http={"answers_max_bytes": MIB})
     wait_for_table(gateway, parts)
     cluster.stack.query(
         f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile
@@ -191,8 +173,8 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(
     assert used_bytes(gateway.api, "answers") == 0
 
 
-def test_history_with_large_details_ends_pages_early(make: Callable[..., Gateway], cluster: Cluster) -> None:
-    gateway = make()
+def test_history_with_large_details_ends_pages_early(start_gateway: Callable[..., Gateway], cluster: Cluster) -> None:
+    gateway = start_gateway()
     cluster.stack.query(
         """insert into fencing.history (event, resource, fencing_token, detail)
                            select 'lease_granted', 'memory/large', n, json_build_object('text', repeat('x', 60000))
@@ -239,8 +221,8 @@ def unacknowledged_bytes(wires: list[Wire]) -> int:
     return sum(struct.unpack("i", fcntl.ioctl(wire.socket, termios.TIOCOUTQ, b"\0" * 4))[0] for wire in wires)
 
 
-def test_bodies_unfinished_stay_within_budget_and_shares(make: Callable[..., Gateway]) -> None:
-    gateway = make(auth=True, http={"bodies_max_bytes": 16 * MIB})
+def test_bodies_unfinished_stay_within_budget_and_shares(start_gateway: Callable[..., Gateway]) -> None:
+    gateway = start_gateway(auth=CREDENTIALS, http={"bodies_max_bytes": 16 * MIB})
     api = gateway.api
     before = resident_bytes(gateway.pid)
     body = b'{"lease_id": "' + b"x" * (MIB - 100)
@@ -267,8 +249,8 @@ def test_bodies_unfinished_stay_within_budget_and_shares(make: Callable[..., Gat
     eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the request is done")
 
 
-def test_body_with_many_values_counts_their_memory(make: Callable[..., Gateway]) -> None:
-    gateway = make(http={"bodies_max_bytes": 8 * MIB})
+def test_body_with_many_values_counts_their_memory(start_gateway: Callable[..., Gateway]) -> None:
+    gateway = start_gateway(http={"bodies_max_bytes": 8 * MIB})
     api = gateway.api
     before = resident_bytes(gateway.pid)
     many = b'{"lease_id": "x", "operations": [' + b"[]," * 300_000 + b"[]]}"
@@ -279,8 +261,8 @@ def test_body_with_many_values_counts_their_memory(make: Callable[..., Gateway])
     assert used_bytes(api, "bodies") == 0
 
 
-def test_refused_callers_still_sending_use_little_memory(make: Callable[..., Gateway]) -> None:
-    gateway = make(auth=True, limits={"address": {"failed_authentications_per_minute": 0}})
+def test_refused_callers_still_sending_use_little_memory(start_gateway: Callable[..., Gateway]) -> None:
+    gateway = start_gateway(auth=CREDENTIALS, limits={"address": {"failed_authentications_per_minute": 0}})
     before = resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
         wires = [stack.enter_context(Wire("127.0.0.1", gateway.api.port, 30)) for _ in range(500)]
@@ -294,10 +276,10 @@ def test_refused_callers_still_sending_use_little_memory(make: Callable[..., Gat
         assert grown < 14 * MIB, f"{grown / MIB:.1f} MiB"
 
 
-def test_bytes_behind_streaming_request_are_counted(make: Callable[..., Gateway], resource: str) -> None:
+def test_bytes_behind_streaming_request_are_counted(start_gateway: Callable[..., Gateway], resource: str) -> None:
     """The buffer of a body of 64 KiB does not stay for one byte, and what is sent behind a request counts
     while its answer lasts."""
-    gateway = make()
+    gateway = start_gateway()
     api = gateway.api
     body = json.dumps({"resource": resource, "ttl_ms": 2_000}).encode()
     head = (

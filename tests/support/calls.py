@@ -1,11 +1,12 @@
-"""Calls that go on while a test changes something, and none of which may fail."""
+"""Calls that go on while a test changes something, and calls that wait for leases."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from support.api import Answer, Api
+from support.api import Answer, Api, Call, Json
+from support.polling import eventually
 
 
 class Load:
@@ -37,3 +38,21 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self.stopping.set()
         self.thread.join()
+
+
+def expect_all_granted(waiting: list[tuple[Api, Call]], timeout: float = 15.0) -> list[Json]:
+    """Waits until each of these waiters for leases is granted one, in any order;
+    releases each lease for the next one, and returns them."""
+    left, granted = list(waiting), []
+    while left:
+        served = eventually(
+            lambda: next((waiter for waiter in left if not waiter[1].is_alive()), None),
+            timeout,
+            goal="the next is served",
+        )
+        left.remove(served)
+        api, answer = served[0], served[1].answer()
+        assert answer.status == 201, answer
+        granted.append(answer.json())
+        api.release(granted[-1])
+    return granted
