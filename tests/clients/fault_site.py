@@ -47,7 +47,7 @@ class Site:
         for gate in self.gate_set.members:
             gate.exempts = is_watch
         install_shop(cluster, name, 10)
-        cluster.stack.query("select shop_stock(%s, 60, 10)", (f"{name}-",), dbname=cluster.database)
+        cluster.query("select shop_stock(%s, 60, 10)", (f"{name}-",))
         cluster.stack.query(f"create role {cluster.database} superuser login password '{PASSWORD}'")
 
     def _settings(self) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from typing import Any, Callable, Iterator
 
 import pytest
-from python_clients import ROOT, Site, clients, errors, recorded_answers
+from python_clients import Site, clients, errors, recorded_answers
 from support import processes
 from support.api import Api
 from support.polling import eventually
+from support.proxies import CellsHaproxy
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 ROWS = itertools.count(1)
@@ -34,31 +34,11 @@ def hasty(site: Site) -> Api:
 def proxy(hasty: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of config/haproxy/cells.cfg before the gateway, which is of cell 0,
     and before a cell 1 that is not available."""
-    folder, port = tmp_path_factory.mktemp("cells"), processes.free_port()
+    folder = tmp_path_factory.mktemp("cells")
     (folder / "cells.map").write_text("slow/ 0\n")
-    environment = {
-        "FENCEGATE_BIND": f"127.0.0.1:{port}",
-        "CELLS_MAP": str(folder / "cells.map"),
-        "CELL_0": f"127.0.0.1:{hasty.port}",
-        "CELL_1": f"127.0.0.1:{processes.free_port()}",
-    }
-    process = processes.start(
-        ["haproxy", "-db", "-f", str(ROOT / "config/haproxy/cells.cfg")],
-        folder / "log",
-        env={**os.environ, **environment},
-    )
-
-    def is_open() -> bool:
-        try:
-            return Api(f"http://127.0.0.1:{port}").get("/healthz").status == 200
-        except OSError:
-            return False
-
-    try:
-        eventually(is_open, 20, goal="the proxy answers")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        processes.stop(process)
+    with CellsHaproxy(folder, folder / "cells.map", [hasty.port, processes.free_port()]) as made:
+        made.await_ready()
+        yield made.api.url
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def test_output_not_written_exits_1(cli: Cli, api_a: Api, resource: str, argumen
 
 
 def test_output_not_written_of_operators_is_a_failure(cluster: Cluster, gateway: Gateway) -> None:
-    conninfo = cluster.stack.conninfo(cluster.database)
+    conninfo = cluster.conninfo()
     for code, arguments in (
         (FAILED, ("check", "--config", str(gateway.config))),
         (COULD_NOT_RUN, ("verify", "--conninfo", conninfo)),

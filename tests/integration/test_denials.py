@@ -56,7 +56,7 @@ class Denials:
     after: int
 
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
-        return self.cluster.stack.query(statement, arguments, dbname=self.cluster.database)
+        return self.cluster.query(statement, arguments)
 
     def find(self, **detail: object) -> list[dict[str, Any]]:
         """Returns the denials whose detail has these members, oldest first."""
@@ -79,7 +79,7 @@ class Denials:
 
 @pytest.fixture
 def denials(cluster: Cluster) -> Denials:
-    last = cluster.stack.query("select coalesce(max(id), 0) from fencing.history", dbname=cluster.database)[0][0]
+    last = cluster.query("select coalesce(max(id), 0) from fencing.history")[0][0]
     return Denials(cluster, last)
 
 
@@ -239,7 +239,7 @@ def test_flood_stops_no_grants_while_events_are_held(
 ) -> None:
     """The buffer holds 1,000 events; the denials would need more than its sixteenth,
     and what does not fit is counted."""
-    with psycopg2.connect(cluster.stack.conninfo(cluster.database)) as blocker:
+    with psycopg2.connect(cluster.conninfo()) as blocker:
         blocker.cursor().execute("lock table fencing.event_stream in access exclusive mode")
         addresses = [f"127.0.1.{number}" for number in range(1, 101)]
         for address in addresses:

@@ -11,7 +11,7 @@ from support.polling import eventually
 
 
 def query(cluster: Cluster, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
-    return cluster.stack.query(statement, arguments, dbname=cluster.database)
+    return cluster.query(statement, arguments)
 
 
 def now(cluster: Cluster) -> str:
@@ -19,7 +19,7 @@ def now(cluster: Cluster) -> str:
 
 
 def verify(cluster: Cluster, *arguments: str) -> str:
-    done = cluster.call("verify", "--conninfo", cluster.stack.conninfo(cluster.database), *arguments)
+    done = cluster.call("verify", "--conninfo", cluster.conninfo(), *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

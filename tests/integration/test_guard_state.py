@@ -29,7 +29,7 @@ def watched(cluster: Cluster) -> Iterator[Gateway]:
 
 
 def query(cluster: Cluster, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
-    return cluster.stack.query(statement, arguments, dbname=cluster.database)
+    return cluster.query(statement, arguments)
 
 
 def tables(api: Api) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def check(cluster: Cluster, gateway: Gateway) -> tuple[int, list[str]]:
 
 
 def verify(cluster: Cluster, *options: str) -> str:
-    done = cluster.call("verify", "--conninfo", cluster.stack.conninfo(cluster.database), *options)
+    done = cluster.call("verify", "--conninfo", cluster.conninfo(), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -157,7 +157,7 @@ def test_state_is_unknown_before_the_first_answer(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["postgres"]["guard_check_interval_ms"] = 200
     gateway = cluster.gateway(settings)
-    with psycopg2.connect(cluster.stack.conninfo(cluster.database)) as blocker:
+    with psycopg2.connect(cluster.conninfo()) as blocker:
         blocker.cursor().execute("lock table fencing.fault_check in access exclusive mode")
         gateway.start()
         assert "not asked" in expect_problem(gateway.api.get("/v1/guard"), 503, "storage-unavailable")["detail"]

@@ -78,10 +78,8 @@ def running_takers(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker
 
 
 def count_in_history(cluster: Cluster, resource: str, event: str) -> Counter[int]:
-    rows = cluster.stack.query(
-        "select fencing_token from fencing.history where resource = %s and event = %s",
-        (resource, event),
-        dbname=cluster.database,
+    rows = cluster.query(
+        "select fencing_token from fencing.history where resource = %s and event = %s", (resource, event)
     )
     return Counter(token for (token,) in rows)
 
@@ -147,7 +145,7 @@ def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> No
         gate.clear_faults()
 
         def count() -> tuple[Any, ...]:
-            return cluster.stack.query(counted, ("load/cut-",), dbname=cluster.database)[0]
+            return cluster.query(counted, ("load/cut-",))[0]
 
         eventually(lambda: sum(count()[:2]) >= granted + released, 40, interval=0.5, goal="the history has all events")
         assert gateway.stop() == 0, gateway.log.read_text()[-2000:]
@@ -186,13 +184,13 @@ FAULT_OF_SERVER = """
 
 
 def test_events_wait_while_postgresql_has_a_fault(cluster: Cluster, gateway: Gateway, resource: str) -> None:
-    cluster.stack.query(FAULT_OF_SERVER, dbname=cluster.database)
+    cluster.query(FAULT_OF_SERVER)
     try:
         token = gateway.api.must_acquire(resource, ttl_ms=2_000)["fencing_token"]
         eventually(lambda: "fencing.append_events failed: XX000" in gateway.log.read_text(), goal="the fault is logged")
         pause(0.5, "the batch is sent again")
     finally:
-        cluster.stack.query("drop function public.break_history cascade", dbname=cluster.database)
+        cluster.query("drop function public.break_history cascade")
     eventually(lambda: count_in_history(cluster, resource, "lease_granted") == {token: 1}, 15, goal="the event arrives")
 
 
@@ -200,10 +198,9 @@ def test_repair_without_answer_is_not_made_twice(cluster: Cluster, resource: str
     path = f"/v1/resources/{resource.replace('/', '%2F')}/fence"
 
     def repairs() -> list[Any]:
-        return cluster.stack.query(
+        return cluster.query(
             "select fencing_token from fencing.history where resource = %s and event = 'fence_raised' order by id",
             (resource,),
-            dbname=cluster.database,
         )
 
     with gateway_behind_gate(cluster) as (gateway, gate):
@@ -297,7 +294,7 @@ def read_all_pages(api: Api, limit: int, **filters: object) -> list[Json]:
 @pytest.fixture
 def slow_events(cluster: Cluster, gateway: Gateway) -> Iterator[Any]:
     """Blocks the recording of lease events until the fixture's value is called."""
-    with cluster.stack.sql(dbname=cluster.database) as connection:
+    with cluster.sql() as connection:
         connection.autocommit = False
         with connection.cursor() as cursor:
             cursor.execute("lock table fencing.event_stream in exclusive mode")
@@ -315,7 +312,7 @@ def test_late_events_are_ordered_grant_before_its_writes(
     for _ in range(3):
         lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
         for _ in range(2):
-            cluster.stack.query(statement, ([resource], lease["fencing_token"]), dbname=cluster.database)
+            cluster.query(statement, ([resource], lease["fencing_token"]))
         gateway.api.must_release(lease)
         expected += [
             (event, lease["fencing_token"])

@@ -77,9 +77,7 @@ def test_lease_handed_out_by_another_gateway_is_recorded(
     ).json()
     assert timeline["held_by"]["principal"] == expired["principal"] and timeline["held_by"]["owner"] == expired["owner"]
     assert (timeline["granted_at"], timeline["end"]) == (None, "expired")
-    done = Cluster.call(
-        "verify", "--json", "--conninfo", cluster.stack.conninfo(cluster.database), "--resource-prefix", resource
-    )
+    done = Cluster.call("verify", "--json", "--conninfo", cluster.conninfo(), "--resource-prefix", resource)
     assert json.loads(done.stdout)["verdict"] == "proved", done.stdout
 
 

@@ -24,7 +24,7 @@ DROP_ONE_AHEAD = (
 
 @pytest.fixture
 def query(cluster: Cluster):  # type: ignore[no-untyped-def]
-    return lambda statement, arguments=(): cluster.stack.query(statement, arguments, dbname=cluster.database)
+    return lambda statement, arguments=(): cluster.query(statement, arguments)
 
 
 def test_partitions_are_made_ahead_and_dropped_during_writes(  # type: ignore[no-untyped-def]
@@ -36,7 +36,7 @@ def test_partitions_are_made_ahead_and_dropped_during_writes(  # type: ignore[no
     failures: list[Exception] = []
 
     def write() -> None:
-        connection = cluster.stack.sql(dbname=cluster.database)
+        connection = cluster.sql()
         with connection.cursor() as cursor:
             cursor.execute("set lock_timeout = '1s'")  # of the time of a write, only waiting for a lock counts
             while not stop.is_set():
@@ -98,7 +98,7 @@ def test_partition_in_use_is_dropped_later_without_blocking(  # type: ignore[no-
     cluster: Cluster, query
 ) -> None:
     query(OLD)
-    reader = cluster.stack.sql(dbname=cluster.database)
+    reader = cluster.sql()
     reader.autocommit = False
     query("select fencing.keep_history(0)")  # creates the partitions that are missing
     reader.cursor().execute("select count(*) from fencing.history")
@@ -128,7 +128,7 @@ def test_rotation_locks_the_history_before_its_partitions(  # type: ignore[no-un
 ) -> None:
     query(OLD)
     query(DROP_ONE_AHEAD)
-    reader = cluster.stack.sql(dbname=cluster.database)
+    reader = cluster.sql()
     reader.autocommit = False
     reader.cursor().execute("set deadlock_timeout = '10ms'; lock table only fencing.history in access share mode")
     rotation = threading.Thread(target=lambda: query("select fencing.rotate_history('30 days')"))

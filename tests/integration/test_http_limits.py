@@ -97,15 +97,12 @@ def test_header_of_many_fields_431_at_little_cost(make: Callable[..., Gateway]) 
 def large_rows(cluster: Cluster) -> str:
     """A table with ten groups of rows of 8 MiB each."""
     name = "edge_large"
-    cluster.stack.query(
-        f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database
-    )
-    cluster.stack.query(
+    cluster.query(f"create table {name} (id int, part int, body text, primary key (id, part))")
+    cluster.query(
         f"insert into {name} select n, part, repeat('x', {8 * MIB} / 128) from generate_series(1, 10) n, "
-        "generate_series(1, 128) part",
-        dbname=cluster.database,
+        "generate_series(1, 128) part"
     )
-    cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
+    cluster.query(f"select fencing.expose_table('{name}')")
     return name
 
 
@@ -155,11 +152,7 @@ def test_fenced_read_over_budget_leaves_fence(
         "overloaded",
     )
     assert (
-        cluster.stack.query(
-            "select id from fencing.history where resource = %s and event = 'fence_raised'",
-            (resource,),
-            dbname=cluster.database,
-        )
+        cluster.query("select id from fencing.history where resource = %s and event = 'fence_raised'", (resource,))
         == []
     )
 
@@ -211,11 +204,10 @@ def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway]
 
 def test_exports_unread_use_little_memory(make: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = make(answers_max_bytes=16 * MIB)
-    cluster.stack.query(
+    cluster.query(
         """insert into fencing.history (event, resource, fencing_token, owner, detail)
                            select 'lease_granted', 'edge/export', n, repeat('o', 100),
-                             json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n""",
-        dbname=cluster.database,
+                             json_build_object('text', repeat('x', 800)) from generate_series(1, 20000) n"""
     )
     before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:

@@ -63,7 +63,7 @@ class Callers:
         return None
 
     def run(self, number: int) -> None:
-        connection = psycopg2.connect(self.cluster.stack.conninfo(self.cluster.database))
+        connection = psycopg2.connect(self.cluster.conninfo())
         connection.autocommit = True
         while not self.stopping.is_set():
             lease = self.call(
@@ -113,7 +113,7 @@ def pair(cluster: Cluster) -> Iterator[list[Gateway]]:
     yield made
     for gateway in made:
         gateway.kill()
-    cluster.stack.query("select fencing.require_proof(false); delete from fencing.proof_key", dbname=cluster.database)
+    cluster.query("select fencing.require_proof(false); delete from fencing.proof_key")
 
 
 def restart_with(gateway: Gateway, signing: Path, verification: list[Path]) -> None:
@@ -130,16 +130,14 @@ def ids_of(gateway: Gateway) -> tuple[str, list[str]]:
 
 
 def database_keys(cluster: Cluster) -> list[str]:
-    return [row[0] for row in cluster.stack.query("select id from fencing.proof_keys()", dbname=cluster.database)]
+    return [row[0] for row in cluster.query("select id from fencing.proof_keys()")]
 
 
 def enter_error(cluster: Cluster, lease: Json) -> str | None:
     """Returns the SQLSTATE with which fencing.enter refuses the lease's proof; None where it accepts it."""
     try:
-        cluster.stack.query(
-            "select fencing.enter(%s, %s, %s)",
-            (lease["resource"], lease["fencing_token"], lease["lease_id"]),
-            dbname=cluster.database,
+        cluster.query(
+            "select fencing.enter(%s, %s, %s)", (lease["resource"], lease["fencing_token"], lease["lease_id"])
         )
     except psycopg2.Error as error:
         return error.pgcode
@@ -165,7 +163,7 @@ def test_signing_key_replaced_under_load_refuses_nobody(cluster: Cluster, pair: 
             assert ids_of(gateway) == (new_id, [old_id])
             callers.await_more()
         # step 3: the leases of the old key are over
-        cluster.stack.query("select fencing.retire_proof_key(%s)", (old_id,), dbname=cluster.database)
+        cluster.query("select fencing.retire_proof_key(%s)", (old_id,))
         for gateway in pair:
             restart_with(gateway, new_key, [])
             callers.await_more()
@@ -193,7 +191,7 @@ def test_signing_key_removed_stops_its_lease_ids_at_once(cluster: Cluster, pair:
             gateway.api.write(lease, {"delete": "inventory", "where": {"sku": "none"}}), 403, "lease-not-authentic"
         )
     assert enter_error(cluster, lease) is None, "the database has keys of its own"
-    cluster.stack.query("select fencing.retire_proof_key(%s)", (database_keys(cluster)[0],), dbname=cluster.database)
+    cluster.query("select fencing.retire_proof_key(%s)", (database_keys(cluster)[0],))
     assert enter_error(cluster, lease) == "FG401"
 
 

@@ -391,16 +391,13 @@ def test_requests_without_answer_leave_connections_to_others(
     held = second.must_acquire(resource, ttl_ms=20_000)
     waiting = [(first, first.begin_acquire(resource, ttl_ms=20_000, wait_ms=20_000)) for _ in range(5)]
     second.await_waiters(resource, 5)
-    locking = cluster.stack.sql(dbname=cluster.database)
+    locking = cluster.sql()
     locking.autocommit = False
     with contextlib.closing(locking):
         locking.cursor().execute("lock table fencing.guard in access exclusive mode")
         reading = first.begin("GET", "/v1/resources/locked")
         eventually(
-            lambda: cluster.stack.query(
-                "select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted",
-                dbname=cluster.database,
-            ),
+            lambda: cluster.query("select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted"),
             10,
         )
         expect_problem(first.get("/v1/leases", limit=1), 429, "too-many-requests")

@@ -32,23 +32,15 @@ def used_bytes(api: Api, kind: str) -> int:
 def parts(cluster: Cluster) -> str:
     """A table in which the rows of an `id` make an answer of `id` MB."""
     name = "memory_parts"
-    cluster.stack.query(
-        f"create table {name} (id int, part int, body text, primary key (id, part))", dbname=cluster.database
-    )
-    cluster.stack.query(
+    cluster.query(f"create table {name} (id int, part int, body text, primary key (id, part))")
+    cluster.query(
         f"insert into {name} select id, part, repeat('x', 1000000) from (values (8), (60)) as size (id), "
-        "generate_series(1, id) part",
-        dbname=cluster.database,
+        "generate_series(1, id) part"
     )
-    cluster.stack.query(
-        f"insert into {name} select 2, part, '' from generate_series(1, 8) part", dbname=cluster.database
-    )
+    cluster.query(f"insert into {name} select 2, part, '' from generate_series(1, 8) part")
     # Characters of one to four bytes in turn, so that chunks of an answer end within characters.
-    cluster.stack.query(
-        f"insert into {name} select 1, part, repeat('aß€😀', 10000 + part) from generate_series(1, 80) part",
-        dbname=cluster.database,
-    )
-    cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
+    cluster.query(f"insert into {name} select 1, part, repeat('aß€😀', 10000 + part) from generate_series(1, 80) part")
+    cluster.query(f"select fencing.expose_table('{name}')")
     return name
 
 
@@ -92,9 +84,7 @@ def test_answers_large_and_unread_stay_within_budget(start_gateway: Callable[...
 def test_answer_to_slow_reader_is_complete(start_gateway: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
     gateway = start_gateway()
     wait_for_table(gateway, parts)
-    expected = cluster.stack.query(
-        f"select part, body from {parts} where id = 1 order by part", dbname=cluster.database
-    )
+    expected = cluster.query(f"select part, body from {parts} where id = 1 order by part")
     with Wire("127.0.0.1", gateway.api.port, 30) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         ask(wire, f"/v1/tables/{parts}?id=eq.1&select=part,body&order=part")
@@ -109,11 +99,10 @@ def test_answer_refused_midway_leaves_session_usable(
 ) -> None:
     gateway = start_gateway(http={"answers_max_bytes": MIB}, postgres={"connections": 1})
     wait_for_table(gateway, parts)
-    cluster.stack.query(
-        "create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'",
-        dbname=cluster.database,
+    cluster.query(
+        "create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'"
     )
-    cluster.stack.query("select fencing.expose_function('public.memory_session()')", dbname=cluster.database)
+    cluster.query("select fencing.expose_function('public.memory_session()')")
     eventually(
         lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, 10, goal="the gateway knows the function"
     )
@@ -132,14 +121,13 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(
 ) -> None:
     gateway = start_gateway(http={"answers_max_bytes": MIB})
     wait_for_table(gateway, parts)
-    cluster.stack.query(
+    cluster.query(
         f"""create or replace function public.memory_fill(length int) returns setof {parts} language sql volatile
                             security definer set search_path = public
-                            as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'""",
-        dbname=cluster.database,
+                            as 'update {parts} set body = repeat(''x'', length) where id = 2 returning *'"""
     )
-    cluster.stack.query("select fencing.expose_function('public.memory_fill(int)')", dbname=cluster.database)
-    was = cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database)
+    cluster.query("select fencing.expose_function('public.memory_fill(int)')")
+    was = cluster.query(f"select distinct length(body) from {parts} where id = 2")
 
     def fill(length: int) -> Answer:
         operation = (
@@ -159,15 +147,10 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(
 
     for _ in range(2):
         expect_problem(fill(300_000), 503, "overloaded")
-        assert (
-            cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database)
-            == was
-        )
+        assert cluster.query(f"select distinct length(body) from {parts} where id = 2") == was
     done = fill(10)
     assert done.status == 200 and len(done.json()["results"]) == 1, done
-    assert cluster.stack.query(f"select distinct length(body) from {parts} where id = 2", dbname=cluster.database) == [
-        (10,)
-    ]
+    assert cluster.query(f"select distinct length(body) from {parts} where id = 2") == [(10,)]
     failed = [item for item in gateway.api.history(resource=resource) if item["event"] == "write_failed"]
     assert [item["detail"]["error"] for item in failed] == ["overloaded"] * 2
     assert used_bytes(gateway.api, "answers") == 0
@@ -175,11 +158,10 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(
 
 def test_history_with_large_details_ends_pages_early(start_gateway: Callable[..., Gateway], cluster: Cluster) -> None:
     gateway = start_gateway()
-    cluster.stack.query(
+    cluster.query(
         """insert into fencing.history (event, resource, fencing_token, detail)
                            select 'lease_granted', 'memory/large', n, json_build_object('text', repeat('x', 60000))
-                             from generate_series(1, 500) n""",
-        dbname=cluster.database,
+                             from generate_series(1, 500) n"""
     )
     before = resident_bytes(gateway.pid)
     page = gateway.api.get("/v1/history", resource="memory/large", order="asc", limit=1000).json()

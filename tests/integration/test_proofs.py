@@ -23,9 +23,7 @@ def gateway(cluster: Cluster) -> Iterator[Gateway]:
 def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any:
     """Calls fencing.enter and returns the fence that it found, or the SQLSTATE of its error."""
     try:
-        return cluster.stack.query(
-            "select fencing.enter(%s, %s, %s)", (resource, token, proof), dbname=cluster.database
-        )[0][0]
+        return cluster.query("select fencing.enter(%s, %s, %s)", (resource, token, proof))[0][0]
     except psycopg2.Error as error:
         assert SIGNING_KEY not in str(error)
         return error.pgcode
@@ -59,7 +57,7 @@ def test_enter_with_older_proof_after_newer_write_is_stale(cluster: Cluster, gat
 
 
 def test_migrate_require_proof_without_config_exits_64(cluster: Cluster) -> None:
-    done = cluster.call("migrate", "--require-proof", "--conninfo", cluster.stack.conninfo(cluster.database))
+    done = cluster.call("migrate", "--require-proof", "--conninfo", cluster.conninfo())
     assert done.returncode == 64 and "--config" in done.stderr
 
 
@@ -72,6 +70,6 @@ def test_migrate_with_another_key_keeps_both_keys(cluster: Cluster, gateway: Gat
             assert cluster.run("migrate", gateway.config, "--require-proof").returncode == 0
     finally:
         cluster.key_file.write_text(kept)
-    assert cluster.stack.query("select count(*) from fencing.proof_key", dbname=cluster.database) == [(2,)]
+    assert cluster.query("select count(*) from fencing.proof_key") == [(2,)]
     assert enter(cluster, resource, lease["fencing_token"], lease["lease_id"]) in (0, lease["fencing_token"])
     gateway.api.release(lease)  # it may have expired by now

@@ -23,7 +23,7 @@ TABLE = (
 @pytest.fixture(scope="module")
 def narrow(cluster: Cluster) -> Iterator[Gateway]:
     """A gateway with one thread, one connection of each kind and short queues, and with four principals."""
-    cluster.stack.query(TABLE, dbname=cluster.database)
+    cluster.query(TABLE)
     settings = cluster.settings(waiters_max=WAITERS_MAX, max_ttl_ms=cluster.max_ttl_ms)
     settings["http"]["threads"] = 1
     settings["postgres"].update(connections=1, queue_max=QUEUE_MAX, lock_timeout_ms=20_000, statement_timeout_ms=30_000)
@@ -40,15 +40,13 @@ def key_of(principal: str) -> str:
 def locked_table(cluster: Cluster) -> Iterator[Callable[[], set[int]]]:
     """Locks the table, so that no statement about it ends.
     Yields a function that returns the process ids of the connections that wait for it."""
-    connection = cluster.stack.sql(dbname=cluster.database)
+    connection = cluster.sql()
     connection.autocommit = False
     try:
         connection.cursor().execute("lock table stored in access exclusive mode")
         yield lambda: {
             pid
-            for (pid,) in cluster.stack.query(
-                "select pid from pg_locks where relation = 'stored'::regclass and not granted", dbname=cluster.database
-            )
+            for (pid,) in cluster.query("select pid from pg_locks where relation = 'stored'::regclass and not granted")
         }
     finally:
         connection.rollback()
@@ -115,7 +113,7 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
 
     body = body_of(orders, "stored/a")
     eventually(lambda: orders.call("POST", "/v1/writes", body).status == 200, 10, goal="the gateway knows the table")
-    before = cluster.stack.query("select n from stored", dbname=cluster.database)[0][0]
+    before = cluster.query("select n from stored")[0][0]
     foreign = body_of(reports, "stored/b"), [
         (api, body_of(api, f"stored/{number}")) for number, api in enumerate(others)
     ]
@@ -144,4 +142,4 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
         403,
         503,
     }, "they have no lease of the row, or were refused when they had waited for a lock"
-    assert cluster.stack.query("select n from stored", dbname=cluster.database)[0][0] == before + len(executed)
+    assert cluster.query("select n from stored")[0][0] == before + len(executed)

@@ -45,13 +45,12 @@ def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
 
     def count_checks() -> int:
         pause(1.5, "PostgreSQL counts calls a second late")
-        return cluster.stack.query(
+        return cluster.query(
             "select coalesce(sum(calls), 0)::int from pg_stat_user_functions "
-            "where funcname = 'storage_generation_state'",
-            dbname=cluster.database,
+            "where funcname = 'storage_generation_state'"
         )[0][0]
 
-    cluster.stack.query(f"alter database {cluster.database} set track_functions = 'all'", dbname=cluster.database)
+    cluster.query(f"alter database {cluster.database} set track_functions = 'all'")
     gateway = cluster.start_gateway()
     try:
         before, began = count_checks(), time.monotonic()
@@ -67,7 +66,7 @@ def test_readiness_checks_do_not_grow_with_callers(cluster: Cluster) -> None:
         ), f"{made} checks in {seconds:.1f} s; the gateway makes another one each second"
     finally:
         gateway.kill()
-        cluster.stack.query(f"alter database {cluster.database} reset track_functions", dbname=cluster.database)
+        cluster.query(f"alter database {cluster.database} reset track_functions")
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])

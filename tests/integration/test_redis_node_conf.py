@@ -274,7 +274,7 @@ def test_node_dropping_transactions_is_quarantined_at_restart(configured: Cluste
     gateway, node = configured.gateway(settings(configured)), configured.nodes[1]
     assert isinstance(node, ConfiguredServer)
     quarantined = "select count(*) from fencing.history where event = 'node_quarantined'"
-    count = lambda: configured.stack.query(quarantined, dbname=configured.database)[0][0]  # noqa: E731
+    count = lambda: configured.query(quarantined)[0][0]  # noqa: E731
     gateway.start()
     gateway.wait_until_all_vote()
     try:

@@ -129,11 +129,9 @@ def test_reload_of_authorities_ends_connection_after_answer(
     rotation: Rotation, identified: ssl.SSLContext, cluster: Cluster
 ) -> None:
     """A request that was sent behind the one whose answer is under way is not answered."""
-    cluster.stack.query("create table reload_large (id int primary key, body text)", dbname=cluster.database)
-    cluster.stack.query(
-        "insert into reload_large select n, repeat('x', 1000000) from generate_series(1, 30) n", dbname=cluster.database
-    )
-    cluster.stack.query("select fencing.expose_table('reload_large')", dbname=cluster.database)
+    cluster.query("create table reload_large (id int primary key, body text)")
+    cluster.query("insert into reload_large select n, repeat('x', 1000000) from generate_series(1, 30) n")
+    cluster.query("select fencing.expose_table('reload_large')")
     api = Api(rotation.reloaded.gateway.api.url, tls=identified)
     eventually(lambda: api.get("/v1/tables/reload_large?id=eq.0").status == 200, 10, goal="the gateway knows the table")
     with open_wire(rotation.reloaded, identified) as wire:

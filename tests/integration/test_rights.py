@@ -54,12 +54,10 @@ def credential(principal: str, key: str, **rights: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster) -> Iterator[Gateway]:
     for name in ("listed", "unlisted"):
-        cluster.stack.query(f"create table {name} (id serial primary key, note text)", dbname=cluster.database)
-        cluster.stack.query(f"select fencing.expose_table('{name}')", dbname=cluster.database)
-        cluster.stack.query(
-            f"create function {name}_value() returns int stable language sql as 'select 1'", dbname=cluster.database
-        )
-        cluster.stack.query(f"select fencing.expose_function('{name}_value()')", dbname=cluster.database)
+        cluster.query(f"create table {name} (id serial primary key, note text)")
+        cluster.query(f"select fencing.expose_table('{name}')")
+        cluster.query(f"create function {name}_value() returns int stable language sql as 'select 1'")
+        cluster.query(f"select fencing.expose_function('{name}_value()')")
     settings = cluster.settings()
     settings["auth"] = {
         "api_keys": [credential("walker", key_of(name), **rights) for name, rights in CREDENTIALS.items()]
@@ -283,7 +281,7 @@ def test_refused_write_changes_nothing(walked: Gateway, cluster: Cluster, lease_
     expect_problem(
         api.call("POST", "/v1/writes", {"lease_id": lease_ids[OWN], "operations": operations}), 403, "forbidden"
     )
-    assert cluster.stack.query("select 1 from listed where note = 'refused'", dbname=cluster.database) == []
+    assert cluster.query("select 1 from listed where note = 'refused'") == []
 
 
 def test_revoke_needs_all_resources_of_the_lease(walked: Gateway) -> None:

@@ -134,7 +134,7 @@ def test_no_secret_in_log_answers_metrics_history_or_proc(cluster: Cluster) -> N
     log = gateway.log.read_text()
     assert '"level":"debug"' in log or "debug" in log
     assert found_in(log) == []
-    history = str(cluster.stack.query("select json_agg(h)::text from fencing.history h", dbname=cluster.database))
+    history = str(cluster.query("select json_agg(h)::text from fencing.history h"))
     assert "lease_granted" in history and found_in(history) == []
     for lease_id in load.lease_ids:
         assert lease_id not in log and lease_id not in history, "a lease_id is a credential"

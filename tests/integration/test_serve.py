@@ -161,10 +161,8 @@ def test_stop_writes_buffered_events_to_history(cluster: Cluster, gateway: Gatew
             answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
             assert connection.call("DELETE", answer.headers["Location"]).status == 204
     assert gateway.stop() == 0
-    counted = cluster.stack.query(
-        "select event, count(*) from fencing.history where resource = %s group by 1 order by 1",
-        (resource,),
-        dbname=cluster.database,
+    counted = cluster.query(
+        "select event, count(*) from fencing.history where resource = %s group by 1 order by 1", (resource,)
     )
     assert counted == [("lease_granted", 200), ("lease_released", 200)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -227,3 +228,18 @@ def test_node_with_username_without_password_exits_78(cluster: Cluster) -> None:
     for command in COMMANDS:
         done = run_with(cluster, command, lambda settings: settings["redis"]["nodes"][2].update(username="foo"))
         assert done.returncode == BAD_CONFIG and "redis.nodes[2].username: " in done.stderr, done
+
+
+@pytest.mark.parametrize(
+    "value, fault",
+    [
+        ("65536", "65536 is not between 0 and 65535"),
+        ("-1", "-1 is not between 0 and 65535"),
+        ("eu", '"eu" is not an integer between 0 and 65535'),
+    ],
+)
+def test_cell_out_of_bounds_exits_78(cluster: Cluster, tmp_path: Path, value: str, fault: str) -> None:
+    file = tmp_path / "faulty.yaml"
+    file.write_text(json.dumps({**cluster.settings(), "cell": value}))
+    refused = cluster.run("serve", file)
+    assert refused.returncode == 78 and f"cell: {fault}" in refused.stdout + refused.stderr

@@ -203,12 +203,11 @@ def test_embedding_beyond_limits_is_refused_by_name(shelves: Api) -> None:
 def test_embedded_table_needs_right_of_caller(cluster: Cluster) -> None:
     from test_rights import credential, key_of
 
-    cluster.stack.query(
+    cluster.query(
         "create table parents (id integer primary key); "
         "create table children (id integer primary key, parent integer references parents);"
         "insert into parents values (1); insert into children values (5, 1); select fencing.expose_table('parents'); "
-        "select fencing.expose_table('children')",
-        dbname=cluster.database,
+        "select fencing.expose_table('children')"
     )
     settings = cluster.settings()
     settings["auth"] = {

@@ -203,11 +203,10 @@ def test_streams_end_with_the_token(gateway: Gateway, keys: dict[str, SigningKey
 def test_export_ends_with_the_token(
     gateway: Gateway, cluster: Cluster, keys: dict[str, SigningKey], resource: str
 ) -> None:
-    cluster.stack.query(
+    cluster.query(
         "insert into fencing.history (event, resource, fencing_token, owner) select 'lease_granted', %s, n, "
         "repeat('o', 250) from generate_series(1, 60000) n",
         (resource,),
-        dbname=cluster.database,
     )
     api = gateway.api.with_key(
         keys["ES256"].token(exp=int(time.time()) - 20, scope="history")

@@ -535,12 +535,12 @@ def test_hundreds_of_keys_sent_three_times_apply_once_each(
 def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> None:
     settings = cluster.settings()
     settings["writes"] = {"idempotency_ttl_ms": 3_000}
-    cluster.stack.query(SLOW_COMMIT, dbname=cluster.database)
+    cluster.query(SLOW_COMMIT)
     gateway = cluster.start_gateway(settings)
     gateway.wait_until_all_vote()
 
     def kept() -> int:
-        return cluster.stack.query("select count(*) from fencing.kept_outcome", dbname=cluster.database)[0][0]
+        return cluster.query("select count(*) from fencing.kept_outcome")[0][0]
 
     def call() -> Answer:
         body = {
@@ -554,13 +554,12 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
         pause(3.1, "the key's time")
         assert not is_replay(call()), "the key has expired, deleted or not"
         # Many expired keys: deleted in batches, skipping locked rows.
-        cluster.stack.query(
+        cluster.query(
             """insert into fencing.kept_outcome select 'p', n::text, decode(repeat('00', 32), 'hex'), '{}',
                                  now() - interval '1 hour'
-                                 from generate_series(1, 3000) n""",
-            dbname=cluster.database,
+                                 from generate_series(1, 3000) n"""
         )
-        holder = cluster.stack.sql(dbname=cluster.database)
+        holder = cluster.sql()
         holder.autocommit = False
         with holder.cursor() as cursor:
             cursor.execute("select from fencing.kept_outcome where principal = 'p' and key = '1' for update")

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import redis
-
 from support import processes
 from support.api import Api
 from support.polling import eventually
@@ -251,6 +250,15 @@ class Cluster:
         # The copied recorder connects to the other database.
         owner = {"user": self.owner} if self.owner else {}
         assert self.stack.query("select fencing.set_up_recorder()", dbname=self.database, **owner) == [(None,)]
+
+    def query(self, statement: str, arguments: tuple[object, ...] = (), **parameters: object) -> list[tuple[Any, ...]]:
+        return self.stack.query(statement, arguments, dbname=self.database, **parameters)
+
+    def sql(self, **parameters: object) -> Any:
+        return self.stack.sql(dbname=self.database, **parameters)
+
+    def conninfo(self) -> str:
+        return self.stack.conninfo(self.database)
 
     def copied_by_file(self) -> str:
         """Returns the strategy that takes a third of the processor time of the default one;

@@ -254,13 +254,13 @@ def majority_counter(nodes: list[redis.Redis], resource: str) -> int:
 
 def install_shop(cluster: Cluster, stem: str, stock: int = 10) -> str:
     """Installs the shop example in the cluster's database, with one article for the test; returns its name."""
-    cluster.stack.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text(), dbname=cluster.database)
-    cluster.stack.query("select shop_stock(%s, 1, %s)", (f"{stem}-", stock), dbname=cluster.database)
+    cluster.query((processes.repository() / "sql" / "examples" / "shop.sql").read_text())
+    cluster.query("select shop_stock(%s, 1, %s)", (f"{stem}-", stock))
     return f"{stem}-1"
 
 
 def read_stock(cluster: Cluster, sku: str) -> int:
-    return cluster.stack.query("select stock from inventory where sku = %s", (sku,), dbname=cluster.database)[0][0]
+    return cluster.query("select stock from inventory where sku = %s", (sku,))[0][0]
 
 
 def sale_operation(sku: str, count: int = 1) -> Json:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import TypeVar
 from urllib.request import urlopen
 
 from support import processes
@@ -17,8 +18,11 @@ CONFIG = processes.repository() / "config"
 NGINX_FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
+Made = TypeVar("Made", bound="Proxy")
+
+
 class Proxy:
-    """A proxy that runs in the foreground until `stop`."""
+    """A proxy that runs in the foreground until `stop`, which the end of a `with` block calls."""
 
     def __init__(self, command: list[str], log: Path, port: int, environment: dict[str, str] | None = None) -> None:
         self.port, self.log = port, log
@@ -28,6 +32,12 @@ class Proxy:
     def await_ready(self) -> None:
         """Waits until calls can be sent to every gateway."""
         raise NotImplementedError
+
+    def __enter__(self: Made) -> Made:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         assert processes.stop(self.process) in (0, 143, -15), self.log.read_text()
@@ -59,6 +69,25 @@ class Haproxy(Proxy):
 
     def await_ready(self, count: int = 6) -> None:
         eventually(lambda: sum(self.ready().values()) == count, 20, goal=f"{count} servers are ready")
+
+
+class CellsHaproxy(Proxy):
+    """HAProxy by config/haproxy/cells.cfg, before a gateway of each cell from 0 on."""
+
+    MAP = CONFIG / "haproxy" / "cells.map"
+
+    def __init__(self, folder: Path, cells_map: Path, ports: list[int]) -> None:
+        port = processes.free_port()
+        environment = {
+            "FENCEGATE_BIND": f"127.0.0.1:{port}",
+            "CELLS_MAP": str(cells_map),
+            **{f"CELL_{cell}": f"127.0.0.1:{gateway}" for cell, gateway in enumerate(ports)},
+        }
+        command = ["haproxy", "-db", "-f", str(CONFIG / "haproxy" / "cells.cfg")]
+        super().__init__(command, folder / "haproxy.log", port, environment)
+
+    def await_ready(self) -> None:
+        eventually(lambda: self.api.get("/healthz").status == 200, 20, goal="the proxy answers")
 
 
 class Nginx(Proxy):

@@ -59,8 +59,8 @@ def start_gateway(cluster: Cluster) -> Gateway:
 @pytest.fixture(scope="module")
 def flooded(cluster: Cluster) -> Iterator[Gateway]:
     """The gateway for the floods, with a resource that is always held."""
-    cluster.stack.query(SHOP, dbname=cluster.database)
-    cluster.stack.query(floods.LARGE_SQL, dbname=cluster.database)
+    cluster.query(SHOP)
+    cluster.query(floods.LARGE_SQL)
     gateway = start_gateway(cluster)
     holder = gateway.api.with_key(KEYS["holder"]).connection()
     holder.send("POST", "/v1/leases", {"resource": floods.HELD, "ttl_ms": 2_000}, {"Accept": "text/event-stream"})

@@ -134,7 +134,7 @@ def test_listing_endless_on_one_node_is_finished_by_others(cluster: Cluster, res
 
 
 def drawn_epoch(cluster: Cluster) -> int:
-    return cluster.stack.query("select epoch from fencing.cluster", dbname=cluster.database)[0][0]
+    return cluster.query("select epoch from fencing.cluster")[0][0]
 
 
 def own_epoch(cluster: Cluster, node: int = 4) -> int:

@@ -342,9 +342,7 @@ def test_node_with_unfinished_rewrite_counts_as_not_synced(synced: Cluster, sync
 
 
 def is_synced_life(cluster: Cluster, node: str) -> bool:
-    return cluster.stack.query("select synced from fencing.node where name = %s", (node,), dbname=cluster.database)[0][
-        0
-    ]
+    return cluster.query("select synced from fencing.node where name = %s", (node,))[0][0]
 
 
 def test_epochs_are_drawn_only_for_lives_that_vote(cluster: Cluster, resource: str) -> None:
@@ -384,7 +382,7 @@ def count_history_events(gateway: Gateway, event: str, node: str) -> int:
 
 
 def read_epoch(cluster: Cluster) -> int:
-    return cluster.stack.query("select epoch from fencing.cluster", dbname=cluster.database)[0][0]
+    return cluster.query("select epoch from fencing.cluster")[0][0]
 
 
 # The log

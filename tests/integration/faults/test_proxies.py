@@ -178,13 +178,12 @@ def sales(shop: Cluster) -> Callable[[], int]:
     """Returns a function that counts the pieces that were sold since."""
 
     def stock() -> int:
-        return int(shop.stack.query("select sum(stock) from inventory", dbname=shop.database)[0][0])
+        return int(shop.query("select sum(stock) from inventory")[0][0])
 
-    shop.stack.query(
+    shop.query(
         "begin; select fencing.enter('inventory/' || sku, greatest(fencing.fence('inventory/' || sku), 1)) "
         "from inventory;"
-        "update inventory set stock = 1000000, initial_stock = 1000000; commit",
-        dbname=shop.database,
+        "update inventory set stock = 1000000, initial_stock = 1000000; commit"
     )
     before = stock()
     return lambda: before - stock()
