@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from support import verified  # noqa: E402
 from support.api import Api  # noqa: E402
 from support.cli import Cli  # noqa: E402
 from support.cluster import MAX_TTL_MS, Cluster, Gateway  # noqa: E402
@@ -41,7 +42,7 @@ LONGEST = [
     "test_proxies",
     "test_commit_flush",
     "test_lease_expiry",
-    "test_verify",
+    "test_verify_findings",
     "test_lease_kept_failures",
     "test_recovery",
     "test_rolling_restarts",
@@ -195,6 +196,22 @@ def sample(stack: Stack, api: Api, samples_table: None, unique_name: Callable[[s
     api.must_write(lease, made.insert())
     api.must_release(lease)
     return made
+
+
+@pytest.fixture(scope="session")
+def filled_database(stack: Stack) -> Iterator[str]:
+    """A template database with a history, for tests of `fencegate verify`."""
+    with verified.filled_database(stack) as name:
+        yield name
+
+
+@pytest.fixture
+def history(stack: Stack, filled_database: str) -> Iterator[verified.History]:
+    """A copy of it, which a test may change."""
+    made = verified.History(stack, f"verify_{uuid.uuid4().hex[:8]}")
+    stack.query(f"create database {made.name} template {filled_database}")
+    yield made
+    stack.query(f"drop database {made.name} with (force)")
 
 
 @pytest.fixture
