@@ -34,6 +34,7 @@ LONGEST = [
     "test_nodes_forgetting",
     "test_tokens",
     "test_storage_exactly_once",
+    "test_two_gateways",
     "test_write_batches",
     "test_failing_nodes",
     "test_hostile_nodes",

@@ -3,59 +3,18 @@ whatever fails in between."""
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import pytest
-
 from support.api import Answer, Api, Json, expect_problem, pointers_of
 from support.cluster import Cluster
+from support.keyed import SLOW_COMMIT, is_replay, make_tables, write
 from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack
-from support.stack import running as running_stack
-
-SLOW_COMMIT = """
-create table if not exists keyed (id text primary key, seconds double precision not null default 0, place integer,
-                                  constraint keyed_place unique (place) deferrable initially deferred, filling text);
-create or replace function keyed_sleep() returns trigger language plpgsql as $$ begin perform pg_sleep(new.seconds);
-return null; end $$;
-drop trigger if exists keyed_sleep on keyed;
-create constraint trigger keyed_sleep after insert on keyed deferrable initially deferred
-  for each row when (new.seconds > 0)
-  execute function keyed_sleep();
-select fencing.protect('keyed', $$'keyed/' || id$$);
-select fencing.expose_table('keyed');
-create or replace function keyed_add(id text) returns text language sql
-  set search_path = public, pg_temp as $$ insert into keyed (id) values ($1) returning id $$;
-select fencing.expose_function('keyed_add(text)');
-"""
-
-
-def make_tables(stack: Stack) -> None:
-    stack.query(SLOW_COMMIT)
-    for gateway in range(len(stack.facts["gateways"])):
-        api = stack.api(gateway)
-        for operation in ({"delete": "keyed", "where": {"id": "none"}}, {"call": "keyed_add", "args": {"id": "none"}}):
-            eventually(
-                lambda: write(api, "keyed/none", {"delete": "keyed", "where": {"id": "none"}}, operation).status == 200,
-                10,
-                goal="the gateway knows the table and the function",
-            )
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Stack]:
-    """Two gateways, of which tests kill the first; dev restarts it."""
-    with running_stack("--gateways", "2") as made:
-        make_tables(made)
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -66,20 +25,6 @@ def keyed(stack: Stack) -> None:
 @pytest.fixture
 def key() -> str:
     return uuid.uuid4().hex
-
-
-def write(api: Api, resource: str, *operations: Json, key: str | None = None, **fields: object) -> Answer:
-    """Sends a one-shot write."""
-    body = {
-        "lease": {"resource": resource, "ttl_ms": 10_000, "wait_ms": 10_000},
-        "operations": list(operations),
-        **fields,
-    }
-    return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key} if key else None)
-
-
-def is_replay(answer: Answer) -> bool:
-    return answer.headers["Idempotency-Replayed"] == "true"
 
 
 def kept_members(answer: Answer) -> Any:
@@ -386,147 +331,6 @@ def test_kept_outcomes_are_accessible_to_no_role(stack: Stack) -> None:
             (role,),
         )
         assert granted == [(False,)], role
-
-
-# While the first call runs
-
-
-def test_repeat_while_first_runs_409_and_outcome_survives_kill(
-    pair: Stack, key: str, unique_name: Callable[[str], str]
-) -> None:
-    """The gateway is killed while PostgreSQL commits, before the answer."""
-    row = unique_name("killed")
-    insert = {"insert": "keyed", "values": {"id": row, "seconds": 4}}
-    lease = pair.api(1).must_acquire(f"keyed/{row}", ttl_ms=30_000)
-    body = {"lease_id": lease["lease_id"], "operations": [insert], "return": "rows"}
-    first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    eventually(
-        lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"),
-        10,
-        interval=0.01,
-        goal="it commits",
-    )
-    for gateway in (0, 1):
-        busy = pair.api(gateway).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
-        expect_problem(busy, 409, "idempotency-in-progress")
-        assert int(busy.headers["Retry-After"]) >= 1
-    os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
-    with pytest.raises(Exception):
-        first.answer()
-    other = pair.api(1)
-    eventually(
-        lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200,
-        15,
-        goal="the outcome is there",
-    )
-    again = other.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    assert is_replay(again) and again.json()["results"][0]["rows"][0]["id"] == row
-    assert pair.query(
-        "select count(*) from fencing.history where resource = %s and event = 'write_applied'", (f"keyed/{row}",)
-    ) == [(1,)]
-    assert pair.query("select count(*) from keyed where id = %s", (row,)) == [(1,)]
-    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
-
-
-def test_repeat_after_kill_before_commit_is_applied_once(
-    pair: Stack, key: str, unique_name: Callable[[str], str]
-) -> None:
-    sku = create_sku(pair, unique_name("sku"))
-    other = pair.sql()
-    other.autocommit = False
-    with other.cursor() as cursor:
-        cursor.execute("select from inventory where sku = %s for update", (sku.name,))
-    lease = pair.api(1).must_acquire(sku.resource, ttl_ms=30_000)
-    body = {"lease_id": lease["lease_id"], "operations": [sku.sell()]}
-    first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
-    eventually(
-        lambda: pair.query(
-            "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%inventory%'"
-        ),
-        5,
-        goal="it waits",
-    )
-    os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
-    with pytest.raises(Exception):
-        first.answer()
-    other.rollback()
-    other.close()
-    eventually(
-        lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200,
-        15,
-        goal="the other gateway applies it",
-    )
-    pause(0.5, "time for a second sale")
-    assert sku.stock() == 9
-    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
-
-
-def send_until_answered(apis: list[Api], body: Json, key: str, seed: int, until: float) -> Answer:
-    """Repeats the call at either gateway until the outcome is known, as a careful caller does."""
-    rng = random.Random(seed)
-    while time.monotonic() < until:
-        try:
-            answer = rng.choice(apis).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
-        except OSError:
-            pause(0.02, "before the call is repeated")
-            continue
-        except Exception:  # http.client's, for an answer cut short
-            continue
-        if answer.status == 200:
-            return answer
-        assert answer.status in (409, 423, 503), str(answer)
-        if answer.status == 409:
-            assert answer.json()["type"] in ("/problems/idempotency-in-progress", "/problems/write-conflict"), str(
-                answer
-            )
-        pause(0.02 * rng.random(), "before the call is repeated")
-    raise AssertionError(f"the outcome of {key} stayed unknown")
-
-
-@pytest.mark.parametrize("killing", [False, True], ids=["quiet", "gateway_killed"])
-def test_hundreds_of_keys_sent_three_times_apply_once_each(
-    pair: Stack, unique_name: Callable[[str], str], killing: bool
-) -> None:
-    keys, copies = 200, 3
-    skus = [create_sku(pair, unique_name("once"), 1000) for _ in range(20)]
-    apis = [pair.api(0), pair.api(1)]
-    leases = [apis[0].must_acquire(sku.resource, ttl_ms=60_000) for sku in skus[:10]]
-    stem = unique_name("k")
-    bodies = []
-    for number in range(keys):
-        sku = skus[number % len(skus)]
-        lease: Json = (
-            {"lease_id": leases[number % len(skus)]["lease_id"]}
-            if number % len(skus) < 10
-            else {"lease": {"resource": sku.resource, "ttl_ms": 3_000, "wait_ms": 10_000}}
-        )
-        bodies.append({**lease, "operations": [sku.sell()]})
-    work = [(number, copy) for number in range(keys) for copy in range(copies)]
-    random.Random(7).shuffle(work)
-    until = time.monotonic() + 90
-    killer = threading.Timer(0.7, lambda: os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL))
-    if killing:
-        killer.start()
-    with ThreadPoolExecutor(24) as pool:
-        answers = list(
-            pool.map(
-                lambda job: (
-                    job[0],
-                    send_until_answered(apis, bodies[job[0]], f"{stem}-{job[0]}", job[0] * 10 + job[1], until),
-                ),
-                work,
-            )
-        )
-    killer.cancel()
-    outcomes: dict[int, set[str]] = {}
-    for number, answer in answers:
-        outcomes.setdefault(number, set()).add(answer.json()["write_id"])
-    assert all(len(write_ids) == 1 for write_ids in outcomes.values()) and len(outcomes) == keys
-    assert sum(1000 - sku.stock() for sku in skus) == keys
-    assert pair.query("select count(*) from fencing.kept_outcome where key like %s", (f"{stem}-%",)) == [(keys,)]
-    firsts = sum(not is_replay(answer) for _, answer in answers)
-    assert firsts <= keys if killing else firsts == keys
-    eventually(lambda: pair.api(0).get("/readyz").status == 200, 30, goal="the gateway is back")
 
 
 # Expiry of a key

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterator
 
 import pytest
-
 from support.api import Answer, Api, Json, expect_problem, pointers_of
 from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack
-from support.stack import running as running_stack
 
 SLOW = """
 create or replace function batch_sleep(seconds double precision) returns integer
@@ -399,135 +397,3 @@ def test_batch_transaction_setting_is_not_seen_by_others(
 
         batch.callers.append(Caller("setting", lease, {"call": "batch_setting", "args": {"word": f"w{number}"}}, check))
     batch.check_all()
-
-
-class Sellers:
-    """Threads that sell until the block ends, and counts of the answers by article."""
-
-    def __init__(self, stack: Stack, names: list[str], threads: int) -> None:
-        self.goods = [create_sku(stack, name, 1_000_000) for name in names]
-        self.leases = {sku.name: stack.api().must_acquire(sku.resource, ttl_ms=60_000) for sku in self.goods}
-        self.accepted = {sku.name: 0 for sku in self.goods}
-        self.unknown = {sku.name: 0 for sku in self.goods}
-        self.odd: list[Answer] = []
-        self.stop_requested = threading.Event()
-        self._mutex = threading.Lock()
-        self.threads = [
-            threading.Thread(target=self._sell, args=(stack, self.goods[number % len(self.goods)]), daemon=True)
-            for number in range(threads)
-        ]
-
-    def _sell(self, stack: Stack, sku: Sku) -> None:
-        with stack.api().connection() as connection:
-            while not self.stop_requested.is_set():
-                body = {"lease_id": self.leases[sku.name]["lease_id"], "operations": [sku.sell()]}
-                answer = connection.call("POST", "/v1/writes", body)
-                with self._mutex:
-                    if answer.status == 200:
-                        self.accepted[sku.name] += 1
-                    elif answer.status == 503 and answer.json().get("outcome_unknown"):
-                        self.unknown[sku.name] += 1
-                    elif answer.status not in (503, 409):
-                        self.odd.append(answer)
-
-    def __enter__(self) -> "Sellers":
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop_requested.set()
-        for thread in self.threads:
-            thread.join(30)
-
-    def total(self) -> int:
-        return sum(self.accepted.values())
-
-
-def test_batch_killed_backends_lose_and_repeat_no_write(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
-    kills = 0
-    with Sellers(own_stack, [unique_name("killed") for _ in range(16)], 32) as sellers:
-        eventually(lambda: sellers.total() > 200, 20, goal="all sell")
-        connection = own_stack.sql()
-        with connection.cursor() as cursor:
-            deadline = time.monotonic() + 120
-            while kills < 200 and time.monotonic() < deadline:
-                cursor.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'fencegate' "
-                    "and state <> 'idle' "
-                    "order by random() limit 1"
-                )
-                kills += len(cursor.fetchall())
-                seen = sellers.total()
-                eventually(lambda: sellers.total() > seen, 30, goal="a busy machine gets further than the kills")
-                pause(random.random() * 0.02, "each kill is at another moment of a batch")
-        connection.close()
-        before = sellers.total()
-        eventually(lambda: sellers.total() > before + 200, 30, goal="all sell again")
-    assert kills >= 20 and not sellers.odd, (kills, sellers.odd[:3])
-    for sku in sellers.goods:
-        sold = 1_000_000 - sku.stock()
-        assert sellers.accepted[sku.name] <= sold <= sellers.accepted[sku.name] + sellers.unknown[sku.name], sku
-        assert own_stack.query(
-            "select count(*), count(distinct write_id) from fencing.history where event = 'write_applied' "
-            "and resource = %s",
-            (sku.resource,),
-        ) == [(sold, sold)]
-    assert sum(sellers.unknown.values()) == 0, "PostgreSQL was reachable, so that every outcome could be found"
-
-
-@pytest.fixture(scope="module")
-def two_gateways() -> Iterator[Stack]:
-    with running_stack("--gateways", "2") as made:
-        yield made
-
-
-def test_gateways_writing_in_opposite_orders_do_not_deadlock(
-    two_gateways: Stack, unique_name: Callable[[str], str]
-) -> None:
-    goods = sorted(
-        (create_sku(two_gateways, unique_name("both"), 1_000_000) for _ in range(12)), key=lambda sku: sku.name
-    )
-    leases = [two_gateways.api().must_acquire(sku.resource, ttl_ms=60_000) for sku in goods]
-    pairs = [
-        (
-            create_sku(two_gateways, unique_name("pair"), 1_000_000),
-            create_sku(two_gateways, unique_name("pair"), 1_000_000),
-        )
-        for _ in range(4)
-    ]
-    both = [
-        two_gateways.api()
-        .call("POST", "/v1/leases", {"resources": [first.resource, second.resource], "ttl_ms": 60_000})
-        .json()
-        for first, second in pairs
-    ]
-    ((deadlocks,),) = two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()")
-    tally: list[int] = []
-    mutex = threading.Lock()
-
-    def work(number: int) -> None:
-        order = list(zip(leases, ([sku.sell()] for sku in goods))) + list(
-            zip(both, ([first.sell(), second.sell()] for first, second in pairs))
-        )
-        if number % 2:
-            order.reverse()
-        with two_gateways.api(number % 2).connection() as connection:
-            for turn in range(12):
-                for lease, operations in order[turn % 3 :]:
-                    answer = connection.call(
-                        "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations}
-                    )
-                    with mutex:
-                        tally.append(answer.status)
-
-    with ThreadPoolExecutor(32) as pool:
-        list(pool.map(work, range(32)))
-    assert set(tally) <= {200, 409} and tally.count(409) <= len(tally) / 100, {
-        status: tally.count(status) for status in set(tally)
-    }
-    sold = sum(1_000_000 - sku.stock() for sku in goods) + sum(1_000_000 - first.stock() for first, _ in pairs)
-    assert sold == tally.count(200)
-    assert two_gateways.query("select deadlocks from pg_stat_database where datname = current_database()") == [
-        (deadlocks,)
-    ]
