@@ -21,6 +21,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from sessions import Login, Sessions  # noqa: E402
 from support.base_backup import copy_server  # noqa: E402
 from support.initdb import init_data, installed_programs, programs  # noqa: E402
 
@@ -51,7 +52,7 @@ SUPERUSER = "postgres" if BY_SUPERUSER else "superuser"
 # which only its installation creates.
 NEED_SUPERUSER = set(
     """
-    test_openings test_virtual_columns
+    test_openings test_guard_drops test_virtual_columns
     test_dump_restored_is_protected_as_before test_dump_replaces_an_older_copy
     test_dump_loaded_elsewhere_is_refused_after_fence_all
     test_install_by_an_owner_who_is_no_superuser_works test_guard_is_installed_in_database_of_another_encoding
@@ -280,3 +281,33 @@ def database(server):
     name = server.create("fence_base")
     yield name
     server.drop(name)
+
+
+@pytest.fixture
+def logins(server, database):
+    opened = []
+
+    def login(user="test_app", **more):
+        opened.append(Login(server, database, user, **more))
+        return opened[-1]
+
+    yield login
+    for each in opened:
+        each.connection.close()
+
+
+@pytest.fixture
+def owner(logins):
+    login = logins("postgres")
+    assert login.run("select fencing.set_up_recorder()") == [(None,)]
+    assert login.run("select fencing.recorder_fault()") == [(None,)]
+    return login
+
+
+@pytest.fixture
+def sessions(server, database):
+    made = Sessions(server, database)
+    yield made
+    for session in made.opened:
+        session.connection.close()
+    made.observer.close()

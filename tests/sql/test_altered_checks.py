@@ -1,7 +1,7 @@
 """Checks that the owner of a table disabled and enabled again, where no event trigger saw it."""
+
 import pytest
 from test_catalogue import SCHEMA_FILES
-from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
 EVENT_TRIGGERS = ("refuse_openings", "refuse_drops", "refuse_drop_of_guard", "hold_schemas", "release_schemas")
 FAULTS = "select f from fencing.guard_faults() f where f !~ '^the event trigger'"
@@ -13,7 +13,7 @@ DISABLE = "alter table public.{} disable trigger user"
 
 
 @pytest.fixture
-def unseen(owner):  # noqa: F811
+def unseen(owner):
     """The session of the owner of the schema and of the tables, without event triggers, as on a managed service."""
     for name in EVENT_TRIGGERS:
         owner.run(f"drop event trigger if exists fencing_{name}")

@@ -1,7 +1,7 @@
 """Code that others have made must not run as a superuser or with the gateway's rights,
 and no setting or state of a table may open it."""
+
 import pytest
-from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
 ESCALATE = """create function app.escalate(value text) returns boolean language plpgsql as $$
   begin
@@ -21,13 +21,13 @@ RESET_ROLE = """create function app.escalate(value text) returns boolean languag
 
 
 @pytest.fixture(autouse=True)
-def app_is_no_superuser_afterwards(owner):  # noqa: F811
+def app_is_no_superuser_afterwards(owner):
     yield
     assert owner.run("select rolsuper from pg_roles where rolname = 'test_app'") == [(False,)]
 
 
 @pytest.fixture
-def app(logins, owner):  # noqa: F811
+def app(logins, owner):
     owner.run("create schema app authorization test_app")
     return logins()
 
@@ -40,7 +40,7 @@ def app(logins, owner):  # noqa: F811
         "case when 'x'::app.tag = 'x' then 'a/' else 'b/' end || id",
     ],
 )
-def test_parsing_an_expression_runs_with_the_table_owners_rights(owner, app, attack, expression):  # noqa: F811
+def test_parsing_an_expression_runs_with_the_table_owners_rights(owner, app, attack, expression):
     app.run(attack)
     app.run(
         "create domain app.tag as text check (app.escalate(value)); "
@@ -66,7 +66,7 @@ def test_parsing_an_expression_runs_with_the_table_owners_rights(owner, app, att
         "n integer) partition by list ((app.same(n))",
     ],
 )
-def test_code_of_a_third_role_in_a_table_is_refused_and_named(owner, app, column):  # noqa: F811
+def test_code_of_a_third_role_in_a_table_is_refused_and_named(owner, app, column):
     app.run("create domain app.label as text check (value <> '')")
     app.run("create function app.is_good(n integer) returns boolean language sql immutable as 'select true'")
     app.run("create function app.number() returns integer language sql immutable as 'select 1'")
@@ -98,7 +98,7 @@ def test_code_of_a_third_role_in_a_table_is_refused_and_named(owner, app, column
         "select * from public.secured",
     ],
 )
-def test_code_of_a_third_role_below_a_view_is_refused_and_named(owner, app, query):  # noqa: F811
+def test_code_of_a_third_role_below_a_view_is_refused_and_named(owner, app, query):
     app.run(
         "create function app.add(a bigint, b bigint) returns bigint language sql immutable as 'select a + b'; "
         "create aggregate app.total(bigint) (sfunc = app.add, stype = bigint)"
@@ -143,7 +143,7 @@ PROTECT_PARTS, EXPOSE_PARTS = (
     ["alter table public.parts_1 add check (app.is_good(id))", "alter table public.parts_1 owner to test_app"],
     ids=["constraint", "owner"],
 )
-def test_partition_of_a_third_role_is_refused_and_named(owner, app, call, change):  # noqa: F811
+def test_partition_of_a_third_role_is_refused_and_named(owner, app, call, change):
     app.run("create function app.is_good(n integer) returns boolean language sql immutable as 'select true'")
     owner.run(
         "create table public.parts (id integer) partition by range (id); "
@@ -161,7 +161,7 @@ def test_partition_of_a_third_role_is_refused_and_named(owner, app, call, change
     assert error.pgcode == "42501" and "belongs to test_app" in str(error), error
 
 
-def test_unlogged_partition_is_refused_by_expose_and_attach(owner):  # noqa: F811
+def test_unlogged_partition_is_refused_by_expose_and_attach(owner):
     owner.run(
         "create table public.parts (id integer) partition by range (id); "
         "create unlogged table parts_1 partition of parts for values from (0) to (10); "
@@ -179,7 +179,7 @@ def test_unlogged_partition_is_refused_by_expose_and_attach(owner):  # noqa: F81
         assert error.pgcode == "55000" and "is unlogged" in str(error), (attempt, error)
 
 
-def test_code_that_a_protected_table_gets_later_is_named(owner, app):  # noqa: F811
+def test_code_that_a_protected_table_gets_later_is_named(owner, app):
     app.run("create function app.is_good(n bigint) returns boolean language sql as 'select true'")
     owner.run("alter table public.inventory add constraint good check (app.is_good(stock))")
     assert [
@@ -190,7 +190,7 @@ def test_code_that_a_protected_table_gets_later_is_named(owner, app):  # noqa: F
 
 
 @pytest.mark.parametrize("expression, name", [("k", "x"), ("'nk/' || k", "nk/x")])
-def test_row_without_a_resource_stays_closed_without_array_nulls(owner, logins, expression, name):  # noqa: F811
+def test_row_without_a_resource_stays_closed_without_array_nulls(owner, logins, expression, name):
     owner.run(
         "create table public.keyed (id integer primary key, k text, v integer); insert into keyed values (1, 'x'); "
         "grant select, insert, update on keyed to test_app"
@@ -208,7 +208,7 @@ def test_row_without_a_resource_stays_closed_without_array_nulls(owner, logins, 
         app.run("rollback")
 
 
-def test_quoting_of_identifiers_does_not_change_a_resource(owner, logins):  # noqa: F811
+def test_quoting_of_identifiers_does_not_change_a_resource(owner, logins):
     owner.run(
         "create table public.named (name text, v integer); insert into named values ('x'); "
         "grant select, update on named to test_app"
@@ -227,7 +227,7 @@ def test_quoting_of_identifiers_does_not_change_a_resource(owner, logins):  # no
     assert owner.run("select v from public.named") == [(1,)]
 
 
-def test_unlogged_tables_are_refused_and_named(owner):  # noqa: F811
+def test_unlogged_tables_are_refused_and_named(owner):
     owner.run("create unlogged table public.fast (id integer primary key)")
     for call in ("fencing.protect('public.fast', $$'fast/' || id$$)", "fencing.expose_table('public.fast')"):
         error = owner.fails(f"select {call}")
@@ -244,7 +244,7 @@ def test_unlogged_tables_are_refused_and_named(owner):  # noqa: F811
     ]
 
 
-def test_openings_by_schemas_views_and_extensions_are_refused(owner):  # noqa: F811
+def test_openings_by_schemas_views_and_extensions_are_refused(owner):
     owner.run(
         "create schema app; create table app.stock (id integer primary key, n integer); create schema other; "
         "create table other.stock (id integer); create table app.s2 (id integer)"
@@ -265,7 +265,7 @@ def test_openings_by_schemas_views_and_extensions_are_refused(owner):  # noqa: F
     assert owner.run("select fencing.guard_faults()") == []
 
 
-def test_protect_takes_columns_of_every_name(owner):  # noqa: F811
+def test_protect_takes_columns_of_every_name(owner):
     owner.run(
         "create table public.odd (n integer, probe text, other text, fencing_row text, result integer, "
         "expression integer)"
@@ -274,7 +274,7 @@ def test_protect_takes_columns_of_every_name(owner):  # noqa: F811
         owner.run("select fencing.protect('public.odd', %s)", f"'odd/' || {column}")
 
 
-def test_events_of_a_gateway_have_possible_times_and_tokens(logins, owner):  # noqa: F811
+def test_events_of_a_gateway_have_possible_times_and_tokens(logins, owner):
     gateway = logins("test_gateway")
     for at in ("infinity", "-infinity", "0044-03-15 BC", "9999-01-01"):
         gateway.run(
@@ -295,7 +295,7 @@ def test_events_of_a_gateway_have_possible_times_and_tokens(logins, owner):  # n
     assert gateway.sqlstate("select fencing.draw_epoch('redis-1', repeat('l', 1000), true, 0)") == "22023"
 
 
-def test_one_call_creates_few_partitions(logins, owner):  # noqa: F811
+def test_one_call_creates_few_partitions(logins, owner):
     gateway = logins("test_gateway")
     gateway.run(
         "select fencing.record_events(jsonb_agg(jsonb_build_object('event', 'lease_granted', 'at', "

@@ -1,8 +1,8 @@
 """guard_changed is in the history whatever the size of a change,
 and whatever gateways and other sessions do at the same time."""
+
 import pytest
 from test_catalogue import rows
-from test_sessions import sessions  # noqa: F401 (a fixture)
 
 CHANGES = (
     "select detail ->> 'action', detail ->> 'relation', principal from fencing.history "
@@ -47,7 +47,7 @@ def assert_only_protect_ends_it(superuser, gateway, server, database):
     assert not is_noted(server, database)
 
 
-def test_long_lists_of_faults_are_recorded_whole(sessions, server, database):  # noqa: F811
+def test_long_lists_of_faults_are_recorded_whole(sessions, server, database):
     owner = sessions(user="postgres")
     roles = [f"team_{number}" for number in range(4)]
     owner.run("; ".join(f"create role {role}" for role in roles))
@@ -68,7 +68,7 @@ def test_long_lists_of_faults_are_recorded_whole(sessions, server, database):  #
         owner.commit()
 
 
-def test_long_expression_is_cut_in_the_history(sessions, server, database):  # noqa: F811
+def test_long_expression_is_cut_in_the_history(sessions, server, database):
     owner = sessions(user="postgres")
     expression = f"case when sku = '{'x' * 70_000}' then 'inventory/x' else 'inventory/' || sku end"
     owner.run("select fencing.protect('inventory', %s)", expression)
@@ -84,7 +84,7 @@ def test_long_expression_is_cut_in_the_history(sessions, server, database):  # n
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
-def test_fault_made_and_mended_in_one_transaction_is_recorded(sessions, server, database, isolation):  # noqa: F811
+def test_fault_made_and_mended_in_one_transaction_is_recorded(sessions, server, database, isolation):
     """A gateway compares the faults meanwhile, after the snapshot."""
     superuser, gateway = sessions(user="postgres", isolation=isolation), sessions(user="test_gateway")
     superuser.run("select count(*) from inventory")
@@ -97,7 +97,7 @@ def test_fault_made_and_mended_in_one_transaction_is_recorded(sessions, server, 
     assert_only_protect_ends_it(superuser, gateway, server, database)
 
 
-def test_fault_is_recorded_while_a_gateway_compares(sessions, server, database):  # noqa: F811
+def test_fault_is_recorded_while_a_gateway_compares(sessions, server, database):
     superuser, gateway = sessions(user="postgres"), sessions(user="test_gateway")
     gateway.run("select fencing.watch_guard()")
     superuser.run("set lock_timeout = '2s'; alter table inventory disable trigger user")
@@ -109,7 +109,7 @@ def test_fault_is_recorded_while_a_gateway_compares(sessions, server, database):
     assert_only_protect_ends_it(superuser, gateway, server, database)
 
 
-def test_fault_that_a_gateway_has_just_found_is_recorded_as_gone(sessions, server, database):  # noqa: F811
+def test_fault_that_a_gateway_has_just_found_is_recorded_as_gone(sessions, server, database):
     """Made unseen; the gateway's transaction that finds it is still open, or was committed after the snapshot,
     when the checks are enabled."""
     superuser, gateway = sessions(user="postgres", isolation="repeatable read"), sessions(user="test_gateway")
@@ -132,7 +132,7 @@ def test_fault_that_a_gateway_has_just_found_is_recorded_as_gone(sessions, serve
     assert set(superuser.run(FAULTS, "fault_found")) == set(superuser.run(FAULTS, "fault_gone"))
 
 
-def test_commands_on_two_tables_do_not_wait_for_each_other(sessions, server, database):  # noqa: F811
+def test_commands_on_two_tables_do_not_wait_for_each_other(sessions, server, database):
     first, second = sessions(user="postgres"), sessions(user="postgres")
     first.run("alter table inventory disable trigger user")
     second.run("set lock_timeout = '2s'; alter table orders disable trigger user")
@@ -141,7 +141,7 @@ def test_commands_on_two_tables_do_not_wait_for_each_other(sessions, server, dat
     assert sorted(rows(server, database, CHANGES)) == [FOUND, ("fault_found", "public.orders", "postgres")]
 
 
-def test_fence_all_is_recorded_with_who_called_it(sessions, server, database):  # noqa: F811
+def test_fence_all_is_recorded_with_who_called_it(sessions, server, database):
     owner = sessions(user="postgres")
     owner.run("select fencing.fence_all('a snapshot was put back')")
     assert rows(server, database, CHANGES) == [], "not before the commit"

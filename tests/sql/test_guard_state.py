@@ -1,9 +1,9 @@
 """guard_state() says of each table whether it is enforced, observed or open, since when and by whom,
 and what the installation can't notice."""
+
 import psycopg2
 import pytest
-from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
-from test_openings import WITHOUT_EVENT_TRIGGERS
+from sessions import WITHOUT_EVENT_TRIGGERS
 
 PROTECT = "select fencing.protect('inventory', $$'inventory/' || sku$$)"
 
@@ -25,7 +25,7 @@ def facts(login, name="public.inventory"):
     return entry and (entry["state"], entry["reason"], entry["principal"])
 
 
-def test_state_of_a_whole_guard(owner):  # noqa: F811
+def test_state_of_a_whole_guard(owner):
     found = state(owner)
     assert (found["faults"], found["limits"], found["compared_at"]) == ([], [], None)
     assert [
@@ -40,7 +40,7 @@ def test_state_of_a_whole_guard(owner):  # noqa: F811
     assert state(owner)["compared_at"].endswith("Z")
 
 
-def test_unprotected_and_observed_tables_are_shown(logins, owner):  # noqa: F811
+def test_unprotected_and_observed_tables_are_shown(logins, owner):
     owner.run("create role case_operator superuser login")
     try:
         other = logins("case_operator")
@@ -62,7 +62,7 @@ def test_unprotected_and_observed_tables_are_shown(logins, owner):  # noqa: F811
         owner.run("drop role case_operator")
 
 
-def test_table_that_needs_no_protection_any_more_is_not_open(owner):  # noqa: F811
+def test_table_that_needs_no_protection_any_more_is_not_open(owner):
     owner.run("select fencing.unprotect('inventory', for_good => true); select fencing.unprotect('orders')")
     assert facts(owner) is None and facts(owner, "public.orders") == ("open", "unprotected", "postgres")
     owner.run("select fencing.unprotect('orders', true)")
@@ -77,7 +77,7 @@ def test_table_that_needs_no_protection_any_more_is_not_open(owner):  # noqa: F8
     assert state(owner)["tables"] == []
 
 
-def test_table_with_a_fault_is_open(logins, owner):  # noqa: F811
+def test_table_with_a_fault_is_open(logins, owner):
     gateway = logins("test_gateway")
     gateway.run("select fencing.watch_guard()")
     owner.run("alter table inventory disable trigger user")
@@ -94,7 +94,7 @@ def test_table_with_a_fault_is_open(logins, owner):  # noqa: F811
     assert facts(owner, "public.orders") == ("open", "fault", None) and entry["not_before"] < entry["since"]
 
 
-def test_fault_of_a_partition_opens_its_table(owner):  # noqa: F811
+def test_fault_of_a_partition_opens_its_table(owner):
     owner.run(
         "create table parts (id integer) partition by range (id); create table parts_1 partition of parts for values "
         "from (0) to (10); select fencing.protect('parts', $$'parts/' || id$$)"
@@ -111,7 +111,7 @@ def test_fault_of_a_partition_opens_its_table(owner):  # noqa: F811
     assert facts(owner, "public.part") == ("open", "unprotected", "postgres")
 
 
-def test_limits_of_the_installation_are_named(owner):  # noqa: F811
+def test_limits_of_the_installation_are_named(owner):
     owner.run(WITHOUT_EVENT_TRIGGERS)
     (limit,) = state(owner)["limits"]
     assert limit.startswith("event triggers are missing")
@@ -123,7 +123,7 @@ def test_limits_of_the_installation_are_named(owner):  # noqa: F811
 
 
 @pytest.mark.parametrize("user, allowed", [("test_gateway", True), ("test_auditor", True), ("test_app", False)])
-def test_state_is_for_gateways_and_auditors(logins, user, allowed):  # noqa: F811
+def test_state_is_for_gateways_and_auditors(logins, user, allowed):
     login = logins(user)
     if allowed:
         assert len(state(login)["tables"]) == 3

@@ -1,7 +1,8 @@
 """Two sessions with one key: a key that one has claimed, the other neither gets nor waits for."""
+
 import psycopg2.errors
 import pytest
-from test_sessions import Session
+from sessions import Session
 
 A = "decode(repeat('aa', 32), 'hex')"
 CLAIM = f"select state, outcome from fencing.claim_keys('{{p}}', '{{k}}', array[{A}])"

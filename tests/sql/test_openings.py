@@ -1,12 +1,12 @@
 """Changes that open a protected table are refused or seen by protect(), and only those are refused."""
-import re
+
 import threading
 import time
 
 import psycopg2
 import pytest
-from test_catalogue import SCHEMA_FILES, SQL
-from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
+from sessions import WITHOUT_EVENT_TRIGGERS
+from test_catalogue import SCHEMA_FILES
 
 WAIT_SECONDS_MAX = 30
 
@@ -15,7 +15,7 @@ WAIT_SECONDS_MAX = 30
     "change, sqlstate",
     [("alter table public.late set unlogged", "42809"), ("alter table public.late inherit public.parent", "0A000")],
 )
-def test_protect_sees_what_was_committed_while_it_waited(logins, owner, change, sqlstate):  # noqa: F811
+def test_protect_sees_what_was_committed_while_it_waited(logins, owner, change, sqlstate):
     owner.run(f"create table public.late (id integer); create table public.parent (id integer)")
     owner.run("begin")
     owner.run(change)
@@ -42,7 +42,7 @@ def test_protect_sees_what_was_committed_while_it_waited(logins, owner, change, 
     assert failures == [sqlstate]
 
 
-def test_old_event_trigger_is_named_and_replaced(owner):  # noqa: F811
+def test_old_event_trigger_is_named_and_replaced(owner):
     owner.run("drop event trigger fencing_refuse_openings")
     owner.run(
         "create event trigger fencing_refuse_openings on ddl_command_end when tag "
@@ -59,7 +59,7 @@ def test_old_event_trigger_is_named_and_replaced(owner):  # noqa: F811
     assert owner.run("select fencing.guard_faults()") == []
 
 
-def test_owner_alters_a_table_with_faults(logins, owner):  # noqa: F811
+def test_owner_alters_a_table_with_faults(logins, owner):
     """What was opened while the event trigger was off, or by a superuser,
     does not prevent changes that open nothing."""
     owner.run(
@@ -92,7 +92,7 @@ def test_owner_alters_a_table_with_faults(logins, owner):  # noqa: F811
         assert error.pgcode == "55000" and "is not always on" in str(error), error
 
 
-def test_partition_with_trigger_between_checks_is_not_attached(owner):  # noqa: F811
+def test_partition_with_trigger_between_checks_is_not_attached(owner):
     owner.run(
         "create table public.parts (id integer) partition by range (id); create table public.parts_1 (id integer); "
         "create table public.parts_2 (id integer)"
@@ -107,7 +107,7 @@ def test_partition_with_trigger_between_checks_is_not_attached(owner):  # noqa: 
     owner.run("alter table parts attach partition parts_2 for values from (10) to (20)")
 
 
-def test_former_name_of_a_protected_table_stays_reserved(owner):  # noqa: F811
+def test_former_name_of_a_protected_table_stays_reserved(owner):
     owner.run("create table public.swap_a (id integer); select fencing.protect('swap_a', $$'swap/' || id$$)")
     owner.run("alter table swap_a rename to swap_a_old; select fencing.protect('swap_a_old', $$'swap/' || id$$)")
     owner.run("select fencing.protect('swap_a_old', $$'swap/' || id$$)")
@@ -147,7 +147,7 @@ def test_former_name_of_a_protected_table_stays_reserved(owner):  # noqa: F811
     assert owner.run("select fencing.guard_faults()") == [] and owner.run("select * from fencing.former_name") == []
 
 
-def test_protected_table_takes_the_name_of_another(owner):  # noqa: F811
+def test_protected_table_takes_the_name_of_another(owner):
     """The usual way to replace a table: nothing is refused, and nothing stays reserved."""
     for name in ("live", "next"):
         owner.run(f"create table public.{name} (id integer); select fencing.protect('{name}', $$'live/' || id$$)")
@@ -163,14 +163,14 @@ COUNTED = (
 )
 
 
-def calls_of(owner, statement):  # noqa: F811
+def calls_of(owner, statement):
     """Returns how often each function of the schema was called."""
     calls = dict(owner.run(COUNTED.format(statement)))
     owner.run("rollback")
     return calls
 
 
-def make_partitions(owner, table, count):  # noqa: F811
+def make_partitions(owner, table, count):
     owner.run(f"create table public.{table} (id integer, place integer) partition by range (place)")
     owner.run(
         f"do $$ begin for n in 1..{count} loop execute format('create table public.{table}_%1$s partition of "
@@ -188,14 +188,14 @@ def make_partitions(owner, table, count):  # noqa: F811
     ],
     ids=["temporary", "create", "alter", "protect"],
 )
-def test_other_tables_are_changed_without_a_search_for_faults(owner, change):  # noqa: F811
+def test_other_tables_are_changed_without_a_search_for_faults(owner, change):
     owner.run("create table public.other (id integer)")
     make_partitions(owner, "parts", 3)
     calls = calls_of(owner, change)
     assert calls["refuse_openings"] > 0 and "table_faults" not in calls, calls
 
 
-def test_calls_of_table_faults_do_not_grow_with_partitions(owner):  # noqa: F811
+def test_calls_of_table_faults_do_not_grow_with_partitions(owner):
     make_partitions(owner, "parts", 30)
     owner.run("select fencing.protect('public.parts', $$'parts/' || id$$)")
     roots = 4  # the example has three
@@ -203,7 +203,7 @@ def test_calls_of_table_faults_do_not_grow_with_partitions(owner):  # noqa: F811
     assert calls["triggers_between"] == 1 and calls["expected_triggers"] <= roots + 2, calls
 
 
-def test_temporary_child_of_a_protected_table_is_refused(logins, owner):  # noqa: F811
+def test_temporary_child_of_a_protected_table_is_refused(logins, owner):
     owner.run(
         "create table public.kept (id integer); alter table kept owner to test_app; "
         "select fencing.protect('public.kept', $$'kept/' || id$$)"
@@ -212,7 +212,7 @@ def test_temporary_child_of_a_protected_table_is_refused(logins, owner):  # noqa
     assert error.pgcode == "55000" and "inherits from it" in str(error), error
 
 
-def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
+def test_each_table_with_a_fault_is_among_those_searched(owner):
     """The event triggers search for faults only if can_have_faults() is true of what a command has changed."""
     for table in ("child_of", "below", "renamed", "twice", "dropped", "open"):
         owner.run(f"create table public.{table} (id integer); select fencing.protect('{table}', $$'{table}/' || id$$)")
@@ -262,7 +262,7 @@ def test_each_table_with_a_fault_is_among_those_searched(owner):  # noqa: F811
     ], "so that the end of its faults is recorded"
 
 
-def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
+def test_foreign_partition_is_refused_and_named(logins, owner):
     owner.run(
         "create extension if not exists postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw; "
         "create table public.base (id integer not null)"
@@ -300,159 +300,7 @@ def test_foreign_partition_is_refused_and_named(logins, owner):  # noqa: F811
     )
 
 
-DROPS_OF_THE_GUARD = [
-    "drop schema fencing cascade",
-    "drop schema if exists public, fencing cascade",
-    "drop table fencing.guard cascade",
-    "drop table fencing.history cascade",
-    "drop table fencing.protected cascade",
-    "drop function fencing.storage_floor(text, bigint)",
-    "drop function fencing.refuse_openings() cascade",
-    "drop function fencing_event_triggers.refuse_drop_of_guard() cascade",
-    "drop table fencing_event_triggers.guard_is_dropped_only_after_its_event_triggers",
-    "drop view fencing.api_catalog",
-    "drop sequence fencing.history_id_seq cascade",
-    "drop domain fencing.resource_name cascade",
-    "alter table fencing.guard drop constraint guard_pkey",
-    "alter table fencing.guard drop column entered_at",
-    "drop trigger history_append_only on fencing.history",
-    "drop function fencing.{}() cascade",
-]
-
-
-@pytest.mark.parametrize("change", DROPS_OF_THE_GUARD)
-def test_drop_of_the_guard_is_refused(owner, change):  # noqa: F811
-    ((check_function,),) = owner.run(
-        "select check_function from fencing.protected where relation = 'inventory'::regclass"
-    )
-    error = owner.fails(change.format(check_function))
-    assert error.pgcode == "55000" and "part of the guard" in str(error), error
-    assert owner.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
-    assert owner.run("select fencing.guard_faults()") == []
-
-
-GIVE_GUARD_AWAY = """
-create role guard_owner superuser;
-do $$
-declare
-  item text;
-begin
-  for item in
-    with schemas as (select oid from pg_namespace where nspname in ('fencing', 'fencing_event_triggers'))
-    select format('schema %s', oid::regnamespace) from schemas
-    union all select format('function %s', p.oid::regprocedure) from pg_proc p join schemas s on s.oid = p.pronamespace
-    union all select format('table %s', c.oid::regclass) from pg_class c join schemas s on s.oid = c.relnamespace
-               where c.relkind in ('r', 'p', 'v')
-    union all select format('domain %s', t.oid::regtype) from pg_type t join schemas s on s.oid = t.typnamespace
-               where t.typtype = 'd'
-    union all select format('event trigger %I', e.evtname) from pg_event_trigger e
-  loop
-    execute format('alter %s owner to guard_owner', item);
-  end loop;
-end
-$$;
-"""
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "drop schema fencing, fencing_event_triggers cascade",
-        "drop schema fencing_event_triggers, public, fencing cascade",
-        "drop schema fencing_event_triggers cascade",
-        "drop owned by guard_owner cascade",
-        "do $$ begin drop schema fencing_event_triggers, fencing cascade; end $$",
-        "drop extension plpgsql cascade",
-        "alter extension plpgsql drop language plpgsql; drop language plpgsql cascade",
-    ],
-)
-def test_drop_of_the_event_triggers_with_their_schema_is_refused(owner, change):  # noqa: F811
-    owner.run("begin")
-    if "owned" in change:
-        owner.run(GIVE_GUARD_AWAY)
-    owner.run("savepoint before")
-    error = owner.fails(change)
-    assert error.pgcode == "55006" and "guard_is_dropped_only_after_its_event_triggers" in str(error), error
-    owner.run("rollback to before")
-    assert owner.run("select count(*) from pg_event_trigger where evtname like 'fencing%'") == [(5,)]
-    owner.run("rollback")
-
-
-def test_other_schemas_are_dropped(logins, owner):  # noqa: F811
-    """Also several in one transaction, by roles without privileges on the guard, and beside cursors of any name."""
-    owner.run("create schema gone authorization test_app; create schema left_alone authorization test_app")
-    app = logins()
-    app.run("begin; declare fencing_hold_schemas cursor for select 1; drop schema gone; drop schema if exists gone")
-    assert app.run("select name from pg_cursors") == []
-    app.run("create temporary table own (); drop owned by test_app; commit")
-    assert owner.run("select count(*) from pg_namespace where nspname in ('gone', 'left_alone')") == [(0,)]
-    app.run("begin; savepoint before")
-    assert app.sqlstate("drop schema nowhere") == "3F000"
-    app.run("rollback to before; drop schema if exists nowhere; commit")
-
-
-def test_parts_that_are_replaced_in_time_can_be_dropped(owner):  # noqa: F811
-    owner.run(
-        "create index by_owner on fencing.history (owner); drop index fencing.by_owner; "
-        "create temporary table guard (id integer); drop table guard"
-    )
-    owner.run("select fencing.protect('inventory', $$'inventory/' || sku$$); select fencing.unprotect('orders')")
-    owner.run("select fencing.make_history_partition('2020-01-06')")
-    assert owner.run("select dropped from fencing.rotate_history('90 days')") == [(1,)]
-    for file in SCHEMA_FILES:
-        owner.run(file.read_text())
-    assert owner.run("select fencing.guard_faults()") == []
-
-
-def test_guard_is_removed_as_the_documents_say(owner):  # noqa: F811
-    text = (SQL.parent / "docs/guard.md").read_text()
-    owner.run(re.search(r"### Remove the guard\n.*?```sql\n(.*?)```", text, re.DOTALL)[1])
-    assert owner.run("select count(*) from pg_namespace where nspname in ('fencing', 'fencing_event_triggers')") == [
-        (0,)
-    ]
-    owner.run("update inventory set stock = 0 where sku = 'sku-1'")
-
-
-WITHOUT_EVENT_TRIGGERS = "; ".join(
-    f"alter event trigger fencing_refuse_{name} disable" for name in ("openings", "drops", "drop_of_guard")
-)
-WITHOUT_EVENT_TRIGGERS += "; alter event trigger fencing_hold_schemas disable"
-
-
-@pytest.mark.parametrize(
-    "change, named",
-    [
-        ("drop table fencing.guard cascade", "the table fencing.guard is missing"),
-        ("drop view fencing.api_catalog", "the table fencing.api_catalog is missing"),
-        ("alter table fencing.guard drop constraint guard_pkey", "the table fencing.guard is not the one"),
-        ("alter table fencing.guard set unlogged", "the table fencing.guard is not the one"),
-        ("create rule deaf as on update to fencing.guard do instead nothing", "the table fencing.guard is not the one"),
-        ("drop schema fencing_event_triggers cascade", "refuse_drop_of_guard() is not the one"),
-    ],
-)
-def test_missing_part_of_the_guard_is_named(owner, change, named):  # noqa: F811
-    owner.run(WITHOUT_EVENT_TRIGGERS)
-    before = set(owner.run("select fencing.guard_faults()"))
-    owner.run(change)
-    assert any(named in fault for fault, in set(owner.run("select fencing.guard_faults()")) - before)
-
-
-def test_guard_table_made_anew_lets_nothing_in(owner):  # noqa: F811
-    """Its fences are gone: a gateway has to set the floor above all tokens."""
-    owner.run("select fencing.enter('inventory/sku-1', 9)")
-    owner.run(WITHOUT_EVENT_TRIGGERS + "; drop table fencing.guard cascade")
-    for file in SCHEMA_FILES:
-        owner.run(file.read_text())
-    assert owner.run("select fencing.guard_faults()") == []
-    assert owner.sqlstate("select fencing.enter('inventory/sku-1', 8)") == "FG503"
-    ((change, epoch),) = owner.run("select * from fencing.begin_generation_change(3)")
-    owner.run("select fencing.finish_generation_change(%s, 'g', null)", change)
-    assert owner.sqlstate("select fencing.enter('inventory/sku-1', 8)") == "FG412" and owner.run(
-        "select fencing.fence('inventory/sku-1')"
-    ) == [(epoch << 32,)]
-
-
-def make_owners_parts(owner):  # noqa: F811
+def make_owners_parts(owner):
     owner.run(
         "create table public.parts (id integer, place text) partition by range (id); "
         "create table parts_1 partition of parts for values from (0) to (10); "
@@ -464,7 +312,7 @@ def make_owners_parts(owner):  # noqa: F811
     )
 
 
-def test_partitions_that_the_owner_makes_get_all_checks(logins, owner):  # noqa: F811
+def test_partitions_that_the_owner_makes_get_all_checks(logins, owner):
     make_owners_parts(owner)
     app = logins()
     owner.run("alter default privileges for role test_app grant all on tables to test_gateway")
@@ -494,7 +342,7 @@ def test_partitions_that_the_owner_makes_get_all_checks(logins, owner):  # noqa:
     assert owner.run("select fencing.guard_faults()") == []
 
 
-def test_new_owner_of_a_partitioned_table_makes_partitions(logins, owner):  # noqa: F811
+def test_new_owner_of_a_partitioned_table_makes_partitions(logins, owner):
     make_owners_parts(owner)
     owner.run(
         "grant create on schema public to test_auditor; alter table parts owner to test_auditor; "
@@ -513,7 +361,7 @@ def test_new_owner_of_a_partitioned_table_makes_partitions(logins, owner):  # no
     assert owner.run(granted) == [(0,)] and owner.run("select fencing.guard_faults()") == []
 
 
-def test_partition_without_event_triggers_is_completed_later(logins, owner):  # noqa: F811
+def test_partition_without_event_triggers_is_completed_later(logins, owner):
     make_owners_parts(owner)
     owner.run(WITHOUT_EVENT_TRIGGERS)
     faults = "select f from fencing.guard_faults() f where f !~ '^the event trigger'"

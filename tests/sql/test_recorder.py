@@ -1,11 +1,15 @@
-"""The recorder of refusals: which server it leads to, and that it waits for no standby."""
+"""The recorder of refusals: which server it leads to, that it waits for no standby, and what its login may do."""
+
+import collections
+import json
 import threading
 import time
 
 import psycopg2
+import pytest
 from conftest import Server
+from sessions import Login
 from test_catalogue import rows
-from test_guard_attacks import Login, logins, owner  # noqa: F401 (fixtures)
 
 CHANGE = "update inventory set stock = 0 where sku = 'sku-1'"
 REFUSALS = "select count(*) from fencing.history where event = 'write_rejected'"
@@ -16,7 +20,7 @@ OPTIONS = (
 WAIT_SECONDS_MAX = 20
 
 
-def test_copy_of_a_server_records_nothing_in_the_original(server, database, owner):  # noqa: F811
+def test_copy_of_a_server_records_nothing_in_the_original(server, database, owner):
     copy = Server(primary=server)
     try:
         rows(copy, database, "select pg_promote()")
@@ -39,7 +43,7 @@ def test_copy_of_a_server_records_nothing_in_the_original(server, database, owne
         copy.stop()
 
 
-def test_recorder_of_another_port_is_named_and_corrected(logins, owner):  # noqa: F811
+def test_recorder_of_another_port_is_named_and_corrected(logins, owner):
     """What else the operator has set stays."""
     owner.run("alter server fencing_recorder options (set port '1', set connect_timeout '3')")
     ((fault,),) = owner.run("select fencing.recorder_fault()")
@@ -55,7 +59,7 @@ def test_recorder_of_another_port_is_named_and_corrected(logins, owner):  # noqa
     ) == [(True,)]
 
 
-def test_recorder_with_other_settings_keeps_them(owner):  # noqa: F811
+def test_recorder_with_other_settings_keeps_them(owner):
     assert owner.run(OPTIONS) == [("-c statement_timeout=2000 -c lock_timeout=1000 -c synchronous_commit=local",)]
     for found in ("-c statement_timeout=900", "-c synchronous_commit=off"):
         owner.run(f"alter server fencing_recorder options (set options '{found}')")
@@ -63,7 +67,7 @@ def test_recorder_with_other_settings_keeps_them(owner):  # noqa: F811
         assert owner.run(OPTIONS) == [(found,)]
 
 
-def test_refusal_waits_for_no_synchronous_standby(logins, owner):  # noqa: F811
+def test_refusal_waits_for_no_synchronous_standby(logins, owner):
     app, writer = logins(), logins("postgres")
     owner.run("create table public.probe (id integer)")
     ended = threading.Event()
@@ -105,7 +109,7 @@ def test_refusal_waits_for_no_synchronous_standby(logins, owner):  # noqa: F811
             thread.join(WAIT_SECONDS_MAX)
 
 
-def test_refusal_cut_off_by_the_callers_timeout_is_logged(server, database, logins, owner):  # noqa: F811
+def test_refusal_cut_off_by_the_callers_timeout_is_logged(server, database, logins, owner):
     """The caller's statement_timeout ends the wait for the recorder, which waits for the lock of another session."""
     owner.run(f"alter database {database} set log_min_messages = warning")  # PostgreSQL's default
     app, blocker = logins(), logins("postgres")
@@ -121,3 +125,124 @@ def test_refusal_cut_off_by_the_callers_timeout_is_logged(server, database, logi
         if "WARNING:  fencing: a refusal could not be recorded (57014 " in line and '"cut_off"' in line
     ], log
     assert app.run("show client_min_messages") == [("notice",)]
+
+
+PRINTED = ("debug_print_parse", "debug_print_rewritten", "debug_print_plan")
+
+
+@pytest.fixture
+def recorder(owner):
+    """Returns the recorder's login and password."""
+    options = dict(
+        owner.run(
+            """select o.option_name, o.option_value from pg_user_mapping m
+                                 join pg_foreign_server s on s.oid = m.umserver, pg_options_to_table(m.umoptions) o
+                                 where s.srvname = 'fencing_recorder'"""
+        )
+    )
+    assert len(options["password"]) == 64
+    return options["user"], options["password"]
+
+
+def as_bytes_in_plan(text):
+    """Returns the form in which a as_bytes_in_plan plan shows a constant."""
+    return " ".join(str(byte) for byte in text.encode())
+
+
+def all_output(login, error):
+    parts = (
+        error.diag.message_primary,
+        error.diag.message_detail,
+        error.diag.message_hint,
+        error.diag.context,
+        error.diag.internal_query,
+    )
+    return "\n".join([*login.connection.notices, *[part or "" for part in parts]])
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["recorder_works", "recorder_fails"])
+def test_refusal_with_printed_plans_shows_no_password(logins, owner, recorder, works):
+    """A caller that sets client_min_messages receives the server's LOG messages, with as_bytes_in_plan plans."""
+    if not works:
+        owner.run("alter server fencing_recorder options (set host '/nowhere')")
+    app = logins()
+    app.connection.notices = collections.deque()  # a list keeps only the last fifty
+    for name in PRINTED:
+        app.run(f"set {name} = on")
+    app.run("set client_min_messages = log")
+    output = all_output(app, app.fails("update inventory set stock = 0 where sku = 'sku-1'"))
+    assert (
+        "PLANNEDSTMT" in output and as_bytes_in_plan("fencing_recorder") in output
+    ), "plans were as_bytes_in_plan, that of the call among them"
+    assert recorder[1] not in output and as_bytes_in_plan(recorder[1]) not in output
+    assert owner.run("select count(*) from fencing.history where event = 'write_rejected'") == [(int(works),)]
+
+
+@pytest.mark.parametrize("user", ["test_app", "test_gateway", "test_auditor"])
+def test_recorder_password_is_unreadable_for_other_logins(logins, owner, recorder, user):
+    login = logins(user)
+    assert login.run("select umoptions from pg_user_mappings where srvname = 'fencing_recorder'") == [(None,)]
+    for statement in (
+        "select * from pg_user_mapping",
+        "select * from fencing.settings",
+        "select fencing_recorder.dblink('fencing_recorder', 'select 1')",
+        "create user mapping for current_user server fencing_recorder",
+        "select fencing.call_recorder('fencing_recorder', '{}')",
+    ):
+        assert login.sqlstate(statement) == "42501", statement
+
+
+def test_recorder_login_can_only_add_refusals(server, logins, owner, recorder, database):
+    login = logins(recorder[0], password=recorder[1])
+    login.run(
+        "select fencing.append_refusal(%s, pg_postmaster_start_time(), %s)",
+        database,
+        json.dumps(
+            {
+                "resource": "x" * 13_000,
+                "event": "write_applied",
+                "principal": "p" * 5_000,
+                "detail": {"a": "d" * 200_000},
+            }
+        ),
+    )
+    ((event, resource, principal, detail),) = owner.run(
+        "select event, resource, principal, detail from fencing.history"
+    )
+    assert (event, resource, principal) == (
+        "write_rejected",
+        "x" * 850 + "... (13000 bytes)",
+        "p" * 200 + "... (5000 bytes)",
+    ) and list(detail) == ["left_out_bytes"]
+    for arguments in (
+        "'another', pg_postmaster_start_time()",
+        f"'{database}', pg_postmaster_start_time() - interval '1 us'",
+        f"'{database}', null",
+    ):
+        assert login.sqlstate(f'select fencing.append_refusal({arguments}, \'{{"resource": "a/b"}}\')') == "22023"
+    for call in (
+        "fencing.repair_fence('a/b', 0, 'p', null, 'r')",
+        "fencing.enter('a/b', 1)",
+        "fencing.record_events('[]')",
+        "fencing.keep_history(7)",
+        "fencing.fence('a/b')",
+        "fencing.guard_faults()",
+    ):
+        assert login.sqlstate(f"select {call}") == "42501", call
+    for table in ("fencing.guard", "fencing.history", "fencing.proof_key", "public.inventory"):
+        assert login.sqlstate(f"select * from {table}") == "42501", table
+    assert owner.run(
+        "select count(*) from pg_auth_members m join pg_roles r on r.oid = m.member where r.rolname = %s", recorder[0]
+    ) == [(1,)]
+
+
+def test_refusal_is_recorded_beside_dblink_of_the_same_name(server, logins, owner, database):
+    owner.run(
+        "drop extension dblink cascade; drop schema fencing_recorder; create extension dblink schema public; "
+        "grant execute on function public.dblink_connect_u(text, text) to test_app"
+    )
+    assert owner.run("select fencing.set_up_recorder()") == [(None,)]
+    app = logins()
+    app.run("select dblink_connect_u('fencing_recorder', %s)", f"host={server.folder} dbname=postgres user=test_app")
+    assert app.sqlstate("update inventory set stock = 0 where sku = 'sku-1'") == "FG428"
+    assert owner.run("select count(*) from fencing.history where event = 'write_rejected'") == [(1,)]

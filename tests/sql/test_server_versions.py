@@ -1,9 +1,9 @@
 """What differs between the versions of PostgreSQL. `tests/run postgres` runs tests/sql on each;
 server_fault.sql has those on which the installation is refused."""
+
 import psycopg2
 import pytest
 from test_catalogue import SCHEMA_FILES, rows
-from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
 
 def test_install_on_a_server_with_a_fault_is_refused(server):
@@ -29,7 +29,7 @@ def test_install_on_a_server_with_a_fault_is_refused(server):
         ("function", "fencing.fence_all(text)", "f"),
     ],
 )
-def test_every_privilege_of_this_server_is_named_and_taken(owner, kind, name, code):  # noqa: F811
+def test_every_privilege_of_this_server_is_named_and_taken(owner, kind, name, code):
     """PostgreSQL 17 has one more for tables, maintain."""
     privileges = [
         p.lower()
@@ -49,7 +49,7 @@ def test_every_privilege_of_this_server_is_named_and_taken(owner, kind, name, co
     assert owner.run("select fencing.guard_faults()") == []
 
 
-def test_refusal_of_the_installing_role_is_recorded(owner):  # noqa: F811
+def test_refusal_of_the_installing_role_is_recorded(owner):
     """From PostgreSQL 16 on, a role that is no superuser and has created fencing_gateway is a member
     of it, but no gateway."""
     assert owner.sqlstate("update public.inventory set stock = 0 where sku = 'sku-1'") == "FG428"

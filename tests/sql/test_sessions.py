@@ -1,94 +1,14 @@
 """Two sessions enter one resource, with real lock waits that pg_blocking_pids shows."""
+
 import threading
-import time
 import uuid
 
 import psycopg2
-import psycopg2.errors
 import pytest
+from sessions import Session, wait_until_blocked
 
 WAIT_SECONDS_MAX = 20
 STALE, REQUIRED, NOT_COVERED = "FG412", "FG428", "FG403"
-
-
-class Session:
-    """A connection with a transaction, which can run a statement in the background."""
-
-    def __init__(self, server, database, user="test_app", isolation=None):
-        self.connection = server.connect(database, user, autocommit=False)
-        if isolation:
-            self.connection.set_session(isolation_level=isolation)
-        self.pid = self.connection.info.backend_pid
-        self.thread = None
-        self.error = None
-        self.rows = None
-
-    def run(self, statement, *arguments):
-        with self.connection.cursor() as cursor:
-            cursor.execute(statement, arguments)
-            return cursor.fetchall() if cursor.description else None
-
-    def enter(self, resource, token):
-        return self.run("select fencing.enter(%s, %s)", resource, token)[0][0]
-
-    def sell(self, sku="sku-1"):
-        self.run("update inventory set stock = stock - 1 where sku = %s", sku)
-
-    def start(self, statement, *arguments):
-        def work():
-            try:
-                self.rows = self.run(statement, *arguments)
-            except psycopg2.Error as error:
-                self.error = error
-
-        self.thread = threading.Thread(target=work, daemon=True)
-        self.thread.start()
-
-    def finish(self):
-        self.thread.join(WAIT_SECONDS_MAX)
-        assert not self.thread.is_alive(), "still waiting"
-        if self.error:
-            raise self.error
-        return self.rows
-
-    def commit(self):
-        self.connection.commit()
-
-    def rollback(self):
-        self.connection.rollback()
-
-
-class Sessions:
-    """Opens sessions; `observer` is a connection that takes no part in the test."""
-
-    def __init__(self, server, database):
-        self.server, self.database = server, database
-        self.opened = []
-        self.observer = server.connect(database)
-
-    def __call__(self, **options):
-        self.opened.append(Session(self.server, self.database, **options))
-        return self.opened[-1]
-
-
-@pytest.fixture
-def sessions(server, database):
-    made = Sessions(server, database)
-    yield made
-    for session in made.opened:
-        session.connection.close()
-    made.observer.close()
-
-
-def wait_until_blocked(observer, waiter, blocker):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    with observer.cursor() as cursor:
-        while time.monotonic() < deadline:
-            cursor.execute("select pg_blocking_pids(%s)", (waiter.pid,))
-            if blocker.pid in cursor.fetchone()[0]:
-                return
-            time.sleep(0.005)  # between two attempts
-    raise AssertionError("did not wait for the other session")
 
 
 def sqlstate_of(call):

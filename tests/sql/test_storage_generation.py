@@ -1,4 +1,5 @@
 """The storage generation: promotions of real standbys, dumps, and transactions that are open while it changes."""
+
 import json
 import os
 import pathlib
@@ -8,8 +9,8 @@ import subprocess
 import psycopg2
 import pytest
 from conftest import Server
+from sessions import Session, wait_until_blocked
 from test_catalogue import rows
-from test_sessions import Session, sessions, wait_until_blocked  # noqa: F401 (a fixture)
 
 SQL = pathlib.Path(__file__).resolve().parent.parent.parent / "sql"
 CHANGED, STALE, SERIALIZATION, LOCK_TIMEOUT, READ_ONLY = "FG503", "FG412", "40001", "55P03", "25006"

@@ -1,12 +1,12 @@
 """Virtual generated columns, which PostgreSQL 18 has: triggers do not have their values,
 so that a resource expression over one would name the resource of another row."""
+
 import pytest
-from test_guard_attacks import logins, owner  # noqa: F401 (fixtures)
 
 EXPRESSION = "coalesce(class, 'std') || '/' || id"
 
 
-def make_column_virtual(owner, table, column):  # noqa: F811
+def make_column_virtual(owner, table, column):
     """Gives the table a virtual column; on an older server an ordinary one with the mark in the catalogue
     that PostgreSQL 18 sets."""
     if owner.connection.server_version >= 180000:
@@ -23,7 +23,7 @@ def make_column_virtual(owner, table, column):  # noqa: F811
 
 
 @pytest.mark.parametrize("partitions", ["", "partition by range (id)"], ids=["ordinary", "partitioned"])
-def test_resource_expression_over_virtual_column_is_refused(owner, partitions):  # noqa: F811
+def test_resource_expression_over_virtual_column_is_refused(owner, partitions):
     owner.run(f"create table public.member (id integer, vip boolean, class_id text) {partitions}")
     make_column_virtual(owner, "public.member", "class")
     error = owner.fails("select fencing.protect('public.member', %s)", EXPRESSION)
@@ -35,7 +35,7 @@ def test_resource_expression_over_virtual_column_is_refused(owner, partitions): 
 
 
 @pytest.mark.parametrize("column", ["class", '"Class (a)"'])
-def test_column_that_became_virtual_is_a_guard_fault(owner, column):  # noqa: F811
+def test_column_that_became_virtual_is_a_guard_fault(owner, column):
     owner.run(f"create table public.member (id integer, vip boolean, {column} text)")
     owner.run("select fencing.protect('public.member', %s)", EXPRESSION.replace("class", column))
     owner.run(f"alter table public.member drop column {column}")

@@ -1,4 +1,4 @@
-"""config/haproxy/haproxy.cfg and config/nginx/nginx.conf before servers that are no gateways, and a common nginx before one."""
+"""config/haproxy/haproxy.cfg and config/nginx/nginx.conf before servers that are no gateways."""
 
 from __future__ import annotations
 
