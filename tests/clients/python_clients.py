@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Callable, Coroutine, Iterator
 
+import pytest
 from support import processes
 from support.cluster import Gateway
 from support.polling import eventually
@@ -34,6 +35,7 @@ __all__ = [
     "Site",
     "answering",
     "await_renewal",
+    "both",
     "clients",
     "cut_first_answer",
     "errors",
@@ -44,6 +46,7 @@ __all__ = [
     "url_of",
 ]
 NO_LIMIT = 10**9
+both = pytest.mark.parametrize("kind", ["sync", "async"])
 
 
 class LeaseFacade:

@@ -7,6 +7,7 @@ import enum
 import json
 import logging
 import math
+import re
 import socket
 import threading
 import time
@@ -17,9 +18,8 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
-from python_clients import Reply, answering, clients, errors, problem
+from python_clients import ROOT, Reply, answering, both, clients, errors, problem
 
-both = pytest.mark.parametrize("kind", ["sync", "async"])
 LEASE = {
     "lease_id": "secret-id",
     "resource": "a",
@@ -400,3 +400,49 @@ def test_loss_that_another_thread_notices_wakes_the_event_loop() -> None:
 
     with releasing(Reply(204)) as (url, _):
         asyncio.run(lose(url))
+
+
+def test_errors_have_a_class_for_each_problem_and_sqlstate() -> None:
+    document = json.loads((ROOT / "gateway/api/service/openapi.json").read_text())
+    slugs = {
+        name.rpartition("/")[2] for name in document["components"]["schemas"]["problem"]["properties"]["type"]["enum"]
+    }
+    assert set(errors.ProblemError.classes) == slugs and len({*errors.ProblemError.classes.values()}) == len(slugs)
+    states = set(re.findall(r"^\| `(FG\d+)` \|", (ROOT / "docs/guard.md").read_text(), re.MULTILINE))
+    assert set(errors.GuardError.classes) == {*states, "42501"}  # a login without the role of writers
+
+
+def test_unknown_problems_and_foreign_answers_are_errors() -> None:
+    from fencegate._protocol import Response, read_problem
+
+    unknown = read_problem(
+        Response(
+            418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'
+        )
+    )
+    assert type(unknown) is errors.ProblemError and (
+        unknown.status,
+        unknown.retry_after,
+        unknown.request_id,
+        str(unknown),
+    ) == (418, 7.0, "r", "New.")
+    blank = (
+        b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, '
+        b'"detail": "The cell of this request is not available."}'
+    )
+    for status, content, temporary in (
+        (502, b"<html>", True),
+        (500, b"<html>", True),
+        (520, b"", True),
+        (404, b"<html>", False),
+        (503, blank, True),
+        (421, blank, False),
+        (429, b"<html>", True),
+    ):
+        foreign = read_problem(Response(status, {"retry-after": "7"}, content))
+        assert isinstance(foreign, errors.UnexpectedAnswer) and (
+            foreign.status,
+            foreign.temporary,
+            foreign.retry_after,
+        ) == (status, temporary, 7.0)
+        assert foreign.maybe_executed == (status >= 500)

@@ -4,9 +4,7 @@ and calls whose answers are late, lost or refused."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import signal
 import socket
 import threading
@@ -15,13 +13,12 @@ from typing import Any, Iterator
 
 import pytest
 from python_clients import (
-    ROOT,
     Site,
     await_renewal,
+    both,
     clients,
     cut_first_answer,
     errors,
-    fencegate,
     is_lost_on_time,
     recorded_answers,
     url_of,
@@ -35,7 +32,6 @@ from support.polling import eventually
 from support.stack import Stack
 from support.tcp_gate import Gate, open_gates
 
-both = pytest.mark.parametrize("kind", ["sync", "async"])
 KEY = "the key of the principal first, which is long"
 
 
@@ -412,99 +408,6 @@ def test_credentials_are_key_token_and_certificate(
                     list(client.history())
     with clients(kind, url, retry_for=0) as client, pytest.raises(errors.ConnectionFailed, match="(?i)certificate"):
         client.lease("python/secret")
-
-
-@pytest.mark.parametrize(
-    "arguments, options, named",
-    [
-        (["ftp://a"], {}, "url"),
-        (["http://"], {}, "url"),
-        ([[]], {}, "url"),
-        (["http://user:secret@a"], {}, "url"),
-        (["http://a"], {"ca": "x.pem"}, "url"),
-        *(
-            ([url], {}, "url: has to be")
-            for url in ("http://a:abc", "http://a:65536", "http://user:secret@a:abc", "http://[::1", "http://ü..b")
-        ),
-        (["http://a"], {"api_key": lambda: "a"}, "api_key: "),
-        (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"),
-        (["https://a"], {"key": "a"}, "key"),
-        (["http://a"], {"timeout": 0}, "timeout"),
-        *(
-            (["http://a"], {"cell": cell}, "cell: has to be an integer from 0 to 65535")
-            for cell in (-1, 65_536, 0.5, "1", True)
-        ),
-        (["http://a"], {"retry_for": -1}, "retry_for"),
-    ],
-)
-def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options: dict[str, Any], named: str) -> None:
-    for kind in (fencegate.Client, fencegate.AsyncClient):
-        with pytest.raises(ValueError, match=named) as refused:
-            kind(*arguments, **options)
-        assert "secret" not in str(refused.value)
-
-
-def test_calls_refuse_arguments_that_cannot_work() -> None:
-    with fencegate.Client("http://127.0.0.1:9") as client:
-        for call, named in [
-            (lambda: client.lease(), "resources"),
-            (lambda: client.write(resources=["a"]), "operations"),
-            (lambda: client.write({"call": "f"}, resources="a"), "resources"),
-            (
-                lambda: client.write({"call": "f"}, resources=["a"], keep_outcome=False, idempotency_key="k"),
-                "keep_outcome",
-            ),
-        ]:
-            with pytest.raises(ValueError, match=named):
-                call()
-    with pytest.raises(errors.ConnectionFailed, match="closed"):
-        client.lease("a")
-
-
-def test_errors_have_a_class_for_each_problem_and_sqlstate() -> None:
-    document = json.loads((ROOT / "gateway/api/service/openapi.json").read_text())
-    slugs = {
-        name.rpartition("/")[2] for name in document["components"]["schemas"]["problem"]["properties"]["type"]["enum"]
-    }
-    assert set(errors.ProblemError.classes) == slugs and len({*errors.ProblemError.classes.values()}) == len(slugs)
-    states = set(re.findall(r"^\| `(FG\d+)` \|", (ROOT / "docs/guard.md").read_text(), re.MULTILINE))
-    assert set(errors.GuardError.classes) == {*states, "42501"}  # a login without the role of writers
-
-
-def test_unknown_problems_and_foreign_answers_are_errors() -> None:
-    from fencegate._protocol import Response, read_problem
-
-    unknown = read_problem(
-        Response(
-            418, {"retry-after": "7"}, b'{"type": "/problems/new", "status": 418, "detail": "New.", "request_id": "r"}'
-        )
-    )
-    assert type(unknown) is errors.ProblemError and (
-        unknown.status,
-        unknown.retry_after,
-        unknown.request_id,
-        str(unknown),
-    ) == (418, 7.0, "r", "New.")
-    blank = (
-        b'{"type": "about:blank", "title": "Service Unavailable", "status": 503, '
-        b'"detail": "The cell of this request is not available."}'
-    )
-    for status, content, temporary in (
-        (502, b"<html>", True),
-        (500, b"<html>", True),
-        (520, b"", True),
-        (404, b"<html>", False),
-        (503, blank, True),
-        (421, blank, False),
-        (429, b"<html>", True),
-    ):
-        foreign = read_problem(Response(status, {"retry-after": "7"}, content))
-        assert isinstance(foreign, errors.UnexpectedAnswer) and (
-            foreign.status,
-            foreign.temporary,
-            foreign.retry_after,
-        ) == (status, temporary, 7.0)
-        assert foreign.maybe_executed == (status >= 500)
 
 
 def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:

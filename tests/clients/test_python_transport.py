@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Iterator
 
 import pytest
-from python_clients import clients, errors, fencegate
+from python_clients import both, clients, errors, fencegate
 from support import processes
 from support.certificates import Authority, Certificate
+from support.cluster import credential
 from support.faults import sale_operation
 from support.polling import eventually
 
-both = pytest.mark.parametrize("kind", ["sync", "async"])
 SECRET = "secret-key"
 UNSENDABLE = [f"{SECRET}\n", f"{SECRET}\r", f" {SECRET}", f"{SECRET} ", f"{SECRET}\0", f"{SECRET}é", ""]
 
@@ -321,3 +321,50 @@ def test_gateway_that_does_not_answer_may_have_executed(kind: str) -> None:
         errors.OutcomeUnknown
     ):
         client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
+
+
+@pytest.mark.parametrize(
+    "arguments, options, named",
+    [
+        (["ftp://a"], {}, "url"),
+        (["http://"], {}, "url"),
+        ([[]], {}, "url"),
+        (["http://user:secret@a"], {}, "url"),
+        (["http://a"], {"ca": "x.pem"}, "url"),
+        *(
+            ([url], {}, "url: has to be")
+            for url in ("http://a:abc", "http://a:65536", "http://user:secret@a:abc", "http://[::1", "http://ü..b")
+        ),
+        (["http://a"], {"api_key": lambda: "a"}, "api_key: "),
+        (["http://a"], {"api_key": "a", "token": "b"}, "api_key or token"),
+        (["https://a"], {"key": "a"}, "key"),
+        (["http://a"], {"timeout": 0}, "timeout"),
+        *(
+            (["http://a"], {"cell": cell}, "cell: has to be an integer from 0 to 65535")
+            for cell in (-1, 65_536, 0.5, "1", True)
+        ),
+        (["http://a"], {"retry_for": -1}, "retry_for"),
+    ],
+)
+def test_client_refuses_arguments_that_cannot_work(arguments: list[Any], options: dict[str, Any], named: str) -> None:
+    for kind in (fencegate.Client, fencegate.AsyncClient):
+        with pytest.raises(ValueError, match=named) as refused:
+            kind(*arguments, **options)
+        assert "secret" not in str(refused.value)
+
+
+def test_calls_refuse_arguments_that_cannot_work() -> None:
+    with fencegate.Client("http://127.0.0.1:9") as client:
+        for call, named in [
+            (lambda: client.lease(), "resources"),
+            (lambda: client.write(resources=["a"]), "operations"),
+            (lambda: client.write({"call": "f"}, resources="a"), "resources"),
+            (
+                lambda: client.write({"call": "f"}, resources=["a"], keep_outcome=False, idempotency_key="k"),
+                "keep_outcome",
+            ),
+        ]:
+            with pytest.raises(ValueError, match=named):
+                call()
+    with pytest.raises(errors.ConnectionFailed, match="closed"):
+        client.lease("a")

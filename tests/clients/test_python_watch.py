@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from python_clients import Site, clients, errors
+from python_clients import Site, both, clients, errors
 from support.api import Api
 from support.polling import eventually
-
-both = pytest.mark.parametrize("kind", ["sync", "async"])
 
 
 @pytest.fixture(scope="module")

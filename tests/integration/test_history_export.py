@@ -8,7 +8,6 @@ import json
 import random
 import re
 import socket
-import time
 from typing import Callable
 
 import pytest

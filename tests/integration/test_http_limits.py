@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -12,7 +11,7 @@ from typing import Callable
 
 import pytest
 from support import processes
-from support.api import Answer, Api, expect_problem
+from support.api import Answer, expect_problem
 from support.cluster import Cluster, Gateway, credentials
 from support.polling import eventually
 from support.processes import processor_seconds

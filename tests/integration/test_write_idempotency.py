@@ -4,7 +4,6 @@ whatever fails in between."""
 from __future__ import annotations
 
 import random
-import time
 import uuid
 from typing import Any, Callable
 

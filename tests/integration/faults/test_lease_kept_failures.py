@@ -11,7 +11,7 @@ import pytest
 from support.api import Api, expect_problem, pointers_of
 from support.cluster import Cluster, Gateway
 from support.events import EventStream, is_free, open_kept_lease
-from support.polling import eventually, pause, NotInTime
+from support.polling import NotInTime, eventually
 from support.stack import Stack, lease_keys
 from support.wire import Wire, request
 

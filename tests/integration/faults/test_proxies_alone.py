@@ -17,7 +17,6 @@ from support import processes
 from support.api import Api
 from support.polling import pause
 from support.proxies import Haproxy, Nginx, Proxy
-from support.wire import request
 
 
 def test_files_are_valid(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import Answer, Api, Json, expect_problem
-from support.keyed import is_replay, make_tables, write
+from support.keyed import is_replay, make_tables
 from support.polling import eventually, pause
 from support.shop import Sku, create_sku
 from support.stack import Stack
