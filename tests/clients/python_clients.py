@@ -28,23 +28,6 @@ sys.path.insert(0, str(PACKAGE / "src"))
 import fencegate  # noqa: E402
 from fencegate import errors  # noqa: E402
 
-__all__ = [
-    "PACKAGE",
-    "ROOT",
-    "Reply",
-    "Site",
-    "answering",
-    "await_renewal",
-    "both",
-    "clients",
-    "cut_first_answer",
-    "errors",
-    "fencegate",
-    "is_lost_on_time",
-    "problem",
-    "recorded_answers",
-    "url_of",
-]
 NO_LIMIT = 10**9
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 

@@ -61,14 +61,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("java")
     run(CLIENT / "build", folder)
     run(
-        "javac",
-        "-Xlint:all,-processing,-path,-try",
-        "-Werror",
-        "--release",
-        "17",
-        "-encoding",
-        "UTF-8",
-        "-cp",
+        *"javac -Xlint:all,-processing,-path,-try -Werror --release 17 -encoding UTF-8 -cp".split(),
         class_path(folder),
         "-d",
         folder / "tests",

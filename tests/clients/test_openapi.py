@@ -141,12 +141,10 @@ def prepared(stack: Stack, request: Request) -> Iterator[Request]:
     api = stack.api()
     remove_orders(stack)
     lease_id = ""
-    if openapi_examples.has_lease_id(request) or request.operation in (
-        "revoke_lease",
-        "revoke_lease_by_query",
-        "list_leases",
-        "show_resource",
-        "show_resource_by_query",
+    if (
+        openapi_examples.has_lease_id(request)
+        or request.operation
+        in "revoke_lease revoke_lease_by_query list_leases show_resource show_resource_by_query".split()
     ):
         resources = RESOURCES.get(request.operation, ["inventory/sku-9"])
 

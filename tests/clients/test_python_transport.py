@@ -17,7 +17,6 @@ import pytest
 from python_clients import both, clients, errors, fencegate
 from support import processes
 from support.certificates import Authority, Certificate
-from support.cluster import credential
 from support.faults import sale_operation
 from support.polling import eventually
 

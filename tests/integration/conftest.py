@@ -24,36 +24,14 @@ from support.stack import running as running_stack  # noqa: E402
 
 
 # Where several processes share the files, the longest ones begin first, so that none of them runs alone at the end.
-LONGEST = [
-    "test_floods",
-    "test_metrics",
-    "test_snapshot_durability",
-    "test_storage_generation",
-    "test_cli_lock_time",
-    "test_dev",
-    "test_nodes_forgetting",
-    "test_tokens",
-    "test_storage_exactly_once",
-    "test_two_gateways",
-    "test_write_batches",
-    "test_failing_nodes",
-    "test_hostile_nodes",
-    "test_history_delivery",
-    "test_catalog_changes",
-    "test_proxies",
-    "test_commit_flush",
-    "test_lease_expiry",
-    "test_verify_findings",
-    "test_lease_kept_failures",
-    "test_recovery",
-    "test_rolling_restarts",
-    "test_recipes",
-    "test_lease_answers",
-    "test_fast_readmission",
-    "test_cli_cron",
-    "test_http_limits",
-    "test_faults_network",
-]
+LONGEST = (
+    "test_floods test_metrics test_snapshot_durability test_storage_generation test_cli_lock_time "
+    "test_dev test_nodes_forgetting test_tokens test_storage_exactly_once test_two_gateways "
+    "test_write_batches test_failing_nodes test_hostile_nodes test_history_delivery "
+    "test_catalog_changes test_proxies test_commit_flush test_lease_expiry test_verify_findings "
+    "test_lease_kept_failures test_recovery test_rolling_restarts test_recipes test_lease_answers "
+    "test_fast_readmission test_cli_cron test_http_limits test_faults_network"
+).split()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

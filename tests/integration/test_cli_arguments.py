@@ -27,20 +27,9 @@ NOT_WRITTEN = "the output can't be written"
 EMPTY = [
     ("history", name)
     for name in (
-        "--resource",
-        "--prefix",
-        "--owner",
-        "--principal",
-        "--token-min",
-        "--token-max",
-        "--trace-id",
-        "--write-id",
-        "--from",
-        "--to",
-        "--event",
-        "--cacert",
-        "--api-key-file",
-    )
+        "--resource --prefix --owner --principal --token-min --token-max --trace-id --write-id --from "
+        "--to --event --cacert --api-key-file"
+    ).split()
 ]
 EMPTY += [
     ("leases", "--prefix"),
@@ -158,10 +147,7 @@ def run_on_full_disk(env: dict[str, str], *arguments: str) -> subprocess.Complet
 @pytest.mark.parametrize(
     "arguments",
     [
-        "status",
-        "leases",
-        "resources",
-        "history",
+        *"status leases resources history".split(),
         "history --csv",
         "lock {resource}",
         "elect {resource}",

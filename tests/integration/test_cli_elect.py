@@ -152,11 +152,7 @@ def test_elect_leaves_no_zombies_of_later_terms(cli: Cli, api_a: Api, resource: 
     """From the second term on it is the parent of processes that a command leaves behind."""
     file = tmp_path / "terms"
     member = cli.begin(
-        "elect",
-        resource,
-        "--",
-        "sh",
-        "-c",
+        *f"elect {resource} -- sh -c".split(),
         f"(sleep 0.5 & echo $! > {file}.$FENCING_TOKEN); echo $FENCING_TOKEN $$ >> {file}; exec sleep 300",
     )
     eventually(lambda: terms(file), 10, goal="it leads")

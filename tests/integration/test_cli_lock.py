@@ -31,11 +31,7 @@ LOST, NOT_GRANTED, UNAVAILABLE, NOT_ALLOWED, USAGE = 65, 75, 69, 77, 64
 
 def test_lock_command_gets_token_lease_and_resource_variables(cli: Cli, api_a: Api, resource: str) -> None:
     done = cli.run(
-        "lock",
-        resource,
-        "--",
-        "sh",
-        "-c",
+        *f"lock {resource} -- sh -c".split(),
         'echo "$FENCING_TOKEN $FENCING_LEASE $FENCING_RESOURCE"; cat; echo complaint >&2; exit 7',
     )
     assert (done.returncode, done.stderr) == (7, "complaint\n")
@@ -223,13 +219,7 @@ def test_lock_killed_gateway_ends_command_at_lease_expiry(gateway: Gateway, reso
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_lock_goes_on_over_gateway_restart(gateway: Gateway, resource: str, mark: Path, end: str) -> None:
     running = Cli(gateway.api.url).begin(
-        "lock",
-        "--ttl",
-        "20s",
-        resource,
-        "--",
-        "sh",
-        "-c",
+        *f"lock --ttl 20s {resource} -- sh -c".split(),
         f"echo $FENCING_LEASE > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done",
     )
     lease_id = first_line(mark)
@@ -321,14 +311,7 @@ def test_lock_seal_without_database_exits_69(stack: Stack, api: Api, resource: s
     cli = Cli(api.url)
     assert cli.run("lock", "--seal", resource, "--", "false").returncode == 1
     running = cli.begin(
-        "lock",
-        "--seal",
-        resource,
-        "--timeout",
-        "1s",
-        "--",
-        "sh",
-        "-c",
+        *f"lock --seal {resource} --timeout 1s -- sh -c".split(),
         f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done",
     )
     first_line(mark)

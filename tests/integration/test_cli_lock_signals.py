@@ -10,38 +10,16 @@ from support.api import Api
 from support.cli import Cli, expect_ended, first_line, read_pids, wait_for_exit
 from support.polling import eventually, pause, remains
 
-FORWARDED = [
-    "INT",
-    "TERM",
-    "HUP",
-    "QUIT",
-    "USR1",
-    "USR2",
-    "ALRM",
-    "VTALRM",
-    "PROF",
-    "ABRT",
-    "WINCH",
-    "URG",
-    "IO",
-    "PWR",
-    "STKFLT",
-    "XCPU",
-    "XFSZ",
-    "RTMIN",
-    "RTMIN+3",
-    "RTMAX",
-]
+LOST = 65
+FORWARDED = (
+    "INT TERM HUP QUIT USR1 USR2 ALRM VTALRM PROF ABRT WINCH URG IO PWR STKFLT XCPU XFSZ RTMIN RTMIN+3 RTMAX".split()
+)
 
 
 def test_lock_every_signal_is_forwarded_to_command(cli: Cli, resource: str, mark: Path) -> None:
     traps = "; ".join(f"trap 'echo {name} >> {mark}.seen' {name}" for name in FORWARDED)
     running = cli.begin(
-        "lock",
-        resource,
-        "--",
-        "bash",
-        "-c",
+        *f"lock {resource} -- bash -c".split(),
         f"{traps}; echo ready > {mark}; while [ ! -e {mark}.stop ]; do sleep 0.02; done; exit 4",
     )
     first_line(mark)
@@ -142,11 +120,7 @@ def test_lock_signal_is_forwarded_to_process_group(
 
 def test_lock_control_c_on_terminal_reaches_command_once(cli: Cli, resource: str) -> None:
     terminal = cli.run_on_terminal(
-        "lock",
-        resource,
-        "--",
-        "bash",
-        "-c",
+        *f"lock {resource} -- bash -c".split(),
         "trap 'echo caught; n=$((n+1))' INT; echo ready; read word; echo \"<$word> $n\"; sleep 0.2; exit $n",
     )
     terminal.expect("ready")

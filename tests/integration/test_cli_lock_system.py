@@ -47,11 +47,7 @@ def begin_preloaded(cli: Cli, library: Path, *arguments: str, **variables: str) 
 def test_lock_reader_of_messages_that_ends_leaves_sigterm(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
     """The message about the end of the command has no reader: the command gets SIGTERM as else, not SIGKILL."""
     running = cli.begin(
-        "lock",
-        resource,
-        "--",
-        "sh",
-        "-c",
+        *f"lock {resource} -- sh -c".split(),
         f"exec 2> /dev/null; trap 'echo terminated > {mark}.end; exit' TERM; echo begun > {mark}; while :; "
         "do sleep 0.05; done",
     )
@@ -217,11 +213,7 @@ def test_lock_reports_refused_signals_only_if_they_end(
     running = begin_preloaded(
         cli,
         foreign_group,
-        "lock",
-        resource,
-        "--",
-        "sh",
-        "-c",
+        *f"lock {resource} -- sh -c".split(),
         f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.02; done",
         FOREIGN_LEADER="1",
     )
@@ -297,17 +289,7 @@ def test_lock_sigkill_is_due_during_suspension(
         f"> {mark}; {leader}"
     )
     running = begin_preloaded(
-        cli,
-        suspension,
-        "lock",
-        "--kill-after",
-        "30s",
-        resource,
-        "--",
-        "bash",
-        "-c",
-        command,
-        SUSPENDED=f"{mark}.suspended",
+        cli, suspension, *f"lock --kill-after 30s {resource} -- bash -c".split(), command, SUSPENDED=f"{mark}.suspended"
     )
     pids = read_pids(mark)
     api_a.must_revoke(resource)

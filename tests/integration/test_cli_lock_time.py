@@ -113,13 +113,7 @@ def test_lock_paused_client_never_runs_under_lost_lease(cli: Cli, api_a: Api, re
 
 def test_lock_paused_client_lets_command_continue(cli: Cli, resource: str, mark: Path) -> None:
     running = cli.begin(
-        "lock",
-        resource,
-        "--ttl",
-        "30s",
-        "--",
-        "sh",
-        "-c",
+        *f"lock {resource} --ttl 30s -- sh -c".split(),
         f"echo begun > {mark}; until [ -e {mark}.stop ]; do sleep 0.05; done; exit 7",
     )
     first_line(mark)
@@ -356,15 +350,7 @@ def test_lock_max_hold_is_announced_and_exits_124(cli: Cli, api_a: Api, resource
 
 def test_lock_max_hold_kills_command_before_lease_ends(cli: Cli, api_a: Api, resource: str, mark: Path) -> None:
     running = cli.begin(
-        "lock",
-        "--max-hold",
-        "2s",
-        "--ttl",
-        "2s",
-        resource,
-        "--",
-        "bash",
-        "-c",
+        *f"lock --max-hold 2s --ttl 2s {resource} -- bash -c".split(),
         f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done",
     )
     pid = int(first_line(mark))
@@ -402,13 +388,7 @@ def test_lock_resumed_after_hold_kills_command_at_once(resource: str, mark: Path
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
         running = Cli(f"http://127.0.0.1:{server.getsockname()[1]}").begin(
-            "lock",
-            "--kill-after",
-            "20s",
-            resource,
-            "--",
-            "bash",
-            "-c",
+            *f"lock --kill-after 20s {resource} -- bash -c".split(),
             f"trap '' TERM; echo $$ > {mark}; while :; do sleep 0.05; done",
         )
         connection, _ = server.accept()

@@ -151,19 +151,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def self_signed(folder: Path, names: str, *options: str) -> Path:
     subprocess.run(
         [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "certificate.pem",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
+            *(
+                "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -subj "
+                "/CN=localhost -addext"
+            ).split(),
             f"subjectAltName={names}",
             *(options or ("-days", "2")),
         ],
@@ -208,10 +199,7 @@ def test_https_through_proxy_uses_tunnel_without_key(
             "lock",
             "--cacert",
             str(certificate),
-            resource,
-            "--",
-            "sh",
-            "-c",
+            *f"{resource} -- sh -c".split(),
             "echo $FENCING_TOKEN",
             https_proxy=proxy.url,
         )
@@ -259,41 +247,14 @@ def hashed_folder(certificate: Path, folder: Path) -> Path:
 
 def test_https_expired_certificate_exits_69_with_reason(guarded_pair: Stack, api_a: Api, tmp_path: Path) -> None:
     subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-new",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "request.pem",
-            "-subj",
-            "/CN=localhost",
-        ],
+        "openssl req -new -newkey rsa:2048 -nodes -keyout key.pem -out request.pem -subj /CN=localhost".split(),
         cwd=tmp_path,
         check=True,
         capture_output=True,
     )
     (tmp_path / "names").write_text("subjectAltName=DNS:localhost\n")
     subprocess.run(
-        [
-            "openssl",
-            "x509",
-            "-req",
-            "-in",
-            "request.pem",
-            "-signkey",
-            "key.pem",
-            "-out",
-            "certificate.pem",
-            "-days",
-            "-1",
-            "-extfile",
-            "names",
-        ],
+        "openssl x509 -req -in request.pem -signkey key.pem -out certificate.pem -days -1 -extfile names".split(),
         cwd=tmp_path,
         check=True,
         capture_output=True,

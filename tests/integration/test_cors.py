@@ -83,11 +83,10 @@ def test_cors_preflight_names_methods_and_headers_without_key(cors_gateway: Gate
     "origin",
     [
         OTHER,
-        "null",
-        "https://shop.example:8443",
-        "http://shop.example",
-        "https://shop.example.evil.example",
-        "https://SHOP.example",
+        *(
+            "null https://shop.example:8443 http://shop.example https://shop.example.evil.example "
+            "https://SHOP.example"
+        ).split(),
     ],
 )
 def test_cors_unknown_origin_gets_no_header(cors_gateway: Gateway, origin: str) -> None:

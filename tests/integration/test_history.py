@@ -14,18 +14,7 @@ from support.polling import eventually
 from support.shop import Sku
 from support.stack import Stack
 
-MEMBERS = {
-    "id",
-    "at",
-    "event",
-    "resource",
-    "fencing_token",
-    "last_fencing_token",
-    "owner",
-    "principal",
-    "write_id",
-    "detail",
-}
+MEMBERS = set("id at event resource fencing_token last_fencing_token owner principal write_id detail".split())
 
 
 def parse_time(text: str) -> dt.datetime:

@@ -12,20 +12,12 @@ from support.api import Api, expect_problem, pointers_of
 from support.polling import eventually, pause
 from support.stack import Stack, keys_of, lease_keys
 
-MEMBERS = {
-    "lease_id",
-    "resource",
-    "fencing_token",
-    "owner",
-    "hold_count",
-    "ttl_ms",
-    "validity_ms",
-    "served_ms",
-    "expires_at",
-    "renewals_left",
-    "quorum",
-    "max_hold_ms",
-}
+MEMBERS = set(
+    (
+        "lease_id resource fencing_token owner hold_count ttl_ms validity_ms served_ms expires_at "
+        "renewals_left quorum max_hold_ms"
+    ).split()
+)
 
 
 def parse_time(text: str) -> float:

@@ -15,18 +15,9 @@ from support.shop import create_sku
 from support.stack import Stack, lease_keys
 from support.wire import Wire, request
 
-LEASE_MEMBERS = {
-    "lease_id",
-    "fencing_token",
-    "owner",
-    "hold_count",
-    "ttl_ms",
-    "validity_ms",
-    "served_ms",
-    "expires_at",
-    "renewals_left",
-    "quorum",
-}
+LEASE_MEMBERS = set(
+    "lease_id fencing_token owner hold_count ttl_ms validity_ms served_ms expires_at renewals_left quorum".split()
+)
 RELEASED_WITHIN = 1.0  # seconds from a disconnect to the release; the gateway checks every 50 ms
 
 

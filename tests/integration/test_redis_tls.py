@@ -28,12 +28,7 @@ class TlsServer(RedisServer):
     def launch(self, fsync: str | None = None) -> None:
         self.process = processes.start(
             [
-                "redis-server",
-                "--bind",
-                "127.0.0.1",
-                "--port",
-                "0",
-                "--tls-port",
+                *"redis-server --bind 127.0.0.1 --port 0 --tls-port".split(),
                 str(self.port),
                 "--dir",
                 str(self.folder),

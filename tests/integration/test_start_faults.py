@@ -80,12 +80,10 @@ def test_port_in_use_exits_69_and_says_what_to_do(cluster: Cluster, gateway: Gat
 @pytest.mark.parametrize(
     "conninfo",
     [
-        "postgresql://u:a/hunter@h/d",
-        "postgresql://u:a@b:hunter@h/d",
-        "postgresql://u:a@hunter@h/d",
-        "postgresql://u:1/hunter@127.0.0.1/d",
-        "postgresql://u:hunter%zz@h/d",
-        "postgresql://u:hunter[@[::1/d",
+        *(
+            "postgresql://u:a/hunter@h/d postgresql://u:a@b:hunter@h/d postgresql://u:a@hunter@h/d "
+            "postgresql://u:1/hunter@127.0.0.1/d postgresql://u:hunter%zz@h/d postgresql://u:hunter[@[::1/d"
+        ).split(),
         "password=my hunter",
         "password=my hunter=2 host=h",
         "password='hunter host=h",

@@ -124,15 +124,10 @@ def test_rows_above_limit_are_cut(stack: Stack, things: Api) -> None:
 
 def test_query_malformed_400_names_each_parameter(things: Api) -> None:
     query = "n=fts.x&id=eq.%00&or=(n.eq.1&select=id,id&order=id.up&limit=-1&on_conflict=id"
-    assert sorted(pointers_of(things.get(f"/v1/tables/things?{query}"))) == [
-        "id",
-        "limit",
-        "n",
-        "on_conflict",
-        "or",
-        "order",
-        "select",
-    ]
+    assert (
+        sorted(pointers_of(things.get(f"/v1/tables/things?{query}")))
+        == "id limit n on_conflict or order select".split()
+    )
     assert pointers_of(things.get("/v1/tables/things?" + "&".join(["n=eq.1"] * 65))) == ["query"]
 
 

@@ -66,11 +66,7 @@ def connect(gateway: Gateway, context: ssl.SSLContext) -> ssl.SSLSocket:
 def curl(gateway: Gateway, *arguments: str, path: str = "/healthz") -> subprocess.CompletedProcess:
     return subprocess.run(
         [
-            "curl",
-            "-sS",
-            "--noproxy",
-            "*",
-            "-w",
+            *"curl -sS --noproxy * -w".split(),
             "%{http_code}",
             "-o",
             "/dev/null",

@@ -70,16 +70,13 @@ def test_body_malformed_400_pointing_at_each_fault(api: Api, sku: Sku) -> None:
         {"truncate": "inventory"},
     ]
     answer = api.write(lease, *faulty, **{"return": "everything", "require_live": 1, "colour": "red"})
-    assert sorted(pointers_of(answer)) == [
-        "/colour",
-        "/operations/1/expect_rows",
-        "/operations/1/set",
-        "/operations/1/where/stock/in",
-        "/operations/2/where",
-        "/operations/3",
-        "/require_live",
-        "/return",
-    ]
+    assert (
+        sorted(pointers_of(answer))
+        == (
+            "/colour /operations/1/expect_rows /operations/1/set /operations/1/where/stock/in "
+            "/operations/2/where /operations/3 /require_live /return"
+        ).split()
+    )
     assert sku.stock() == 10
 
 

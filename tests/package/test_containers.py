@@ -56,13 +56,7 @@ def in_root(root: Path, *command: object, user: str = "0", volumes: str = "") ->
         f'exec chroot --userspec={user}:{user} . "$@"'
     )
     return run(
-        "env",
-        "-i",
-        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-        "unshare",
-        "--mount",
-        "bash",
-        "-euc",
+        *"env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin unshare --mount bash -euc".split(),
         script,
         "in_root",
         root,

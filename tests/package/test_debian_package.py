@@ -46,10 +46,7 @@ def test_package_has_the_files_that_cmake_installs(folder: Path, package: Path) 
         "cmake",
         "--install",
         build_folder(),
-        "--prefix",
-        "/usr",
-        "--component",
-        "fencegate",
+        *"--prefix /usr --component fencegate".split(),
     )
     installed = {"/" + str(path.relative_to(destination)) for path in destination.rglob("*") if path.is_file()}
     packaged = {name for name in listed(package) if not name.endswith("/")}

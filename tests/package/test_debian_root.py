@@ -77,10 +77,7 @@ def test_units_are_valid_and_expose_little(root: Root) -> None:
         done = root.call("systemd-analyze", "verify", "--man=no", unit)
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), unit
         analysed = root.call(
-            "systemd-analyze",
-            "security",
-            "--offline=true",
-            "--threshold=20",
+            *"systemd-analyze security --offline=true --threshold=20".split(),
             f"/lib/systemd/system/{unit.replace('second', '')}",
         )
         print(analysed.stdout.strip().splitlines()[-1])

@@ -84,19 +84,10 @@ def config_faults(folder: Path, text: str) -> str:
     servers that cannot be reached are no fault of it."""
     subprocess.run(
         [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-subj",
-            "/CN=fencegate",
-            "-days",
-            "1",
-            "-keyout",
+            *(
+                "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=fencegate -days 1 "
+                "-keyout"
+            ).split(),
             folder / "tls.key",
             "-out",
             folder / "tls.crt",

@@ -202,13 +202,7 @@ class Server:
         done = subprocess.run(
             [
                 self.client("psql"),
-                "-X",
-                "-q",
-                "-v",
-                "VERBOSITY=verbose",
-                "-v",
-                "SHOW_CONTEXT=never",
-                "-v",
+                *"-X -q -v VERBOSITY=verbose -v SHOW_CONTEXT=never -v".split(),
                 "sql_folder=" + str(SQL),
                 "-d",
                 database,

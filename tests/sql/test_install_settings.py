@@ -25,11 +25,7 @@ def install(server, database, **environment):
     done = subprocess.run(
         [
             server.client("psql"),
-            "-X",
-            "-q",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-o",
+            *"-X -q -v ON_ERROR_STOP=1 -o".split(),
             os.devnull,
             "-d",
             database,

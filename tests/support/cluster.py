@@ -74,10 +74,7 @@ class RedisServer:
         )
         self.process = processes.start(
             [
-                "redis-server",
-                "--bind",
-                "127.0.0.1",
-                "--port",
+                *"redis-server --bind 127.0.0.1 --port".split(),
                 str(self.port),
                 "--dir",
                 str(self.folder),

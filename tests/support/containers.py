@@ -152,11 +152,7 @@ class Containers:
                 [
                     "env",
                     *(f"{key}={value}" for key, value in variables.items()),
-                    "unshare",
-                    "--net",
-                    "--mount",
-                    "bash",
-                    "-euc",
+                    *"unshare --net --mount bash -euc".split(),
                     ENTER,
                     name,
                     *self.environment_of(name),
@@ -172,21 +168,7 @@ class Containers:
         self.processes[name] = process
         self._await_namespace(process)
         port = f"v{list(self.addresses).index(name)}"
-        self._in_hub(
-            "ip",
-            "link",
-            "add",
-            port,
-            "master",
-            "br0",
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            str(process.pid),
-        )
+        self._in_hub("ip", "link", "add", port, *"master br0 type veth peer name eth0 netns".split(), str(process.pid))
         self._in_hub("ip", "link", "set", port, "up")
         assert process.stdin is not None
         process.stdin.write(b"\n")
@@ -202,10 +184,7 @@ class Containers:
             [
                 "nsenter",
                 f"--target={pid}",
-                "--net",
-                "--mount",
-                "--root",
-                "setpriv",
+                *"--net --mount --root setpriv".split(),
                 f"--reuid={image.user}",
                 f"--regid={image.user}",
                 "--clear-groups",

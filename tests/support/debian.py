@@ -71,11 +71,7 @@ class Root:
             enter = ["nsenter", "--all", "--target", str(self.pid_here("1"))]
         else:
             enter = [
-                "unshare",
-                "--mount",
-                "--",
-                "sh",
-                "-c",
+                *"unshare --mount -- sh -c".split(),
                 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"',
                 str(self.folder),
             ]

@@ -26,14 +26,9 @@ from support.rows import rows_of
 
 READY_WITHIN = 180.0  # it takes 3 s on an idle machine
 # Those of gateway/devstack/postgres.cpp.
-INITDB_ARGUMENTS = [
-    "--username=postgres",
-    "--auth=trust",
-    "--encoding=UTF8",
-    "--locale=C.UTF-8",
-    "--data-checksums",
-    "--no-instructions",
-]
+INITDB_ARGUMENTS = (
+    "--username=postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8 --data-checksums --no-instructions".split()
+)
 SESSIONS_MAX = 3  # those of the stack's own database and of a module's two clusters
 
 

@@ -60,17 +60,7 @@ def test_protocol_folder_includes_only_std_and_boost_system() -> None:
         or header == "lockcore/lock_manager.hpp"
     ]
     assert not found
-    forbidden = {
-        "thread",
-        "mutex",
-        "random",
-        "future",
-        "condition_variable",
-        "iostream",
-        "fstream",
-        "atomic",
-        "semaphore",
-    }
+    forbidden = set("thread mutex random future condition_variable iostream fstream atomic semaphore".split())
     assert not [
         (name(path), header) for path in files("lockcore/proto") for header in includes(path) if header in forbidden
     ]
@@ -149,16 +139,7 @@ def test_lockcore_public_headers_include_only_each_other() -> None:
         for path in files("lockcore/include")
         for header in includes(path)
         if header.startswith(
-            (
-                "lockcore/redis",
-                "lockcore/runtime",
-                "lockcore/proto",
-                "redis/",
-                "runtime/",
-                "proto/",
-                "hiredis",
-                "openssl",
-            )
+            tuple("lockcore/redis lockcore/runtime lockcore/proto redis/ runtime/ proto/ hiredis openssl".split())
         )
     ]
     assert not found

@@ -20,17 +20,12 @@ def test_headers_begin_with_pragma_once() -> None:
 
 
 def test_file_names_are_snake_case() -> None:
-    known = {
-        "CMakeLists.txt",
-        "README.md",
-        "CMakePresets.json",
-        "LICENSE",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "Dockerfile",
-        "Dockerfile.dockerignore",
-    }
+    known = set(
+        (
+            "CMakeLists.txt README.md CMakePresets.json LICENSE CHANGELOG.md CONTRIBUTING.md SECURITY.md "
+            "Dockerfile Dockerfile.dockerignore"
+        ).split()
+    )
     forbidden = re.compile(r"[^a-z0-9_.-]")
     # javac demands that a file is named after its class.
     assert not [
@@ -44,16 +39,24 @@ LARGEST = {
     ".cpp": 450,
     ".hpp": 320,
     ".lua": 200,
-    ".sql": 540,
-    ".py": 640,
-    ".java": 480,
+    ".sql": 450,
+    ".py": 460,
+    ".java": 450,
     ".go": 450,
     ".sh": 250,
     ".md": 500,
-    ".js": 440,
+    ".js": 400,
     ".ts": 350,
     ".css": 350,
     ".html": 200,
+}
+# Files that are larger, with the lines that each may have.
+LARGER = {
+    "clients/java/client/src/main/java/fencegate/client/FencegateClient.java": 475,
+    "clients/python/src/fencegate/_protocol.py": 610,
+    "clients/typescript/test/lease.test.js": 435,
+    "sql/schema/110_protect.sql": 540,
+    "sql/schema/120_checks.sql": 480,
 }
 
 
@@ -63,7 +66,7 @@ def test_files_are_below_their_size_limits() -> None:
         for path in FILES
         if path.suffix in LARGEST
         and any(ROOT / folder in path.parents for folder in SOURCES)
-        and (lines := path.read_text().count("\n")) > LARGEST[path.suffix]
+        and (lines := path.read_text().count("\n")) > LARGER.get(name(path), LARGEST[path.suffix])
     ]
     assert not found
 
@@ -118,25 +121,9 @@ def test_line_check_finds_long_lines() -> None:
 def test_lines_have_no_tabs_or_trailing_blanks() -> None:
     found = []
     for path in FILES:
-        if path.suffix not in {
-            ".cpp",
-            ".hpp",
-            ".py",
-            ".sql",
-            ".lua",
-            ".sh",
-            ".md",
-            ".txt",
-            ".yaml",
-            ".yml",
-            ".json",
-            ".java",
-            ".go",
-            ".js",
-            ".ts",
-            ".css",
-            ".html",
-        }:
+        if path.suffix not in set(
+            ".cpp .hpp .py .sql .lua .sh .md .txt .yaml .yml .json .java .go .js .ts .css .html".split()
+        ):
             continue
         text = path.read_text()
         tabs = (
@@ -205,23 +192,9 @@ def test_co_await_has_no_temporary_that_gcc_destroys_twice() -> None:
 def test_no_leftovers_remain() -> None:
     found = []
     for path in FILES:
-        if path.suffix in {
-            ".cpp",
-            ".hpp",
-            ".py",
-            ".sql",
-            ".lua",
-            ".sh",
-            ".txt",
-            ".yaml",
-            ".md",
-            ".java",
-            ".go",
-            ".js",
-            ".ts",
-            ".css",
-            ".html",
-        } and path != Path(__file__):
+        if path.suffix in set(
+            ".cpp .hpp .py .sql .lua .sh .txt .yaml .md .java .go .js .ts .css .html".split()
+        ) and path != Path(__file__):
             allowed = ALLOWED_LEFTOVERS.get(name(path))
             found += [
                 f"{name(path)}:{number}: {line.strip()}"
@@ -330,13 +303,10 @@ def test_python_of_tests_names_what_exists() -> None:
             "mypy",
             "--cache-dir",
             str(ROOT / "build/mypy-tests"),
-            "--python-executable",
-            "/usr/bin/python3",
-            "--explicit-package-bases",
-            "--ignore-missing-imports",
-            "--check-untyped-defs",
-            "--disable-error-code",
-            "import",
+            *(
+                "--python-executable /usr/bin/python3 --explicit-package-bases --ignore-missing-imports "
+                "--check-untyped-defs --disable-error-code import"
+            ).split(),
             *folders,
         ],
         cwd=ROOT,
@@ -361,64 +331,23 @@ def test_patches_of_mutations_apply() -> None:
 # Words that were private language here, and have a standard term in docs/glossary.md or in the field.
 # Figures of speech, each of which stood for a standard term (CONTRIBUTING.md).
 BANNED = (
-    "whoever",
-    "story",
-    "stories",
-    "told",
-    "heard",
-    "hear",
-    "judge",
-    "judged",
-    "police",
-    "warden",
-    "patience",
-    "patient",
-    "manner",
+    *"whoever story stories told heard hear judge judged police warden patience patient manner".split(),
     "let go",
     "let_go",
     "given_back",
     "give_back",
     "gives back",
     "sits out",
-    "aside",
-    "ear",
-    "bell",
-    "retell",
-    "disturbed",
-    "room",
-    "house",
-    "course",
-    "stands",
+    *"aside ear bell retell disturbed room house course stands".split(),
     "wakes up",
-    "set_out",
-    "conclude",
-    "lazy",
-    "landed",
-    "spent",
+    *"set_out conclude lazy landed spent".split(),
 )
 
 
 def test_banned_words_do_not_return() -> None:
     pattern = re.compile(rf"\b({'|'.join(BANNED)})\b", re.IGNORECASE)
     found = []
-    text = {
-        ".cpp",
-        ".hpp",
-        ".lua",
-        ".sql",
-        ".py",
-        ".java",
-        ".go",
-        ".js",
-        ".ts",
-        ".pml",
-        ".json",
-        ".sh",
-        ".md",
-        ".yaml",
-        ".yml",
-        ".conf",
-    }
+    text = set(".cpp .hpp .lua .sql .py .java .go .js .ts .pml .json .sh .md .yaml .yml .conf".split())
     for path in files("gateway", "lockcore", "sql/schema", "tests", "docs", "config", "clients", suffixes=text):
         if path == Path(__file__) or path.name == "package-lock.json":
             continue

@@ -19,13 +19,12 @@ BOUND = 6.0  # the catalogue is read at least every 2 s
 ROWS = 6
 # A caller may have to repeat these: a lock, a lease that another call has,
 # an outdated plan of a function that was executed.
-REPEATED = {
-    "/problems/write-conflict",
-    "/problems/resource-locked",
-    "/problems/stale-fencing-token",
-    "/problems/lease-lost",
-    "/problems/storage-unavailable",
-}
+REPEATED = set(
+    (
+        "/problems/write-conflict /problems/resource-locked /problems/stale-fencing-token "
+        "/problems/lease-lost /problems/storage-unavailable"
+    ).split()
+)
 
 TYPES = """
 create type shape_mood as enum ('sad', 'ok', 'old'); create domain shape_code as text check (value <> '');
