@@ -412,10 +412,10 @@ def test_credentials_are_key_token_and_certificate(
 
 def test_lease_in_a_forked_process_ends_with_its_validity(api: Api) -> None:
     """No thread renews it there, and the child knows from the clock when it is over."""
-    with clients("sync", api.url) as client, client.lease("python/forked", ttl=5.0) as lease:
+    with clients("sync", api.url) as client, client.lease("python/forked", ttl=2.0) as lease:
         child = os.fork()
         if child == 0:
-            time.sleep(5.2)  # longer than the validity
+            time.sleep(2.2)  # longer than the validity
             os._exit(0 if lease.remaining() == 0 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         lease.check()

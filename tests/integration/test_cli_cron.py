@@ -97,10 +97,10 @@ def test_every_concurrent_machines_run_each_tick_once(machines: Machines, resour
 
 
 def test_every_start_after_half_of_period_is_next_tick(cli: Cli, resource: str) -> None:
-    command = ("lock", "--every", "10s", resource, "--", "true")
+    command = ("lock", "--every", "6s", resource, "--", "true")
     assert cli.run(*command).returncode == 0
     assert cli.run(*command).returncode == NOT_GRANTED
-    pause(5.1, "half of the period passes")
+    pause(3.1, "half of the period passes")
     assert cli.run(*command).returncode == 0
 
 
@@ -262,12 +262,12 @@ def test_conflict_exit_code_replaces_75_and_0_is_silent(cli: Cli, api_a: Api, re
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_lock_without_command_holds_until_signal(cli: Cli, api_a: Api, resource: str, number: signal.Signals) -> None:
-    holding = cli.begin("lock", "--ttl", "3s", resource)
+    holding = cli.begin("lock", "--ttl", "2s", resource)
     assert holding.stdout is not None
     shown = dict(holding.stdout.readline().strip().split("=", 1) for _ in range(3))
     assert api_a.call("GET", lease_path(shown["FENCING_LEASE"])).json()["fencing_token"] == int(shown["FENCING_TOKEN"])
     assert shown["FENCING_RESOURCE"] == resource
-    pause(3.3, "the lease would be over without a renewal")
+    pause(2.2, "the lease would be over without a renewal")
     holding.send_signal(signal.SIGUSR1)
     assert lease_of(api_a, resource)
     holding.send_signal(number)

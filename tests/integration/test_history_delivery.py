@@ -153,7 +153,7 @@ def test_events_during_postgresql_outage_all_arrive_later(cluster: Cluster, reso
             gate.refuse()
             gate.cut()
             before = sum(len(taker.granted) for taker in takers)
-            pause(10, "PostgreSQL is unreachable for as long")
+            pause(5, "PostgreSQL is unreachable for as long")
             assert sum(len(taker.granted) for taker in takers) > before + 100, "leases go on"
             gate.clear_faults()
         assert all(set(taker.others) <= {410, 423, 503} for taker in takers), [taker.others for taker in takers]

@@ -66,7 +66,7 @@ def test_lease_handed_out_by_another_gateway_is_recorded(
     )
     gates.clear_faults()
     assert unanswered.answer().status in (410, 503)
-    pause(3, "time for a second event")
+    pause(1.5, "time for a second event")
     events = [
         item["event"] for item in second.api.history(resource=resource, token_min=lease["fencing_token"], order="asc")
     ]

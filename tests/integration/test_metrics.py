@@ -16,8 +16,8 @@ from support.api import Api
 from support.cluster import Cluster, Gateway
 from support.faults import acquire_on_all_nodes
 from support.polling import eventually, pause
-from support.shop import Sku
 from support.processes import free_port
+from support.shop import Sku
 from support.stack import Stack, lease_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -262,12 +262,12 @@ def test_guard_fault_is_counted_and_logged_until_repaired(
 
 def test_gateway_stopped_during_leak_scan_ends_at_once(cluster: Cluster) -> None:
     settings = cluster.settings()
-    settings["lease"]["leak_scan_interval_ms"] = 10_000
+    settings["lease"]["leak_scan_interval_ms"] = 6_000
     gateway = cluster.start_gateway(settings)
-    pause(10.3, "a scan of five nodes takes at least 1.25 s")
+    pause(6.3, "a scan of five nodes takes at least 1.25 s")
     began = time.monotonic()
     assert gateway.stop() == 0
-    assert time.monotonic() - began < 6, "it waited for the next scan"
+    assert time.monotonic() - began < 5, "it waited for the next scan"
 
 
 def test_node_states_and_quorum_are_exported(cluster: Cluster, scanning_gateway: Gateway) -> None:

@@ -209,15 +209,15 @@ def test_export_ends_with_the_token(
         (resource,),
     )
     api = gateway.api.with_key(
-        keys["ES256"].token(exp=int(time.time()) - 20, scope="history")
-    )  # with the clock skew it lasts 10 s
+        keys["ES256"].token(exp=int(time.time()) - 25, scope="history")
+    )  # with the clock skew it lasts 5 s
     with api.connection() as connection:
         connection.wire.connect()
         connection.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.send("GET", f"/v1/history?resource={resource}", headers={"Accept": "application/x-ndjson"})
         answer = connection.wire.getresponse()
         assert answer.status == 200
-        pause(12, "the token ends while the caller reads nothing")
+        pause(7, "the token ends while the caller reads nothing")
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
     assert "the export is incomplete: the caller's token or certificate has ended" in gateway.log.read_text()

@@ -14,6 +14,11 @@ from support.polling import eventually, pause
 from support.stack import Stack
 
 AT_ONCE = 1.0  # where a notification is sent
+# A listener reads the catalogue after it has begun to listen.
+LISTENERS = (
+    "select count(*) from pg_stat_activity where application_name = 'fencegate' "
+    "and query like 'select name, kind, target%'"
+)
 BOUND = 6.0  # where none is sent, as for ALTER TABLE: the catalogue is read at least every 2 s
 
 
@@ -130,9 +135,9 @@ def test_catalogue_is_reloaded_after_postgresql_restart(own_stack: Stack) -> Non
         eventually(lambda: api.get("/readyz").status == 200, 60, goal="PostgreSQL is back")
         own_stack.query("select fencing.expose_table('later')")
         eventually(lambda: table_status(api, "later") == 200, 10, goal="the table is served")
-        pause(2.5, "time for the gateway to listen again")
+        eventually(lambda: own_stack.query(LISTENERS) == [(1,)], goal="the gateway listens again")
         own_stack.query("select fencing.hide('later')")
-        eventually(lambda: table_status(api, "later") == 404, AT_ONCE, goal="the gateway listens again")
+        eventually(lambda: table_status(api, "later") == 404, AT_ONCE, goal="the gateway is notified")
 
 
 def test_catalogue_killed_listener_is_replaced(stack: Stack, api: Api, name: str) -> None:

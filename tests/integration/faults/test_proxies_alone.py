@@ -90,7 +90,7 @@ def test_gateway_that_is_back_gets_the_calls_of_the_other(tmp_path: Path) -> Non
     gateways = [DyingGateway(), DyingGateway()]
     with Nginx(tmp_path, [gateway.server_port for gateway in gateways]) as proxy:
         proxy.await_ready()
-        for turn in range(6):
+        for turn in range(4):
             pause(1.1, "nginx forgets failures")
             for dies in (0, 1):
                 gateways[dies].dies, gateways[1 - dies].dies = True, False

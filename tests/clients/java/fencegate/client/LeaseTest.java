@@ -92,7 +92,7 @@ public final class LeaseTest {
                 throw new IllegalStateException(e);
             }
         });
-        Thread.sleep(1_500); // lease.max_wait_ms of the gateway is 600
+        Thread.sleep(1_000); // lease.max_wait_ms of the gateway is 600
         assertFalse(second.isDone());
         first.close();
         second.get(5, TimeUnit.SECONDS).close();

@@ -75,10 +75,10 @@ public final class ShedLockTest {
 
     @Test
     public void shedlock_extended_lock_replaces_first() throws Exception {
-        SimpleLock lock = provider.lock(times(3_000, 0)).orElseThrow();
+        SimpleLock lock = provider.lock(times(2_000, 0)).orElseThrow();
         SimpleLock extended = lock.extend(Duration.ofSeconds(10), Duration.ZERO).orElseThrow();
         assertThrows(IllegalStateException.class, lock::unlock);
-        Thread.sleep(3_500); // more than the first lockAtMostFor
+        Thread.sleep(2_500); // more than the first lockAtMostFor
         assertFalse(other.lock(times(3_000, 0)).isPresent());
         extended.unlock();
         assertTrue(other.lock(times(3_000, 0)).isPresent());
