@@ -126,7 +126,7 @@ def await_renewal(lease: Any) -> None:
         assert lease.remaining(), "it is over"
         return longer
 
-    eventually(is_longer, 10, interval=0.01, goal="the lease is renewed")
+    eventually(is_longer, interval=0.01, goal="the lease is renewed")
 
 
 def is_lost_on_time(lease: Any) -> bool:

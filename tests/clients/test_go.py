@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -28,12 +27,10 @@ ENVIRONMENT = {**os.environ, "GOPROXY": "off", "GOCACHE": str(ROOT / "build/go-c
 
 
 def run(*command: object, folder: Path, **variables: str) -> str:
-    done = subprocess.run(
+    done = processes.run(
         [str(word) for word in command],
         cwd=folder,
         env={**ENVIRONMENT, **variables},
-        capture_output=True,
-        text=True,
         timeout=600,
         preexec_fn=processes.terminate_with_parent,
     )

@@ -4,7 +4,6 @@ and runs the JUnit tests of tests/clients/java against two real gateways with fa
 from __future__ import annotations
 
 import re
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, Iterator
@@ -27,13 +26,8 @@ CASES = sorted(
 
 
 def run(*command: object, **options: Any) -> str:
-    done = subprocess.run(
-        [str(word) for word in command],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        preexec_fn=processes.terminate_with_parent,
-        **options,
+    done = processes.run(
+        [str(word) for word in command], timeout=240, preexec_fn=processes.terminate_with_parent, **options
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
     return done.stdout

@@ -40,7 +40,7 @@ def lines(stack: Stack) -> Iterator[list[Line]]:
     install()
     api = stack.api()
     stack.query((HERE / "tables.sql").read_text())
-    eventually(lambda: api.get("/rest/v1/rpc/order_count").status == 200, 10, goal="the gateway knows the functions")
+    eventually(lambda: api.get("/rest/v1/rpc/order_count").status == 200, goal="the gateway knows the functions")
     lease = api.must_acquire(RESOURCE, ttl_ms=60_000)
     environment = {**os.environ, "FENCEGATE_URL": api.url, "FENCING_LEASE": lease["lease_id"]}
     done = subprocess.run(

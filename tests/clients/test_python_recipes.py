@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Iterator
 
 import pytest
 from python_clients import PACKAGE, ROOT
+from support import processes
 from support.documents import Shell, blocks_of, commands_of, faults_of
 from support.stack import Stack, make_folder
 
@@ -57,18 +57,14 @@ def test_python_page_has_the_results_shown(stack: Stack, home: Path, page: str) 
 
 
 def test_python_package_is_typed_strictly() -> None:
-    done = subprocess.run(
-        ["mypy", "--cache-dir", str(ROOT / "build/mypy")], cwd=PACKAGE, capture_output=True, text=True, timeout=300
-    )
+    done = processes.run(["mypy", "--cache-dir", str(ROOT / "build/mypy")], cwd=PACKAGE, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_python_package_contains_all_modules(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "package", ignore=shutil.ignore_patterns("__pycache__"))
     build = "from setuptools import build_meta; print(build_meta.build_wheel('wheel'))"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=tmp_path / "package", capture_output=True, text=True, timeout=300
-    )
+    done = processes.run([sys.executable, "-c", build], cwd=tmp_path / "package", timeout=300)
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(tmp_path / "package/wheel" / done.stdout.splitlines()[-1]) as wheel:
         names = set(wheel.namelist())

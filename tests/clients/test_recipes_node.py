@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Iterator
 
@@ -41,12 +40,8 @@ def node_modules() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("package.json", "package-lock.json"):
             shutil.copy(PACKAGES / name, folder)
-        done = subprocess.run(
-            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=400,
+        done = processes.run(
+            ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=folder, timeout=400
         )
         assert done.returncode == 0, done.stdout + done.stderr
         installed.write_text(lock)
@@ -79,11 +74,7 @@ def test_recipe_adopting_observe_has_the_results_shown(stack: Stack, home: Path)
 
 def version_of_node() -> tuple[int, ...]:
     return tuple(
-        int(part)
-        for part in subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
-        .stdout.strip()
-        .lstrip("v")
-        .split(".")
+        int(part) for part in processes.run(["node", "--version"], check=True).stdout.strip().lstrip("v").split(".")
     )
 
 

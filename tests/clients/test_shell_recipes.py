@@ -128,9 +128,7 @@ def test_units_of_recipes_are_valid(home: Path) -> None:
     }
     for name, text in units.items():
         (home / name).write_text(text.replace("ExecStart=fencegate", f"ExecStart={processes.fencegate_binary()}"))
-    done = subprocess.run(
-        ["systemd-analyze", "verify", *(str(home / name) for name in units)], capture_output=True, text=True
-    )
+    done = processes.run(["systemd-analyze", "verify", *(str(home / name) for name in units)])
     assert done.returncode == 0 and not [line for line in done.stderr.splitlines() if str(home) in line], done.stderr
 
 

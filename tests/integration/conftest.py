@@ -156,12 +156,10 @@ def samples_table(stack: Stack) -> None:
     lease = api.must_acquire("samples/none")
     eventually(
         lambda: api.write(lease, {"delete": "samples", "where": {"id": "none"}}).status == 200,
-        10,
         goal="the gateway knows the new table",
     )
     eventually(
         lambda: api.write(lease, {"call": "sample_double", "args": {"id": "none"}}).status == 200,
-        10,
         goal="the gateway knows the new functions",
     )
     api.must_release(lease)

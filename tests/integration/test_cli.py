@@ -8,7 +8,6 @@ import json
 import os
 import select
 import socket
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Any, Callable
@@ -36,9 +35,7 @@ def test_status_in_pipe_prints_json_line_per_gateway_and_node(cli: Cli, api_a: A
     done = cli.run("status")
     assert (done.returncode, done.stderr) == (0, "")
     first, *nodes, guard, last = lines(done.stdout)
-    version = subprocess.run(
-        [str(processes.fencegate_binary()), "--version"], capture_output=True, text=True, check=True
-    ).stdout.split()[1]
+    version = processes.run([str(processes.fencegate_binary()), "--version"], check=True).stdout.split()[1]
     assert first == {"gateway": api_a.url, "ready": True, "version": version}
     reported = api_a.get("/v1/nodes").json()["nodes"]
     assert {table["state"] for table in guard["guard"]["tables"]} == {"enforced"} and guard["guard"]["limits"] == []

@@ -28,7 +28,7 @@ def completed(script: Path, env: dict[str, str], words: str, line: str) -> list[
         f"source {script}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{line}'; "
         'COMP_POINT=${#COMP_LINE}; _fencegate; printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    return subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, env=env).stdout.split()
+    return processes.run(["bash", "-c", asked], check=True, env=env).stdout.split()
 
 
 def test_completion_bash_offers_commands_options_and_choices(
@@ -60,12 +60,8 @@ def test_completion_fish_offers_options_choices_and_programs(
     script.write_text(cli.run("completion", "fish").stdout)
 
     def offered(words: str) -> list[str]:
-        done = subprocess.run(
-            ["fish", "--no-config", "-c", f"source {script}; complete -C '{words}'"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env=shell_environment,
+        done = processes.run(
+            ["fish", "--no-config", "-c", f"source {script}; complete -C '{words}'"], check=True, env=shell_environment
         )
         return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
@@ -132,10 +128,8 @@ def test_completion_fish_and_zsh_offer_resources(
     (tmp_path / "fencegate.fish").write_text(cli.run("completion", "fish").stdout)
     begun = named_resource[:-4]
     for words in ("lock", "elect --ttl 5s", "leases --prefix"):
-        done = subprocess.run(
+        done = processes.run(
             ["fish", "--no-config", "-c", f"source {tmp_path}/fencegate.fish; complete -C 'fencegate {words} {begun}'"],
-            capture_output=True,
-            text=True,
             check=True,
             env=shell_environment,
         )

@@ -31,7 +31,7 @@ def test_elect_one_leader_and_successor_after_its_death(
     clis = [cli, Cli(guarded_pair.api(1).url, guarded_pair.key("admin")), cli]
     members = [each.begin("elect", resource, "--", *leader_command(file)) for each in clis]
     for number in range(len(members)):
-        [term, pid] = eventually(lambda: len(found := terms(file)) > number and found, 10, goal="a leader runs")[number]
+        [term, pid] = eventually(lambda: len(found := terms(file)) > number and found, goal="a leader runs")[number]
         assert len(terms(file)) == number + 1
         assert number == 0 or term > terms(file)[number - 1][0], "terms grow"
         owner = cli.run("leases", "--prefix", resource).stdout
@@ -44,9 +44,9 @@ def test_elect_one_leader_and_successor_after_its_death(
 def test_elect_lost_leader_ends_command_and_competes_again(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
     file = tmp_path / "terms"
     member = cli.begin("elect", resource, "--", *leader_command(file))
-    first = eventually(lambda: terms(file), 10, goal="it leads")[0]
+    first = eventually(lambda: terms(file), goal="it leads")[0]
     api_a.must_revoke(resource)
-    second = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")[1]
+    second = eventually(lambda: len(found := terms(file)) == 2 and found, goal="it leads again")[1]
     assert second[0] > first[0] and not processes.is_alive(first[1])
     member.send_signal(signal.SIGTERM)
     _, errors = member.communicate(timeout=10)
@@ -58,7 +58,7 @@ def test_elect_lost_leader_ends_command_and_competes_again(cli: Cli, api_a: Api,
 def test_elect_exit_on_loss_exits_65(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
     file = tmp_path / "terms"
     member = cli.begin("elect", "--exit-on-loss", resource, "--", *leader_command(file))
-    eventually(lambda: terms(file), 10, goal="it leads")
+    eventually(lambda: terms(file), goal="it leads")
     api_a.must_revoke(resource)
     member.communicate(timeout=10)
     assert member.returncode == 65
@@ -67,7 +67,7 @@ def test_elect_exit_on_loss_exits_65(cli: Cli, api_a: Api, resource: str, tmp_pa
 def test_elect_max_hold_begins_new_term(cli: Cli, resource: str, tmp_path: Path) -> None:
     file = tmp_path / "terms"
     member = cli.begin("elect", "--max-hold", "2s", "--ttl", "1s", resource, "--", *leader_command(file))
-    found = eventually(lambda: len(found := terms(file)) >= 2 and found, 10, goal="a second term")
+    found = eventually(lambda: len(found := terms(file)) >= 2 and found, goal="a second term")
     assert found[1][0] > found[0][0]
     member.terminate()
     member.communicate(timeout=10)
@@ -82,9 +82,9 @@ def test_elect_command_end_gives_up_leadership_with_its_code(cli: Cli, api_a: Ap
 def test_elect_competes_again_after_gateway_restart(gateway: Gateway, resource: str, tmp_path: Path) -> None:
     file = tmp_path / "terms"
     member = Cli(gateway.api.url).begin("elect", "--ttl", "1s", resource, "--", *leader_command(file))
-    eventually(lambda: terms(file), 10, goal="it leads")
+    eventually(lambda: terms(file), goal="it leads")
     gateway.kill()
-    eventually(lambda: not processes.is_alive(terms(file)[0][1]), 10, goal="the command is ended")
+    eventually(lambda: not processes.is_alive(terms(file)[0][1]), goal="the command is ended")
     gateway.start()
     found = eventually(lambda: len(found := terms(file)) >= 2 and found, 20, goal="it leads again")
     assert found[1][0] > found[0][0]
@@ -120,7 +120,7 @@ def test_elect_interrupted_during_release_does_not_compete(
         member = Cli(f"http://127.0.0.1:{gate.port}", guarded_pair.key("admin")).begin(
             "elect", "--max-hold", "4s", resource, "--", *leader_command(file)
         )
-        [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
+        [[_, pid]] = eventually(lambda: terms(file), goal="it leads")
         gate.requests.stalled = True
         accepted = gate.accepted
         eventually(lambda: not processes.is_alive(pid) and gate.accepted > accepted, goal="it releases the lease")
@@ -138,11 +138,11 @@ def children(pid: int) -> set[int]:
 def test_elect_outlives_its_watchdog(cli: Cli, api_a: Api, resource: str, tmp_path: Path) -> None:
     file = tmp_path / "terms"
     member = cli.begin("elect", resource, "--", *leader_command(file))
-    [[_, pid]] = eventually(lambda: terms(file), 10, goal="it leads")
+    [[_, pid]] = eventually(lambda: terms(file), goal="it leads")
     [watchdog] = children(member.pid) - {pid}
     os.kill(watchdog, signal.SIGKILL)
     api_a.must_revoke(resource)
-    eventually(lambda: len(terms(file)) == 2, 10, goal="it leads again")
+    eventually(lambda: len(terms(file)) == 2, goal="it leads again")
     remains(lambda: member.poll() is None and processes.is_alive(terms(file)[1][1]), 0.5)
     member.terminate()
     member.communicate(timeout=10)
@@ -155,9 +155,9 @@ def test_elect_leaves_no_zombies_of_later_terms(cli: Cli, api_a: Api, resource: 
         *f"elect {resource} -- sh -c".split(),
         f"(sleep 0.5 & echo $! > {file}.$FENCING_TOKEN); echo $FENCING_TOKEN $$ >> {file}; exec sleep 300",
     )
-    eventually(lambda: terms(file), 10, goal="it leads")
+    eventually(lambda: terms(file), goal="it leads")
     api_a.must_revoke(resource)
-    [_, [term, pid]] = eventually(lambda: len(found := terms(file)) == 2 and found, 10, goal="it leads again")
+    [_, [term, pid]] = eventually(lambda: len(found := terms(file)) == 2 and found, goal="it leads again")
     left = int(first_line(Path(f"{file}.{term}")))
     eventually(lambda: not Path(f"/proc/{left}").exists(), 5, goal="the status of the process is taken")
     assert processes.is_alive(pid)

@@ -284,7 +284,7 @@ def test_lock_killed_leaves_neither_command_nor_lease(cli: Cli, guarded_pair: St
     running.wait()
     expect_ended(pids, 5)
     eventually(
-        lambda: not lease_keys(guarded_pair.nodes(), resource), 10, goal="the lease is released, long before its ttl"
+        lambda: not lease_keys(guarded_pair.nodes(), resource), goal="the lease is released, long before its ttl"
     )
     running.communicate(timeout=5)  # no process has its output open any more
 

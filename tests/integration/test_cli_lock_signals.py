@@ -68,7 +68,7 @@ def test_lock_stopped_for_longer_than_ttl_loses_lease(cli: Cli, api_a: Api, reso
     [command] = read_pids(mark)
     running.send_signal(signal.SIGTSTP)
     eventually(lambda: state_of(command) == "T" and state_of(running.pid) == "T", goal="both are stopped")
-    eventually(lambda: not api_a.is_held(resource), 10, goal="the lease ends")
+    eventually(lambda: not api_a.is_held(resource), goal="the lease ends")
     running.send_signal(signal.SIGCONT)
     code, errors = wait_for_exit(running)
     assert code == LOST and "expired" in errors

@@ -225,10 +225,8 @@ def test_https_cacert_trusts_only_named_certificates(
     ):
         done = secured.run("leases", "--cacert", str(other), **trusted)
         assert done.returncode == UNAVAILABLE and "is not trusted" in done.stderr, done
-    piped = subprocess.run(
+    piped = processes.run(
         ["bash", "-c", f'exec "$0" leases --cacert <(cat {certificate})', str(processes.fencegate_binary())],
-        capture_output=True,
-        text=True,
         env=environment(secured.url, secured.key),
         timeout=30,
     )
@@ -238,9 +236,7 @@ def test_https_cacert_trusts_only_named_certificates(
 def hashed_folder(certificate: Path, folder: Path) -> Path:
     """Makes a folder of certificates as OpenSSL needs it: the files are named after the hash of the subject."""
     folder.mkdir()
-    name = subprocess.run(
-        ["openssl", "x509", "-hash", "-noout", "-in", str(certificate)], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    name = processes.run(["openssl", "x509", "-hash", "-noout", "-in", str(certificate)], check=True).stdout.strip()
     (folder / f"{name}.0").write_bytes(certificate.read_bytes())
     return folder
 
@@ -325,11 +321,9 @@ def test_lock_command_inherits_no_descriptor_of_lock(
     guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path
 ) -> None:
     kept = os.open(tmp_path / "kept", os.O_CREAT | os.O_RDWR)
-    done = subprocess.run(
+    done = processes.run(
         [str(processes.fencegate_binary()), "lock", resource, "--", "sh", "-c", "ls /proc/$$/fd"],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=30,
         env=environment(api_a.url, guarded_pair.key("admin")),
         pass_fds=[kept],

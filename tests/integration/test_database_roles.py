@@ -99,7 +99,7 @@ def gateway(cluster: Cluster) -> Iterator[Api]:
 @pytest.fixture(scope="module")
 def callers(gateway: Api) -> dict[str, Api]:
     made = {name: gateway.with_key(key_of(name)) for name in ROLES}
-    eventually(lambda: made["owner"].get("/v1/tables/goods").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: made["owner"].get("/v1/tables/goods").status == 200, goal="the gateway knows the table")
     return made
 
 
@@ -172,7 +172,7 @@ def test_what_policy_keeps_of_caller_ends_with_transaction(cluster: Cluster, cal
                      select fencing.protect('notes', $$'notes/' || id$$); select fencing.expose_table('notes')""",
         dbname=DATABASE,
     )
-    eventually(lambda: callers["anna"].get("/v1/tables/notes").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: callers["anna"].get("/v1/tables/notes").status == 200, goal="the gateway knows the table")
     for turn in range(24):
         name, number = (("anna", 1), ("ben", 2))[turn % 2]
         assert callers[name].get("/v1/tables/notes", select="shop").json() == [{"shop": name}]

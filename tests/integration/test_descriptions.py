@@ -15,7 +15,7 @@ def test_nodes_healthy_vote_with_run_id_and_own_epoch(stack: Stack, api: Api) ->
         found = api.get("/v1/nodes").json()["nodes"]
         return found if all(node["state"] == "voting" for node in found) else []
 
-    nodes = eventually(all_voting, 10)
+    nodes = eventually(all_voting)
     assert [node["name"] for node in nodes] == [node["name"] for node in stack.facts["redis"]]
     for node, client in zip(nodes, stack.nodes()):
         assert node["run_id"] == client.info("server")["run_id"]

@@ -55,9 +55,7 @@ def test_dev_psql_line_runs_in_shell_with_spaces_in_path() -> None:
         (line,) = [line for line in stack.log.read_text().splitlines() if line.startswith("  postgresql ")]
         command = line.removeprefix("  postgresql ").strip()
         assert str(stack.data) in command
-        done = subprocess.run(
-            ["bash", "-c", f"{command} -XAtc 'select current_database()'"], capture_output=True, text=True, timeout=30
-        )
+        done = processes.run(["bash", "-c", f"{command} -XAtc 'select current_database()'"], timeout=30)
         assert (done.returncode, done.stdout.strip()) == (0, stack.facts["postgres"]["database"]), done
     finally:
         stack.remove()
@@ -112,7 +110,7 @@ def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
                 **{node["name"]: node["port"] for node in other.facts["redis"]},
             }
             assert {name for name, port in found.items() if port != ports[name]} == {"gateway-1", "redis-3"}
-            refused = subprocess.run(
+            refused = processes.run(
                 [
                     processes.fencegate_binary(),
                     "dev",
@@ -121,8 +119,6 @@ def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
                     "--http",
                     "127.0.0.1:32101",
                 ],
-                capture_output=True,
-                text=True,
                 timeout=30,
             )
             assert refused.returncode != 0 and "127.0.0.1:32101 is in use" in refused.stderr, refused
@@ -135,7 +131,6 @@ def test_dev_killed_node_is_restarted_on_its_port(own_stack: Stack) -> None:
     os.kill(before["pid"], signal.SIGKILL)
     after = eventually(
         lambda: (node := own_stack.read()["redis"][4])["pid"] != before["pid"] and node,
-        10,
         goal="stack.json names the new one",
     )
     assert (after["name"], after["port"]) == (before["name"], before["port"])
@@ -232,11 +227,9 @@ def test_dev_restart_after_kill_recovers(unique_name: Callable[[str], str]) -> N
 
 def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
     before = own_stack.read()
-    second = subprocess.run(
+    second = processes.run(
         [str(processes.fencegate_binary()), "dev", "--data-dir", str(own_stack.data), "--http", "127.0.0.1:0"],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=30,
         preexec_fn=processes.terminate_with_parent,
     )
@@ -248,11 +241,9 @@ def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
 
 def test_arguments_wrong_exit_64() -> None:
     for arguments in (["dev", "--nope"], ["nope"], ["dev", "--http", "nowhere"], ["serve"]):
-        done = subprocess.run(
+        done = processes.run(
             [str(processes.fencegate_binary()), *arguments],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=20,
             preexec_fn=processes.terminate_with_parent,
         )
@@ -420,7 +411,7 @@ def test_dev_killed_gateway_is_restarted_while_other_serves(
     before = pair_stack.read()["gateways"][0]
     os.kill(before["pid"], signal.SIGKILL)
     assert second.renew(lease).status == 200
-    eventually(lambda: pair_stack.read()["gateways"][0]["pid"] != before["pid"], 10, goal="it is started again")
+    eventually(lambda: pair_stack.read()["gateways"][0]["pid"] != before["pid"], goal="it is started again")
     pair_stack.facts = pair_stack.read()
     eventually(lambda: pair_stack.api(0).get("/readyz").status == 200, 20)
     pair_stack.api(0).must_release(lease)

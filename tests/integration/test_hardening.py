@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import pytest
 from support import processes
@@ -12,13 +11,7 @@ COMPILED_WITH = ("-fstack-protector-strong", "-fstack-clash-protection", "-fcf-p
 
 
 def readelf(*arguments: str) -> str:
-    done = subprocess.run(
-        ["readelf", "--wide", *arguments, str(processes.fencegate_binary())],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = processes.run(["readelf", "--wide", *arguments, str(processes.fencegate_binary())], timeout=300, check=True)
     return done.stdout
 
 

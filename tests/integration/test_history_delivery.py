@@ -112,7 +112,7 @@ def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> No
         granted = released = runs = 0
         while gate.cuts < 200 and runs < 6:
             runs += 1
-            done = subprocess.run(
+            done = processes.run(
                 [
                     str(load_binary()),
                     "--http",
@@ -121,8 +121,6 @@ def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> No
                     f"cut-{runs}-",
                 ],
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
                 timeout=60,
                 preexec_fn=processes.terminate_with_parent,
             )
@@ -312,7 +310,7 @@ def test_late_events_are_ordered_grant_before_its_writes(
         ]
     assert [item["event"] for item in gateway.api.history(resource=resource)] == ["write_applied"] * 6
     slow_events()
-    eventually(lambda: len(gateway.api.history(resource=resource)) == 12, 10, goal="the events have come")
+    eventually(lambda: len(gateway.api.history(resource=resource)) == 12, goal="the events have come")
     ascending = read_all_pages(gateway.api, limit, resource=resource, order="asc")
     assert [(item["event"], item["fencing_token"]) for item in ascending] == expected
     assert read_all_pages(gateway.api, limit, resource=resource) == ascending[::-1]

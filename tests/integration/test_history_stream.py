@@ -147,7 +147,7 @@ def test_stream_resumed_under_load_sends_each_event_once(
     (expected,) = zip(
         *stack.query("select id from fencing.history where starts_with(resource, %s) order by id", (resource,))
     )
-    eventually(lambda: len(whole.events) >= len(expected), 10, goal="the stream has sent all events")
+    eventually(lambda: len(whole.events) >= len(expected), goal="the stream has sent all events")
     assert [event.data["id"] for event in whole.events] == list(expected)
     rest = listen(position, resource_prefix=resource)
     eventually(lambda: len(pieces) + len(rest.events) >= len(expected), 5)
@@ -166,7 +166,7 @@ def test_stream_resumed_far_behind_sends_all_since(
         (resource,),
     )
     stream = listen(first, resource=resource)
-    eventually(lambda: len(stream.events) == 3500, 10)
+    eventually(lambda: len(stream.events) == 3500)
     assert tokens_of(stream) == list(range(1, 3501))
 
 
@@ -190,9 +190,9 @@ def test_stream_resumed_over_many_rows_without_match(
         stack.query(ADD, (rare, token))
         stack.query("select setval('fencing.history_id_seq', nextval('fencing.history_id_seq') + (1::bigint << 32))")
     stream = listen(first, resource_prefix=rare)
-    eventually(lambda: tokens_of(stream) == [1, 2], 10)
+    eventually(lambda: tokens_of(stream) == [1, 2])
     stack.query(ADD, (rare, 3))
-    eventually(lambda: tokens_of(stream) == [1, 2, 3], 10)
+    eventually(lambda: tokens_of(stream) == [1, 2, 3])
 
 
 def test_stream_without_match_advances_position(quiet: EventStream, last_row: int) -> None:
@@ -222,7 +222,7 @@ def test_streams_above_limit_429_until_one_disconnects(
         eventually(lambda: all(stream.head for stream in streams), 20, goal="all have begun")
         expect_problem(api.get("/v1/history/stream", resource="a/b"), 429, "too-many-requests")
         streams[0].disconnect()
-        eventually(lambda: listen(resource="a/b").refused is None, 10, interval=0.3, goal="a stream is accepted again")
+        eventually(lambda: listen(resource="a/b").refused is None, interval=0.3, goal="a stream is accepted again")
     finally:
         for stream in streams:
             stream.disconnect()

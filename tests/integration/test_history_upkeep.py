@@ -66,7 +66,6 @@ def test_partitions_are_made_ahead_and_dropped_during_writes(  # type: ignore[no
                 "'UTC') at time zone 'UTC', 'YYYYMMDD')) is not null"
             )
             == [(True,)],
-            10,
             goal="the missing one is made",
         )
     finally:
@@ -134,7 +133,7 @@ def test_rotation_locks_the_history_before_its_partitions(  # type: ignore[no-un
     rotation = threading.Thread(target=lambda: query("select fencing.rotate_history('30 days')"))
     rotation.start()
     waits = "select exists (select from pg_locks l where not l.granted and l.relation = 'fencing.history'::regclass)"
-    eventually(lambda: query(waits) == [(True,)], 10, goal="the rotation waits for the reader")
+    eventually(lambda: query(waits) == [(True,)], goal="the rotation waits for the reader")
     reader.cursor().execute("select count(*) from fencing.history")
     reader.rollback()
     reader.close()

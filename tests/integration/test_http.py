@@ -266,7 +266,7 @@ def test_client_that_never_reads_does_not_block_others(stack: Stack, api: Api) -
                 stalled.send(request("GET", "/v1/history?limit=1000"))
         except TimeoutError:
             pass
-        assert eventually(lambda: api.get("/healthz").status == 200 and api.get("/readyz").status == 200, 10)
+        assert eventually(lambda: api.get("/healthz").status == 200 and api.get("/readyz").status == 200)
 
 
 def test_answers_of_api_forbid_caching_and_sniffing(api: Api, sku: Sku) -> None:

@@ -77,16 +77,14 @@ def test_files_low_soft_limit_is_raised(make: Callable[..., Gateway], cluster: C
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
             (cluster.database,),
         )
-        eventually(lambda: gateway.api.get("/readyz").status == 200, 10, goal="connected anew")
+        eventually(lambda: gateway.api.get("/readyz").status == 200, goal="connected anew")
 
 
 def test_files_low_hard_limit_reserves_some_for_postgresql(cluster: Cluster, resource: str) -> None:
     settings = cluster.settings()
     gateway = cluster.gateway(settings)
     command = ["sh", "-c", f'ulimit -n 400; exec {processes.fencegate_binary()} "$@"', "fencegate"]
-    checked = subprocess.run(
-        [*command, "check", "--config", str(gateway.config)], capture_output=True, text=True, timeout=60
-    )
+    checked = processes.run([*command, "check", "--config", str(gateway.config)], timeout=60)
     found = re.search(
         r"ok    connections: http.connections_max is 10000, of which (\d+) fit.*400 open files allowed", checked.stdout
     )
@@ -103,7 +101,7 @@ def test_files_low_hard_limit_reserves_some_for_postgresql(cluster: Cluster, res
                 "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
                 (cluster.database,),
             )
-            eventually(lambda: gateway.api.get("/readyz").status == 200, 10, goal="connected anew")
+            eventually(lambda: gateway.api.get("/readyz").status == 200, goal="connected anew")
             used = processor_seconds(gateway.pid)
             pause(1, "the time over which processor time is measured")
             assert processor_seconds(gateway.pid) - used < 0.5, "it polls without waiting"
@@ -115,12 +113,7 @@ def test_files_low_hard_limit_reserves_some_for_postgresql(cluster: Cluster, res
 def test_files_too_few_refuse_start(cluster: Cluster) -> None:
     gateway = cluster.gateway()
     binary = processes.fencegate_binary()
-    done = subprocess.run(
-        ["sh", "-c", f"ulimit -n 70; exec {binary} serve --config {gateway.config}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = processes.run(["sh", "-c", f"ulimit -n 70; exec {binary} serve --config {gateway.config}"], timeout=60)
     assert done.returncode == 69 and "too few are left for HTTP" in done.stdout + done.stderr, done
 
 
@@ -150,7 +143,7 @@ def test_connections_of_address_all_busy_429(make: Callable[..., Gateway], resou
                 b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body) + body
             )
-        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 3, 10, goal="all of them wait")
+        eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 3, goal="all of them wait")
         with open_connections(gateway.api.port, 1, "127.0.0.2") as one_more:
             answer = one_more[0].recv(4_096)
             assert status_of(answer) == 429 and b"/problems/too-many-requests" in answer and b"Retry-After: " in answer
@@ -177,7 +170,7 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
                 b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n" % len(body) + body
             )
-        answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None, 10)
+        answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None)
         expect_problem(answer, 503, "overloaded")
 
 
@@ -253,10 +246,8 @@ def test_body_too_large_python_reads_413(api: Api, size: int) -> None:
 def test_body_too_large_wget_reads_413(api: Api, tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_bytes(b"x" * 40 * MIB)
-    done = subprocess.run(
+    done = processes.run(
         ["wget", "-S", "-O", "-", "--tries=1", "--timeout=30", f"--post-file={body}", f"{api.url}/v1/leases"],
-        capture_output=True,
-        text=True,
         timeout=60,
     )
     assert "413 Content Too Large" in done.stderr, done.stderr

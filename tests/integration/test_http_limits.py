@@ -108,9 +108,7 @@ def large_rows(cluster: Cluster) -> str:
 def test_answers_unread_stay_within_budget(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=20 * MIB)
     eventually(
-        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
-        10,
-        goal="the gateway knows the table",
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, goal="the gateway knows the table"
     )
     before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
@@ -136,9 +134,7 @@ def test_fenced_read_over_budget_leaves_fence(
     make: Callable[..., Gateway], cluster: Cluster, large_rows: str, resource: str
 ) -> None:
     api = make(answers_max_bytes=4 * MIB).api
-    eventually(
-        lambda: api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, 10, goal="the gateway knows the table"
-    )
+    eventually(lambda: api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, goal="the gateway knows the table")
 
     def read() -> Answer:
         return api.get(
@@ -159,9 +155,7 @@ def test_fenced_read_over_budget_leaves_fence(
 def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], large_rows: str) -> None:
     gateway = make(answers_max_bytes=24 * MIB)
     eventually(
-        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
-        10,
-        goal="the gateway knows the table",
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, goal="the gateway knows the table"
     )
     with contextlib.ExitStack() as stack:
         for number in range(2):
@@ -170,7 +164,6 @@ def test_answers_over_budget_close_stalled_reader(make: Callable[..., Gateway], 
             assert stalled.socket.recv(12, socket.MSG_PEEK | socket.MSG_WAITALL) == b"HTTP/1.1 200"
         taken = eventually(
             lambda: [answer] if (answer := gateway.api.get(f"/v1/tables/{large_rows}?id=eq.3")).status == 200 else [],
-            10,
             goal="the stalled connections are closed for it",
         )
         assert len(taken[0].body) > 8 * MIB
@@ -181,9 +174,7 @@ def test_answers_of_lingering_connections_are_freed(make: Callable[..., Gateway]
     to 30 s, but not its answer."""
     gateway = make(answers_max_bytes=24 * MIB)
     eventually(
-        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
-        10,
-        goal="the gateway knows the table",
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, goal="the gateway knows the table"
     )
     before = processes.resident_bytes(gateway.pid)
     with contextlib.ExitStack() as stack:
@@ -238,9 +229,7 @@ def test_stop_while_answer_is_sent_takes_no_longer(make: Callable[..., Gateway],
     """A connection whose answer was being sent when the gateway began to stop closes after it."""
     gateway = make(shutdown_grace_ms=0)
     eventually(
-        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200,
-        10,
-        goal="the gateway knows the table",
+        lambda: gateway.api.get(f"/v1/tables/{large_rows}?id=eq.0").status == 200, goal="the gateway knows the table"
     )
     with Wire("127.0.0.1", gateway.api.port, 30) as wire:
         wire.send(f"GET /v1/tables/{large_rows}?id=in.(1,2,3,4) HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())

@@ -46,7 +46,6 @@ def unreachable(gates: Gates, gateway: Gateway, numbers: range) -> Iterator[None
         gates.members[number].cut()
     eventually(
         lambda: all(gateway.nodes()[number]["state"] == "unreachable" for number in numbers),
-        10,
         goal="the nodes are unreachable",
     )
     yield

@@ -122,7 +122,7 @@ def test_owner_gets_hold_at_once_while_others_wait(api_a: Api, api_b: Api, resou
     pending = list(waiters)
     while pending:
         served = eventually(
-            lambda: next((call for call in pending if not call.is_alive()), None), 10, goal="the next waiter is served"
+            lambda: next((call for call in pending if not call.is_alive()), None), goal="the next waiter is served"
         )
         answer = served.answer()
         assert answer.status == 201 and answer.json()["fencing_token"] > lease["fencing_token"], answer

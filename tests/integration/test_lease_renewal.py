@@ -60,7 +60,7 @@ def acquire_on_all_nodes(stack: Stack, api: Api, resource: str) -> dict:
             api.must_release(lease)
             return None
 
-    return eventually(lease_or_release, 10, goal="a lease on all five")
+    return eventually(lease_or_release, goal="a lease on all five")
 
 
 def test_renewal_restores_lease_lost_by_minority(stack: Stack, api: Api, resource: str) -> None:

@@ -282,7 +282,6 @@ def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], res
     first.must_acquire(f"{resource}/2", ttl_ms=1_000)
     eventually(
         lambda: first.acquire(f"{resource}/3", ttl_ms=1_000).status == 201,
-        10,
         interval=0.1,
         goal="the short lease has expired",
     )
@@ -361,7 +360,7 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
         kept = stack.enter_context(EventStream(first, {"resource": resource, "ttl_ms": 10_000}))
         kept.wait_for_grant()
         followed = stack.enter_context(EventStream(first, None, method="GET", path="/v1/history/stream"))
-        eventually(lambda: followed.head, 10, goal="the stream has begun")
+        eventually(lambda: followed.head, goal="the stream has begun")
         expect_problem(first.get("/v1/history/stream", {"Accept": "text/event-stream"}), 429, "too-many-requests")
         expect_problem(
             first.call("POST", "/v1/leases", {"resource": f"{resource}/2"}, {"Accept": "text/event-stream"}),
@@ -375,10 +374,10 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
 
         def begin_another() -> bool:
             with EventStream(first, {"resource": f"{resource}/4", "ttl_ms": 1_000}) as again:
-                eventually(lambda: again.head or again.refused, 10)
+                eventually(lambda: again.head or again.refused)
                 return again.refused is None
 
-        eventually(begin_another, 10, goal="the place of the closed stream is free")
+        eventually(begin_another, goal="the place of the closed stream is free")
 
 
 def test_requests_without_answer_leave_connections_to_others(
@@ -397,8 +396,7 @@ def test_requests_without_answer_leave_connections_to_others(
         locking.cursor().execute("lock table fencing.guard in access exclusive mode")
         reading = first.begin("GET", "/v1/resources/locked")
         eventually(
-            lambda: cluster.query("select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted"),
-            10,
+            lambda: cluster.query("select 1 from pg_locks where relation = 'fencing.guard'::regclass and not granted")
         )
         expect_problem(first.get("/v1/leases", limit=1), 429, "too-many-requests")
         assert second.get("/v1/leases", limit=1).status == 200
@@ -430,9 +428,7 @@ def test_waiters_leave_connections_to_renewals_and_releases(
         if number < waiters_max:
             first.await_waiters(resource, number + 1)
     eventually(
-        lambda: sum(call.received is not None for _, call in calls) == 25 - waiters_max,
-        10,
-        goal="the others are refused",
+        lambda: sum(call.received is not None for _, call in calls) == 25 - waiters_max, goal="the others are refused"
     )
     for _, call in calls[waiters_max:]:
         expect_problem(call.answer(), 429, "too-many-waiters")

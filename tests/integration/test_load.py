@@ -25,7 +25,7 @@ def load_binary() -> Path:
 
 
 def run_load(stack: Stack, mode: str, *options: str) -> dict[str, Any]:
-    done = subprocess.run(
+    done = processes.run(
         [
             str(load_binary()),
             "--stack",
@@ -37,8 +37,6 @@ def run_load(stack: Stack, mode: str, *options: str) -> dict[str, Any]:
             *options,
         ],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=120,
         preexec_fn=processes.terminate_with_parent,
     )
@@ -47,11 +45,9 @@ def run_load(stack: Stack, mode: str, *options: str) -> dict[str, Any]:
 
 
 def run_verify(stack: Stack, sales: Path) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, str(BENCH / "verify.py"), "--stack", str(stack.data / "stack.json"), "--sales", str(sales)],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=120,
         preexec_fn=processes.terminate_with_parent,
     )

@@ -45,9 +45,7 @@ def parts(cluster: Cluster) -> str:
 
 
 def wait_for_table(gateway: Gateway, table: str) -> None:
-    eventually(
-        lambda: gateway.api.get(f"/v1/tables/{table}?id=eq.0").status == 200, 10, goal="the gateway knows the table"
-    )
+    eventually(lambda: gateway.api.get(f"/v1/tables/{table}?id=eq.0").status == 200, goal="the gateway knows the table")
 
 
 def ask(wire: Wire, target: str) -> None:
@@ -74,11 +72,11 @@ def test_answers_large_and_unread_stay_within_budget(start_gateway: Callable[...
         ), "three quarters for one principal; nothing once the stalled connection was closed"
         refused = wires[statuses.index(b"HTTP/1.1 503")].receive()
         assert b"/problems/overloaded" in refused.body and "retry-after" in refused.headers
-    eventually(lambda: used_bytes(gateway.api, "answers") == 0, 10, goal="the connections are closed")
+    eventually(lambda: used_bytes(gateway.api, "answers") == 0, goal="the connections are closed")
     whole = gateway.api.get(f"/v1/tables/{parts}?id=eq.60")
     assert whole.status == 200 and len(whole.body) > 60_000_000
     assert used_bytes(gateway.api, "answers") == 0
-    eventually(lambda: resident_bytes(gateway.pid) - before < 32 * MIB, 10, goal="the memory goes back to the system")
+    eventually(lambda: resident_bytes(gateway.pid) - before < 32 * MIB, goal="the memory goes back to the system")
 
 
 def test_answer_to_slow_reader_is_complete(start_gateway: Callable[..., Gateway], cluster: Cluster, parts: str) -> None:
@@ -88,7 +86,7 @@ def test_answer_to_slow_reader_is_complete(start_gateway: Callable[..., Gateway]
     with Wire("127.0.0.1", gateway.api.port, 30) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         ask(wire, f"/v1/tables/{parts}?id=eq.1&select=part,body&order=part")
-        eventually(lambda: used_bytes(gateway.api, "answers") > 5 * MIB, 10, goal="the answer waits for its reader")
+        eventually(lambda: used_bytes(gateway.api, "answers") > 5 * MIB, goal="the answer waits for its reader")
         taken = wire.receive()
     rows = json.loads(taken.body)
     assert [(row["part"], row["body"]) for row in rows] == [tuple(row) for row in expected]
@@ -103,9 +101,7 @@ def test_answer_refused_midway_leaves_session_usable(
         "create function public.memory_session() returns int language sql stable as 'select pg_backend_pid()'"
     )
     cluster.query("select fencing.expose_function('public.memory_session()')")
-    eventually(
-        lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, 10, goal="the gateway knows the function"
-    )
+    eventually(lambda: gateway.api.get("/v1/rpc/memory_session").status == 200, goal="the gateway knows the function")
     session = gateway.api.get("/v1/rpc/memory_session").json()
     for _ in range(3):
         expect_problem(gateway.api.get(f"/v1/tables/{parts}?id=eq.8"), 503, "overloaded")
@@ -223,12 +219,12 @@ def test_bodies_unfinished_stay_within_budget_and_shares(start_gateway: Callable
             send_body_without_last_byte(other, KEYS["second"], body + b'", "operations": []')
             other.send(b"}")
             assert other.receive().status == 400, "another principal's body is read and checked"
-    eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the connections are closed")
+    eventually(lambda: used_bytes(api, "bodies") == 0, goal="the connections are closed")
     with Wire("127.0.0.1", api.port, 30) as wire:
         send_body_without_last_byte(wire, KEYS["first"], body + b'", "operations": []')
         wire.send(b"}")
         assert wire.receive().status == 400
-    eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the request is done")
+    eventually(lambda: used_bytes(api, "bodies") == 0, goal="the request is done")
 
 
 def test_body_with_many_values_counts_their_memory(start_gateway: Callable[..., Gateway]) -> None:
@@ -277,4 +273,4 @@ def test_bytes_behind_streaming_request_are_counted(start_gateway: Callable[...,
             eventually(
                 lambda: least <= used_bytes(api, "bodies") <= most, 5, goal=f"{least} to {most} bytes are counted"
             )
-        eventually(lambda: used_bytes(api, "bodies") == 0, 10, goal="the stream has ended")
+        eventually(lambda: used_bytes(api, "bodies") == 0, goal="the stream has ended")

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 import urllib.parse
 from typing import Any, Callable
 
@@ -19,6 +18,7 @@ from support.cli import Cli, environment
 from support.polling import eventually
 from support.shop import create_sku
 from support.stack import Stack
+
 
 # Parts of names: what Redis patterns, queries, spreadsheets, logs, shells,
 # lists and other notations could take for something else.
@@ -292,12 +292,8 @@ def test_bash_completes_only_names_that_need_no_quotes(
         f'source {script}; COMP_WORDS=(fencegate lock {stem}/); COMP_CWORD=2; COMP_LINE="fencegate lock {stem}/"; '
         f'COMP_POINT=${{#COMP_LINE}}; _fencegate; printf "%s\\n" "${{COMPREPLY[@]}}"'
     )
-    done = subprocess.run(
-        ["bash", "-c", asked],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}"),
+    done = processes.run(
+        ["bash", "-c", asked], check=True, env=environment(cli.url, cli.key, PATH=f"{tmp_path}:{os.environ['PATH']}")
     )
     assert done.stdout.splitlines() == [f"{stem}/plain"], done
     for lease in leases:

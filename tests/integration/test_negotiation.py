@@ -31,7 +31,7 @@ def rows(stack: Stack) -> Iterator[Callable[[], list[tuple[str, int]]]]:
     api = stack.api()
     lease = api.must_acquire("negotiated/all", ttl_ms=60_000)
     insert = [{"insert": "negotiated", "values": {"id": name, "n": 1}} for name in "abcde"]
-    eventually(lambda: api.write(lease, *insert).status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: api.write(lease, *insert).status == 200, goal="the gateway knows the table")
     api.must_release(lease)
     yield lambda: stack.query("select id, n from negotiated order by id")
     stack.query(

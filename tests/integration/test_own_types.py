@@ -32,7 +32,7 @@ def members(stack: Stack) -> Iterator[Api]:
         "select fencing.expose_function('promoted(kinds.rank, \"Own Types\".citext)')"
     )
     api = stack.api()
-    eventually(lambda: api.get("/v1/tables/members").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/members").status == 200, goal="the gateway knows the table")
     yield api
     stack.query(
         "select fencing.hide('members'); select fencing.hide('promoted'); select fencing.unprotect('members'); "
@@ -109,7 +109,7 @@ def test_rows_embedded_by_extension_type_match_foreign_key(stack: Stack, members
         "select fencing.expose_table('badges'); select fencing.expose_table('owners')"
     )
     try:
-        eventually(lambda: members.get("/rest/v1/owners").status == 200, 10, goal="the gateway knows the tables")
+        eventually(lambda: members.get("/rest/v1/owners").status == 200, goal="the gateway knows the tables")
         assert members.get("/rest/v1/owners?select=id,badges(code)").json() == [{"id": 1, "badges": {"code": "Gold"}}]
         assert members.get("/rest/v1/badges?select=code,owners!inner(id)").json() == [
             {"code": "Gold", "owners": [{"id": 1}]}

@@ -79,7 +79,7 @@ def test_reads_above_half_of_queue_429_above_queue_503(cluster: Cluster, narrow:
     """One read runs, QUEUE_MAX wait, at most half of them of one principal."""
     first, second, third = (narrow.api.with_key(key_of(name)) for name in PRINCIPALS[:3])
     path = "/v1/tables/stored?id=eq.a"
-    eventually(lambda: first.get(path).status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: first.get(path).status == 200, goal="the gateway knows the table")
     with locked_table(cluster) as waiting:
         calls = [first.begin("GET", path)]
         eventually(lambda: len(waiting()) == 1, goal="the first read runs")
@@ -112,7 +112,7 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
         return {"lease_id": api.must_acquire(resource, ttl_ms=2_000)["lease_id"], "operations": [operation]}
 
     body = body_of(orders, "stored/a")
-    eventually(lambda: orders.call("POST", "/v1/writes", body).status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: orders.call("POST", "/v1/writes", body).status == 200, goal="the gateway knows the table")
     before = cluster.query("select n from stored")[0][0]
     foreign = body_of(reports, "stored/b"), [
         (api, body_of(api, f"stored/{number}")) for number, api in enumerate(others)

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from support import processes
 from support.postgres import unprivileged
 from support.stack import Stack, make_folder
@@ -28,14 +27,10 @@ def write_stub(folder: Path, name: str, script: str) -> None:
 
 
 def test_demo_with_missing_locale_succeeds(stack: Stack) -> None:
-    warned = subprocess.run(["psql", "--version"], env=FOREIGN, capture_output=True, text=True)
+    warned = processes.run(["psql", "--version"], env=FOREIGN)
     assert "locale" in warned.stderr, "psql must warn, else this test checks nothing"
-    done = subprocess.run(
-        [str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")],
-        env=FOREIGN,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = processes.run(
+        [str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=FOREIGN, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
     refusals = [line for line in done.stdout.splitlines() if line.startswith("psql<")]
@@ -50,12 +45,8 @@ def test_demo_with_proxy_and_libpq_variables_succeeds(stack: Stack) -> None:
     environment.update(
         http_proxy=closed, all_proxy=closed, PGSERVICE="nowhere", PGHOSTADDR="127.0.0.2", PGSSLMODE="require"
     )
-    done = subprocess.run(
-        [str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = processes.run(
+        [str(ROOT / "gateway" / "devstack" / "demo"), str(stack.data / "stack.json")], env=environment, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -64,13 +55,7 @@ def run_quickstart(programs: Path, *arguments: str) -> subprocess.CompletedProce
     """Runs it with the stubs in `programs` and every package installed."""
     write_stub(programs, "dpkg-query", 'case "$*" in *Provides*) exit 0;; esac; printf installed')
     env = {**FOREIGN, "PATH": f"{programs}:{os.environ['PATH']}"}
-    return subprocess.run(
-        [str(ROOT / "gateway" / "quickstart"), "--once", *arguments],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return processes.run([str(ROOT / "gateway" / "quickstart"), "--once", *arguments], env=env, timeout=60)
 
 
 def test_quickstart_failing_build_shows_the_end_of_its_log(tmp_path: Path) -> None:
@@ -87,7 +72,7 @@ def test_quickstart_progress_has_count_rate_and_time_left(tmp_path: Path) -> Non
         f'. "{ROOT}/gateway/devstack/quickstart_functions.sh"; progress_interval=1; log={tmp_path}/log; '
         'for n in 0 0 0 0 $(seq 8); do echo "[$n/40] Building CXX object $n"; sleep 0.5; done | show_progress'
     )
-    done = subprocess.run(["/bin/bash", "-c", script], env=FOREIGN, capture_output=True, text=True, timeout=60)
+    done = processes.run(["/bin/bash", "-c", script], env=FOREIGN, timeout=60)
     reports = [
         re.fullmatch(r"  (\d+) of 40 files, (\d+) a minute, about (\d+) (s|min) left", line)
         for line in done.stdout.splitlines()
@@ -132,12 +117,10 @@ def test_packages_that_need_root_are_named_before_sudo() -> None:
             shutil.copy(ROOT / "config" / name, folder / name)
         write_stub(folder, "dpkg-query", "exit 0")
         write_stub(folder, "sudo", "echo 'sudo asks'; exit 1")
-        done = subprocess.run(
+        done = processes.run(
             [str(folder / "install-packages")],
             env={"PATH": f"{folder}:/usr/bin:/bin", "LANG": "xx_XX.UTF-8"},
             cwd=folder,
-            capture_output=True,
-            text=True,
             timeout=30,
             **unprivileged(),
         )
@@ -159,10 +142,8 @@ def test_packages_that_need_root_are_named_before_sudo() -> None:
 def test_comparison_names_all_missing_packages(tmp_path: Path) -> None:
     (tmp_path / "psycopg2.py").write_text("raise ImportError")
     write_stub(tmp_path, "npm", "exit 0")
-    done = subprocess.run(
+    done = processes.run(
         ["/bin/bash", str(ROOT / "tests" / "bench" / "compare.sh"), str(tmp_path)],
-        capture_output=True,
-        text=True,
         timeout=30,
         env={"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)},
     )

@@ -37,12 +37,9 @@ def busy_stack() -> Iterator[Stack]:
         )
         made.query("analyze fencing.history")
         api = made.api()
-        eventually(
-            lambda: api.get("/v1/rpc/slow_read", seconds=0).status == 200, 10, goal="the gateway knows the function"
-        )
+        eventually(lambda: api.get("/v1/rpc/slow_read", seconds=0).status == 200, goal="the gateway knows the function")
         eventually(
             lambda: api.get("/v1/tables/long_texts", id="eq.a", select="id").status == 200,
-            10,
             goal="the gateway knows the table",
         )
         yield made

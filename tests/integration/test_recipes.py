@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 from typing import Any, Iterator
 
 import pytest
@@ -186,11 +185,8 @@ def test_recipe_deploy_serves_leases_and_writes(trial: Trial) -> None:
 
 def test_role_of_configuration_may_not_migrate_and_is_told_how(trial: Trial) -> None:
     before = trial.old.query("select max(id) from fencing.history where event = 'guard_changed'", dbname="shop")
-    done = subprocess.run(
-        [str(processes.fencegate_binary()), "migrate", "--config", str(trial.home / "fencegate.yaml")],
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = processes.run(
+        [str(processes.fencegate_binary()), "migrate", "--config", str(trial.home / "fencegate.yaml")], timeout=60
     )
     assert done.returncode == 1 and "The role fencegate may not install the schema" in done.stderr, done
     assert "--conninfo" in done.stderr and "--gateway-role" in done.stderr, done
@@ -279,7 +275,6 @@ def test_recipe_restore_keeps_guard_and_raises_register(trial: Trial) -> None:
     released = "select count(*) from fencing.history where event = 'lease_released' and fencing_token = %s"
     eventually(
         lambda: trial.old.query(released, (lease["fencing_token"],), dbname="shop") == [(1,)],
-        10,
         goal="the history has the release",
     )
     trial.follow("back up")

@@ -280,7 +280,7 @@ def test_node_dropping_transactions_is_quarantined_at_restart(configured: Cluste
         node.changes = {"user default off ~* &* +@all": "user default off"}
         node.kill()
         node.start()
-        eventually(lambda: count() > before, 10, goal="the restarted node is quarantined")
+        eventually(lambda: count() > before, goal="the restarted node is quarantined")
         checked = configured.run("check", gateway.config)
         assert "its user default may not write" in checked.stdout, checked.stdout
         assert len(re.findall("may not write", checked.stdout)) == 1, checked.stdout

@@ -133,7 +133,7 @@ def test_reload_of_authorities_ends_connection_after_answer(
     cluster.query("insert into reload_large select n, repeat('x', 1000000) from generate_series(1, 30) n")
     cluster.query("select fencing.expose_table('reload_large')")
     api = Api(rotation.reloaded.gateway.api.url, tls=identified)
-    eventually(lambda: api.get("/v1/tables/reload_large?id=eq.0").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/reload_large?id=eq.0").status == 200, goal="the gateway knows the table")
     with open_wire(rotation.reloaded, identified) as wire:
         wire.send(request("GET", "/v1/tables/reload_large") + request("GET", "/healthz"))
         assert wire.read_more(), "the answer is being sent"

@@ -68,7 +68,7 @@ def rpc(stack: Stack) -> Iterator[Api]:
         stack.query(definition)
         stack.query(f"select fencing.expose_function('{signature}')")
     api = stack.api()
-    eventually(lambda: api.get("/v1/rpc/rpc_null").status == 200, 10, goal="the gateway knows the functions")
+    eventually(lambda: api.get("/v1/rpc/rpc_null").status == 200, goal="the gateway knows the functions")
     yield api
     for signature in FUNCTIONS:
         stack.query(f"select fencing.hide('{signature.split('(')[0]}'); drop function {signature}")

@@ -17,12 +17,8 @@ MAKE_SBOM = processes.repository() / "config" / "make-sbom"
 
 def make_sbom(program: str) -> subprocess.CompletedProcess:
     # Without proxies and names of hosts there is nothing that it could ask but the packages of this machine.
-    return subprocess.run(
-        [str(MAKE_SBOM), program],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={"PATH": os.environ["PATH"], "SOURCE_DATE_EPOCH": "1795000000"},
+    return processes.run(
+        [str(MAKE_SBOM), program], timeout=300, env={"PATH": os.environ["PATH"], "SOURCE_DATE_EPOCH": "1795000000"}
     )
 
 
@@ -75,10 +71,7 @@ def test_sbom_names_the_program_by_its_digest(document: Any) -> None:
 
 
 def test_sbom_has_a_package_for_each_library_that_is_loaded(document: Any) -> None:
-    loaded = re.findall(
-        r"=> (/\S+)",
-        subprocess.run(["ldd", str(processes.fencegate_binary())], capture_output=True, text=True, check=True).stdout,
-    )
+    loaded = re.findall(r"=> (/\S+)", processes.run(["ldd", str(processes.fencegate_binary())], check=True).stdout)
     linked = {
         relation["relatedSpdxElement"]
         for relation in document["relationships"]
@@ -93,12 +86,7 @@ def test_sbom_has_a_package_for_each_library_that_is_loaded(document: Any) -> No
         owners = {name for path in paths for name in versions if path in files_of(name)}
         assert owners, f"{library}: none of {sorted(versions)}"
     assert "libboost1.81-dev" in {package["name"] for package in document["packages"]}, "headers that are compiled in"
-    assert (
-        versions["libssl3"]
-        == subprocess.run(
-            ["dpkg-query", "-W", "-f", "${Version}", "libssl3"], capture_output=True, text=True, check=True
-        ).stdout
-    )
+    assert versions["libssl3"] == processes.run(["dpkg-query", "-W", "-f", "${Version}", "libssl3"], check=True).stdout
 
 
 _files: dict[str, set[str]] = {}
@@ -106,9 +94,7 @@ _files: dict[str, set[str]] = {}
 
 def files_of(package: str) -> set[str]:
     if package not in _files:
-        _files[package] = set(
-            subprocess.run(["dpkg-query", "-L", package], capture_output=True, text=True, check=True).stdout.split("\n")
-        )
+        _files[package] = set(processes.run(["dpkg-query", "-L", package], check=True).stdout.split("\n"))
     return _files[package]
 
 

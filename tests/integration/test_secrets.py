@@ -7,7 +7,6 @@ import json
 import os
 import resource as limits
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -183,12 +182,8 @@ def test_no_secret_in_output_of_check_and_of_a_faulty_file(cluster: Cluster) -> 
         {"postgres": {"conninfo": f"host=/nowhere password={SECRETS['password of PostgreSQL']} colour=red"}},
     ):
         gateway.config.write_text(json.dumps({**settings_of(cluster), **change}))
-        done = subprocess.run(
-            [str(processes.fencegate_binary()), "check", "--config", str(gateway.config)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment,
+        done = processes.run(
+            [str(processes.fencegate_binary()), "check", "--config", str(gateway.config)], timeout=60, env=environment
         )
         outputs.append(done.returncode)
         assert found_in(done.stdout + done.stderr) == []
@@ -240,9 +235,7 @@ def read_as_its_user(pid: int, file: str) -> str:
         f"try:\n open('/proc/{pid}/{file}', 'rb').read(1); print('read')\nexcept OSError as error:\n"
         " print(type(error).__name__)"
     )
-    return subprocess.run(
-        [*WITHOUT_CAPABILITIES, sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    ).stdout.strip()
+    return processes.run([*WITHOUT_CAPABILITIES, sys.executable, "-c", program], timeout=60, check=True).stdout.strip()
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_start_before_nodes_is_ready_once_they_answer(cluster: Cluster, resource
         node.kill()
     gateway = cluster.gateway()
     gateway.start(wait=False)
-    eventually(lambda: gateway.api.get("/healthz").status == 200, 10, goal="it is alive")
+    eventually(lambda: gateway.api.get("/healthz").status == 200, goal="it is alive")
     expect_problem(gateway.api.get("/readyz"), 503, "no-quorum")
     expect_problem(gateway.api.acquire(resource), 503, "no-quorum")
     for node in cluster.nodes:
@@ -235,11 +235,8 @@ def test_schema_of_later_version_is_refused_by_every_command(cluster: Cluster, g
         assert started.returncode == UNAVAILABLE and reason in started.stdout + started.stderr, started
         checked = cluster.run("check", gateway.config)
         assert checked.returncode == UNAVAILABLE and f"FAULT schema: {reason}" in checked.stdout, checked
-        installed = subprocess.run(
-            [str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(cluster.database)],
-            capture_output=True,
-            text=True,
-            timeout=60,
+        installed = processes.run(
+            [str(processes.fencegate_binary()), "migrate", "--conninfo", stack.conninfo(cluster.database)], timeout=60
         )
         assert (
             installed.returncode == 1
@@ -302,7 +299,6 @@ def test_node_configured_under_two_names_counts_once(cluster: Cluster) -> None:
     gateway.start(wait=False)
     eventually(
         lambda: gateway.process.poll() is not None or gateway.api.get("/healthz").status == 200,
-        10,
         goal="it ends or is alive",
     )
     if gateway.process.poll() is None:

@@ -38,7 +38,6 @@ def parts(stack: Stack) -> Iterator[Api]:
     api = stack.api()
     eventually(
         lambda: api.get("/rest/v1/sealed").status == 200 and api.get("/rest/v1/rpc/first_kit").status == 428,
-        10,
         goal="the gateway knows the tables",
     )
     yield api
@@ -119,7 +118,6 @@ def test_rows_over_limit_end_before_memory_does(stack: Stack, parts: Api, path: 
     try:
         eventually(
             lambda: parts.get("/v1/rpc/all_fillings?select=id&limit=1").status == 200,
-            10,
             goal="the gateway knows the function",
         )
         answer, most = measured(stack, parts, path)
@@ -146,7 +144,7 @@ def test_estimate_never_below_rows_of_answer(stack: Stack, parts: Api) -> None:
     )
     try:
         stack.query("update pg_class set reltuples = 1, relpages = 1 where relname = 'fresh'")
-        eventually(lambda: parts.get("/rest/v1/fresh").status == 200, 10, goal="the gateway knows the table")
+        eventually(lambda: parts.get("/rest/v1/fresh").status == 200, goal="the gateway knows the table")
         assert int(count_of(parts, "/rest/v1/fresh", "planned")) >= 3
     finally:
         stack.query("select fencing.hide('fresh'); drop table fresh")

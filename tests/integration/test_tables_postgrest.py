@@ -37,7 +37,6 @@ def shelves(stack: Stack) -> Iterator[Api]:
     eventually(
         lambda: api.get("/rest/v1/books?limit=1").status == 200
         and api.get("/v1/rpc/mark_shelves?wanted=x").status == 428,
-        10,
         goal="the gateway knows the tables",
     )
     yield api
@@ -185,13 +184,11 @@ def test_embedded_rows_are_limited_and_of_exposed_columns(stack: Stack, shelves:
     stack.query("select fencing.expose_table('books', operations => '{select}', columns => '{id,title}')")
     eventually(
         lambda: shelves.get("/rest/v1/shelves?select=id,books(id)").status == 422,
-        10,
         goal="the foreign key is not usable without its column",
     )
     stack.query("select fencing.expose_table('books', operations => '{select}', columns => '{id,shelf,next,title}')")
     eventually(
         lambda: shelves.get("/rest/v1/shelves?select=id,books(id)").status == 200,
-        10,
         goal="the foreign key is usable again",
     )
 
@@ -220,7 +217,6 @@ def test_embedded_table_needs_right_of_caller(cluster: Cluster) -> None:
         path = "/rest/v1/parents?select=id,children(id)"
         answer = eventually(
             lambda: (got := gateway.api.with_key(key_of("both")).get(path)).status == 200 and got,
-            10,
             goal="the gateway knows the tables",
         )
         assert answer.json() == [{"id": 1, "children": [{"id": 5}]}]

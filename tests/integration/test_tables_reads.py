@@ -24,7 +24,7 @@ def things(stack: Stack) -> Iterator[Api]:
         stack.query("insert into things (id, n, words) values (%s, %s, %s)", row)
     stack.query("update things set flag = n > 2")
     api = stack.api()
-    eventually(lambda: api.get("/v1/tables/things").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/things").status == 200, goal="the gateway knows the table")
     yield api
     stack.query("select fencing.hide('things'); drop table things")
 
@@ -181,7 +181,6 @@ def test_read_of_view_that_writes_is_refused(stack: Stack, things: Api) -> None:
     )
     answer = eventually(
         lambda: (lambda a: a if a.status != 404 else None)(things.get("/v1/tables/sneaky")),
-        10,
         goal="the gateway knows the view",
     )
     assert "may not change anything" in expect_problem(answer, 422, "unprocessable")["detail"]
@@ -194,7 +193,7 @@ def test_read_too_slow_is_ended_and_delays_no_write(stack: Stack, api: Api, sku:
         "create view slow as select pg_sleep(30)::text as n; "
         "select fencing.expose_table('slow', operations => '{select}')"
     )
-    eventually(lambda: api.get("/v1/tables/slow", select="nope").status == 422, 10, goal="the gateway knows the view")
+    eventually(lambda: api.get("/v1/tables/slow", select="nope").status == 422, goal="the gateway knows the view")
     reads = [api.begin("GET", "/v1/tables/slow") for _ in range(3)]
     running = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'"
     eventually(lambda: stack.query(running) == [(3,)], 4, goal="as many reads run as one caller may have")

@@ -23,7 +23,7 @@ def bins(stack: Stack) -> Iterator[Api]:
         f"select fencing.protect('bins', $$'{ALL}'::text$$); select fencing.expose_table('bins')"
     )
     api = stack.api()
-    eventually(lambda: api.get("/v1/tables/bins").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/bins").status == 200, goal="the gateway knows the table")
     yield api
     stack.query("select fencing.hide('bins'); select fencing.unprotect('bins'); drop table bins")
 
@@ -149,7 +149,7 @@ def test_change_with_rows_too_large_for_answer_is_undone(stack: Stack, bins: Api
         " set search_path = public, pg_temp as 'select * from wide'; select fencing.expose_table('wide'); "
         "select fencing.expose_function('wide_all()')"
     )
-    eventually(lambda: bins.get("/v1/tables/wide?limit=1").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: bins.get("/v1/tables/wide?limit=1").status == 200, goal="the gateway knows the table")
     path = "/v1/tables/wide?id=gt.0"
 
     def in_time(request: Callable[[], Answer]) -> Answer:

@@ -12,6 +12,7 @@ import time
 from typing import Any, Callable, Iterator
 
 import pytest
+from support import processes
 from support.certificates import Certificate, Certificates, tls_settings, trust
 from support.cluster import Cluster, Gateway
 from support.events import EventStream, is_free, open_kept_lease
@@ -64,7 +65,7 @@ def connect(gateway: Gateway, context: ssl.SSLContext) -> ssl.SSLSocket:
 
 
 def curl(gateway: Gateway, *arguments: str, path: str = "/healthz") -> subprocess.CompletedProcess:
-    return subprocess.run(
+    return processes.run(
         [
             *"curl -sS --noproxy * -w".split(),
             "%{http_code}",
@@ -73,8 +74,6 @@ def curl(gateway: Gateway, *arguments: str, path: str = "/healthz") -> subproces
             *arguments,
             f"https://{HOST}:{gateway.api.port}{path}",
         ],
-        capture_output=True,
-        text=True,
         timeout=30,
     )
 
@@ -167,11 +166,9 @@ def test_tls_session_is_never_resumed(secured: Gateway, pki: Certificates, versi
 
 
 def test_tls_1_2_renegotiation_is_refused(secured: Gateway, pki: Certificates) -> None:
-    done = subprocess.run(
+    done = processes.run(
         ["openssl", "s_client", "-connect", f"{HOST}:{secured.api.port}", "-tls1_2", "-CAfile", str(pki.root.file)],
         input="R\n",
-        capture_output=True,
-        text=True,
         timeout=30,
     )
     assert "RENEGOTIATING" in done.stderr + done.stdout and "no renegotiation" in done.stderr, done
@@ -216,7 +213,6 @@ def test_connections_in_handshake_count_and_are_replaced(make: Callable[..., Gat
         assert refused.is_closed()  # there is no TLS in which an answer could be sent
     eventually(
         lambda: any(wire.is_closed() for wire in silent) if can_connect(small, pki) else False,
-        10,
         goal="one that shakes no hand is replaced",
     )
     for wire in silent:
@@ -323,18 +319,13 @@ def test_tls_reader_that_stops_is_closed_after_idle_timeout(make: Callable[..., 
     impatient = make({"idle_timeout_ms": 1_000})
     with opened_with_tls(impatient, pki) as wire:
         wire.send(request("GET", "/openapi.json") * 1_000)
-        eventually(lambda: open_connections(impatient) == 0, 10, goal="the connection is closed")
+        eventually(lambda: open_connections(impatient) == 0, goal="the connection is closed")
     assert impatient.stop() == 0
 
 
 def open_connections(gateway: Gateway) -> int:
     """Counts the connections that others have with the gateway."""
-    table = subprocess.run(
-        ["ss", "-Htn", "state", "established", f"( sport = :{gateway.api.port} )"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    table = processes.run(["ss", "-Htn", "state", "established", f"( sport = :{gateway.api.port} )"], check=True).stdout
     return len(table.splitlines())
 
 

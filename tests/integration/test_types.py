@@ -189,7 +189,7 @@ def kinds(stack: Stack) -> Iterator[Api]:
     )
     stack.query(f"select fencing.protect('kinds', $$'{LEASED}'::text$$); select fencing.expose_table('kinds')")
     api = stack.api()
-    eventually(lambda: api.get("/v1/tables/kinds").status == 200, 10, goal="the gateway knows the table")
+    eventually(lambda: api.get("/v1/tables/kinds").status == 200, goal="the gateway knows the table")
     yield api
     stack.query(
         "select fencing.hide('kinds'); select fencing.unprotect('kinds'); drop table kinds; drop domain home; "

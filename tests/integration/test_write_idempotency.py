@@ -169,7 +169,6 @@ def test_repeated_write_after_missing_table_runs_again(
     )
     eventually(
         lambda: write(api, sku.resource, {"call": name}).json().get("sqlstate") == "42P01",
-        10,
         goal="the gateway knows the function",
     )
     expect_problem(write(api, sku.resource, {"call": name}, key=key), 422, "unprocessable")

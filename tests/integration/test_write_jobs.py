@@ -199,8 +199,8 @@ def test_one_shot_of_caller_disconnected_while_writing_applies(stack: Stack, api
     writing.disconnect()
     other.rollback()
     other.close()
-    eventually(lambda: sku.stock() == 9, 10, goal="the write is applied")
-    eventually(lambda: lease_keys(stack.nodes(), sku.resource) == [], 10, goal="the lease is released")
+    eventually(lambda: sku.stock() == 9, goal="the write is applied")
+    eventually(lambda: lease_keys(stack.nodes(), sku.resource) == [], goal="the lease is released")
 
 
 def test_one_shot_with_silent_postgresql_503_and_released(own_stack: Stack, unique_name: Callable[[str], str]) -> None:
@@ -209,10 +209,10 @@ def test_one_shot_with_silent_postgresql_503_and_released(own_stack: Stack, uniq
         answer = send_one_shot(api, sku.resource, sku.sell(), ttl_ms=60_000)
         problem = expect_problem(answer, 503, "storage-unavailable")
         assert not problem.get("outcome_unknown")
-        eventually(lambda: lease_keys(own_stack.nodes(), sku.resource) == [], 10, goal="the lease is released")
+        eventually(lambda: lease_keys(own_stack.nodes(), sku.resource) == [], goal="the lease is released")
     eventually(lambda: api.get("/readyz").status == 200, 30, goal="ready again")
     assert send_one_shot(api, sku.resource, sku.sell()).status == 200
-    eventually(lambda: sku.stock() == 9, 10, goal="exactly one write is applied")
+    eventually(lambda: sku.stock() == 9, goal="exactly one write is applied")
 
 
 def test_one_shot_without_scope_403(cluster: Cluster) -> None:

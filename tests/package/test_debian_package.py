@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,11 +27,8 @@ def listed(package: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_package_has_no_objection_of_lintian(package: Path) -> None:
-    done = subprocess.run(
-        ["lintian", "--fail-on=error,warning", "--allow-root", *package.parent.glob("*.changes")],
-        capture_output=True,
-        text=True,
-        timeout=300,
+    done = processes.run(
+        ["lintian", "--fail-on=error,warning", "--allow-root", *package.parent.glob("*.changes")], timeout=300
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     assert not list((ROOT / "config" / "debian").glob("*lintian-overrides*"))

@@ -31,13 +31,7 @@ def schema_faults(compose: dict[str, Any], kubernetes: dict[str, Any]) -> list[s
         kind: [{"name": name, "document": document} for name, document in documents.items()]
         for kind, documents in (("compose", compose), ("kubernetes", kubernetes))
     }
-    done = subprocess.run(
-        [ROOT / "tests" / "package" / "schemas" / "run"],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = processes.run([ROOT / "tests" / "package" / "schemas" / "run"], input=json.dumps(given), timeout=300)
     assert not done.stderr, done.stderr
     assert (done.returncode == 0) == (not done.stdout.strip()), done
     return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
@@ -98,10 +92,8 @@ def config_faults(folder: Path, text: str) -> str:
     for name in ("signing.key", "admin.key"):
         (folder / name).write_text("a key of a test, long enough to be one")
     (folder / "fencegate.yaml").write_text(re.sub(r"/(etc/fencegate/(secrets|tls)|run/secrets)/", f"{folder}/", text))
-    done = subprocess.run(
+    done = processes.run(
         [processes.fencegate_binary(), "check", "--insecure", "--config", folder / "fencegate.yaml"],
-        capture_output=True,
-        text=True,
         timeout=60,
         env={"REDIS_PASSWORD": "x", "FENCEGATE_SIGNING_KEY": "a key of a test, long enough to be one"},
     )

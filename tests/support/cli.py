@@ -35,11 +35,9 @@ class Cli:
         self.url, self.key = url, key
 
     def run(self, *arguments: str, timeout: float = 30.0, **variables: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
+        return processes.run(
             [str(processes.fencegate_binary()), *arguments],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=timeout,
             env=environment(self.url, self.key, **variables),
             preexec_fn=processes.terminate_with_parent,

@@ -308,11 +308,9 @@ class Cluster:
 
     @staticmethod
     def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess:
-        return subprocess.run(
+        return processes.run(
             [str(processes.fencegate_binary()), *arguments],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=timeout,
             preexec_fn=processes.terminate_with_parent,
         )

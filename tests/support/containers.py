@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from support import processes
 from support.polling import eventually
+
 
 # Runs in the new namespaces, once the network is connected: makes the container's root
 # from the image, and becomes the command.
@@ -180,7 +180,7 @@ class Containers:
     def run(self, name: str, *command: str) -> str:
         """Runs a command in a container as its user, like `docker compose exec`, and returns its output."""
         image, pid = self.image_of(name), self.processes[name].pid
-        done = subprocess.run(
+        done = processes.run(
             [
                 "nsenter",
                 f"--target={pid}",
@@ -191,8 +191,6 @@ class Containers:
                 *self.environment_of(name),
                 *command,
             ],
-            capture_output=True,
-            text=True,
             timeout=30,
         )
         assert (
@@ -239,11 +237,8 @@ class Containers:
 
     def get_json(self, name: str, url: str, *options: str) -> Any:
         """Calls an address from inside a container's network."""
-        done = subprocess.run(
-            ["nsenter", f"--target={self.processes[name].pid}", "--net", "curl", "-sS", *options, url],
-            capture_output=True,
-            text=True,
-            timeout=30,
+        done = processes.run(
+            ["nsenter", f"--target={self.processes[name].pid}", "--net", "curl", "-sS", *options, url], timeout=30
         )
         assert done.returncode == 0, done.stderr + self.log_of(name).read_text()[-2000:]
         try:

@@ -14,6 +14,7 @@ from support import processes
 from support.package import run
 from support.polling import eventually
 
+
 # What the tests use beside what the package depends on.
 ALWAYS = ["logrotate", "systemd"]
 
@@ -75,10 +76,8 @@ class Root:
                 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"',
                 str(self.folder),
             ]
-        return subprocess.run(
+        return processes.run(
             [*enter, *map(str, command)],
-            capture_output=True,
-            text=True,
             timeout=timeout,
             stdin=subprocess.DEVNULL,
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"},

@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +102,7 @@ def commands_of(text: str) -> Iterator[Command]:
             continue
         lines.append(line)
         whole = "\n".join(lines) + "\n"
-        checked = subprocess.run(["/bin/bash", "-n"], input=whole, capture_output=True, text=True)
+        checked = processes.run(["/bin/bash", "-n"], input=whole)
         if (
             line.endswith("\\") or checked.returncode != 0 or checked.stderr
         ):  # bash only warns about a here-document that has not ended

@@ -30,7 +30,6 @@ def make_tables(stack: Stack) -> None:
         for operation in ({"delete": "keyed", "where": {"id": "none"}}, {"call": "keyed_add", "args": {"id": "none"}}):
             eventually(
                 lambda: write(api, "keyed/none", {"delete": "keyed", "where": {"id": "none"}}, operation).status == 200,
-                10,
                 goal="the gateway knows the table and the function",
             )
 

@@ -140,7 +140,6 @@ def create_ledger(site: Site, apis: list[Api]) -> None:
     for api in apis:
         eventually(
             lambda: api.write(lease, {"delete": "ledger", "where": {"place": "none"}}).status == 200,
-            10,
             goal="the gateway knows the ledger",
         )
 

@@ -18,7 +18,7 @@ WARNINGS = "-Wall -Wextra -Wpedantic -Wshadow -Werror -Wno-mismatched-new-delete
 def run(*command: object, **options: object) -> str:
     """Runs a command and returns its standard output; fails with all output if the command fails."""
     words = [str(part) for part in command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600, **options)  # type: ignore[call-overload]
+    done = processes.run(words, timeout=600, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -37,10 +37,8 @@ def compiler_flags() -> str:
 
 
 def configure(source: Path, build: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
+    return processes.run(
         ["cmake", "-G", "Ninja", "-S", str(source), "-B", str(build), *arguments],
-        capture_output=True,
-        text=True,
         timeout=120,
         env={**os.environ, **environment},
     )

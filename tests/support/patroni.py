@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import psycopg2
-
 from support import processes
 from support.api import Api
 from support.cluster import Cluster, Gateway
@@ -180,11 +179,9 @@ class Member(PostgresServer):
             return None
 
     def control(self, *arguments: str, answers: str = "") -> None:
-        done = subprocess.run(
+        done = processes.run(
             ["patronictl", "-c", str(self.config), *arguments],
             input=answers,
-            capture_output=True,
-            text=True,
             timeout=LONG,
             cwd=self.folder,
             **unprivileged(),

@@ -13,7 +13,6 @@ from typing import Any, Iterator
 
 import psycopg2
 import psycopg2.extensions
-
 from support import processes
 from support.api import Api
 from support.base_backup import copy_server
@@ -46,13 +45,8 @@ class PostgresServer:
         self.database = "postgres"
 
     def run(self, *command: str) -> None:
-        done = subprocess.run(
-            [str(programs() / command[0]), *command[1:]],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=self.folder,
-            **unprivileged(),
+        done = processes.run(
+            [str(programs() / command[0]), *command[1:]], timeout=60, cwd=self.folder, **unprivileged()
         )
         assert done.returncode == 0, done.stdout + done.stderr
 

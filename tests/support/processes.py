@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Iterable, Iterator
+from typing import Any, Iterable, Iterator, Sequence
 
 from support.polling import eventually
 
@@ -57,6 +57,11 @@ def start(command: list[str], log: Path, **options: object) -> subprocess.Popen:
             preexec_fn=terminate_with_parent,
             **options,
         )  # type: ignore[call-overload]
+
+
+def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess:
+    """Runs a command to its end, and keeps its output as text."""
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def stop(process: subprocess.Popen, timeout: float = 20.0, signal_number: int = signal.SIGTERM) -> int:

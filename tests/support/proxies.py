@@ -108,7 +108,7 @@ class Nginx(Proxy):
         super().__init__(self.command, folder / "nginx.log", port)
 
     def check(self) -> subprocess.CompletedProcess:
-        return subprocess.run([*self.command, "-t"], capture_output=True, text=True)
+        return processes.run([*self.command, "-t"])
 
     def await_ready(self) -> None:
         """It asks no gateway whether it is ready, so it only has to listen."""

@@ -134,7 +134,7 @@ def test_catalogue_is_reloaded_after_postgresql_restart(own_stack: Stack) -> Non
         eventually(lambda: api.get("/readyz").status == 503, 20, goal="PostgreSQL is away")
         eventually(lambda: api.get("/readyz").status == 200, 60, goal="PostgreSQL is back")
         own_stack.query("select fencing.expose_table('later')")
-        eventually(lambda: table_status(api, "later") == 200, 10, goal="the table is served")
+        eventually(lambda: table_status(api, "later") == 200, goal="the table is served")
         eventually(lambda: own_stack.query(LISTENERS) == [(1,)], goal="the gateway listens again")
         own_stack.query("select fencing.hide('later')")
         eventually(lambda: table_status(api, "later") == 404, AT_ONCE, goal="the gateway is notified")

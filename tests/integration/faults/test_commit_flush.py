@@ -99,7 +99,7 @@ def test_unflushed_writes_are_not_answered(own_stack: Stack, unique_name: Callab
     assert {answer.status for _, answer in sellers.answers} == {200}
     sellers.answers.clear()
     with flush_suspended(own_stack) as resume, sellers.selling(times=1):
-        eventually(lambda: sellers.sold() == 32 * 11, 10, goal="all are committed")
+        eventually(lambda: sellers.sold() == 32 * 11, goal="all are committed")
         pause(0.5, "time for answers that must not arrive")
         # A write that was alone has waited for the disk itself.
         assert len(sellers.answers) < 16, "they were answered although nothing was flushed"
@@ -115,7 +115,7 @@ def test_unflushed_one_shot_frees_resource_but_caller_waits(
     with sellers.selling(times=1):
         pass
     with flush_suspended(own_stack) as resume, sellers.selling(times=1):
-        eventually(lambda: sku.stock() == 999_998, 10, goal="it is committed")
+        eventually(lambda: sku.stock() == 999_998, goal="it is committed")
         next_one = api.must_acquire(sku.resource, wait_ms=2_000)
         pause(0.3, "time for answers that must not arrive")
         assert len(sellers.answers) == 1, "its caller was answered although nothing was flushed"
@@ -133,7 +133,7 @@ def test_unflushed_then_release_keeps_lease_held(own_stack: Stack, unique_name: 
     ((sku,), api) = sellers.goods, own_stack.api()
     sellers.lease_members[0]["then"] = "release"
     with flush_suspended(own_stack) as resume, sellers.selling(times=1):
-        eventually(lambda: sku.stock() == 999_999, 10, goal="it is committed")
+        eventually(lambda: sku.stock() == 999_999, goal="it is committed")
         pause(0.3, "time for answers that must not arrive")
         assert (
             not sellers.answers and api.acquire(sku.resource).status == 423

@@ -273,7 +273,6 @@ def test_dev_killed_node_is_restarted_and_tokens_only_grow(own_stack: Stack, res
         last = later_tokens[-1]
         eventually(
             lambda: own_stack.node_pids()[index] != old and answers(own_stack.nodes()[index]),
-            10,
             goal="the node is started again",
         )
     assert acquire_and_release(api, resource, 3)[0][0] > last

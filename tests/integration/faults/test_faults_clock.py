@@ -184,9 +184,7 @@ def test_clocks_of_all_nodes_forward_guard_refuses_older_holder(
     assert time.monotonic() < until, "too slow: the lease may have expired by itself"
     assert usurper["fencing_token"] > held["fencing_token"]
     eventually(
-        lambda: api.write(usurper, sale_operation(sku, 2)).status == 200,
-        10,
-        goal="the gateway knows the shop and sells",
+        lambda: api.write(usurper, sale_operation(sku, 2)).status == 200, goal="the gateway knows the shop and sells"
     )
     refused = expect_problem(api.write(held, sale_operation(sku, 3)), 412, "stale-fencing-token")
     assert (refused["fencing_token"], refused["last_fencing_token"]) == (

@@ -324,7 +324,6 @@ def test_gateways_with_one_common_node_grant_to_one_holder(
                     [node["state"] for node in gateway.nodes()].count("voting") == 3
                     for gateway in (module_gateway, other_gateway)
                 ),
-                10,
                 goal="each has three voting nodes",
             )
             for turns in (

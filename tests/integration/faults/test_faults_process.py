@@ -223,7 +223,6 @@ def test_holder_stopped_past_ttl_write_is_refused(
             assert new["fencing_token"] > token
             eventually(
                 lambda: gateway.api.write(new, sale_operation(sku, 2)).status == 200,
-                10,
                 goal="the gateway knows the shop and sells",
             )
         assert holder.stdout.readline().split() == ["412", "/problems/stale-fencing-token"]
@@ -373,7 +372,7 @@ def test_all_killed_and_data_replaced_tokens_only_grow(
             ) and kept > 0, "the nodes do not have the data that the test needs"
         second = cluster.gateway()
         second.start(wait=False)
-        eventually(lambda: processes.accepts(second.api.port), 10, goal="it listens")
+        eventually(lambda: processes.accepts(second.api.port), goal="it listens")
         if (data, fsync) != ("older", "always"):
             expect_exclusive_until(second.api, resource, until)
         wait_for_grant_above(second.api, resource, held["fencing_token"])

@@ -50,9 +50,7 @@ def start_gateway(cluster: Cluster) -> Gateway:
     }
     gateway = cluster.start_gateway(settings)
     api = gateway.api.with_key(KEYS["good"])
-    eventually(
-        lambda: api.get("/v1/tables/inventory?sku=eq.good").status == 200, 10, goal="the gateway knows the tables"
-    )
+    eventually(lambda: api.get("/v1/tables/inventory?sku=eq.good").status == 200, goal="the gateway knows the tables")
     return gateway
 
 

@@ -212,7 +212,7 @@ def test_counter_at_the_end_of_all_tokens_of_one_node_is_ignored(
             ready_gateway.api.must_release(lease)
     assert drawn_epoch(cluster) == before
     redis.delete(counter_key(resource))
-    eventually(lambda: all_grant(cluster, ready_gateway, resource), 10, goal="all nodes grant")
+    eventually(lambda: all_grant(cluster, ready_gateway, resource), goal="all nodes grant")
     assert drawn_epoch(cluster) == before
 
 

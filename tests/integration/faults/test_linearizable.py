@@ -121,7 +121,6 @@ def names(guarded_pair: Stack, unique_name: Callable[[str], str]) -> Iterator[li
         eventually(
             lambda: guarded_pair.api(number).write(lease, {"delete": "registers", "where": {"name": "none"}}).status
             == 200,
-            10,
             goal="both gateways know the table",
         )
     yield made

@@ -234,7 +234,7 @@ def test_lease_on_killed_nodes_without_sync_admits_no_rival(
         answer = api.acquire(resource, ttl_ms=synced.max_ttl_ms)
         return (asked_at, answer.json()) if answer.status == 201 else None
 
-    asked_at, lease = eventually(granted, 10)
+    asked_at, lease = eventually(granted)
     for node in synced.nodes[:3]:
         node.kill()
     for node in synced.nodes[:3]:
@@ -305,7 +305,7 @@ def test_node_without_sync_is_quarantined_after_restart(
     node, client = synced.nodes[0], synced.clients()[0]
     before = client.config_get(setting)[setting]
     client.config_set(setting, value)
-    eventually(lambda: not is_synced_life(synced, node.name), 10, goal="the register records that it does not sync")
+    eventually(lambda: not is_synced_life(synced, node.name), goal="the register records that it does not sync")
     client.config_set(setting, before)
     synced_gateway.wait_until_all_vote()
     quarantines = count_changes_to("quarantined", synced_gateway, node)
@@ -332,7 +332,7 @@ def test_node_with_unfinished_rewrite_counts_as_not_synced(synced: Cluster, sync
     client.config_set("rdb-key-save-delay", 1_000_000)  # microseconds that the rewrite takes for each key
     client.config_set("appendonly", "no")
     client.config_set("appendonly", "yes")
-    eventually(lambda: not is_synced_life(synced, node.name), 10, goal="the register records that it does not sync")
+    eventually(lambda: not is_synced_life(synced, node.name), goal="the register records that it does not sync")
     quarantines = count_changes_to("quarantined", synced_gateway, node)
     node.restart_empty()
     eventually(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
 import threading
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +19,7 @@ from support.proxies import Haproxy, Nginx, Proxy
 
 
 def test_files_are_valid(tmp_path: Path) -> None:
-    done = subprocess.run(["haproxy", "-c", "-f", str(Haproxy.FILE)], capture_output=True, text=True)
+    done = processes.run(["haproxy", "-c", "-f", str(Haproxy.FILE)])
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     with Nginx(tmp_path, [1, 2]) as nginx:
         done = nginx.check()

@@ -84,7 +84,7 @@ def write_after_recovery(api: Api, lease: Json, operation: Json) -> Answer:
 def test_readiness_postgresql_stopped_503_until_it_returns(own_stack: Stack) -> None:
     api = own_stack.api()
     with postgres_stopped(own_stack):
-        answer = eventually(lambda: (answer := api.get("/readyz")).status == 503 and answer, 10, goal="not ready")
+        answer = eventually(lambda: (answer := api.get("/readyz")).status == 503 and answer, goal="not ready")
         assert expect_problem(answer, 503, "storage-unavailable")["detail"]
         assert api.get("/healthz").status == 200
     assert api.get("/readyz").status == 200
@@ -252,10 +252,9 @@ def test_work_goes_to_workers_that_are_connected() -> None:
         assert query("select pg_terminate_backend(%s, 5000)", (pid,)) == [(True,)]
         eventually(
             lambda: b'\nfencegate_postgres_workers{state="away"} 1\n' in gateway.api.get("/metrics").body,
-            10,
             goal="the worker finds that its connection is gone",
         )
-        eventually(is_ready, 10, goal="another worker answers")
+        eventually(is_ready, goal="another worker answers")
         remains(is_ready, 2, goal="the worker without a connection gets no work")
 
 

@@ -33,7 +33,7 @@ def pair() -> Iterator[Stack]:
     with running("--gateways", "2") as made:
         for gateway in (0, 1):
             begin_one_shot(made, create_sku(made, f"warm-{gateway}"), gateway)
-        eventually(lambda: len(made.query(FLUSHERS)) == 3, 10, goal="both gateways have flushed")
+        eventually(lambda: len(made.query(FLUSHERS)) == 3, goal="both gateways have flushed")
         made.query(
             "create function stock_now(sku text) returns integer language sql stable as "
             "'select stock from public.inventory i where i.sku = stock_now.sku'; "
@@ -41,7 +41,6 @@ def pair() -> Iterator[Stack]:
         )
         eventually(
             lambda: made.api().get("/v1/rpc/stock_now", sku="warm-0").status == 200,
-            10,
             goal="the gateway knows the function",
         )
         yield made
@@ -94,7 +93,7 @@ def wait_until_log_is_flushed(stack: Stack) -> None:
         seen.append(stack.query("select max(id), pg_current_wal_insert_lsn() from fencing.history"))
         return len(seen) > 3 and seen[-1] == seen[-4] and stack.query(PENDING) == [(False,)]
 
-    eventually(quiet, 10, interval=0.1, goal="the WAL is quiet and flushed")
+    eventually(quiet, interval=0.1, goal="the WAL is quiet and flushed")
 
 
 def read_row(api: Api, sku: Sku, lease: dict) -> Call:
@@ -236,9 +235,7 @@ def crash_postgresql(stack: Stack) -> None:
         pending = re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
         return pending is not None and bool(int(pending.group(1), 16) >> (signal.SIGQUIT - 1) & 1)
 
-    eventually(
-        lambda: all(has_pending_sigquit(pid) for pid in stopped), 10, goal="the postmaster has sent SIGQUIT to all"
-    )
+    eventually(lambda: all(has_pending_sigquit(pid) for pid in stopped), goal="the postmaster has sent SIGQUIT to all")
 
 
 @pytest.mark.parametrize("read", [read_row, read_fenced, read_page])
@@ -309,7 +306,7 @@ def test_read_without_synchronous_standby_503_by_deadline(pair: Stack, unique_na
         answer = api.get("/v1/tables/inventory", sku=f"eq.{sku.name}")
         assert answer.status == 503 and time.monotonic() - began < 12, answer
     eventually(
-        lambda: api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200, 10, goal="reads are answered again"
+        lambda: api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200, goal="reads are answered again"
     )
 
 

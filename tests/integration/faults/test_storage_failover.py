@@ -34,7 +34,6 @@ def standby(site: Site) -> Iterator[PostgresServer]:
     site.server.configure("set synchronous_standby_names = 'two'")
     eventually(
         lambda: site.server.query("select sync_state from pg_stat_replication") == [("sync",)],
-        10,
         goal="the standby follows",
     )
     yield made

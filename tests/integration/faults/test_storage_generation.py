@@ -35,7 +35,6 @@ class Failover:
             self.servers.append(made)
         eventually(
             lambda: len(site.server.query("select pid from pg_stat_replication where state = 'streaming'")) == standbys,
-            10,
             goal="the standbys follow",
         )
 
@@ -52,7 +51,6 @@ class Failover:
         end = self.site.server.query("select pg_current_wal_lsn()")[0][0]
         eventually(
             lambda: standby.query("select pg_last_wal_replay_lsn() >= %s", (end,)) == [(True,)],
-            10,
             goal="the standby has replayed everything",
         )
 
@@ -61,7 +59,7 @@ class Failover:
         self.wait_for_replay(standby)
         standby.configure("set primary_conninfo = ''")
         eventually(
-            lambda: standby.query("select pid from pg_stat_wal_receiver") == [], 10, goal="the standby receives nothing"
+            lambda: standby.query("select pid from pg_stat_wal_receiver") == [], goal="the standby receives nothing"
         )
 
     @staticmethod
@@ -117,7 +115,7 @@ def write_under_new_lease(api: Api, resource: str, operation: Json) -> Json:
         api.must_release(lease)
         return None
 
-    return eventually(written, 10, goal="a new lease has a token above the floor")
+    return eventually(written, goal="a new lease has a token above the floor")
 
 
 def checked(made: Failover, gateway: Gateway) -> str:
@@ -175,7 +173,7 @@ def test_lost_writes_are_named(failover: Callable[..., Failover]) -> None:
     made.promote(two)
     assert write_when_let_in(gateway.api, lease, sku.sell())["cause"] == CAUSE
     change = eventually(
-        lambda: gateway.api.history(event="storage_generation_changed"), 10, goal="the history has the change"
+        lambda: gateway.api.history(event="storage_generation_changed"), goal="the history has the change"
     )[0]["detail"]
     assert (
         sorted(change["lost_writes"]) == sorted(lost)
@@ -299,7 +297,7 @@ def test_history_stream_goes_on_after_lost_events(failover: Callable[..., Failov
         one.query(
             "insert into fencing.history (event, resource) select 'write_failed', 'a' from generate_series(1, 500)"
         )
-        eventually(lambda: len(stream.events) == 500, 10, goal="the stream has the events that are going to be lost")
+        eventually(lambda: len(stream.events) == 500, goal="the stream has the events that are going to be lost")
         last = int(stream.events[-1].id)
         one.stop(signal.SIGKILL)
         made.promote(two)
@@ -307,7 +305,7 @@ def test_history_stream_goes_on_after_lost_events(failover: Callable[..., Failov
         assert last < change.data["detail"]["floor"] < int(change.id) < 2**53, change
         two.query("insert into fencing.history (event, resource) values ('write_failed', 'after')")
         eventually(
-            lambda: stream.events[-1].data.get("resource") == "after", 10, goal="the stream has the event that follows"
+            lambda: stream.events[-1].data.get("resource") == "after", goal="the stream has the event that follows"
         )
 
 
@@ -323,7 +321,6 @@ def test_history_stream_goes_on_when_ids_go_back(failover: Callable[..., Failove
             server.query("insert into fencing.history (event, resource) values ('write_failed', %s)", (str(last_id),))
             eventually(
                 lambda: [event.data["resource"] for event in stream.events][-1:] == [str(last_id)],
-                10,
                 goal="the stream has the event",
             )
 
@@ -377,12 +374,10 @@ def test_fence_all_without_gateway_lets_nothing_in(failover: Callable[..., Failo
         ],
         stdout=subprocess.PIPE,
     ) as waiting:
-        eventually(
-            lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG503 {CAUSE}", 10, goal="nothing is let in"
-        )
+        eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG503 {CAUSE}", goal="nothing is let in")
         gateway = made.gateway()
         assert waiting.wait(20) == 0
-    eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG412 {CAUSE}", 10, goal="the floor is set")
+    eventually(lambda: enter(made.site.server.sql(), sku.resource, 1) == f"FG412 {CAUSE}", goal="the floor is set")
     write_under_new_lease(gateway.api, sku.resource, sku.sell())
 
 
@@ -409,14 +404,13 @@ def test_change_waits_for_a_majority_of_the_nodes(failover: Callable[..., Failov
     eventually(
         lambda: counted in (text := gateway.api.get("/metrics").body)
         and b"\nfencegate_storage_generation_current 1\n" in text,
-        10,
         goal="the metrics have the change",
     )
     output = checked(made, gateway)
     assert "ok    storage generation: " in output and "WARNING: no synchronous standby" in output
     two.configure("set synchronous_standby_names = 'three'")
     eventually(
-        lambda: "commits wait for a synchronous standby" in checked(made, gateway), 10, goal="check sees the setting"
+        lambda: "commits wait for a synchronous standby" in checked(made, gateway), goal="check sees the setting"
     )
 
 
@@ -431,7 +425,6 @@ def test_gateway_and_check_tell_a_standby(failover: Callable[..., Failover]) -> 
     one.stop(signal.SIGKILL)
     detail = eventually(
         lambda: (found := gateway.api.get("/readyz/writes").json().get("detail")) and "standby" in found and found,
-        10,
         goal="the gateway names the standby",
     )
     assert "can't be reached" not in detail

@@ -75,7 +75,6 @@ def test_server_down_calls_refused_at_once_and_leases_continue(
         expect_not_ready(api, "PostgreSQL can't be reached")
         eventually(
             lambda: expect_unavailable(api.write(lease, goods.sell()), "PostgreSQL can't be reached", 2.5),
-            10,
             goal="each worker has noticed",
         )
         other = unique_name("test/lease")
@@ -86,9 +85,7 @@ def test_server_down_calls_refused_at_once_and_leases_continue(
         expect_unavailable(api.get("/v1/history"), "PostgreSQL can't be reached", 2.5)
     expect_recovery(api, lease, goods.sell())
     assert goods.stock() == 999
-    eventually(
-        lambda: len(api.history(resource=other, event="lease_granted")) == 5, 10, goal="the history has all grants"
-    )
+    eventually(lambda: len(api.history(resource=other, event="lease_granted")) == 5, goal="the history has all grants")
 
 
 def test_fence_on_grant_server_down_leaves_no_lease(site: Site, api: Api, resource: str) -> None:
@@ -244,7 +241,7 @@ def test_disk_full_503_names_cause_until_space_is_free(site: Site, api: Api, uni
     lease, other = acquire_for_writes(api, "notes/long"), acquire_for_writes(api, goods.resource)
     note = {"insert": "notes", "values": {"id": "long", "words": "many"}}
     answer = eventually(
-        lambda: (answer := api.write(lease, note)).status != 422 and answer, 10, goal="the gateway knows the table"
+        lambda: (answer := api.write(lease, note)).status != 422 and answer, goal="the gateway knows the table"
     )
     expect_unavailable(answer, "PostgreSQL's disk is full")
     api.must_write(other, goods.sell())

@@ -44,7 +44,6 @@ def test_repeat_while_first_runs_409_and_outcome_survives_kill(
     first = pair.api(0).begin("POST", "/v1/writes", body, {"Idempotency-Key": key})
     eventually(
         lambda: pair.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'"),
-        10,
         interval=0.01,
         goal="it commits",
     )

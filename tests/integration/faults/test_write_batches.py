@@ -56,9 +56,7 @@ def slow_tables(stack: Stack) -> None:
         {"delete": "batch_late", "where": {"id": "none"}},
         {"delete": "batch_linked", "where": {"id": "none"}},
     ):
-        eventually(
-            lambda: api.write(lease, operation).status == 200, 10, goal="the gateway knows the tables and functions"
-        )
+        eventually(lambda: api.write(lease, operation).status == 200, goal="the gateway knows the tables and functions")
     api.must_release(lease)
 
 
