@@ -44,15 +44,7 @@ class Machines:
         ]
 
     def start(self, number: int, *arguments: str) -> subprocess.Popen:
-        return subprocess.Popen(
-            [str(processes.fencegate_binary()), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environments[number],
-            preexec_fn=processes.terminate_with_parent,
-        )
+        return processes.begin_fencegate(*arguments, env=self.environments[number])
 
     def run(self, number: int, *arguments: str) -> tuple[int, str]:
         done = self.start(number, *arguments)

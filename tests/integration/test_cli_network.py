@@ -321,13 +321,12 @@ def test_lock_command_inherits_no_descriptor_of_lock(
     guarded_pair: Stack, api_a: Api, resource: str, tmp_path: Path
 ) -> None:
     kept = os.open(tmp_path / "kept", os.O_CREAT | os.O_RDWR)
-    done = processes.run(
-        [str(processes.fencegate_binary()), "lock", resource, "--", "sh", "-c", "ls /proc/$$/fd"],
-        stdin=subprocess.DEVNULL,
+    done = processes.run_fencegate(
+        *f"lock {resource} -- sh -c".split(),
+        "ls /proc/$$/fd",
         timeout=30,
         env=environment(api_a.url, guarded_pair.key("admin")),
         pass_fds=[kept],
-        preexec_fn=processes.terminate_with_parent,
     )
     os.close(kept)
     assert done.returncode == 0 and sorted(map(int, done.stdout.split())) == sorted([0, 1, 2, kept]), done

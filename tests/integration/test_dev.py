@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 import threading
 from typing import Callable, Iterator
 
@@ -227,12 +226,7 @@ def test_dev_restart_after_kill_recovers(unique_name: Callable[[str], str]) -> N
 
 def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
     before = own_stack.read()
-    second = processes.run(
-        [str(processes.fencegate_binary()), "dev", "--data-dir", str(own_stack.data), "--http", "127.0.0.1:0"],
-        stdin=subprocess.DEVNULL,
-        timeout=30,
-        preexec_fn=processes.terminate_with_parent,
-    )
+    second = processes.run_fencegate("dev", "--data-dir", str(own_stack.data), "--http", "127.0.0.1:0", timeout=30)
     assert second.returncode not in (0, -11)
     assert str(own_stack.data) in second.stdout + second.stderr
     assert own_stack.read() == before
@@ -241,12 +235,7 @@ def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
 
 def test_arguments_wrong_exit_64() -> None:
     for arguments in (["dev", "--nope"], ["nope"], ["dev", "--http", "nowhere"], ["serve"]):
-        done = processes.run(
-            [str(processes.fencegate_binary()), *arguments],
-            stdin=subprocess.DEVNULL,
-            timeout=20,
-            preexec_fn=processes.terminate_with_parent,
-        )
+        done = processes.run_fencegate(*arguments, timeout=20)
         assert done.returncode == 64, (arguments, done.returncode, done.stderr)
         assert done.stderr
 

@@ -12,6 +12,7 @@ import subprocess
 import termios
 import time
 from pathlib import Path
+from typing import Any
 
 from support import processes
 from support.polling import eventually
@@ -35,25 +36,10 @@ class Cli:
         self.url, self.key = url, key
 
     def run(self, *arguments: str, timeout: float = 30.0, **variables: str) -> subprocess.CompletedProcess:
-        return processes.run(
-            [str(processes.fencegate_binary()), *arguments],
-            stdin=subprocess.DEVNULL,
-            timeout=timeout,
-            env=environment(self.url, self.key, **variables),
-            preexec_fn=processes.terminate_with_parent,
-        )
+        return processes.run_fencegate(*arguments, timeout=timeout, env=environment(self.url, self.key, **variables))
 
-    def begin(self, *arguments: str, **options: object) -> subprocess.Popen:
-        return subprocess.Popen(
-            [str(processes.fencegate_binary()), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(self.url, self.key),
-            preexec_fn=processes.terminate_with_parent,
-            **options,
-        )  # type: ignore[call-overload]
+    def begin(self, *arguments: str, **options: Any) -> subprocess.Popen:
+        return processes.begin_fencegate(*arguments, env=environment(self.url, self.key), **options)
 
     def run_on_terminal(self, *arguments: str, columns: int = 0, **variables: str) -> "Terminal":
         return Terminal(

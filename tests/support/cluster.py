@@ -308,12 +308,7 @@ class Cluster:
 
     @staticmethod
     def call(*arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess:
-        return processes.run(
-            [str(processes.fencegate_binary()), *arguments],
-            stdin=subprocess.DEVNULL,
-            timeout=timeout,
-            preexec_fn=processes.terminate_with_parent,
-        )
+        return processes.run_fencegate(*arguments, timeout=timeout)
 
     def migrate(self, database: str | None = None) -> None:
         file = self.folder / "migrate.yaml"

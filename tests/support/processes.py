@@ -64,6 +64,25 @@ def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
+def run_fencegate(*arguments: str, **options: Any) -> subprocess.CompletedProcess:
+    """Runs the program under test to its end, or to that of the test run."""
+    command = [str(fencegate_binary()), *arguments]
+    return run(command, stdin=subprocess.DEVNULL, preexec_fn=terminate_with_parent, **options)
+
+
+def begin_fencegate(*arguments: str, **options: Any) -> subprocess.Popen:
+    """Starts the program under test, whose output the caller reads."""
+    return subprocess.Popen(
+        [str(fencegate_binary()), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=terminate_with_parent,
+        **options,
+    )
+
+
 def stop(process: subprocess.Popen, timeout: float = 20.0, signal_number: int = signal.SIGTERM) -> int:
     """Signals the process to end and returns its exit code; kills it and fails if it does not end in time."""
     if process.poll() is None:
