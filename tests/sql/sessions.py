@@ -1,10 +1,10 @@
 """Connections of the tests: a Login, whose statements are committed one by one, and a Session with transactions."""
 
 import threading
-import time
 
 import psycopg2
 import pytest
+from support.polling import eventually
 
 WAIT_SECONDS_MAX = 20
 WITHOUT_EVENT_TRIGGERS = "; ".join(
@@ -94,11 +94,21 @@ class Sessions:
 
 
 def wait_until_blocked(observer, waiter, blocker):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    def is_blocked():
+        cursor.execute("select pg_blocking_pids(%s)", (waiter.pid,))
+        return blocker.pid in cursor.fetchone()[0]
+
     with observer.cursor() as cursor:
-        while time.monotonic() < deadline:
-            cursor.execute("select pg_blocking_pids(%s)", (waiter.pid,))
-            if blocker.pid in cursor.fetchone()[0]:
-                return
-            time.sleep(0.005)  # between two attempts
-    raise AssertionError("did not wait for the other session")
+        eventually(is_blocked, WAIT_SECONDS_MAX, 0.005, goal="it waits for the other session")
+
+
+def sqlstate_of(call, *arguments):
+    with pytest.raises(psycopg2.Error) as refused:
+        call(*arguments)
+    return refused.value.pgcode
+
+
+def fetch_value(connection, statement):
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchone()[0]

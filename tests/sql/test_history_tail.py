@@ -1,12 +1,13 @@
 """history_tail(): a transaction that may still commit rows is among the writers of every call until it ends,
 whatever happens to the server."""
+
 import os
 import signal
-import time
 
 import psycopg2
 import pytest
 from conftest import SQL, Server
+from support.polling import eventually
 from test_catalogue import rows
 
 ADD = "insert into fencing.history (event, resource) values ('lease_granted', 'a/1')"
@@ -26,13 +27,6 @@ def own_server():
         made.stop()
 
 
-def eventually(attempt):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not attempt():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between two attempts
-
-
 def answers(call):
     try:
         call()
@@ -46,8 +40,8 @@ def crash(server):
     and waits until it answers again."""
     victim, witness = server.connect("postgres"), server.connect("postgres")
     os.kill(victim.info.backend_pid, signal.SIGKILL)
-    eventually(lambda: not answers(lambda: witness.cursor().execute("select 1")))
-    eventually(lambda: answers(lambda: rows(server, "postgres", "select 1")))
+    eventually(lambda: not answers(lambda: witness.cursor().execute("select 1")), WAIT_SECONDS_MAX)
+    eventually(lambda: answers(lambda: rows(server, "postgres", "select 1")), WAIT_SECONDS_MAX)
 
 
 def test_prepared_writer_keeps_a_name_through_a_crash(own_server):

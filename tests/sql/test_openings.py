@@ -1,11 +1,11 @@
 """Changes that open a protected table are refused or seen by protect(), and only those are refused."""
 
 import threading
-import time
 
 import psycopg2
 import pytest
 from sessions import WITHOUT_EVENT_TRIGGERS
+from support.polling import eventually
 from test_catalogue import SCHEMA_FILES
 
 WAIT_SECONDS_MAX = 30
@@ -30,13 +30,9 @@ def test_protect_sees_what_was_committed_while_it_waited(logins, owner, change, 
 
     thread = threading.Thread(target=protect)
     thread.start()
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    observer = logins("postgres")
-    while not observer.run(
-        "select pid from pg_locks where pid = %s and not granted", other.connection.info.backend_pid
-    ):
-        assert time.monotonic() < deadline and thread.is_alive()
-        time.sleep(0.01)  # between two looks
+    observer, pid = logins("postgres"), other.connection.info.backend_pid
+    waits = "select pid from pg_locks where pid = %s and not granted"
+    eventually(lambda: observer.run(waits, pid), WAIT_SECONDS_MAX, goal="it waits")
     owner.run("commit")
     thread.join()
     assert failures == [sqlstate]

@@ -1,5 +1,6 @@
 """PgBouncer in transaction mode: clients share a server connection,
 and a resource that one client has entered is not open to the next."""
+
 import shutil
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import time
 
 import psycopg2
 import pytest
+from sessions import sqlstate_of
 
 WAIT_SECONDS_MAX = 20
 PORT = 6432
@@ -70,12 +72,6 @@ def run(connection, statement):
         return cursor.fetchone()[0] if cursor.description else None
 
 
-def sqlstate_of(connection, statement):
-    with pytest.raises(psycopg2.Error) as refused:
-        run(connection, statement)
-    return refused.value.pgcode
-
-
 def test_pgbouncer_enter_opens_only_its_own_transaction(connect_through_pool):
     first, second = connect_through_pool(), connect_through_pool()
     assert run(first, "select pg_backend_pid()") == run(
@@ -85,14 +81,14 @@ def test_pgbouncer_enter_opens_only_its_own_transaction(connect_through_pool):
     run(first, CHANGE)
     run(first, "commit")
     for connection in (first, second):
-        assert sqlstate_of(connection, CHANGE) == "FG428"
+        assert sqlstate_of(run, connection, CHANGE) == "FG428"
     run(first, "begin; select fencing.enter('inventory/sku-1', 6)")
     run(first, "rollback")
-    assert sqlstate_of(second, CHANGE) == "FG428"
+    assert sqlstate_of(run, second, CHANGE) == "FG428"
     assert (
         run(first, "select fencing.enter('inventory/sku-1', 7)") == 5
     )  # a transaction of its own, which ends with the statement
-    assert sqlstate_of(first, CHANGE) == "FG428"
+    assert sqlstate_of(run, first, CHANGE) == "FG428"
     assert run(second, "select stock from inventory where sku = 'sku-1'") == 9
 
 
@@ -101,7 +97,7 @@ def test_pgbouncer_lost_client_leaves_nothing_open_or_changed(connect_through_po
     run(first, "begin; select fencing.enter('inventory/sku-1', 6)")
     run(first, CHANGE)
     first.close()
-    assert sqlstate_of(second, CHANGE) == "FG428"
+    assert sqlstate_of(run, second, CHANGE) == "FG428"
     assert run(second, "select fencing.fence('inventory/sku-1')") == 1
 
 
@@ -110,7 +106,7 @@ def test_pgbouncer_leftover_settings_neither_open_nor_block(connect_through_pool
     for setting in ("fencing.write_id", "fencing.entered"):
         run(first, f"set {setting} = 'left behind'")
         assert run(second, f"show {setting}") == "left behind"
-    assert sqlstate_of(second, CHANGE) == "FG428" or sqlstate_of(second, CHANGE) == "FG403"
+    assert sqlstate_of(run, second, CHANGE) == "FG428" or sqlstate_of(run, second, CHANGE) == "FG403"
     run(second, "begin; select fencing.enter('inventory/sku-1', 5)")
     run(second, CHANGE)
     run(second, "commit")
@@ -125,5 +121,5 @@ def test_pgbouncer_begin_write_opens_only_its_own_transaction(connect_through_po
     assert run(first, begin)
     run(first, CHANGE)
     run(first, "commit")
-    assert sqlstate_of(second, CHANGE) in ("FG428", "FG403")
-    assert sqlstate_of(first, CHANGE) in ("FG428", "FG403")
+    assert sqlstate_of(run, second, CHANGE) in ("FG428", "FG403")
+    assert sqlstate_of(run, first, CHANGE) in ("FG428", "FG403")

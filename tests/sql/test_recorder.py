@@ -3,12 +3,12 @@
 import collections
 import json
 import threading
-import time
 
 import psycopg2
 import pytest
 from conftest import Server
 from sessions import Login
+from support.polling import eventually
 from test_catalogue import rows
 
 CHANGE = "update inventory set stock = 0 where sku = 'sku-1'"
@@ -88,16 +88,9 @@ def test_refusal_waits_for_no_synchronous_standby(logins, owner):
     owner.run("select pg_reload_conf()")
     try:
         threads[0].start()
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while (
-            owner.run(
-                "select pid from pg_stat_activity where wait_event = 'SyncRep' and pid = %s",
-                writer.connection.info.backend_pid,
-            )
-            == []
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)  # between two looks
+        waits = "select pid from pg_stat_activity where wait_event = 'SyncRep' and pid = %s"
+        pid = writer.connection.info.backend_pid
+        eventually(lambda: owner.run(waits, pid), WAIT_SECONDS_MAX, goal="it waits for the standby")
         threads[1].start()
         threads[1].join(WAIT_SECONDS_MAX)
         assert sqlstates == ["FG428"] and owner.run(REFUSALS) == [(1,)]

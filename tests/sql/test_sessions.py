@@ -5,22 +5,10 @@ import uuid
 
 import psycopg2
 import pytest
-from sessions import Session, wait_until_blocked
+from sessions import Session, fetch_value, sqlstate_of, wait_until_blocked
 
 WAIT_SECONDS_MAX = 20
 STALE, REQUIRED, NOT_COVERED = "FG412", "FG428", "FG403"
-
-
-def sqlstate_of(call):
-    with pytest.raises(psycopg2.Error) as raised:
-        call()
-    return raised.value.pgcode
-
-
-def fetch_value(observer, statement):
-    with observer.cursor() as cursor:
-        cursor.execute(statement)
-        return cursor.fetchone()[0]
 
 
 def test_enter_newer_token_waits_for_older_commit(sessions):

@@ -1,20 +1,16 @@
 """Changes of a protected row that one psql session cannot show: under every setting of PostgreSQL,
 and by a subscription's apply worker."""
+
 import re
-import time
 
 import psycopg2
 import pytest
+from sessions import fetch_value
+from support.polling import eventually
 from test_catalogue import PLAIN_FILES
 
 CHANGE = "update public.inventory set stock = 0 where sku = 'sku-1'"
 WAIT_SECONDS_MAX = 30
-
-
-def fetch_value(connection, statement):
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return cursor.fetchone()[0]
 
 
 def values_of(kind, enum, lowest, highest, now):
@@ -161,10 +157,8 @@ def subscription(server, database):
         "alter subscription everything disable; alter subscription everything set (slot_name = none); "
         "drop subscription everything"
     )
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while fetch_value(source, "select count(*) from pg_replication_slots where active"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between two attempts
+    active = "select count(*) from pg_replication_slots where active"
+    eventually(lambda: not fetch_value(source, active), WAIT_SECONDS_MAX, goal="no slot is used")
     with source.cursor() as cursor:
         cursor.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
     source.close()
@@ -172,19 +166,12 @@ def subscription(server, database):
     server.drop(target_name)
 
 
-def eventually(condition):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # between two attempts
-
-
 def test_subscription_is_checked_only_on_partitioned_tables(server, subscription):
     """As docs/guard.md says, the apply worker fires no statement triggers, but row triggers that are always enabled."""
     source, target = subscription
     source.cursor().execute("insert into plain values (1, 'a'); update plain set hall = 'b'")
-    eventually(lambda: fetch_value(target, "select count(*) from plain where hall = 'b'") == 1)
+    eventually(lambda: fetch_value(target, "select count(*) from plain where hall = 'b'") == 1, WAIT_SECONDS_MAX)
     source.cursor().execute("insert into parted values (1, 'a')")
     refused = r"fencing required: insert \w+ public\.parted_1 "  # nobody else inserts there
-    eventually(lambda: re.search(refused, (server.folder / "log").read_text(errors="replace")))
+    eventually(lambda: re.search(refused, (server.folder / "log").read_text(errors="replace")), WAIT_SECONDS_MAX)
     assert fetch_value(target, "select count(*) from parted") == 0

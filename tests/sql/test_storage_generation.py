@@ -9,7 +9,7 @@ import subprocess
 import psycopg2
 import pytest
 from conftest import Server
-from sessions import Session, wait_until_blocked
+from sessions import Session, sqlstate_of, wait_until_blocked
 from test_catalogue import rows
 
 SQL = pathlib.Path(__file__).resolve().parent.parent.parent / "sql"
@@ -40,12 +40,6 @@ DRAWS = {
     "draw_epoch_of_no_life": ("test_gateway", "select * from fencing.draw_epoch('n1', '', true, 0)"),
 }
 ALL = {**LETS_IN, **DRAWS}
-
-
-def sqlstate_of(call, *arguments):
-    with pytest.raises(psycopg2.Error) as refused:
-        call(*arguments)
-    return refused.value.pgcode
 
 
 def join(session):
