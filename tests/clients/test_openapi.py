@@ -149,10 +149,8 @@ def prepared(stack: Stack, request: Request) -> Iterator[Request]:
         resources = RESOURCES.get(request.operation, ["inventory/sku-9"])
 
         def acquire() -> Json:
-            answer = api.call(
-                "POST",
-                "/v1/leases",
-                {"resources": resources, "ttl_ms": 20_000, "wait_ms": 10_000, "owner": "orders-7f3a"},
+            answer = api.post(
+                "/v1/leases", {"resources": resources, "ttl_ms": 20_000, "wait_ms": 10_000, "owner": "orders-7f3a"}
             )
             assert answer.status == 201, answer
             return answer.json()

@@ -74,8 +74,8 @@ USES: dict[str, Callable[[Api, dict], Answer]] = {
     "release": lambda to, lease: to.release(lease),
     "seal": lambda to, lease: to.call("DELETE", f"{lease_path(lease)}?seal=true"),
     "write": lambda to, lease: to.write(lease, UPDATE),
-    "write-by-header": lambda to, lease: to.call(
-        "POST", "/v1/writes", {"operations": [UPDATE]}, {"Fencing-Lease": lease["lease_id"]}
+    "write-by-header": lambda to, lease: to.post(
+        "/v1/writes", {"operations": [UPDATE]}, {"Fencing-Lease": lease["lease_id"]}
     ),
     "table-write": lambda to, lease: to.call(
         "PATCH", "/v1/tables/inventory?sku=eq.none", {"note": "x"}, {"Fencing-Lease": lease["lease_id"]}
@@ -152,15 +152,15 @@ def test_header_of_other_cell_421_before_anything_runs(cells: list[Gateway], res
     for cell, gateway in enumerate(cells):
         api = gateway.api
         body = {"resource": resource}
-        refused = api.call("POST", "/v1/leases", body, {"Fencing-Cell": str(1 - cell)})
+        refused = api.post("/v1/leases", body, {"Fencing-Cell": str(1 - cell)})
         expect_other_cell(refused, "The header Fencing-Cell", 1 - cell, cell)
         for path in ("/v1/history", "/readyz", "/readyz/leases", "/readyz/writes"):
             expect_other_cell(api.get(path, {"Fencing-Cell": "65535"}), "The header Fencing-Cell", 65535, cell)
         assert api.get("/readyz", {"Fencing-Cell": str(cell)}).status == 200
         for text in ("", "x", "-1", "65536", "0x1", "0, 1"):
-            assert pointers_of(api.call("POST", "/v1/leases", body, {"Fencing-Cell": text})) == ["Fencing-Cell"], text
+            assert pointers_of(api.post("/v1/leases", body, {"Fencing-Cell": text})) == ["Fencing-Cell"], text
         assert api.get(f"/v1/resources/{quote(resource, safe='')}").json()["lease_state"] == "free"
-        api.must_release(api.call("POST", "/v1/leases", body, {"Fencing-Cell": str(cell)}).json())
+        api.must_release(api.post("/v1/leases", body, {"Fencing-Cell": str(cell)}).json())
 
 
 def test_tokens_of_two_cells_meet_no_common_guard(cells: list[Gateway], clusters: list[Cluster], resource: str) -> None:
@@ -307,7 +307,7 @@ def test_proxy_leads_a_lease_and_its_calls_to_one_cell(
         {"ttl_ms": 20_000, "resource": resource},
         {"ttl_ms": 20_000, "resources": [resource, f"{resource}/2"]},
     ):
-        lease = proxy.call("POST", "/v1/leases", body)
+        lease = proxy.post("/v1/leases", body)
         assert lease.status == 201 and lease.json()["lease_id"].startswith("1~") == (cell == 1), lease
         assert proxy.read_lease(lease.json()).status == 200
         assert proxy.renew(lease.json()).status == 200
@@ -365,7 +365,7 @@ def test_proxy_refuses_what_it_cannot_lead(proxy: Api, cells: list[Gateway]) -> 
     assert status_of(proxy, "POST", "/v1/leases", b'{"resource": "jobs/1"}') == 421
     assert status_of(proxy, "POST", "/v1/leases", rb'{"resource": "orders\/eu\/1"}') == 421
     assert status_of(proxy, "GET", "/v1/leases/7~abc.def") == 421
-    refused = proxy.call("POST", "/v1/leases", {"resource": "orders/7"}, {"Fencing-Cell": "1"})
+    refused = proxy.post("/v1/leases", {"resource": "orders/7"}, {"Fencing-Cell": "1"})
     expect_other_cell(refused, "The header Fencing-Cell", 1, 0)
     assert [gateway.api.get("/v1/leases").json()["items"] for gateway in cells] == [[], []]
 

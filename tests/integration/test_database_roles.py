@@ -122,17 +122,17 @@ def one_shot(shop: str, number: int, *operations: Json, **fields: Any) -> Json:
 
 
 def test_row_security_applies_to_the_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
-    own = callers["anna"].call("POST", "/v1/writes", one_shot("anna", 1))
+    own = callers["anna"].post("/v1/writes", one_shot("anna", 1))
     assert own.status == 200 and own.json()["results"][0]["rows_affected"] == 1, own
-    other = callers["anna"].call("POST", "/v1/writes", one_shot("ben", 1))
+    other = callers["anna"].post("/v1/writes", one_shot("ben", 1))
     assert other.status == 200 and other.json()["results"][0]["rows_affected"] == 0, other
     assert rows(cluster, "id = 1") == [("anna", 1, 99, "shop_clerk anna"), ("ben", 1, 100, "")]
-    refused = callers["anna"].call(
-        "POST", "/v1/writes", one_shot("ben", 99, {"insert": "goods", "values": {"shop": "ben", "id": 99, "stock": 1}})
+    refused = callers["anna"].post(
+        "/v1/writes", one_shot("ben", 99, {"insert": "goods", "values": {"shop": "ben", "id": 99, "stock": 1}})
     )
     expect_problem(refused, 403, "forbidden")
-    missing = callers["anna"].call(
-        "POST", "/v1/writes", one_shot("anna", 2, {"delete": "goods", "where": {"shop": "anna", "id": 2}})
+    missing = callers["anna"].post(
+        "/v1/writes", one_shot("anna", 2, {"delete": "goods", "where": {"shop": "anna", "id": 2}})
     )
     expect_problem(missing, 403, "forbidden")
     assert (
@@ -176,8 +176,7 @@ def test_what_policy_keeps_of_caller_ends_with_transaction(cluster: Cluster, cal
     for turn in range(24):
         name, number = (("anna", 1), ("ben", 2))[turn % 2]
         assert callers[name].get("/v1/tables/notes", select="shop").json() == [{"shop": name}]
-        done = callers[name].call(
-            "POST",
+        done = callers[name].post(
             "/v1/writes",
             {
                 "lease": {"resource": f"notes/{number}"},
@@ -230,8 +229,7 @@ def test_deferred_triggers_run_in_the_role_of_their_caller(cluster: Cluster, cal
         with callers[caller_of(number)].connection() as connection:
             connection.wire.connect()
             start.wait(30)
-            return connection.call(
-                "POST",
+            return connection.post(
                 "/v1/writes",
                 {"lease_id": leases[number]["lease_id"], "operations": [take_part(number), take_part(number)]},
             )
@@ -268,8 +266,8 @@ def test_deferred_trigger_of_a_write_alone_runs_in_its_role(
     def write(name: str) -> Any:
         lease = callers[name].must_acquire(f"parts/{part}")
         key = {"Idempotency-Key": uuid.uuid4().hex} if has_key else {}
-        answer = callers[name].call(
-            "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [take_part(part)], **fields}, key
+        answer = callers[name].post(
+            "/v1/writes", {"lease_id": lease["lease_id"], "operations": [take_part(part)], **fields}, key
         )
         if not (fields and answer.status == 200):
             callers[name].must_release(lease)
@@ -287,39 +285,38 @@ def test_deferred_trigger_of_a_write_alone_runs_in_its_role(
 def test_keys_and_seals_work_in_a_role(cluster: Cluster, callers: dict[str, Api]) -> None:
     before = rows(cluster, "shop = 'ben' and id = 2")[0][2]
     key = {"Idempotency-Key": uuid.uuid4().hex}
-    first = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2), key)
-    again = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2), key)
+    first = callers["ben"].post("/v1/writes", one_shot("ben", 2), key)
+    again = callers["ben"].post("/v1/writes", one_shot("ben", 2), key)
     assert first.status == again.status == 200 and first.json()["results"] == again.json()["results"], (first, again)
     assert rows(cluster, "shop = 'ben' and id = 2") == [("ben", 2, before - 1, "shop_clerk ben")]
-    refused = callers["ben"].call(
-        "POST",
+    refused = callers["ben"].post(
         "/v1/writes",
         one_shot("ben", 2, {"delete": "goods", "where": {"shop": "ben"}}),
         {"Idempotency-Key": uuid.uuid4().hex},
     )
     expect_problem(refused, 403, "forbidden")
-    called = callers["ben"].call("POST", "/v1/writes", one_shot("ben", 2, {"call": "whoami", "args": {}}))
+    called = callers["ben"].post("/v1/writes", one_shot("ben", 2, {"call": "whoami", "args": {}}))
     assert called.status == 200 and called.json()["results"][0]["value"] == "shop_clerk ben", called
 
 
 def test_kept_outcome_is_that_of_the_role(cluster: Cluster, gateway: Api, callers: dict[str, Api]) -> None:
     """Two keys of one principal with different roles."""
     key = {"Idempotency-Key": uuid.uuid4().hex}
-    assert callers["ben"].call("POST", "/v1/writes", one_shot("ben", 4), key).status == 200
-    other = gateway.with_key(key_of("ben without role")).call("POST", "/v1/writes", one_shot("ben", 4), key)
+    assert callers["ben"].post("/v1/writes", one_shot("ben", 4), key).status == 200
+    other = gateway.with_key(key_of("ben without role")).post("/v1/writes", one_shot("ben", 4), key)
     expect_problem(other, 422, "idempotency-mismatch")
 
 
 @pytest.mark.parametrize("name, text", [("ghost", "no_such_role"), ("stranger", "permission denied to set role")])
 def test_role_that_may_not_be_taken_is_refused(cluster: Cluster, callers: dict[str, Api], name: str, text: str) -> None:
     before = rows(cluster)
-    refused = callers[name].call("POST", "/v1/writes", one_shot("anna", 3))
+    refused = callers[name].post("/v1/writes", one_shot("anna", 3))
     expect_problem(refused, 403, "forbidden")
     assert text in refused.json()["detail"], refused
     read = callers[name].get("/v1/tables/goods")
     expect_problem(read, 403, "forbidden")
     assert rows(cluster) == before
-    assert callers["anna"].call("POST", "/v1/writes", one_shot("anna", 3)).status == 200
+    assert callers["anna"].post("/v1/writes", one_shot("anna", 3)).status == 200
 
 
 def test_planned_count_tells_nothing_of_rows_of_others(cluster: Cluster, callers: dict[str, Api]) -> None:

@@ -160,7 +160,7 @@ def test_denial_429_is_recorded_and_filtered(denials: Denials, callers: dict[str
     waiting = orders.begin_acquire(resource, wait_ms=20_000, ttl_ms=1_000)
     callers["admin"].await_waiters(resource, 1)
     expect_problem(
-        orders.call("POST", "/v1/leases", {"resource": resource, "wait_ms": 1_000}, headers={"X-Request-Id": "third"}),
+        orders.post("/v1/leases", {"resource": resource, "wait_ms": 1_000}, headers={"X-Request-Id": "third"}),
         429,
         "too-many-waiters",
     )
@@ -196,9 +196,7 @@ def test_refusals_of_the_guard_are_recorded_once(
         "stale-fencing-token",
     )
     expect_problem(
-        callers["reader"].call("POST", "/v1/leases", {"resource": "a"}, headers={"X-Request-Id": "last"}),
-        403,
-        "forbidden",
+        callers["reader"].post("/v1/leases", {"resource": "a"}, headers={"X-Request-Id": "last"}), 403, "forbidden"
     )
     denials.wait_for("last")  # events are stored in order
     assert [found["request_id"] for found in denials.find()] == ["last"]

@@ -207,7 +207,7 @@ def send(page: Page, block: Block) -> None:
     body = json.loads(block.text)
     (method, path, *lease_words) = block.words.split()
     if lease_words:
-        answer = page.api.call("POST", "/v1/leases", {"resources": lease_words[1:]})
+        answer = page.api.post("/v1/leases", {"resources": lease_words[1:]})
         assert answer.status == 201, answer
         body["lease_id"] = answer.json()["lease_id"]
     sent = page.api.call(method, path, body)

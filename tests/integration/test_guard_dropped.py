@@ -27,16 +27,13 @@ def test_writes_stop_where_the_guard_was_dropped(stack: Stack, dropped: str) -> 
         gateway.wait_until_all_vote()
         api = gateway.api
         write = {"lease": {"resource": f"inventory/{sku}"}, "operations": [sale_operation(sku)]}
-        assert api.call("POST", "/v1/writes", write).status == 200
+        assert api.post("/v1/writes", write).status == 200
         eventually(lambda: api.metric("fencegate_guard_faults") == 0, goal="the gateway has looked")
         for name in EVENT_TRIGGERS:
             stack.query(f"drop event trigger {name}", dbname=cluster.database)
         stack.query(f"drop {dropped} cascade", dbname=cluster.database)
         for _ in range(2):
-            assert (
-                expect_problem(api.call("POST", "/v1/writes", write), 503, "storage-unavailable")["cause"]
-                == "guard-missing"
-            )
+            assert expect_problem(api.post("/v1/writes", write), 503, "storage-unavailable")["cause"] == "guard-missing"
         eventually(
             lambda: api.get("/readyz/writes").status == 503, goal="the answer that was kept for further callers is old"
         )

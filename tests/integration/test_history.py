@@ -38,7 +38,7 @@ def busy(stack: Stack) -> str:
     for number in range(30):
         headers = {"traceparent": f"00-{number % 4 + 1:032x}-{1:016x}-01"}
         body = {"resource": f"{prefix}/r-{number % 5}", "ttl_ms": 10_000, "owner": f"owner-{number % 3}"}
-        answer = api.call("POST", "/v1/leases", body, headers)
+        answer = api.post("/v1/leases", body, headers)
         assert answer.status == 201, answer
         assert api.call("DELETE", answer.headers["Location"], headers=headers).status == 204
     wait_for_items(api, 60, resource_prefix=prefix)
@@ -239,7 +239,7 @@ def test_made_up_cursor_beyond_all_events_is_answered(api: Api, busy: str) -> No
 def test_limit_default_is_100(api: Api, resource: str) -> None:
     with api.connection() as connection:
         for _ in range(51):
-            answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 10_000})
+            answer = connection.post("/v1/leases", {"resource": resource, "ttl_ms": 10_000})
             assert connection.call("DELETE", answer.headers["Location"]).status == 204
     wait_for_items(api, 102, resource=resource)
     page = api.get("/v1/history", resource=resource).json()

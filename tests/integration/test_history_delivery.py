@@ -50,7 +50,7 @@ class Taker(threading.Thread):
         try:
             with self.api.connection() as connection:
                 while not self.stop_requested.is_set():
-                    answer = connection.call("POST", "/v1/leases", {"resource": self.resource, "ttl_ms": 1_000})
+                    answer = connection.post("/v1/leases", {"resource": self.resource, "ttl_ms": 1_000})
                     if answer.status != 201:
                         self.others[answer.status] += 1
                         self.stop_requested.wait(0.05)
@@ -195,7 +195,7 @@ def test_repair_without_answer_is_not_made_twice(cluster: Cluster, resource: str
 
     with gateway_behind_gate(cluster) as (gateway, gate):
         # The first repair prepares the statement.
-        assert gateway.api.call("POST", path, {"reason": "a wrong token", "last_fencing_token": 6}).status == 200
+        assert gateway.api.post(path, {"reason": "a wrong token", "last_fencing_token": 6}).status == 200
         pause(0.5, "its connection is free again")
         gate.replies.stalled = True
         asked = gateway.api.begin("POST", path, {"reason": "a wrong token", "last_fencing_token": 7})

@@ -57,7 +57,7 @@ def test_lease_handed_out_by_another_gateway_is_recorded(
         gate.replies.stalled = True
     unanswered = first.api.begin("POST", "/v1/leases", body, headers)
     eventually(lambda: count_holders(cluster.clients(), resource) == 5, goal="executed on every node")
-    answer = second.api.call("POST", "/v1/leases", body, headers)
+    answer = second.api.post("/v1/leases", body, headers)
     assert answer.status in (200, 201), answer
     lease = answer.json()
     second.api.must_write(lease, sale_operation(sku))
@@ -84,9 +84,9 @@ def test_lease_handed_out_by_another_gateway_is_recorded(
 def test_repeated_request_extends_nothing_in_history(cluster: Cluster, second: Gateway, resource: str) -> None:
     headers = {"Idempotency-Key": f'"{resource}"'}
     body: Json = {"resource": resource, "ttl_ms": TTL_MS}
-    assert second.api.call("POST", "/v1/leases", body, headers).status == 201
+    assert second.api.post("/v1/leases", body, headers).status == 201
     pause(TTL_MS / 2_000, "half of the ttl")
-    repeat = second.api.call("POST", "/v1/leases", body, headers).json()
+    repeat = second.api.post("/v1/leases", body, headers).json()
     (repeated,) = eventually(
         lambda: second.api.history(resource=resource, event="lease_renewed"), 5, goal="the repeated request is recorded"
     )

@@ -54,31 +54,29 @@ def test_accept_of_no_available_type_406(api: Api) -> None:
 
 def test_content_type_other_than_json_in_utf_8_415(api: Api) -> None:
     refused = expect_problem(
-        api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "application/x-www-form-urlencoded"}),
+        api.post("/v1/leases", lease_body(), {"Content-Type": "application/x-www-form-urlencoded"}),
         415,
         "unsupported-media-type",
     )
     assert "'content-type: application/json'" in refused["detail"]
     refused = expect_problem(
-        api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "application/json; charset=latin1"}),
+        api.post("/v1/leases", lease_body(), {"Content-Type": "application/json; charset=latin1"}),
         415,
         "unsupported-media-type",
     )
     assert "latin1" in refused["detail"]
-    assert (
-        api.call("POST", "/v1/leases", lease_body(), {"Content-Type": "APPLICATION/JSON; charset=UTF-8"}).status == 201
-    )
+    assert api.post("/v1/leases", lease_body(), {"Content-Type": "APPLICATION/JSON; charset=UTF-8"}).status == 201
 
 
 def test_body_too_large_413_and_gateway_survives(api: Api) -> None:
     body = b'{"resource": "' + b"x" * (1 << 20) + b'"}'
-    expect_problem(api.call("POST", "/v1/leases", raw=body), 413, "too-large")
+    expect_problem(api.post("/v1/leases", raw=body), 413, "too-large")
     assert api.get("/healthz").status == 200
 
 
 def test_body_at_limit_is_read(api: Api) -> None:
     body = json.dumps(lease_body()).encode()
-    assert api.call("POST", "/v1/leases", raw=body + b" " * ((1 << 20) - len(body))).status == 201
+    assert api.post("/v1/leases", raw=body + b" " * ((1 << 20) - len(body))).status == 201
 
 
 def test_request_of_chunks_sent_byte_by_byte_is_answered(wire: Wire) -> None:
@@ -167,7 +165,7 @@ def test_connection_kept_alive_serves_many_requests(api: Api) -> None:
         for number in range(100):
             assert connection.call("GET", "/healthz").status == 200
             assert connection.call("GET", "/nope").status == 404
-            assert connection.call("POST", "/v1/leases", {"resource": 5}).status == 400
+            assert connection.post("/v1/leases", {"resource": 5}).status == 400
             assert (
                 connection.wire.sock and connection.wire.sock.getsockname()[1] == port
             ), f"closed after round {number}"

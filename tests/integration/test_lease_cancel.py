@@ -19,7 +19,7 @@ def new_key() -> dict[str, str]:
 
 
 def cancel(api: Api, key: dict[str, str], body: dict[str, Any]) -> Answer:
-    answer = api.call("POST", "/v1/leases/cancel", body, key)
+    answer = api.post("/v1/leases/cancel", body, key)
     assert answer.status == 204 and not answer.body, answer
     return answer
 
@@ -44,7 +44,7 @@ def test_cancel_releases_grant_at_any_gateway(api_a: Api, api_b: Api, resource: 
     body = {"resource": resource, "ttl_ms": TTL_MS}
     for granting, cancelling in ((api_a, api_a), (api_a, api_b), (api_b, api_a)):
         key = new_key()
-        lease = granting.call("POST", "/v1/leases", body, key).json()
+        lease = granting.post("/v1/leases", body, key).json()
         assert granting.renew(lease).status == 200, "it is used"
         for _ in range(2):
             cancel(cancelling, key, body)
@@ -55,15 +55,15 @@ def test_cancel_releases_grant_at_any_gateway(api_a: Api, api_b: Api, resource: 
 def test_cancel_before_request_wins_at_same_gateway(api_a: Api, resource: str) -> None:
     key, body = new_key(), {"resource": resource, "ttl_ms": TTL_MS, "wait_ms": 5_000}
     cancel(api_a, key, body)
-    expect_cancelled(api_a.call("POST", "/v1/leases", body, key))
+    expect_cancelled(api_a.post("/v1/leases", body, key))
     api_a.must_release(api_a.must_acquire(resource))
-    expect_cancelled(api_a.call("POST", "/v1/leases", body, key))
+    expect_cancelled(api_a.post("/v1/leases", body, key))
 
 
 def test_cancel_before_request_releases_at_other_gateway(api_a: Api, api_b: Api, resource: str) -> None:
     key, body = new_key(), {"resource": resource, "ttl_ms": TTL_MS}
     cancel(api_a, key, body)
-    late = api_b.call("POST", "/v1/leases", body, key)
+    late = api_b.post("/v1/leases", body, key)
     assert late.status == 201, late
     eventually(
         lambda: api_b.read_lease(late.json()).status == 410,
@@ -107,7 +107,7 @@ def test_cancel_of_another_request_has_no_effect(
     api_a: Api, orders: Api, resource: str, unique_name: NameMaker
 ) -> None:
     key, body = new_key(), {"resource": resource, "ttl_ms": TTL_MS, "owner": "worker"}
-    lease = api_a.call("POST", "/v1/leases", body, key).json()
+    lease = api_a.post("/v1/leases", body, key).json()
     cancel(orders, key, body)
     cancel(api_a, key, {**body, "resource": unique_name("test/other")})
     cancel(api_a, new_key(), body)
@@ -119,7 +119,7 @@ def test_cancel_of_another_request_has_no_effect(
 def test_cancel_releases_one_hold_of_lease(api_a: Api, api_b: Api, resource: str) -> None:
     body, key = {"resource": resource, "ttl_ms": TTL_MS, "owner": "same"}, new_key()
     first = api_a.must_acquire(resource, owner="same")
-    second = api_b.call("POST", "/v1/leases", body, key)
+    second = api_b.post("/v1/leases", body, key)
     assert second.status == 200 and second.json()["hold_count"] == 2, second
     cancel(api_a, key, body)
     assert api_a.read_lease(second.json()).status == 410
@@ -129,7 +129,7 @@ def test_cancel_releases_one_hold_of_lease(api_a: Api, api_b: Api, resource: str
 
 def test_cancel_for_several_resources_in_any_order(api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
     resources, key = [unique_name("test/several") for _ in range(3)], new_key()
-    lease = api_a.call("POST", "/v1/leases", {"resources": resources, "ttl_ms": TTL_MS}, key).json()
+    lease = api_a.post("/v1/leases", {"resources": resources, "ttl_ms": TTL_MS}, key).json()
     cancel(api_b, key, {"resources": resources[:2]})
     assert api_a.read_lease(lease).status == 200
     cancel(api_b, key, {"resources": resources[::-1]})
@@ -149,18 +149,18 @@ def test_cancel_ends_kept_lease_with_its_key(api_a: Api, resource: str) -> None:
 
 def test_cancel_is_recorded_as_release(api_a: Api, resource: str) -> None:
     key, body = new_key(), {"resource": resource, "ttl_ms": TTL_MS}
-    token = api_a.call("POST", "/v1/leases", body, key).json()["fencing_token"]
+    token = api_a.post("/v1/leases", body, key).json()["fencing_token"]
     cancel(api_a, key, body)
     released = eventually(lambda: api_a.history(resource=resource, event="lease_released"), WAIT_MAX)
     assert [item["fencing_token"] for item in released] == [token]
 
 
 def test_cancel_names_missing_key_and_faulty_fields(api_a: Api, resource: str) -> None:
-    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": resource})) == ["Idempotency-Key"]
-    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": resource}, {"Idempotency-Key": "a b"})) == [
+    assert pointers_of(api_a.post("/v1/leases/cancel", {"resource": resource})) == ["Idempotency-Key"]
+    assert pointers_of(api_a.post("/v1/leases/cancel", {"resource": resource}, {"Idempotency-Key": "a b"})) == [
         "Idempotency-Key"
     ]
-    assert pointers_of(api_a.call("POST", "/v1/leases/cancel", {"resource": "", "more": 1}, new_key())) == [
+    assert pointers_of(api_a.post("/v1/leases/cancel", {"resource": "", "more": 1}, new_key())) == [
         "/more",
         "/resource",
     ]

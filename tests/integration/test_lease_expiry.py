@@ -31,7 +31,7 @@ def seconds_between(earlier: Json, later: Json) -> float:
 def test_expiry_is_recorded_once_unless_released_or_renewed(api_a: Api, api_b: Api, resource: str) -> None:
     several, released = [f"{resource}/a", f"{resource}/b"], [f"{resource}/here", f"{resource}/there"]
     lease = api_a.must_acquire(resource, ttl_ms=400, owner="o")
-    assert api_a.call("POST", "/v1/leases", {"resources": several, "ttl_ms": 300}).status == 201
+    assert api_a.post("/v1/leases", {"resources": several, "ttl_ms": 300}).status == 201
     for api, name in zip((api_a, api_b), released):
         api.must_release(api_a.must_acquire(name, ttl_ms=300))
     renewed = api_a.must_acquire(f"{resource}/renewed", ttl_ms=500)

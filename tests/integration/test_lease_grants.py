@@ -70,7 +70,7 @@ def test_validity_is_ttl_less_elapsed_time_less_drift(api: Api, unique_name: Cal
 
 
 def test_ttl_absent_has_default(api: Api, resource: str) -> None:
-    lease = api.call("POST", "/v1/leases", {"resource": resource}).json()
+    lease = api.post("/v1/leases", {"resource": resource}).json()
     assert lease["ttl_ms"] == 10_000
     assert lease["validity_ms"] <= 9_898
 

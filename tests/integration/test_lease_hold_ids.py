@@ -123,7 +123,7 @@ def test_holds_at_limit_409_until_one_is_released(api_a: Api, resource: str) -> 
     with api_a.connection() as connection:
 
         def ask() -> Any:
-            return connection.call("POST", "/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000})
+            return connection.post("/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000})
 
         holds = [ask().json() for _ in range(64)]
         assert holds[-1]["hold_count"] == 64
@@ -138,9 +138,7 @@ def test_holds_taken_and_released_keep_lease_small(guarded_pair: Stack, api_a: A
     lease = api_a.must_acquire(resource, owner="same", ttl_ms=30_000)
     with api_a.connection() as connection:
         for _ in range(150):
-            inner = connection.call(
-                "POST", "/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000}
-            ).json()
+            inner = connection.post("/v1/leases", {"resource": resource, "owner": "same", "ttl_ms": 20_000}).json()
             assert connection.call("DELETE", lease_path(inner)).json()["hold_count"] == 1
     assert all(node.strlen(f"fg:lease:{resource}") < 2_000 for node in guarded_pair.nodes())
     assert api_a.read_lease(lease).json()["hold_count"] == 1

@@ -13,7 +13,7 @@ NameMaker = Callable[[str], str]
 
 
 def acquire_with_key(api: Api, key: str, body: dict[str, Any]) -> Answer:
-    return api.call("POST", "/v1/leases", body, {"Idempotency-Key": key})
+    return api.post("/v1/leases", body, {"Idempotency-Key": key})
 
 
 def test_key_repeated_same_lease_and_no_second_hold(api_a: Api, api_b: Api, resource: str) -> None:
@@ -184,9 +184,7 @@ def test_key_repeated_for_several_resources_same_lease(api_a: Api, api_b: Api, u
 
 @pytest.mark.parametrize("key", ["", "x" * 65, "a b", "\u00e4", "a\tb"])
 def test_key_wrong_400_names_header(api_a: Api, resource: str, key: str) -> None:
-    answer = api_a.call(
-        "POST", "/v1/leases", {"resource": resource}, {"Idempotency-Key": key.encode().decode("latin-1")}
-    )
+    answer = api_a.post("/v1/leases", {"resource": resource}, {"Idempotency-Key": key.encode().decode("latin-1")})
     assert pointers_of(answer) == ["Idempotency-Key"]
     assert api_a.acquire(resource).status == 201
 

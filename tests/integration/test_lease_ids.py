@@ -32,17 +32,17 @@ def flip(lease_id: str, bit: int) -> str:
 UPDATE = {"update": "inventory", "where": {"sku": "none"}, "add": {"stock": 1}}
 USES: dict[str, Callable[[Connection, str], Answer]] = {
     "read": lambda to, lease_id: to.call("GET", lease_path(lease_id)),
-    "renew": lambda to, lease_id: to.call("POST", f"{lease_path(lease_id)}/renew", {"ttl_ms": 1_000}),
+    "renew": lambda to, lease_id: to.post(f"{lease_path(lease_id)}/renew", {"ttl_ms": 1_000}),
     "release": lambda to, lease_id: to.call("DELETE", lease_path(lease_id)),
     "release-and-seal": lambda to, lease_id: to.call("DELETE", f"{lease_path(lease_id)}?seal=true"),
-    "write": lambda to, lease_id: to.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [UPDATE]}),
-    "write-by-header": lambda to, lease_id: to.call("POST", "/v1/writes", {"operations": [UPDATE]}, header(lease_id)),
+    "write": lambda to, lease_id: to.post("/v1/writes", {"lease_id": lease_id, "operations": [UPDATE]}),
+    "write-by-header": lambda to, lease_id: to.post("/v1/writes", {"operations": [UPDATE]}, header(lease_id)),
     "table-read": lambda to, lease_id: to.call("GET", "/v1/tables/inventory?sku=eq.none", None, header(lease_id)),
     "table-write": lambda to, lease_id: to.call(
         "PATCH", "/v1/tables/inventory?sku=eq.none", {"note": "x"}, header(lease_id)
     ),
-    "function": lambda to, lease_id: to.call(
-        "POST", "/v1/rpc/place_order", {"order_id": 1, "sku": "none", "quantity": 1}, header(lease_id)
+    "function": lambda to, lease_id: to.post(
+        "/v1/rpc/place_order", {"order_id": 1, "sku": "none", "quantity": 1}, header(lease_id)
     ),
 }
 

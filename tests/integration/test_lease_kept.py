@@ -259,13 +259,13 @@ def test_accept_of_both_types_chooses_preferred(api_a: Api, resource: str, accep
 
 @pytest.mark.parametrize("accept", ["text/html", "text/event-stream;q=0, application/json;q=0", "application/xml"])
 def test_accept_of_neither_type_406_and_no_lease(api_a: Api, resource: str, accept: str) -> None:
-    expect_problem(api_a.call("POST", "/v1/leases", {"resource": resource}, {"Accept": accept}), 406, "not-acceptable")
+    expect_problem(api_a.post("/v1/leases", {"resource": resource}, {"Accept": accept}), 406, "not-acceptable")
     assert api_a.acquire(resource).status == 201
 
 
 def test_kept_lease_with_wrong_body_400_as_json(api_a: Api) -> None:
     assert pointers_of(
-        api_a.call("POST", "/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})
+        api_a.post("/v1/leases", {"resource": "a//b", "ttl_ms": 1}, {"Accept": "text/event-stream"})
     ) == ["/resource", "/ttl_ms"]
 
 
@@ -320,9 +320,9 @@ def test_kept_lease_with_repeated_key_has_hold_of_its_own(api_a: Api, api_b: Api
 def test_key_used_for_stream_and_plain_lease_422(api_a: Api, api_b: Api, resource: str) -> None:
     key = {"Idempotency-Key": resource}
     body = {"resource": resource, "ttl_ms": 20_000}
-    lease = api_a.call("POST", "/v1/leases", body, key).json()
+    lease = api_a.post("/v1/leases", body, key).json()
     for api in (api_a, api_b):
         expect_problem(
-            api.call("POST", "/v1/leases", body, {**key, "Accept": "text/event-stream"}), 422, "idempotency-mismatch"
+            api.post("/v1/leases", body, {**key, "Accept": "text/event-stream"}), 422, "idempotency-mismatch"
         )
     api_a.must_release(lease)

@@ -40,7 +40,7 @@ def list_leases(api: Api, **query: object) -> list[Any]:
 
 
 def repair(api: Api, resource: str, to: object, reason: object = "a wrong token") -> Answer:
-    return api.call("POST", resource_path(resource, "fence"), {"reason": reason, "last_fencing_token": to})
+    return api.post(resource_path(resource, "fence"), {"reason": reason, "last_fencing_token": to})
 
 
 def fence_of(stack: Stack, resource: str) -> int:
@@ -112,7 +112,7 @@ def test_list_with_prefix_has_only_names_with_prefix(api_a: Api, auditor: Api, u
 
 def test_list_has_each_resource_of_lease(api_a: Api, auditor: Api, unique_name: NameMaker) -> None:
     stem = unique_name("test/many")
-    lease = api_a.call("POST", "/v1/leases", {"resources": [f"{stem}/{n}" for n in range(3)], "ttl_ms": 20_000}).json()
+    lease = api_a.post("/v1/leases", {"resources": [f"{stem}/{n}" for n in range(3)], "ttl_ms": 20_000}).json()
     items = list_leases(auditor, resource_prefix=stem)
     assert [item["resource"] for item in items] == [f"{stem}/{n}" for n in range(3)]
     assert {item["fencing_token"] for item in items} == {lease["fencing_token"]}
@@ -158,7 +158,7 @@ def test_list_of_250_leases_pages_each_once_in_order(
     def take_share(share: list[str]) -> None:
         with api_a.connection() as connection:
             for name in share:
-                assert connection.call("POST", "/v1/leases", {"resource": name, "ttl_ms": 60_000}).status == 201
+                assert connection.post("/v1/leases", {"resource": name, "ttl_ms": 60_000}).status == 201
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(take_share, [names[start::4] for start in range(4)]))
@@ -280,7 +280,7 @@ def test_revocation_by_one_resource_seals_all_of_lease(
 ) -> None:
     names = sorted(unique_name("test/revoked") for _ in range(3))
     for number, api in enumerate((api_a, api_b, api_a)):
-        lease = api_a.call("POST", "/v1/leases", {"resources": names, "ttl_ms": 20_000}).json()
+        lease = api_a.post("/v1/leases", {"resources": names, "ttl_ms": 20_000}).json()
         api.must_revoke(names[number])
         expect_problem(api_a.read_lease(lease), 410, "lease-lost")
         assert {fence_of(guarded_pair, name) for name in names} == {lease["fencing_token"] + 1}
@@ -408,7 +408,7 @@ def test_fence_repair_is_in_history_with_reason(guarded_pair: Stack, api_a: Api,
 def test_fence_repair_with_wrong_body_400_and_fence_stays(
     guarded_pair: Stack, api_a: Api, resource: str, body: dict[str, object], pointers: list[str]
 ) -> None:
-    assert pointers_of(api_a.call("POST", resource_path(resource, "fence"), body)) == pointers
+    assert pointers_of(api_a.post(resource_path(resource, "fence"), body)) == pointers
     assert fence_of(guarded_pair, resource) == 0
 
 

@@ -8,11 +8,11 @@ from support.api import Api, expect_problem, pointers_of
 
 
 def test_faults_several_are_all_named_at_once(api: Api, resource: str) -> None:
-    answer = api.call(
-        "POST", "/v1/leases", {"resource": "a//b", "ttl_ms": -5, "wait_ms": "soon", "owner": 7, "fence_on_grant": None}
+    answer = api.post(
+        "/v1/leases", {"resource": "a//b", "ttl_ms": -5, "wait_ms": "soon", "owner": 7, "fence_on_grant": None}
     )
     assert sorted(pointers_of(answer)) == ["/fence_on_grant", "/owner", "/resource", "/ttl_ms", "/wait_ms"]
-    assert pointers_of(api.call("POST", "/v1/leases", {"ttl_ms": 1_000})) == ["/resource"]
+    assert pointers_of(api.post("/v1/leases", {"ttl_ms": 1_000})) == ["/resource"]
     assert pointers_of(api.acquire(resource, ttl_ms=2**70)) == ["/ttl_ms"]
     api.must_acquire(resource)  # the refused request has made no key
 
@@ -23,7 +23,7 @@ def test_faults_several_are_all_named_at_once(api: Api, resource: str) -> None:
     ids=["empty", "cut", "not-utf-8", "deep-array", "deep-object", "null"],
 )
 def test_body_not_json_or_no_object_400(api: Api, raw: bytes) -> None:
-    expect_problem(api.call("POST", "/v1/leases", raw=raw), 400, "invalid-request")
+    expect_problem(api.post("/v1/leases", raw=raw), 400, "invalid-request")
     assert api.get("/healthz").status == 200
 
 

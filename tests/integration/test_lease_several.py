@@ -24,7 +24,7 @@ def unique_names(unique_name: NameMaker, count: int, stem: str = "test/several")
 
 
 def request_all(api: Api, resources: list[str], ttl_ms: int = 20_000, **fields: Any) -> Answer:
-    return api.call("POST", "/v1/leases", {"resources": resources, "ttl_ms": ttl_ms, **fields})
+    return api.post("/v1/leases", {"resources": resources, "ttl_ms": ttl_ms, **fields})
 
 
 def acquire_all(api: Api, resources: list[str], **fields: Any) -> Any:
@@ -197,7 +197,7 @@ def test_write_to_two_resources_needs_lease_on_both(guarded_pair: Stack, api_a: 
     ],
 )
 def test_resources_wrong_400_pointing_at_each(api_a: Api, resources: object, pointers: list[str]) -> None:
-    assert pointers_of(api_a.call("POST", "/v1/leases", {"resources": resources})) == pointers
+    assert pointers_of(api_a.post("/v1/leases", {"resources": resources})) == pointers
 
 
 def test_resources_of_most_bytes_lease_id_fits_every_call(
@@ -211,7 +211,7 @@ def test_resources_of_most_bytes_lease_id_fits_every_call(
     update = {"update": "inventory", "where": {"sku": "none"}, "set": {"note": "x"}}
     for headers in ({}, {"Fencing-Lease": lease["lease_id"]}):
         body = {"operations": [update], **({} if headers else {"lease_id": lease["lease_id"]})}
-        assert api_b.call("POST", "/v1/writes", body, headers).status == 200
+        assert api_b.post("/v1/writes", body, headers).status == 200
     again = request_all(api_b, resources[::-1], owner="\u00e4" * 64).json()
     assert again["hold_count"] == 2
     assert api_a.release(lease).status == 200

@@ -12,8 +12,8 @@ def test_tokens_of_200_grants_each_are_higher(api: Api, resource: str) -> None:
     with api.connection() as connection:
         for count in range(200):
             expires = count % 25 == 24
-            answer = connection.call(
-                "POST", "/v1/leases", {"resource": resource, "ttl_ms": 100 if expires else 10_000, "wait_ms": 2_000}
+            answer = connection.post(
+                "/v1/leases", {"resource": resource, "ttl_ms": 100 if expires else 10_000, "wait_ms": 2_000}
             )
             if expires and answer.status == 410:  # its validity was over before it could be answered
                 continue

@@ -39,10 +39,8 @@ class Turns:
     def _work(self, api: Api, name: str) -> None:
         with api.connection() as connection:
             while not self.ended:
-                answer = connection.call(
-                    "POST",
-                    "/v1/leases",
-                    {"resource": self.resource, "ttl_ms": 20_000, "wait_ms": 20_000, "owner": name},
+                answer = connection.post(
+                    "/v1/leases", {"resource": self.resource, "ttl_ms": 20_000, "wait_ms": 20_000, "owner": name}
                 )
                 if answer.status != 201:
                     self.failed.append(f"{name}: {answer}")

@@ -274,7 +274,7 @@ def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], res
     second.must_release(second.must_acquire(f"{resource}/3", ttl_ms=20_000))
     operation = {"update": "nothing", "where": {"id": 1}, "set": {"n": 1}}
     expect_problem(
-        first.call("POST", "/v1/writes", {"lease": {"resource": f"{resource}/4"}, "operations": [operation]}),
+        first.post("/v1/writes", {"lease": {"resource": f"{resource}/4"}, "operations": [operation]}),
         429,
         "too-many-requests",
     )
@@ -363,7 +363,7 @@ def test_streams_above_limit_429_until_one_is_closed(make: Callable[..., Gateway
         eventually(lambda: followed.head, goal="the stream has begun")
         expect_problem(first.get("/v1/history/stream", {"Accept": "text/event-stream"}), 429, "too-many-requests")
         expect_problem(
-            first.call("POST", "/v1/leases", {"resource": f"{resource}/2"}, {"Accept": "text/event-stream"}),
+            first.post("/v1/leases", {"resource": f"{resource}/2"}, {"Accept": "text/event-stream"}),
             429,
             "too-many-requests",
         )
@@ -433,7 +433,7 @@ def test_waiters_leave_connections_to_renewals_and_releases(
     for _, call in calls[waiters_max:]:
         expect_problem(call.answer(), 429, "too-many-waiters")
     expect_problem(
-        first.call("POST", "/v1/leases", {"resource": f"{resource}/kept"}, {"Accept": "text/event-stream"}),
+        first.post("/v1/leases", {"resource": f"{resource}/kept"}, {"Accept": "text/event-stream"}),
         429,
         "too-many-requests",
     )

@@ -132,8 +132,7 @@ def test_write_with_rows_over_budget_503_and_nothing_changed(
             else {"update": parts, "where": {"id": 2}, "set": {"body": "x" * length}}
         )
         lease = gateway.api.must_acquire(resource, ttl_ms=2_000)
-        answer = gateway.api.call(
-            "POST",
+        answer = gateway.api.post(
             "/v1/writes",
             {"lease_id": lease["lease_id"], "operations": [operation], "return": "rows"},
             {"Idempotency-Key": f"{resource[-20:]}-{length}"},
@@ -232,10 +231,10 @@ def test_body_with_many_values_counts_their_memory(start_gateway: Callable[..., 
     api = gateway.api
     before = resident_bytes(gateway.pid)
     many = b'{"lease_id": "x", "operations": [' + b"[]," * 300_000 + b"[]]}"
-    expect_problem(api.call("POST", "/v1/writes", raw=many), 503, "overloaded")
+    expect_problem(api.post("/v1/writes", raw=many), 503, "overloaded")
     assert resident_bytes(gateway.pid) - before < 24 * MIB
     few = b'{"lease_id": "x", "operations": ["' + b"x" * 900_000 + b'"]}'
-    expect_problem(api.call("POST", "/v1/writes", raw=few), 400, "invalid-request")
+    expect_problem(api.post("/v1/writes", raw=few), 400, "invalid-request")
     assert used_bytes(api, "bodies") == 0
 
 

@@ -86,7 +86,7 @@ def test_write_stale_is_counted(api: Api, sku: Sku) -> None:
             "lease_id": lease["lease_id"],
             "operations": [{"update": "inventory", "where": {"sku": sku.name}, "add": {"stock": -1}}],
         }
-        assert api.call("POST", "/v1/writes", body).status == status
+        assert api.post("/v1/writes", body).status == status
     after = scrape(api)
     for metric, labels in (
         ("fencegate_http_problems_total", {"slug": "stale-fencing-token"}),
@@ -103,10 +103,10 @@ def test_write_stale_is_counted(api: Api, sku: Sku) -> None:
 def test_write_with_refused_own_lease_counts_as_lock_failure(api: Api, sku: Sku) -> None:
     held = api.must_acquire(sku.resource)
     before = scrape(api)
-    refused = api.call("POST", "/v1/writes", {"lease": {"resource": sku.resource}, "operations": [sku.sell()]})
+    refused = api.post("/v1/writes", {"lease": {"resource": sku.resource}, "operations": [sku.sell()]})
     assert refused.status == 423
     forged = held["lease_id"][:-4] + "AAAA"
-    assert api.call("POST", "/v1/writes", {"lease_id": forged, "operations": [sku.sell()]}).status == 403
+    assert api.post("/v1/writes", {"lease_id": forged, "operations": [sku.sell()]}).status == 403
     assert (
         api.call("PATCH", f"/rest/v1/inventory?sku=eq.{sku.name}", {"note": "x"}, {"Fencing-Lease": forged}).status
         == 403
@@ -122,9 +122,9 @@ def test_write_with_refused_own_lease_counts_as_lock_failure(api: Api, sku: Sku)
 
 def test_faulty_requests_count_as_no_lock_failure(api: Api) -> None:
     before = scrape(api)
-    assert api.call("POST", "/v1/leases", {"resource": ""}).status == 400
+    assert api.post("/v1/leases", {"resource": ""}).status == 400
     assert api.get("/v1/leases", limit=0).status == 400
-    assert api.call("POST", "/v1/leases", "{}", {"Content-Type": "text/plain"}).status == 415
+    assert api.post("/v1/leases", "{}", {"Content-Type": "text/plain"}).status == 415
     assert sum_samples(scrape(api), "distributed_lock_failures_total") == sum_samples(
         before, "distributed_lock_failures_total"
     )

@@ -81,7 +81,7 @@ def test_name_can_be_leased_written_and_found(
     assert sku.stock() == 5
     assert api_a.call("DELETE", path_of(sku.resource, "/lease"), {"reason": "test"}).status == 204
     headers = {"Fencing-Resource": urllib.parse.quote(sku.resource), "Fencing-Token": str(lease["fencing_token"] + 1)}
-    assert api_a.call("POST", "/v1/writes", {"operations": [sku.sell()]}, headers).status == 200 and sku.stock() == 4
+    assert api_a.post("/v1/writes", {"operations": [sku.sell()]}, headers).status == 200 and sku.stock() == 4
     found = lambda: {item["event"] for item in api_a.history(resource=sku.resource)}  # noqa: E731
     eventually(
         lambda: found() >= {"lease_granted", "write_applied", "fence_raised", "lease_revoked"},
@@ -102,12 +102,12 @@ def test_names_of_one_lease_are_kept_apart(
 ) -> None:
     stem = unique_name("names")
     names = sorted([f"{stem}/{part}" for part in PARTS] + [f"{stem} a", f"{stem} b", f"{stem}, c"], key=str.encode)
-    answer = api_a.call("POST", "/v1/leases", {"resources": names, "ttl_ms": 20_000, "owner": "o"})
+    answer = api_a.post("/v1/leases", {"resources": names, "ttl_ms": 20_000, "owner": "o"})
     assert answer.status == 201 and answer.json()["resources"] == names
     lease = answer.json()
     assert api_b.read_lease(lease).json()["resources"] == names
     raw = json.dumps({"resources": names[::-1], "ttl_ms": 20_000, "owner": "o"}, ensure_ascii=False).encode()
-    again = api_b.call("POST", "/v1/leases", raw=raw)
+    again = api_b.post("/v1/leases", raw=raw)
     assert again.status == 200 and again.json()["fencing_token"] == lease["fencing_token"], again
     for name in names:
         assert api_b.get(second_path_of(name)).json()["lease"]["resources"][0:1], name
@@ -117,11 +117,8 @@ def test_names_of_one_lease_are_kept_apart(
         "Fencing-Resource": ", ".join(urllib.parse.quote(name, safe="") for name in names),
         "Fencing-Token": str(2**52),
     }
-    answer = api_a.call(
-        "POST",
-        "/v1/writes",
-        {"operations": [{"update": "inventory", "where": {"sku": "none"}, "set": {"note": "x"}}]},
-        headers,
+    answer = api_a.post(
+        "/v1/writes", {"operations": [{"update": "inventory", "where": {"sku": "none"}, "set": {"note": "x"}}]}, headers
     )
     assert answer.status == 200 and [fence["resource"] for fence in answer.json()["fences"]] == names, answer
 
@@ -161,18 +158,18 @@ def test_waiter_is_notified_of_release_of_any_name(api_a: Api, api_b: Api, uniqu
 @pytest.mark.parametrize("name", BAD, ids=lambda name: ascii(name)[:20])
 def test_text_that_is_no_name_is_400_everywhere(guarded_pair: Stack, api_a: Api, name: str) -> None:
     assert pointers_of(api_a.acquire(name)) == ["/resource"]
-    assert pointers_of(api_a.call("POST", "/v1/leases", {"resources": ["a", name]})) == ["/resources/1"]
+    assert pointers_of(api_a.post("/v1/leases", {"resources": ["a", name]})) == ["/resources/1"]
     if name:
         assert pointers_of(api_a.get(path_of(name))) == ["resource"]
     for call in (
         lambda: api_a.get(second_path_of(name)),
         lambda: api_a.call("DELETE", second_path_of(name, "/lease"), {"reason": "r"}),
-        lambda: api_a.call("POST", second_path_of(name, "/fence"), {"reason": "r", "last_fencing_token": 0}),
+        lambda: api_a.post(second_path_of(name, "/fence"), {"reason": "r", "last_fencing_token": 0}),
     ):
         assert pointers_of(call()) == ["resource"]
     headers = {"Fencing-Resource": urllib.parse.quote(name, safe=""), "Fencing-Token": "1"}
     assert pointers_of(
-        api_a.call("POST", "/v1/writes", {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}, headers)
+        api_a.post("/v1/writes", {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}, headers)
     ) == ["Fencing-Resource"]
     with pytest.raises(psycopg2.Error) as refused:
         guarded_pair.query("select fencing.enter(%s, 1)", (name,))
@@ -183,8 +180,7 @@ def test_bytes_that_are_no_utf8_are_400(api_a: Api) -> None:
     for coded in ("a%00b", "%FF", "a%C3", "%C0%AF", "%ED%A0%80", "%F4%90%80%80"):
         for path in (f"/v1/resources/{coded}", f"/v1/resource?resource={coded}"):
             assert pointers_of(api_a.get(path)) == ["resource"], path
-        answer = api_a.call(
-            "POST",
+        answer = api_a.post(
             "/v1/writes",
             {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]},
             {"Fencing-Resource": coded, "Fencing-Token": "1"},
@@ -228,7 +224,7 @@ def test_second_form_does_what_the_first_does(
         )
         assert api_a.call("DELETE", path(name, "/lease"), {"reason": "r"}).status == 204
         expect_problem(api_a.call("DELETE", second(name, "/lease"), {"reason": "r"}), 404, "not-found")
-        repaired = api_a.call("POST", path(name, "/fence"), {"reason": "r", "last_fencing_token": 7})
+        repaired = api_a.post(path(name, "/fence"), {"reason": "r", "last_fencing_token": 7})
         assert repaired.status == 200 and repaired.json() == {"resource": name, "last_fencing_token": 7}
         token = lease["fencing_token"]
         timeline = lambda each: api_a.get(

@@ -167,9 +167,7 @@ def test_preferences_in_several_lines_are_all_read(api: Api, sku: Sku) -> None:
 def test_lease_with_unacceptable_answer_is_unchanged(api: Api, resource: str, call: str) -> None:
     headers = {"Accept": "application/xml"}
     if call == "take":
-        assert pointers_of(api.call("POST", "/v1/leases", {"resource": resource}, headers), 406, "not-acceptable") == [
-            "Accept"
-        ]
+        assert pointers_of(api.post("/v1/leases", {"resource": resource}, headers), 406, "not-acceptable") == ["Accept"]
         api.must_release(api.must_acquire(resource))
         return
     lease = api.must_acquire(resource)

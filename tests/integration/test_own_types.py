@@ -48,7 +48,7 @@ def lease(stack: Stack, members: Api) -> Iterator[Json]:
         {"id": i, "name": name, "mail": f"{name}@X", "rank": "low", "path": f"top.{name}"}
         for i, name in enumerate(("Ann", "BOB", "cleo"))
     ]
-    answer = members.call("POST", "/v1/tables/members", rows, {"Fencing-Lease": held["lease_id"]})
+    answer = members.post("/v1/tables/members", rows, {"Fencing-Lease": held["lease_id"]})
     assert answer.status == 201, answer
     yield held
     members.must_write(held, {"delete": "members", "where": {"id": {"gte": 0}}})

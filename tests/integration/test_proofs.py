@@ -32,10 +32,8 @@ def enter(cluster: Cluster, resource: str, token: int, proof: str | None) -> Any
 def test_enter_accepts_lease_id_for_its_token_and_resources_only(
     cluster: Cluster, gateway: Gateway, resource: str
 ) -> None:
-    lease = gateway.api.call(
-        "POST",
-        "/v1/leases",
-        {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"},
+    lease = gateway.api.post(
+        "/v1/leases", {"resources": [f"{resource}/b", f"{resource}/a"], "ttl_ms": 2_000, "owner": "who \u00e9\u4e2d"}
     ).json()
     token, proof = lease["fencing_token"], lease["lease_id"]
     for name in lease["resources"]:

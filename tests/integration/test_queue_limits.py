@@ -112,7 +112,7 @@ def test_writes_above_share_429_above_queue_503_no_effect(cluster: Cluster, narr
         return {"lease_id": api.must_acquire(resource, ttl_ms=2_000)["lease_id"], "operations": [operation]}
 
     body = body_of(orders, "stored/a")
-    eventually(lambda: orders.call("POST", "/v1/writes", body).status == 200, goal="the gateway knows the table")
+    eventually(lambda: orders.post("/v1/writes", body).status == 200, goal="the gateway knows the table")
     before = cluster.query("select n from stored")[0][0]
     foreign = body_of(reports, "stored/b"), [
         (api, body_of(api, f"stored/{number}")) for number, api in enumerate(others)

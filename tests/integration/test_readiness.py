@@ -97,7 +97,7 @@ def test_grace_serves_while_not_ready_until_second_signal(
             lambda: readiness(gateway.api) == {"": 503, "/leases": 503, "/writes": 503}, 5, goal="nothing is ready"
         )
         expect_problem(gateway.api.get("/readyz/writes"), 503, "shutting-down")
-        lease = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
+        lease = connection.post("/v1/leases", {"resource": resource, "ttl_ms": 2_000})
         assert (lease.status, lease.headers["Connection"]) == (201, "close")
     for number in (signal.SIGHUP, signal.SIGUSR1):
         os.kill(gateway.pid, number)

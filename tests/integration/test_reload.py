@@ -41,7 +41,7 @@ def test_reload_replaces_keys_on_open_connections(keyed: Reloaded, resource: str
         del keyed.settings["auth"]["api_keys"][0]
         keyed.reload()
         expect_problem(old.call("GET", "/v1/leases"), 401, "unauthenticated")
-        assert new.call("POST", "/v1/leases", {"resource": resource}).status == 201
+        assert new.post("/v1/leases", {"resource": resource}).status == 201
 
 
 def test_reload_reads_key_file_again(keyed: Reloaded, tmp_path: Path) -> None:

@@ -112,14 +112,14 @@ def test_large_foreign_value_delays_no_lease_on_another_resource(
 
 
 def test_resource_of_lease_on_several_is_the_requested_one(api: Api, resource: str) -> None:
-    answer = api.call("POST", "/v1/leases", {"resources": [f"{resource}/a", f"{resource}/b"], "ttl_ms": 5000})
+    answer = api.post("/v1/leases", {"resources": [f"{resource}/a", f"{resource}/b"], "ttl_ms": 5000})
     assert answer.status == 201
     assert get_resource(api, f"{resource}/b").json()["lease"]["resource"] == f"{resource}/b"
 
 
 def test_token_timeline_of_released_lease_is_complete(api: Api, sku: Sku) -> None:
     trace = {"traceparent": f"00-{7:032x}-{1:016x}-01"}
-    lease = api.call("POST", "/v1/leases", {"resource": sku.resource, "ttl_ms": 20_000, "owner": "o"}, trace).json()
+    lease = api.post("/v1/leases", {"resource": sku.resource, "ttl_ms": 20_000, "owner": "o"}, trace).json()
     token = lease["fencing_token"]
     assert token_timeline(api, sku.resource, token, "live")["ended_at"] is None
     api.renew(lease)

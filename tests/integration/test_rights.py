@@ -278,19 +278,13 @@ def test_refusal_names_scope_and_what_lacks_it(
 def test_refused_write_changes_nothing(walked: Gateway, cluster: Cluster, lease_ids: dict[str, str]) -> None:
     api = walked.api.with_key(key_of("exposed"))
     operations = [{"insert": "listed", "values": {"note": "refused"}}, {"insert": "unlisted", "values": {}}]
-    expect_problem(
-        api.call("POST", "/v1/writes", {"lease_id": lease_ids[OWN], "operations": operations}), 403, "forbidden"
-    )
+    expect_problem(api.post("/v1/writes", {"lease_id": lease_ids[OWN], "operations": operations}), 403, "forbidden")
     assert cluster.query("select 1 from listed where note = 'refused'") == []
 
 
 def test_revoke_needs_all_resources_of_the_lease(walked: Gateway) -> None:
     own, other = f"own/{uuid.uuid4().hex}", f"other/{uuid.uuid4().hex}"
-    lease = (
-        walked.api.with_key(key_of("all"))
-        .call("POST", "/v1/leases", {"resources": [own, other], "ttl_ms": 2_000})
-        .json()
-    )
+    lease = walked.api.with_key(key_of("all")).post("/v1/leases", {"resources": [own, other], "ttl_ms": 2_000}).json()
     refused = walked.api.with_key(key_of("own")).revoke(own)
     assert (
         expect_problem(refused, 403, "forbidden")["detail"]

@@ -75,7 +75,7 @@ def rpc(stack: Stack) -> Iterator[Api]:
 
 
 def call(api: Api, name: str, args: Json = None, lease: Json | None = None) -> Answer:
-    return api.call("POST", f"/v1/rpc/{name}", args, {"Fencing-Lease": lease["lease_id"]} if lease else {})
+    return api.post(f"/v1/rpc/{name}", args, {"Fencing-Lease": lease["lease_id"]} if lease else {})
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,14 @@ def test_set_content_range_tells_number_of_rows_sent(rpc: Api, resource: str) ->
 def test_call_with_query_reads_it_as_parts_of_set(rpc: Api, resource: str) -> None:
     """In a query GET has arguments and parts of the set; POST has its arguments in the body."""
     for headers in ({}, {"Fencing-Lease": rpc.must_acquire(resource)["lease_id"]}):
-        assert pointers_of(rpc.call("POST", "/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n"]
-        assert rpc.call("POST", "/v1/rpc/rpc_list?limit=1&offset=1", {"n": 3}, headers).json() == [2]
-        assert rpc.call("POST", "/v1/rpc/rpc_table?k=gt.1&select=word", {"n": 2}, headers).json() == [{"word": "w2"}]
-        assert pointers_of(
-            rpc.call("POST", "/v1/rpc/rpc_sum?order=a&a=eq.1", {"a": 2}, headers), 422, "unprocessable"
-        ) == ["a", "order"]
-    assert pointers_of(rpc.call("POST", "/v1/writes?then=release", {"operations": [{"call": "rpc_poke"}]})) == ["then"]
+        assert pointers_of(rpc.post("/v1/rpc/rpc_list?n=3&limit=1", {"n": 2}, headers)) == ["n"]
+        assert rpc.post("/v1/rpc/rpc_list?limit=1&offset=1", {"n": 3}, headers).json() == [2]
+        assert rpc.post("/v1/rpc/rpc_table?k=gt.1&select=word", {"n": 2}, headers).json() == [{"word": "w2"}]
+        assert pointers_of(rpc.post("/v1/rpc/rpc_sum?order=a&a=eq.1", {"a": 2}, headers), 422, "unprocessable") == [
+            "a",
+            "order",
+        ]
+    assert pointers_of(rpc.post("/v1/writes?then=release", {"operations": [{"call": "rpc_poke"}]})) == ["then"]
 
 
 def test_function_returning_nothing_204(rpc: Api, resource: str) -> None:
@@ -174,7 +175,7 @@ def test_order_placed_by_rpc_is_guarded_and_in_history(
     stack: Stack, rpc: Api, sku: Sku, unique_name: Callable[[str], str]
 ) -> None:
     order = int(unique_name("")[1:], 16) % 10**9
-    lease = rpc.call("POST", "/v1/leases", {"resources": [f"orders/{order}", sku.resource], "ttl_ms": 20_000}).json()
+    lease = rpc.post("/v1/leases", {"resources": [f"orders/{order}", sku.resource], "ttl_ms": 20_000}).json()
     answer = call(rpc, "place_order", {"order_id": order, "sku": sku.name, "quantity": 3}, lease)
     assert (answer.status, answer.json(), sku.stock()) == (200, order, 7)
     assert {item["resource"] for item in rpc.history(write_id=answer.headers["Fencing-Write-Id"])} == {
@@ -228,20 +229,18 @@ def test_set_above_limit_is_cut(rpc: Api) -> None:
 
 
 def test_argument_number_keeps_its_digits(rpc: Api) -> None:
-    answer = rpc.call("POST", "/v1/rpc/rpc_sum", raw=b'{"a": 0, "b": 12345678901234567890.10}')
+    answer = rpc.post("/v1/rpc/rpc_sum", raw=b'{"a": 0, "b": 12345678901234567890.10}')
     assert answer.json() == Decimal("12345678901234567890.10") and answer.body.endswith(b".10")
 
 
 def test_key_repeated_runs_function_once(stack: Stack, rpc: Api, sku: Sku) -> None:
     """place_order takes three pieces; called twice under one key, it takes them once."""
     order = 900_000_000 + int(sku.name[-6:], 16)
-    lease = rpc.call(
-        "POST", "/v1/leases", {"resources": [f"inventory/{sku.name}", f"orders/{order}"], "ttl_ms": 20_000}
-    ).json()
+    lease = rpc.post("/v1/leases", {"resources": [f"inventory/{sku.name}", f"orders/{order}"], "ttl_ms": 20_000}).json()
     headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"order-{order}"}
     before = stack.query("select stock from inventory where sku = %s", (sku.name,))[0][0]
     answers = [
-        rpc.call("POST", "/v1/rpc/place_order", body, headers)
+        rpc.post("/v1/rpc/place_order", body, headers)
         for body in (
             {"order_id": order, "sku": sku.name, "quantity": 3},
             {"quantity": 3, "sku": sku.name, "order_id": order},

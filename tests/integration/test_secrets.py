@@ -99,7 +99,7 @@ class Load:
                 )
                 self.keep(
                     self.api.read_lease(lease["lease_id"][:-1] + "!"),
-                    self.api.call("POST", "/v1/writes", raw=b'{"lease_id": "' + lease["lease_id"].encode()),
+                    self.api.post("/v1/writes", raw=b'{"lease_id": "' + lease["lease_id"].encode()),
                 )
                 self.keep(self.api.release(lease), self.api.release(lease))
             self.keep(

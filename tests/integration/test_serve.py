@@ -152,7 +152,7 @@ def test_stop_writes_buffered_events_to_history(cluster: Cluster, gateway: Gatew
     """Events in the buffer are written before the gateway ends."""
     with gateway.api.connection() as connection:
         for _ in range(200):
-            answer = connection.call("POST", "/v1/leases", {"resource": resource, "ttl_ms": 2_000})
+            answer = connection.post("/v1/leases", {"resource": resource, "ttl_ms": 2_000})
             assert connection.call("DELETE", answer.headers["Location"]).status == 204
     assert gateway.stop() == 0
     counted = cluster.query(

@@ -96,7 +96,7 @@ def test_writers_of_same_rows_in_every_order_all_finish(
     """Direct writers that enter resources one by one cause deadlocks.
     Calls to the gateway get at worst 409, none waits for long, and refused writes change nothing."""
     goods = sorted((site.create_sku(unique_name("order"), 1_000_000) for _ in range(6)), key=lambda sku: sku.name)
-    lease = apis[0].call("POST", "/v1/leases", {"resources": [sku.resource for sku in goods], "ttl_ms": 2_000}).json()
+    lease = apis[0].post("/v1/leases", {"resources": [sku.resource for sku in goods], "ttl_ms": 2_000}).json()
     direct = [DirectWriter(site, goods, lease["fencing_token"], reversed_order) for reversed_order in (False, True)]
     sold: Counter = Counter()
     answers: list[Answer] = []
@@ -114,9 +114,7 @@ def test_writers_of_same_rows_in_every_order_all_finish(
                 operations = [sku.sell() for sku in articles]
                 if turn % 7 == 0:
                     operations.append({"call": "fail_with", "args": {"code": "40001"}})
-                answer = connection.call(
-                    "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations}
-                )
+                answer = connection.post("/v1/writes", {"lease_id": lease["lease_id"], "operations": operations})
                 with mutex:
                     answers.append(answer)
                     if answer.status == 200:
@@ -176,9 +174,7 @@ def test_row_locked_in_psql_delays_only_its_writers(
         sku, lease = goods[number % 8], leases[number % 8]
         with apis[number // 8 % 2].connection() as connection:
             while not stop_requested.is_set():
-                answer = connection.call(
-                    "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}
-                )
+                answer = connection.post("/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]})
                 with mutex:
                     seconds[sku.name].append(answer.seconds)
                     statuses[sku.name, answer.status] += 1
@@ -228,9 +224,7 @@ def test_locked_fence_delays_no_call_and_says_repeat(site: Site, apis: list[Api]
         )
         assert problem["sqlstate"] == "55P03"
         path = f"/v1/resources/{urllib.parse.quote(resource, safe='')}"
-        expect_conflict(
-            apis[0].call("POST", f"{path}/fence", {"reason": "test", "last_fencing_token": lease["fencing_token"]})
-        )
+        expect_conflict(apis[0].post(f"{path}/fence", {"reason": "test", "last_fencing_token": lease["fencing_token"]}))
         held = apis[0].must_acquire(resource, ttl_ms=20_000)
         expect_conflict(apis[0].call("DELETE", f"{path}/lease", {"reason": "test"}))
         assert apis[0].renew(held, ttl_ms=20_000).status == 200, "nothing was changed"
@@ -254,8 +248,8 @@ def expect_no_waits_elsewhere(site: Site, api: Api, unique_name: Callable[[str],
     def work(number: int) -> None:
         with api.connection() as connection:
             while not stop_requested.wait(0.02):
-                answer = connection.call(
-                    "POST", "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [goods[number].sell()]}
+                answer = connection.post(
+                    "/v1/writes", {"lease_id": leases[number]["lease_id"], "operations": [goods[number].sell()]}
                 )
                 seconds.append((number, answer.seconds if answer.status == 200 else float("inf")))
 
@@ -293,9 +287,7 @@ def test_lock_wait_at_commit_delays_no_other_resource(
     )
     insert = {"insert": "children", "values": {"id": "warm", "parent": "p"}}
     eventually(
-        lambda: apis[0]
-        .call("POST", "/v1/writes", {"lease": {"resource": "children/warm"}, "operations": [insert]})
-        .status
+        lambda: apis[0].post("/v1/writes", {"lease": {"resource": "children/warm"}, "operations": [insert]}).status
         == 200,
         5,
         goal="the gateway knows the table",

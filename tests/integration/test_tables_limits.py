@@ -164,8 +164,7 @@ def test_statements_of_many_rows_leave_memory_of_postgresql(stack: Stack, parts:
     def insert(number: int) -> None:
         first = 10_000 + number * 1_000
         rows = [{"id": first + i, "kit": 2, **({names[i % WIDTH]: 1} if i != number else {})} for i in range(1_000)]
-        answer = parts.call(
-            "POST",
+        answer = parts.post(
             f"/rest/v1/parts?columns=id,kit,{','.join(names)}",
             rows,
             {"Prefer": "missing=default", "Fencing-Lease": lease["lease_id"]},
@@ -180,11 +179,8 @@ def test_statements_of_many_rows_leave_memory_of_postgresql(stack: Stack, parts:
 
 
 def test_upsert_by_key_that_is_not_exposed_does_not_name_it(parts: Api, lease: Json) -> None:
-    answer = parts.call(
-        "POST",
-        "/rest/v1/sealed",
-        {"label": "x"},
-        {"Prefer": "resolution=merge-duplicates", "Fencing-Lease": lease["lease_id"]},
+    answer = parts.post(
+        "/rest/v1/sealed", {"label": "x"}, {"Prefer": "resolution=merge-duplicates", "Fencing-Lease": lease["lease_id"]}
     )
     problem = expect_problem(answer, 422, "unprocessable")
     assert [error["pointer"] for error in problem["errors"]] == ["on_conflict"] and b"hidden_key" not in answer.body
@@ -195,8 +191,7 @@ def test_read_that_postgresql_can_not_prepare_is_unprocessable(parts: Api) -> No
 
 
 def test_nulls_of_single_value_are_stripped_after_write(parts: Api, lease: Json) -> None:
-    answer = parts.call(
-        "POST",
+    answer = parts.post(
         "/rest/v1/rpc/first_kit",
         {},
         {"Accept": "application/vnd.pgrst.object+json;nulls=stripped", "Fencing-Lease": lease["lease_id"]},

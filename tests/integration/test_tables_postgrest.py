@@ -97,9 +97,7 @@ def test_rows_of_function_beyond_limit_count_as_affected(stack: Stack, shelves: 
     headers = {"Prefer": "max-affected=1, count=exact", "Fencing-Lease": lease["lease_id"]}
     assert (
         expect_problem(
-            shelves.call("POST", "/rest/v1/rpc/mark_shelves?limit=1", {"wanted": "hall"}, headers),
-            400,
-            "invalid-request",
+            shelves.post("/rest/v1/rpc/mark_shelves?limit=1", {"wanted": "hall"}, headers), 400, "invalid-request"
         )["rows_affected"]
         == 2
     )
@@ -224,7 +222,7 @@ def test_embedded_table_needs_right_of_caller(cluster: Cluster) -> None:
 
 
 def test_every_problem_has_members_of_postgrest(shelves: Api) -> None:
-    problem = expect_problem(shelves.call("POST", "/v1/leases", {"ttl_ms": 1}), 400, "invalid-request")
+    problem = expect_problem(shelves.post("/v1/leases", {"ttl_ms": 1}), 400, "invalid-request")
     assert (problem["message"], problem["code"]) == (problem["detail"], "invalid-request")
     assert "/ttl_ms" in problem["details"] and problem["hint"]
     assert expect_problem(shelves.get("/rest/v1/nothing"), 404, "not-found")["code"] == "PGRST205"

@@ -266,26 +266,21 @@ def test_bare_token_that_grows_writes_and_older_is_refused(stack: Stack, api: Ap
     )
     assert (problem["fencing_token"], problem["last_fencing_token"]) == (39, 40)
     body = {"operations": [sku.sell()]}
-    assert api.call("POST", "/v1/writes", body, bare_token_headers(sku.resource, 41)).json()["fences"] == [
+    assert api.post("/v1/writes", body, bare_token_headers(sku.resource, 41)).json()["fences"] == [
         {"resource": sku.resource, "fencing_token": 41, "last_fencing_token": 41}
     ]
-    expect_problem(
-        api.call("POST", "/v1/writes", body, bare_token_headers(sku.resource, 40)), 412, "stale-fencing-token"
-    )
+    expect_problem(api.post("/v1/writes", body, bare_token_headers(sku.resource, 40)), 412, "stale-fencing-token")
     assert api.get(
         "/v1/tables/inventory", bare_token_headers(sku.resource, 42), sku=f"eq.{sku.name}", select="stock,note"
     ).json() == [{"stock": 9, "note": "40 again"}]
-    expect_problem(
-        api.call("POST", "/v1/writes", body, bare_token_headers(sku.resource, 41)), 412, "stale-fencing-token"
-    )
+    expect_problem(api.post("/v1/writes", body, bare_token_headers(sku.resource, 41)), 412, "stale-fencing-token")
 
 
 def test_bare_token_of_several_resources_enters_all(
     stack: Stack, api: Api, sku: Sku, unique_name: Callable[[str], str]
 ) -> None:
     other_sku = create_sku(stack, unique_name("sku"))
-    answer = api.call(
-        "POST",
+    answer = api.post(
         "/v1/writes",
         {"operations": [sku.sell(), other_sku.sell()]},
         bare_token_headers(f"{other_sku.resource}, {sku.resource}", 50),
@@ -313,7 +308,7 @@ def test_bare_token_of_several_resources_enters_all(
 )
 def test_bare_token_malformed_400_names_header(api: Api, headers: dict[str, str], pointers: list[str]) -> None:
     body = {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}
-    assert pointers_of(api.call("POST", "/v1/writes", body, headers)) == pointers
+    assert pointers_of(api.post("/v1/writes", body, headers)) == pointers
 
 
 def test_bare_token_with_lease_400(api: Api, sku: Sku) -> None:
@@ -330,11 +325,9 @@ def test_bare_token_with_lease_400(api: Api, sku: Sku) -> None:
 def test_bare_token_without_scope_403(guarded_pair: Stack) -> None:
     body = {"operations": [{"delete": "inventory", "where": {"sku": "none"}}]}
     for_orders = guarded_pair.api(0, "orders")
-    expect_problem(
-        for_orders.call("POST", "/v1/writes", body, bare_token_headers("inventory/none", 5)), 403, "forbidden"
-    )
+    expect_problem(for_orders.post("/v1/writes", body, bare_token_headers("inventory/none", 5)), 403, "forbidden")
     expect_problem(for_orders.get("/v1/tables/inventory", bare_token_headers("inventory/none", 5)), 403, "forbidden")
-    assert guarded_pair.api(0).call("POST", "/v1/writes", body, bare_token_headers("inventory/none", 5)).status == 200
+    assert guarded_pair.api(0).post("/v1/writes", body, bare_token_headers("inventory/none", 5)).status == 200
     expect_problem(guarded_pair.api(0, "auditor").get("/v1/tables/inventory"), 403, "forbidden")
 
 
@@ -384,6 +377,6 @@ def test_key_repeated_first_answer_and_written_once(
 def test_key_of_refused_write_repeats_refusal(bins: Api, lease: Json) -> None:
     headers = {"Fencing-Lease": lease["lease_id"], "Idempotency-Key": f"refused-{lease['fencing_token']}"}
     for replayed in (None, "true"):
-        answer = bins.call("POST", "/v1/tables/bins", {"id": "x", "n": 1000}, headers)
+        answer = bins.post("/v1/tables/bins", {"id": "x", "n": 1000}, headers)
         assert expect_problem(answer, 409, "constraint-violation")["sqlstate"] == "23514"
         assert answer.headers["Idempotency-Replayed"] == replayed

@@ -293,9 +293,7 @@ def test_value_that_does_not_fit_is_refused_not_cut(
 ) -> None:
     column = Kind(kind, []).column
     body = ", ".join(f'{{"id": "bad-{i}", "{column}": {sent}}}' for i in range(rows))
-    answer = kinds.call(
-        "POST", "/v1/tables/kinds", raw=f"[{body}]".encode(), headers={"Fencing-Lease": lease["lease_id"]}
-    )
+    answer = kinds.post("/v1/tables/kinds", raw=f"[{body}]".encode(), headers={"Fencing-Lease": lease["lease_id"]})
     assert answer.status in (409, 422), answer
     assert stack.query("select from kinds") == []
 
@@ -307,7 +305,7 @@ def test_sum_in_domain_column_is_checked_as_sum(kinds: Api, lease: dict[str, str
     add = f'{{"operations": [{{"update": "kinds", "where": {{"id": "sum"}}, "add": {{"public_amount": {added}}}}}]}}'
     send(kinds, lease, "POST", "/v1/writes", add)
     assert raw_value(kinds, "public_amount", "sum") == total
-    refused = kinds.call(
-        "POST", "/v1/writes", raw=add.replace(added, "-100").encode(), headers={"Fencing-Lease": lease["lease_id"]}
+    refused = kinds.post(
+        "/v1/writes", raw=add.replace(added, "-100").encode(), headers={"Fencing-Lease": lease["lease_id"]}
     )
     assert refused.status == 409 and refused.json()["constraint"] == "amount_check"

@@ -32,10 +32,7 @@ def test_history_made_by_gateway_is_proved(stack: Stack, api: Api, sku: Sku) -> 
     expect_problem(api.write(first, sku.sell()), 412, "stale-fencing-token")
     api.must_revoke(sku.resource)
     expect_problem(api.write(second, sku.sell()), 412, "stale-fencing-token")
-    assert (
-        api.call("POST", resource_path(sku.resource, "fence"), {"reason": "a test", "last_fencing_token": 1}).status
-        == 200
-    )
+    assert api.post(resource_path(sku.resource, "fence"), {"reason": "a test", "last_fencing_token": 1}).status == 200
     api.must_write(second, sku.sell())
     third = api.must_acquire(sku.resource)
     api.must_write(third, sku.sell())

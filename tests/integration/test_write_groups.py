@@ -47,10 +47,8 @@ class Rows:
 
         def call(number: int) -> Answer:
             with self.stack.api().connection() as connection:
-                return connection.call(
-                    "POST",
-                    "/v1/writes",
-                    {"lease_id": self.leases[number]["lease_id"], "operations": [operations[number]]},
+                return connection.post(
+                    "/v1/writes", {"lease_id": self.leases[number]["lease_id"], "operations": [operations[number]]}
                 )
 
         backends = self.stack.query("select pid from pg_stat_activity where application_name = 'fencegate'")

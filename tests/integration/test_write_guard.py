@@ -103,7 +103,7 @@ def test_stale_and_current_writes_at_once_get_own_answers(
 
 
 def test_write_without_lease_428_and_nothing_changed(api: Api, sku: Sku) -> None:
-    expect_problem(api.call("POST", "/v1/writes", {"operations": [sku.sell()]}), 428, "fencing-required")
+    expect_problem(api.post("/v1/writes", {"operations": [sku.sell()]}), 428, "fencing-required")
     assert sku.stock() == 10
 
 
@@ -224,7 +224,7 @@ def test_grant_without_fence_on_grant_leaves_fence(stack: Stack, api: Api, sku: 
 
 def test_lease_in_header_equals_lease_in_body(api: Api, sku: Sku) -> None:
     lease = api.must_acquire(sku.resource)
-    answer = api.call("POST", "/v1/writes", {"operations": [sku.sell()]}, {"Fencing-Lease": lease["lease_id"]})
+    answer = api.post("/v1/writes", {"operations": [sku.sell()]}, {"Fencing-Lease": lease["lease_id"]})
     assert answer.status == 200, answer
     assert sku.stock() == 9
 

@@ -46,7 +46,7 @@ def test_repeated_write_same_answer_and_applied_once(api: Api, sku: Sku, key: st
 def test_repeated_write_that_releases_same_answer(api: Api, sku: Sku, key: str) -> None:
     lease = api.must_acquire(sku.resource)
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release", "require_live": True}
-    answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
+    answers = [api.post("/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
     assert [answer.status for answer in answers] == [200] * 3, [str(answer) for answer in answers]
     assert len({answer.body for answer in answers}) == 1 and [is_replay(answer) for answer in answers] == [
         False,
@@ -60,7 +60,7 @@ def test_repeated_write_releases_no_second_hold(api: Api, sku: Sku, key: str) ->
     lease = api.must_acquire(sku.resource, owner="keyed")
     others = [api.acquire(sku.resource, owner="keyed").json() for _ in range(2)]
     body = {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"}
-    answers = [api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
+    answers = [api.post("/v1/writes", body, {"Idempotency-Key": key}) for _ in range(3)]
     assert [(answer.json()["released"], answer.json()["sealed"]) for answer in answers] == [(False, False)] * 3
     assert api.read_lease(others[0]).json()["hold_count"] == 2
     assert sku.stock() == 9
@@ -152,7 +152,7 @@ def test_repeated_uncovered_write_runs_under_wider_lease(
     refused = note(narrow)
     expect_problem(refused, 403, "resource-not-covered")
     api.must_release(narrow)
-    wide = api.call("POST", "/v1/leases", {"resources": [sku.resource, other.resource]}).json()
+    wide = api.post("/v1/leases", {"resources": [sku.resource, other.resource]}).json()
     done = note(wide)
     assert done.status == 204 and not is_replay(done) and other.row()["note"] == "noted", done
 
@@ -195,9 +195,9 @@ def test_repeated_write_after_conflict_runs_again(stack: Stack, api: Api, sku: S
 def test_repeated_write_after_locked_resource_runs(api: Api, sku: Sku, key: str) -> None:
     lease = api.must_acquire(sku.resource)
     body = {"lease": {"resource": sku.resource}, "operations": [sku.sell()]}
-    expect_problem(api.call("POST", "/v1/writes", body, {"Idempotency-Key": key}), 423, "resource-locked")
+    expect_problem(api.post("/v1/writes", body, {"Idempotency-Key": key}), 423, "resource-locked")
     api.must_release(lease)
-    answer = api.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+    answer = api.post("/v1/writes", body, {"Idempotency-Key": key})
     assert answer.status == 200 and not is_replay(answer)
 
 
@@ -228,8 +228,8 @@ def test_key_of_another_request_422_and_nothing_done(api: Api, sku: Sku, key: st
     for _ in range(2):
         expect_problem(write(api, sku.resource, sku.sell(2), key=key), 422, "idempotency-mismatch")
     lease = api.must_acquire(sku.resource)
-    other = api.call(
-        "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}, {"Idempotency-Key": key}
+    other = api.post(
+        "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]}, {"Idempotency-Key": key}
     )
     expect_problem(other, 422, "idempotency-mismatch")
     assert sku.stock() == 9
@@ -241,8 +241,8 @@ def test_repeated_write_under_another_lease_same_outcome(api: Api, sku: Sku, key
     def sell(lease: Json, count: int = 1, in_header: bool = False) -> Answer:
         body = {"operations": [sku.sell(count)], "return": "rows"}
         if in_header:
-            return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
-        return api.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], **body}, {"Idempotency-Key": key})
+            return api.post("/v1/writes", body, {"Idempotency-Key": key, "Fencing-Lease": lease["lease_id"]})
+        return api.post("/v1/writes", {"lease_id": lease["lease_id"], **body}, {"Idempotency-Key": key})
 
     old = api.must_acquire(sku.resource)
     first = sell(old)
@@ -257,8 +257,7 @@ def test_repeated_write_under_another_lease_same_outcome(api: Api, sku: Sku, key
 
 def test_repeated_one_shot_with_other_deadlines_same_outcome(api: Api, sku: Sku, key: str) -> None:
     def sell(**lease: object) -> Answer:
-        return api.call(
-            "POST",
+        return api.post(
             "/v1/writes",
             {"lease": {"resource": sku.resource, **lease}, "operations": [sku.sell()]},
             {"Idempotency-Key": key},
@@ -283,7 +282,7 @@ def test_repeated_write_in_another_order_same_outcome(
         "operations": [dict(reversed(sku.sell().items()))],
         "lease": {"owner": "pod-2", "resources": [other, sku.resource]},
     }
-    first, again = (api.call("POST", "/v1/writes", each, {"Idempotency-Key": key}) for each in (body, reversed_body))
+    first, again = (api.post("/v1/writes", each, {"Idempotency-Key": key}) for each in (body, reversed_body))
     assert first.status == 200 and is_replay(again) and again.body == first.body, str(again)
     expect_problem(write(api, sku.resource, sku.sell(), key=key), 422, "idempotency-mismatch")
     assert sku.stock() == 9
@@ -293,8 +292,7 @@ def test_repeated_write_that_releases_seals_newer_lease(api: Api, sku: Sku, key:
     """The first call sealed the token of another lease; the repeated one must seal its own."""
     for number in range(2):
         lease = api.must_acquire(sku.resource)
-        done = api.call(
-            "POST",
+        done = api.post(
             "/v1/writes",
             {"lease_id": lease["lease_id"], "operations": [sku.sell()], "then": "release"},
             {"Idempotency-Key": key},
@@ -349,7 +347,7 @@ def test_key_expired_is_deleted_and_usable_again(cluster: Cluster, key: str) -> 
             "lease": {"resource": "keyed/a", "ttl_ms": 1_000},
             "operations": [{"delete": "keyed", "where": {"id": "a"}}],
         }
-        return gateway.api.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+        return gateway.api.post("/v1/writes", body, {"Idempotency-Key": key})
 
     try:
         assert not is_replay(call()) and is_replay(call())

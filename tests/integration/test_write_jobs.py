@@ -19,7 +19,7 @@ def send_one_shot(
 ) -> Answer:
     """Sends a one-shot write and returns the answer."""
     names = {"resource": resource} if isinstance(resource, str) else {"resources": resource}
-    return api.call("POST", "/v1/writes", {"lease": {**names, **lease}, "operations": list(operations)}, headers)
+    return api.post("/v1/writes", {"lease": {**names, **lease}, "operations": list(operations)}, headers)
 
 
 def begin_one_shot(api: Api, resource: str, *operations: Json, **lease: object) -> Call:
@@ -68,7 +68,7 @@ def test_then_release_on_several_resources_seals_each(
     stack: Stack, api: Api, unique_name: Callable[[str], str]
 ) -> None:
     skus = [create_sku(stack, unique_name("many")) for _ in range(3)]
-    answer = api.call("POST", "/v1/leases", {"resources": [sku.resource for sku in skus], "ttl_ms": 10_000})
+    answer = api.post("/v1/leases", {"resources": [sku.resource for sku in skus], "ttl_ms": 10_000})
     assert answer.status == 201, str(answer)
     done = api.must_write(answer.json(), *(sku.sell() for sku in skus), then="release")
     token = answer.json()["fencing_token"]
@@ -155,10 +155,8 @@ def test_one_shot_with_faulty_body_points_below_lease(api: Api, sku: Sku) -> Non
         "/lease/wait_ms",
     ]
     lease = api.must_acquire(sku.resource)
-    both = api.call(
-        "POST",
-        "/v1/writes",
-        {"lease_id": lease["lease_id"], "lease": {"resource": sku.resource}, "operations": [sku.sell()]},
+    both = api.post(
+        "/v1/writes", {"lease_id": lease["lease_id"], "lease": {"resource": sku.resource}, "operations": [sku.sell()]}
     )
     assert pointers_of(both) == ["/lease"]
 
@@ -248,8 +246,7 @@ def test_one_shots_at_two_gateways_sell_once_each(
         api, tokens = (api_a, api_b)[number % 2], []
         with api.connection() as connection:
             for _ in range(each):
-                answer = connection.call(
-                    "POST",
+                answer = connection.post(
                     "/v1/writes",
                     {
                         "lease": {"resource": sku.resource, "ttl_ms": 5_000, "wait_ms": 20_000},
@@ -285,7 +282,7 @@ def test_place_order_with_covering_lease_places_order(
     assert len(answer.json()["fences"]) == 2
     assert sku.stock() == 7
     assert stack.query("select quantity from orders where id = %s", (number,)) == [(3,)]
-    assert api.call("POST", "/v1/leases", {"resources": [sku.resource, f"orders/{number}"]}).status == 201
+    assert api.post("/v1/leases", {"resources": [sku.resource, f"orders/{number}"]}).status == 201
 
 
 @pytest.mark.parametrize("covered", ["article", "order"])

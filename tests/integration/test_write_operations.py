@@ -342,7 +342,7 @@ def test_writes_under_one_lease_all_pass(api: Api, sku: Sku) -> None:
     lease = api.must_acquire(sku.resource)
     with api.connection() as connection:
         for _ in range(10):
-            answer = connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]})
+            answer = connection.post("/v1/writes", {"lease_id": lease["lease_id"], "operations": [sku.sell()]})
             assert answer.status == 200, answer
     assert sku.stock() == 0
 

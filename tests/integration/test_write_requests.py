@@ -81,14 +81,14 @@ def test_body_malformed_400_pointing_at_each_fault(api: Api, sku: Sku) -> None:
 
 
 def test_lease_id_null_400_says_what_to_do(api: Api, sku: Sku) -> None:
-    answer = api.call("POST", "/v1/writes", {"lease_id": None, "operations": [sku.sell()]})
+    answer = api.post("/v1/writes", {"lease_id": None, "operations": [sku.sell()]})
     assert pointers_of(answer) == ["/lease_id"] and "leave the field out" in answer.json()["detail"], answer
 
 
 @pytest.mark.parametrize("lease_id", ["null", "None", "undefined"])
 def test_lease_id_of_a_refusal_403_says_so(api: Api, sku: Sku, lease_id: str) -> None:
     """What programs make of the member that an answer does not have."""
-    answer = api.call("POST", "/v1/writes", {"lease_id": lease_id, "operations": [sku.sell()]})
+    answer = api.post("/v1/writes", {"lease_id": lease_id, "operations": [sku.sell()]})
     assert (
         "Send the lease_id of the answer that granted the lease"
         in expect_problem(answer, 403, "lease-not-authentic")["detail"]

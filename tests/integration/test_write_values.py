@@ -64,7 +64,7 @@ def test_decimal_beyond_double_precision_keeps_all_digits(api: Api, sample: Samp
             "operations": [sample.set(exact="NUMBER", doc={"deep": ["NUMBER"]})],
         }
     )
-    answer = api.call("POST", "/v1/writes", raw=raw.replace('"NUMBER"', number).encode())
+    answer = api.post("/v1/writes", raw=raw.replace('"NUMBER"', number).encode())
     assert answer.status == 200, answer
     row = answer.json()["results"][0]["rows"][0]
     kept = Decimal(number)

@@ -107,6 +107,9 @@ class Connection:
         response = self.receive()
         return Answer(response.status, response.headers, response.body, time.monotonic() - began)
 
+    def post(self, path: str, body: Json = None, headers: dict[str, str] | None = None, **options: Any) -> Answer:
+        return self.call("POST", path, body, headers, **options)
+
 
 class Call(threading.Thread):
     """A call that runs in a thread, on its own connection, while the test continues."""
@@ -177,6 +180,9 @@ class Api:
     ) -> Answer:
         with self.connection() as connection:
             return connection.call(method, path, body, headers, raw)
+
+    def post(self, path: str, body: Json = None, headers: dict[str, str] | None = None, **options: Any) -> Answer:
+        return self.call("POST", path, body, headers, **options)
 
     def get(self, path: str, headers: dict[str, str] | None = None, **query: object) -> Answer:
         return self.call("GET", f"{path}?{urllib.parse.urlencode(query)}" if query else path, headers=headers)

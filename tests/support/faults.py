@@ -53,7 +53,7 @@ class Caller(threading.Thread):
             with self.api.connection() as connection:
                 while not self.stop_requested.is_set():
                     began = time.monotonic()
-                    answer = connection.call("POST", "/v1/leases", self.body)
+                    answer = connection.post("/v1/leases", self.body)
                     ended = time.monotonic()
                     self.answers.append(answer)
                     if answer.status != 201:

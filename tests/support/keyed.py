@@ -41,7 +41,7 @@ def write(api: Api, resource: str, *operations: Json, key: str | None = None, **
         "operations": list(operations),
         **fields,
     }
-    return api.call("POST", "/v1/writes", body, {"Idempotency-Key": key} if key else None)
+    return api.post("/v1/writes", body, {"Idempotency-Key": key} if key else None)
 
 
 def is_replay(answer: Answer) -> bool:

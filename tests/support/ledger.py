@@ -77,7 +77,7 @@ class Writer(threading.Thread):
                         "lease_id": lease["lease_id"],
                         "operations": [{"insert": "ledger", "values": {"place": self.place.place, "entry": name}}],
                     }
-                    self.entries.append(Entry(self.place.place, name, connection.call("POST", "/v1/writes", body)))
+                    self.entries.append(Entry(self.place.place, name, connection.post("/v1/writes", body)))
                     if self.entries[-1].answer.status == 412:
                         self.place.replace(lease)
                     elif self.entries[-1].answer.status != 200:

@@ -76,8 +76,8 @@ class Client(threading.Thread):
             self.database.close()
 
     def take_turn(self, name: str, mark: str) -> None:
-        answer = self.connection.call(
-            "POST", "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.behavior.ttl_ms, "wait_ms": 2_000}
+        answer = self.connection.post(
+            "/v1/leases", {"resource": f"registers/{name}", "ttl_ms": self.behavior.ttl_ms, "wait_ms": 2_000}
         )
         if answer.status != 201:
             assert answer.status in (410, 423, 503), answer
@@ -104,8 +104,8 @@ class Client(threading.Thread):
         else:
             # The update makes it a fenced read.
             touch = {"update": "registers", "where": {"name": name}, "add": {"readers": 1}, "expect_rows": 1}
-            answer = self.connection.call(
-                "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [touch], "return": "rows"}
+            answer = self.connection.post(
+                "/v1/writes", {"lease_id": lease["lease_id"], "operations": [touch], "return": "rows"}
             )
             outcome, value = outcome_of(answer.status, answer.json())
             if outcome == "done":
@@ -136,7 +136,7 @@ class Client(threading.Thread):
             self.record(name, "write", token, began, time.monotonic(), "done", value, base)
             return
         change = {"update": "registers", "where": {"name": name}, "set": {"value": value}, "expect_rows": 1}
-        answer = self.connection.call("POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": [change]})
+        answer = self.connection.post("/v1/writes", {"lease_id": lease["lease_id"], "operations": [change]})
         outcome, _ = outcome_of(answer.status, answer.json())
         if outcome != "nothing":
             self.record(name, "write", token, began, time.monotonic(), outcome, value, base)

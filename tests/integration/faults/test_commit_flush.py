@@ -59,7 +59,7 @@ class Sellers:
             done = 0
             with self.stack.api().connection() as connection:
                 while not self._stop_requested.is_set() and done != times:
-                    answer = connection.call("POST", "/v1/writes", {**lease_members, "operations": [sku.sell()]})
+                    answer = connection.post("/v1/writes", {**lease_members, "operations": [sku.sell()]})
                     done += 1
                     with self._mutex:
                         self.answers.append((sku, answer))

@@ -300,7 +300,7 @@ def test_foreign_type_in_lease_key_harms_no_other_resource(
         node.hset(f"fg:lease:{name}", "a", "b") if kind == "hash" else node.set(f"fg:lease:{name}", "x")
     for _ in range(5):
         assert expect_problem(api.acquire(name), 423, "resource-locked")["remaining_ms"] == MAX_TTL_MS
-        expect_problem(api.call("POST", "/v1/leases", {"resources": [name, other_name]}), 423, "resource-locked")
+        expect_problem(api.post("/v1/leases", {"resources": [name, other_name]}), 423, "resource-locked")
         api.get("/v1/leases", resource_prefix="no/")
         api.get(f"/v1/resources/{name.replace('/', '%2F')}")
         acquire_and_release(api, other_name, 2)

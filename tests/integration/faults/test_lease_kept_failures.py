@@ -113,7 +113,7 @@ def test_max_hold_that_can_not_be_honoured_400(api_a: Api, resource: str) -> Non
         ({"max_hold_ms": "1"}, "text/event-stream"),
         ({"max_hold_ms": 5_000}, "application/json"),
     ):
-        answer = api_a.call("POST", "/v1/leases", {"resource": resource, **body}, {"Accept": accept})
+        answer = api_a.post("/v1/leases", {"resource": resource, **body}, {"Accept": accept})
         assert pointers_of(answer) == ["/max_hold_ms"]
     assert api_a.renew(lease := api_a.must_acquire(resource)).json()["max_hold_ms"] == 86_400_000
     api_a.must_release(lease)

@@ -345,7 +345,7 @@ def test_longest_names_and_bodies_pass(proxy: Proxy, unique_name: Callable[[str]
         token = {"Fencing-Resource": coded, "Fencing-Token": str(lease["fencing_token"])}
         call(connection, 200, "POST", "/v1/writes", {"operations": operations}, **token)
         operations[0]["set"]["note"] = "x" * 1_048_576
-        expect_problem(connection.call("POST", "/v1/writes", {"operations": operations}, token), 413, "too-large")
+        expect_problem(connection.post("/v1/writes", {"operations": operations}, token), 413, "too-large")
 
 
 @haproxy_alone
@@ -397,7 +397,7 @@ def test_nginx_shows_why_no_gateway_grants_leases(
     with proxy.api.connection() as connection:
         read(connection, "sku-1")
         for _ in range(5):
-            expect_problem(connection.call("POST", "/v1/leases", {"resource": resource}), 503, "no-quorum")
+            expect_problem(connection.post("/v1/leases", {"resource": resource}), 503, "no-quorum")
     for node in shop.nodes[:3]:
         node.start()
     for gateway in gateways:

@@ -150,7 +150,7 @@ def test_several_resources_survive_rolling_restarts(
 ) -> None:
     names = [unique_name("test/rolling") for _ in range(3)]
     api = gateways[0].api
-    lease = api.call("POST", "/v1/leases", {"resources": names, "owner": "keeper", "ttl_ms": TTL_MS}).json()
+    lease = api.post("/v1/leases", {"resources": names, "owner": "keeper", "ttl_ms": TTL_MS}).json()
     for nodes in (synced.nodes[:1], synced.nodes[1:3], synced.nodes[2:]):
         restart(nodes, *gateways)
         assert (renewed := api.renew(lease, ttl_ms=TTL_MS)).status == 200 and renewed.json()["fencing_token"] == lease[

@@ -252,8 +252,7 @@ class Load:
                     self.wrong.append(f"{kind.__name__}: {answer}")
 
     def one_shot(self, row: int, operation: Json) -> Answer:
-        return self.api.call(
-            "POST",
+        return self.api.post(
             "/v1/writes",
             {"lease": {"resource": f"shape/{row}", "wait_ms": 2000}, "return": "rows", "operations": [operation]},
         )
@@ -390,8 +389,7 @@ def test_type_changed_in_partitioned_table_is_written_by_all(shape: Stack) -> No
     )
 
     def write() -> Answer:
-        return api.call(
-            "POST",
+        return api.post(
             "/v1/writes",
             {
                 "lease": {"resource": "ranged/7", "wait_ms": 2000},

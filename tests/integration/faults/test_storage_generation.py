@@ -266,7 +266,7 @@ def test_session_replaced_within_write_keeps_no_outcome(failover: Callable[..., 
     }
 
     def sell() -> Answer:
-        return gateway.api.call("POST", "/v1/writes", body, {"Idempotency-Key": "slow-sale"})
+        return gateway.api.post("/v1/writes", body, {"Idempotency-Key": "slow-sale"})
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(sell)

@@ -48,7 +48,7 @@ def test_repeat_while_first_runs_409_and_outcome_survives_kill(
         goal="it commits",
     )
     for gateway in (0, 1):
-        busy = pair.api(gateway).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+        busy = pair.api(gateway).post("/v1/writes", body, {"Idempotency-Key": key})
         expect_problem(busy, 409, "idempotency-in-progress")
         assert int(busy.headers["Retry-After"]) >= 1
     os.kill(pair.read()["gateways"][0]["pid"], signal.SIGKILL)
@@ -56,11 +56,9 @@ def test_repeat_while_first_runs_409_and_outcome_survives_kill(
         first.answer()
     other = pair.api(1)
     eventually(
-        lambda: other.call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200,
-        15,
-        goal="the outcome is there",
+        lambda: other.post("/v1/writes", body, {"Idempotency-Key": key}).status == 200, 15, goal="the outcome is there"
     )
-    again = other.call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+    again = other.post("/v1/writes", body, {"Idempotency-Key": key})
     assert is_replay(again) and again.json()["results"][0]["rows"][0]["id"] == row
     assert pair.query(
         "select count(*) from fencing.history where resource = %s and event = 'write_applied'", (f"keyed/{row}",)
@@ -93,7 +91,7 @@ def test_repeat_after_kill_before_commit_is_applied_once(
     other.rollback()
     other.close()
     eventually(
-        lambda: pair.api(1).call("POST", "/v1/writes", body, {"Idempotency-Key": key}).status == 200,
+        lambda: pair.api(1).post("/v1/writes", body, {"Idempotency-Key": key}).status == 200,
         15,
         goal="the other gateway applies it",
     )
@@ -107,7 +105,7 @@ def send_until_answered(apis: list[Api], body: Json, key: str, seed: int, until:
     rng = random.Random(seed)
     while time.monotonic() < until:
         try:
-            answer = rng.choice(apis).call("POST", "/v1/writes", body, {"Idempotency-Key": key})
+            answer = rng.choice(apis).post("/v1/writes", body, {"Idempotency-Key": key})
         except OSError:
             pause(0.02, "before the call is repeated")
             continue
@@ -190,7 +188,7 @@ class Sellers:
         with stack.api().connection() as connection:
             while not self.stop_requested.is_set():
                 body = {"lease_id": self.leases[sku.name]["lease_id"], "operations": [sku.sell()]}
-                answer = connection.call("POST", "/v1/writes", body)
+                answer = connection.post("/v1/writes", body)
                 with self._mutex:
                     if answer.status == 200:
                         self.accepted[sku.name] += 1
@@ -253,7 +251,7 @@ def test_gateways_writing_in_opposite_orders_do_not_deadlock(pair: Stack, unique
         for _ in range(4)
     ]
     both = [
-        pair.api().call("POST", "/v1/leases", {"resources": [first.resource, second.resource], "ttl_ms": 60_000}).json()
+        pair.api().post("/v1/leases", {"resources": [first.resource, second.resource], "ttl_ms": 60_000}).json()
         for first, second in pairs
     ]
     ((deadlocks,),) = pair.query("select deadlocks from pg_stat_database where datname = current_database()")
@@ -269,9 +267,7 @@ def test_gateways_writing_in_opposite_orders_do_not_deadlock(pair: Stack, unique
         with pair.api(number % 2).connection() as connection:
             for turn in range(12):
                 for lease, operations in order[turn % 3 :]:
-                    answer = connection.call(
-                        "POST", "/v1/writes", {"lease_id": lease["lease_id"], "operations": operations}
-                    )
+                    answer = connection.post("/v1/writes", {"lease_id": lease["lease_id"], "operations": operations})
                     with mutex:
                         tally.append(answer.status)
 

@@ -79,8 +79,7 @@ def send_at_once(stack: Stack, callers: list[Caller], rows: bool = True) -> None
         with stack.api().connection() as connection:
             assert connection.call("GET", "/healthz").status == 200
             barrier.wait(30)
-            caller.answer = connection.call(
-                "POST",
+            caller.answer = connection.post(
                 "/v1/writes",
                 {
                     "lease_id": caller.lease["lease_id"],
