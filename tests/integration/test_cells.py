@@ -311,7 +311,8 @@ def test_proxy_leads_a_lease_and_its_calls_to_one_cell(
         assert lease.status == 201 and lease.json()["lease_id"].startswith("1~") == (cell == 1), lease
         assert proxy.read_lease(lease.json()).status == 200
         assert proxy.renew(lease.json()).status == 200
-        assert proxy.write(lease.json(), {"delete": "none"}).status == 400, "its cell reads it"
+        write = {"operations": [{"delete": "none"}], "lease_id": lease.json()["lease_id"]}
+        assert proxy.post("/v1/writes", write).status == 400, "its cell reads it"
         assert proxy.get(f"/v1/resources/{quote(resource, safe='')}").json()["lease_state"] == "held"
         assert proxy.is_held(resource)
         proxy.must_release(lease.json())
