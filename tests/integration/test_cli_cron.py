@@ -130,11 +130,8 @@ def test_every_without_scope_history_runs_nothing(guarded_pair: Stack, api_a: Ap
 
 def test_every_without_database_runs_nothing(stack: Stack, api: Api, resource: str, mark: Path) -> None:
     postgres = stack.facts["postgres"]["pid"]
-    processes.signal_all({postgres} | processes.descendants(postgres), signal.SIGSTOP)
-    try:
+    with processes.suspended({postgres} | processes.descendants(postgres)):
         done = Cli(api.url).run("lock", "--every", "1m", "--timeout", "3s", resource, "--", "touch", str(mark))
-    finally:
-        processes.signal_all({postgres} | processes.descendants(postgres), signal.SIGCONT)
     assert done.returncode == 69 and not mark.exists(), done
     eventually(lambda: api.get("/readyz").status == 200, 30, goal="the stack is ready again")
 

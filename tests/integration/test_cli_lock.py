@@ -239,13 +239,10 @@ def test_lock_hanging_gateway_ends_command_at_lease_expiry(gateway: Gateway, res
     pids = read_pids(mark)
     pause(2.5, "renewed more than once")
     assert running.poll() is None
-    processes.signal_all([gateway.pid], signal.SIGSTOP)
-    try:
+    with processes.suspended([gateway.pid]):
         began = time.monotonic()
         code, errors = wait_for_exit(running)
         assert code == LOST and "expired" in errors and time.monotonic() - began < 8
-    finally:
-        os.kill(gateway.pid, signal.SIGCONT)
     expect_ended(pids)
 
 

@@ -86,12 +86,9 @@ def test_lock_grant_after_slow_request_is_requested_again(gated_cli: Cli, gate: 
 
 
 def test_lock_grant_after_gateway_pause_is_valid(gateway: Gateway, resource: str) -> None:
-    processes.signal_all([gateway.pid], signal.SIGSTOP)
-    try:
+    with processes.suspended([gateway.pid]):
         running = Cli(gateway.api.url).begin("lock", resource, "--no-wait", "--ttl", "2s", "--", "true")
         remains(lambda: running.poll() is None, 2.5)
-    finally:
-        os.kill(gateway.pid, signal.SIGCONT)
     assert wait_for_exit(running) == (0, "")
 
 
@@ -129,11 +126,8 @@ def test_lock_frozen_client_loses_lease_to_waiter(cli: Cli, resource: str, mark:
     """Its connections stay open: only what it does itself says that it lives."""
     frozen = cli.begin("lock", resource, "--ttl", "2s", "--", "sh", "-c", f"echo begun > {mark}; exec sleep 60")
     first_line(mark)
-    processes.signal_all([frozen.pid], signal.SIGSTOP)
-    try:
+    with processes.suspended([frozen.pid]):
         assert cli.run("lock", "--wait", "30s", resource, "--", "true").returncode == 0
-    finally:
-        frozen.send_signal(signal.SIGCONT)
     assert wait_for_exit(frozen)[0] == LOST
 
 

@@ -192,6 +192,17 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 
 
 @contextmanager
+def suspended(pids: Iterable[int]) -> Iterator[None]:
+    """Suspends the processes (SIGSTOP) while the block lasts, so that their connections stay open without answers."""
+    stopped = list(pids)
+    signal_all(stopped, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(stopped, signal.SIGCONT)
+
+
+@contextmanager
 def stopped_thread(pid: int, name: str) -> Iterator[None]:
     """Stops one thread of a process, as if a function that it called did not return, and continues it.
     Needs the right to debug the process."""

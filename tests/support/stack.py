@@ -12,12 +12,11 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, ContextManager, Iterable, Iterator
 
 import psycopg2
 import psycopg2.extensions
 import redis
-
 from support import processes
 from support.api import Api
 from support.initdb import init_data, installed_programs
@@ -229,15 +228,9 @@ class Stack:
         postmaster = self.read()["postgres"]["pid"]
         return {postmaster} | processes.descendants(postmaster)
 
-    @contextmanager
-    def frozen(self, pids: list[int] | set[int]) -> Iterator[None]:
-        """Suspends the processes (SIGSTOP) while the block lasts,
-        so that their connections stay open without answers."""
-        processes.signal_all(pids, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            processes.signal_all(pids, signal.SIGCONT)
+    @staticmethod
+    def frozen(pids: Iterable[int]) -> ContextManager[None]:
+        return processes.suspended(pids)
 
     def kill_node(self, index: int) -> int:
         """Kills a node with SIGKILL and returns the id of its process."""

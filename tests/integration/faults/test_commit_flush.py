@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
-
 from support import processes
 from support.api import Answer, Json
 from support.polling import eventually, pause
@@ -85,11 +84,8 @@ class Sellers:
 def flush_suspended(stack: Stack) -> Iterator[Callable[[], None]]:
     """Suspends the gateway's flush while the block lasts; yields a function that resumes it."""
     ((waiter,),) = stack.query(WAITER)
-    processes.signal_all([waiter], signal.SIGSTOP)
-    try:
+    with processes.suspended([waiter]):
         yield lambda: os.kill(waiter, signal.SIGCONT)
-    finally:
-        os.kill(waiter, signal.SIGCONT)
 
 
 def test_unflushed_writes_are_not_answered(own_stack: Stack, unique_name: Callable[[str], str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Callable
 
@@ -236,13 +235,10 @@ def test_lease_forgotten_by_minority_stays_exclusive(cluster: Cluster, gateway: 
     granted_until = asked + held["validity_ms"] / 1000
     for node in cluster.nodes[:2]:
         node.restart_empty()
-    processes.signal_all([cluster.nodes[2].pid], signal.SIGSTOP)
-    try:
+    with processes.suspended([cluster.nodes[2].pid]):
         while time.monotonic() < granted_until - 0.05:
             answer = gateway.api.acquire(resource, ttl_ms=2_000)
             assert answer.status in (423, 503), f"{answer} while {held} is held"
-    finally:
-        processes.signal_all([cluster.nodes[2].pid], signal.SIGCONT)
     next_lease = eventually(
         lambda: (answer := gateway.api.acquire(resource, ttl_ms=1_000, wait_ms=1_000)).status == 201 and answer,
         15,

@@ -4,11 +4,9 @@ Each test ends with recovery."""
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from typing import Callable, Iterator
 
 import pytest
@@ -17,32 +15,22 @@ from support.api import expect_problem
 from support.cluster import MAX_TTL_MS, Cluster, Gateway
 from support.cluster import running as running_cluster
 from support.faults import (
-    set_counters_apart,
-    majority_counter,
-    wait_for_grant_above,
+    acquire_on_all_nodes,
     count_holders,
-    lease_values,
     expect_exclusive_until,
     install_shop,
-    sale_operation,
+    lease_values,
+    majority_counter,
     read_stock,
-    acquire_on_all_nodes,
+    sale_operation,
+    set_counters_apart,
+    wait_for_grant_above,
 )
 from support.polling import eventually, remains
 from support.stack import Stack
 from support.tcp_gate import Gates, open_gates
 
 LONG_MS = 10_000  # a node timeout that no test reaches
-
-
-@contextmanager
-def stopped(*pids: int) -> Iterator[None]:
-    """Suspends the processes (SIGSTOP) while the block lasts."""
-    processes.signal_all(pids, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        processes.signal_all(pids, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +90,7 @@ def test_gateway_stopped_during_grant_grants_nothing_expired(
         gate.replies.stalled = True
     call = slow_gateway.api.begin_acquire(resource, ttl_ms=1_500)
     eventually(lambda: count_holders(nodes, resource) == 5, interval=0.005, goal="executed on every node")
-    with stopped(slow_gateway.pid):
+    with processes.suspended([slow_gateway.pid]):
         for gate in gates.members:
             gate.replies.stalled = False
         eventually(lambda: count_holders(nodes, resource) == 0, goal="it expired")
@@ -138,7 +126,7 @@ def test_gateway_stopped_during_release_keeps_next_holder(
             lambda: sum(gate.requests.passed for gate in gates.members) > passed,
             goal="the requests have reached the nodes",
         )
-    with stopped(slow_gateway.pid):
+    with processes.suspended([slow_gateway.pid]):
         eventually(lambda: count_holders(nodes, resource) == 0, goal="it is released or expired")
         after = other_gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS)
         for gate in gates.members:
@@ -167,7 +155,7 @@ def test_gateway_stopped_before_write_412_for_older_token(cluster: Cluster, uniq
         first_gateway.start()
         second_gateway.start()
         old = first_gateway.api.must_acquire(resource, ttl_ms=500)
-        with stopped(first_gateway.pid):
+        with processes.suspended([first_gateway.pid]):
             write = first_gateway.api.begin(
                 "POST", "/v1/writes", {"lease_id": old["lease_id"], "operations": [sale_operation(sku, 3)]}
             )
@@ -216,7 +204,7 @@ def test_holder_stopped_past_ttl_write_is_refused(
     try:
         assert holder.stdin and holder.stdout
         token = int(holder.stdout.readline())
-        with stopped(holder.pid):
+        with processes.suspended([holder.pid]):
             holder.stdin.write("go on\n")
             holder.stdin.flush()
             new = gateway.api.must_acquire(resource, ttl_ms=MAX_TTL_MS, wait_ms=5_000)
@@ -284,7 +272,7 @@ def test_nodes_resuming_after_ttl_restore_no_lease(cluster: Cluster, other_gatew
     The lease that it writes there then is neither valid nor renewed, and expires."""
     other_gateway.wait_until_all_vote()
     api, nodes = other_gateway.api, cluster.clients()
-    with stopped(*(node.pid for node in cluster.nodes[:2])):
+    with processes.suspended(node.pid for node in cluster.nodes[:2]):
         old = api.must_acquire(resource, ttl_ms=500)
         written = nonce_of(lease_values(nodes[2:], resource)[0])
         assert written
@@ -315,7 +303,7 @@ def test_late_grant_of_dead_gateway_expires(cluster: Cluster, other_gateway: Gat
     settings["redis"].update(node_timeout_ms=LONG_MS, node_dead_after_ms=LONG_MS)
     killed_gateway = cluster.start_gateway(settings)
     killed_gateway.wait_until_all_vote()
-    with stopped(*(node.pid for node in cluster.nodes[:3])):
+    with processes.suspended(node.pid for node in cluster.nodes[:3]):
         call = killed_gateway.api.begin_acquire(resource, ttl_ms=MAX_TTL_MS)
         eventually(lambda: count_holders(nodes[3:], resource) == 2, goal="the others have executed it")
         killed_gateway.kill()

@@ -3,7 +3,6 @@ and the gateway recovers by itself."""
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Callable, Iterator
 
 import psycopg2
 import pytest
-
 from support import processes
 from support.api import Answer, Api, Json, expect_problem
 from support.cluster import Gateway
@@ -179,11 +177,8 @@ def connections_exhausted(site: Site) -> Iterator[None]:
 
     gateways = [gateway.pid for gateway in site.cluster.gateways if gateway.process]
     try:
-        processes.signal_all(gateways, signal.SIGSTOP)  # so that none of them takes a connection as soon as it is free
-        try:
+        with processes.suspended(gateways):  # so that none of them takes a connection as soon as it is free
             eventually(stays_full, 30, goal="no connection is left")
-        finally:
-            processes.signal_all(gateways, signal.SIGCONT)
         yield
     finally:
         for connection in taken:
