@@ -38,55 +38,21 @@ class Authority:
         else:
             openssl(
                 folder,
-                "req",
-                "-x509",
+                *"req -x509 -nodes -days 30".split(),
                 *ECDSA,
-                "-nodes",
-                "-keyout",
-                self.key.name,
-                "-out",
-                self.file.name,
-                "-subj",
-                f"/CN={name}",
-                "-days",
-                "30",
+                *f"-keyout {self.key.name} -out {self.file.name} -subj /CN={name}".split(),
                 *(word for line in extensions.splitlines() for word in ("-addext", line)),
             )
 
     def _sign(self, name: str, subject: str, extensions: str, days: int, key_options: list[str] | None = None) -> None:
         (self.folder / f"{name}.extensions").write_text(extensions + "\n")
+        files = f"-keyout {name}.key -out {name}.request"
         openssl(
-            self.folder,
-            "req",
-            "-new",
-            "-utf8",
-            *(key_options or ECDSA),
-            "-nodes",
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.request",
-            "-subj",
-            subject,
+            self.folder, *"req -new -utf8 -nodes".split(), *(key_options or ECDSA), *files.split(), "-subj", subject
         )
-        openssl(
-            self.folder,
-            "x509",
-            "-req",
-            "-in",
-            f"{name}.request",
-            "-CA",
-            self.file.name,
-            "-CAkey",
-            self.key.name,
-            "-CAcreateserial",
-            "-days",
-            str(days),
-            "-extfile",
-            f"{name}.extensions",
-            "-out",
-            f"{name}.pem",
-        )
+        signer = f"-CA {self.file.name} -CAkey {self.key.name} -CAcreateserial -days {days}"
+        files = f"-in {name}.request -extfile {name}.extensions -out {name}.pem"
+        openssl(self.folder, "x509", "-req", *signer.split(), *files.split())
 
     def issue(
         self,
