@@ -208,13 +208,13 @@ def test_lock_wait_limit_is_respected(short_wait_gateway: Gateway, resource: str
 def test_lock_wait_over_repeated_requests_keeps_queue_order(
     patient_cluster: Cluster, resource: str, mark: Path
 ) -> None:
-    with patient_cluster.serving(patient_cluster.settings(max_wait_ms=1_000, default_ttl_ms=10_000)) as gateway:
+    with patient_cluster.serving(patient_cluster.settings(max_wait_ms=2_000, default_ttl_ms=10_000)) as gateway:
         lease = gateway.api.must_acquire(resource, ttl_ms=20_000)
         waiting = []
         for number in range(4):
             waiting.append(Cli(gateway.api.url).begin("lock", resource, "--", "sh", "-c", f"echo {number} >> {mark}"))
             eventually(lambda: gateway.api.waiters(resource) == number + 1, goal=f"{number} waits")
-        pause(1.3, "longer than a request may wait: each has repeated its request")
+        pause(2.3, "longer than a request may wait: each has repeated its request")
         # Between two requests a program is in no queue, and the next one is served.
         eventually(lambda: gateway.api.waiters(resource) == 4, interval=0.002, goal="all are in the queue")
         gateway.api.must_release(lease)

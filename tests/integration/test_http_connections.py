@@ -175,17 +175,6 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
 
 
 def test_idle_connection_of_another_thread_is_replaced(make: Callable[..., Gateway]) -> None:
-    gateway = make(connections_max=1, threads=4)
-    for _ in range(12):  # the kernel chooses the thread of each
-        with Wire("127.0.0.1", gateway.api.port) as idle:
-            idle.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert idle.receive().status == 200
-            with open_connections(gateway.api.port, 1) as another:
-                assert status_of(send_get(another[0])) == 200
-            assert idle.is_closed()
-
-
-def test_idle_connection_of_another_thread_is_replaced(make: Callable[..., Gateway]) -> None:
     """The kernel chooses the thread of a connection: of three in four another thread has the one that is idle.
     A few may be refused, because that one is not idle yet when its caller has the answer."""
     gateway = make(connections_max=1, threads=4)
