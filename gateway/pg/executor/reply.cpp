@@ -63,7 +63,7 @@ void shared_check::ask(caller_ptr caller, const std::function<void(caller_ptr)>&
     std::shared_ptr<round> begun, under_way;
     {
         const std::lock_guard lock(mutex_);
-        if (latest_ && !latest_->has_ended_before(steady_clock::now() - kept_)) {
+        if (latest_ && !latest_->has_ended_before(steady_clock::now() - reuse_time_)) {
             under_way = latest_;
         } else {
             begun = std::make_shared<round>(std::move(caller));

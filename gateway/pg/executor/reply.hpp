@@ -107,8 +107,8 @@ class shared_check {
   public:
     using caller_ptr = std::shared_ptr<caller_awaiting<void>>;
 
-    /// `kept`: for how long the result of a check answers further callers.
-    explicit shared_check(std::chrono::milliseconds kept) : kept_(kept) {}
+    /// `reuse_time`: for how long the result of a check answers further callers.
+    explicit shared_check(std::chrono::milliseconds reuse_time) : reuse_time_(reuse_time) {}
 
     /// Answers `caller` with the result of the check that is under way or has just ended. If there is none, calls
     /// `begin`, which has to answer its argument.
@@ -117,7 +117,7 @@ class shared_check {
   private:
     class round;
 
-    const std::chrono::milliseconds kept_;
+    const std::chrono::milliseconds reuse_time_;
     std::mutex mutex_;
     std::shared_ptr<round> latest_;
 };

@@ -40,6 +40,10 @@ read_limits history_read_limits(const postgres_config& cfg);
 /// Workers for reads. Principals take turns; a principal uses only a part of the workers, and so do expensive reads, so
 /// that neither delays a cheap read of another principal. A worker gets one read at a time; the other reads wait here.
 ///
+/// They don't wait in a job_queue: which read is next depends on those that run, of its principal and of all, while a
+/// worker runs whatever is first in its queue. So an entry here outlives the waiting reads of its principal, with its
+/// turn and its counts.
+///
 /// Errors:  too_many_requests where too many reads of the principal wait, overloaded where too many reads wait in all;
 ///          those of worker::submit.
 /// Limits:  read_limits. The empty principal, which is the gateway itself, has no limits of its own.

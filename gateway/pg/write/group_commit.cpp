@@ -180,14 +180,6 @@ asio::awaitable<std::optional<failure>> durability_waiter::wait() {
     co_return std::move(failure_);
 }
 
-asio::awaitable<result<write_outcome>> await_durable(committed_write write) {
-    if (write.durability) {
-        auto why = co_await write.durability->wait();
-        if (why) co_return std::move(*why);
-    }
-    co_return std::move(write.outcome);
-}
-
 void pending_durability::refuse(failure why) noexcept {
     if (snapshot) return snapshot->answer(std::move(why));
     answer_all(writes, durability_unknown_failure());

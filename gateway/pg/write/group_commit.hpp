@@ -47,6 +47,10 @@ class durability_waiter final : public waiting_caller {
     void answer(std::optional<failure> why);
     void give_up(bool unchanged) noexcept override;
 
+    /// Out:    empty: the write is on disk.
+    /// Errors: storage_unavailable where a crash undid the write; nothing was changed. outcome_unknown where that could
+    ///         not be found out.
+    /// Cancel: not supported.
     boost::asio::awaitable<std::optional<failure>> wait();
 
   private:
@@ -60,13 +64,6 @@ struct committed_write {
     write_outcome outcome;
     std::shared_ptr<durability_waiter> durability{};  ///< Null: the write is on disk.
 };
-
-/// Waits until the write is on disk.
-///
-/// Errors: storage_unavailable where a crash undid the write; nothing was changed. outcome_unknown where that could not
-///         be found out.
-/// Cancel: not supported.
-boost::asio::awaitable<result<write_outcome>> await_durable(committed_write write);
 
 /// A write that was committed, and the caller that waits until it is on disk.
 struct undurable_write {

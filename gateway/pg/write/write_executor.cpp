@@ -103,7 +103,7 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
     std::vector<pending_write> later;
     std::size_t operations = 0;
     std::string highest;
-    bool full = false;  // then all later writes wait, even smaller ones, so that writes on one resource stay in order
+    bool full = false;  // then all later writes wait, even smaller ones, so that those with one first resource stay in order
     for (auto& write : waiting) {
         const auto& request = write.request;
         full = full || (!batch.empty() && operations + request.operations.size() > shared_operations_max);

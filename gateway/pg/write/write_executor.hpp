@@ -65,7 +65,7 @@ class outcome_sweep {
 /// prepared statements is dropped before it is sent.
 inline constexpr std::size_t shared_operations_max = 128;
 
-/// Sorts the writes by their first resource; writes on one resource stay in order of arrival. A pure function.
+/// Sorts the writes by their first resource; those with the same one stay in their order. A pure function.
 void sort_by_resource(std::vector<pending_write>& waiting);
 
 /// Takes the writes of the next transaction out of `waiting`, which is sorted: as many as fit, in ascending order of
@@ -78,9 +78,12 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 /// Runs guarded writes: plan (transaction_plan.hpp) → execute (write_transaction.hpp) → evaluate
 /// (transaction_result.hpp).
 ///
-/// Writes on a resource always go to the same worker, so that they keep their order of arrival. Writes that wait for a
-/// worker share a transaction, and share the wait for the disk with all others (group_commit.hpp). Writes that call
-/// functions, wait for locks or are refused go to isolated_write_executor.
+/// A write goes to the worker of its first resource, where principals take turns: the writes of one principal that have
+/// the same first resource keep their order of arrival. Not so those behind a write that its batch has only refused,
+/// which runs again later; and writes that share another resource are ordered by its guard row alone.
+///
+/// Writes that wait for a worker share a transaction, and share the wait for the disk with all others
+/// (group_commit.hpp). Writes that call functions, wait for locks or are refused go to isolated_write_executor.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Limits:  postgres.connections workers, of which the first two take batches; as many isolated workers, and one that
@@ -96,7 +99,7 @@ class write_executor {
     ///
     /// Out:    the outcome; with an idempotency key possibly that of an earlier write, marked `replayed`. A write that
     ///         seals its token is answered as soon as it is visible, so that its lease can be released while it waits
-    ///         for the disk; see await_durable.
+    ///         for the disk; see durability_waiter.
     /// Errors: see gateway/pg/connection/sqlstate_map.hpp; stale_fencing_token, resource_not_covered,
     ///         expectation_failed, constraint_violation, write_conflict, unprocessable, fencing_required;
     ///         idempotency_mismatch, idempotency_in_progress; overloaded, where the rows do not fit into the answers'
