@@ -2,7 +2,7 @@
 
 #include <gateway/pg/catalog/catalog.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/read/table_reader.hpp>
 #include <gateway/pg/write/group_commit.hpp>

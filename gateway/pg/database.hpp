@@ -5,8 +5,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/table_read.hpp>
-#include <gateway/pg/executor/executor_status.hpp>
-#include <gateway/pg/executor/session_job.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/schema/cluster.hpp>
@@ -49,6 +48,14 @@ class place {
     kind kind_;
     std::vector<lockcore::resource_name> resources_{};
     std::string principal_{};
+};
+
+/// The workers of a database at one moment.
+struct executor_status {
+    std::size_t workers = 0;       ///< Write workers; workers that connect only when they are needed do not count.
+    std::size_t disconnected = 0;  ///< Write workers whose last attempt to connect failed.
+    std::size_t busy = 0;          ///< Write workers with work under way or queued.
+    std::size_t queued = 0, queue_max = 0;
 };
 
 /// Builds, starts and stops everything that runs on PostgreSQL, and runs work on its sessions.

@@ -5,7 +5,6 @@
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/write_session.hpp>
-#include <gateway/pg/executor/executor_status.hpp>
 #include <gateway/pg/executor/worker.hpp>
 #include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/isolated_write.hpp>
@@ -15,9 +14,13 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -59,6 +62,27 @@ class outcome_sweep {
     std::atomic<bool> under_way_{false};
     std::atomic<bool> more_{false};  ///< The last batch was full.
     std::chrono::steady_clock::time_point last_{};
+};
+
+/// Counts batches by the number of their writes, in powers of two: the n-th count has the batches of up to 2^n writes.
+///
+/// Threads: safe.
+class batch_sizes {
+  public:
+    static constexpr std::size_t classes = 7;  ///< 1, 2, 4, … 64
+
+    void count(std::size_t writes) {
+        if (writes == 0) return;
+        const auto n = std::min<std::size_t>(std::bit_width(writes - 1), classes - 1);
+        counts_[n].fetch_add(1, std::memory_order_relaxed);
+        writes_.fetch_add(writes, std::memory_order_relaxed);
+    }
+    std::uint64_t counted(std::size_t n) const { return counts_[n].load(std::memory_order_relaxed); }
+    std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
+
+  private:
+    std::array<std::atomic<std::uint64_t>, classes> counts_{};
+    std::atomic<std::uint64_t> writes_{0};
 };
 
 /// Maximum number of operations in one shared transaction; below prepared_max of a session, so that none of its
