@@ -2,7 +2,7 @@
 
 #include <gateway/pg/catalog/catalog.hpp>
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/read/table_reader.hpp>
 #include <gateway/pg/write/group_commit.hpp>
@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds end_poll_interval{5};
 
 /// For how long the result of a check of readiness answers further callers. Readiness needs no credential, so that the
 /// number of checks must not depend on the number of callers.
-constexpr std::chrono::milliseconds readiness_kept{200};
+constexpr std::chrono::milliseconds readiness_reuse_time{200};
 
 void append_workers(std::vector<worker*>& out, const std::vector<std::unique_ptr<worker>>& workers) {
     for (const auto& added : workers)
@@ -108,7 +108,7 @@ struct database::impl {
     write_executor writes{cfg, queued, catalogs, answers, flush};
     read_pool reads{cfg, table_read_limits(cfg)};
     read_pool history{cfg, history_read_limits(cfg)};
-    shared_check readiness{readiness_kept};
+    shared_check readiness{readiness_reuse_time};
     std::vector<std::vector<worker*>> groups;  ///< In the order in which they end.
     catalog_listener listener{cfg, catalogs};
     std::mutex mutex;

@@ -5,8 +5,7 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/table_read.hpp>
-#include <gateway/pg/executor/executor_status.hpp>
-#include <gateway/pg/executor/session_job.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 #include <gateway/pg/read/read_pool.hpp>
 #include <gateway/pg/schema/cluster.hpp>
@@ -30,7 +29,7 @@ class place {
   public:
     /// The write worker with the least load, for work of the gateway itself that needs no order.
     static place any_worker() { return place(kind::any_worker); }
-    /// A worker that runs it in order with the writes on the resources, within the share of a principal.
+    /// An isolated worker, in whose queue later writes on the resources wait too, within the share of a principal.
     static place in_order(std::vector<lockcore::resource_name> resources, std::string principal) {
         place out(kind::in_order);
         out.resources_ = std::move(resources);
@@ -49,6 +48,14 @@ class place {
     kind kind_;
     std::vector<lockcore::resource_name> resources_{};
     std::string principal_{};
+};
+
+/// The workers of a database at one moment.
+struct executor_status {
+    std::size_t workers = 0;       ///< Write workers; workers that connect only when they are needed do not count.
+    std::size_t disconnected = 0;  ///< Write workers whose last attempt to connect failed.
+    std::size_t busy = 0;          ///< Write workers with work under way or queued.
+    std::size_t queued = 0, queue_max = 0;
 };
 
 /// Builds, starts and stops everything that runs on PostgreSQL, and runs work on its sessions.
@@ -112,14 +119,14 @@ class database {
     /// table_reader.hpp.
     boost::asio::awaitable<result<read_outcome>> read_rows(std::string principal, read_request request, deadline until);
 
-    /// Raises fences to at least `new_fence` and never lowers one, in order with the writes on the same resources; the
+    /// Raises fences to at least `new_fence` and never lowers one; later writes on the resources wait for it. The
     /// history records fence_raised. Used for fence_on_grant and for seals.
     boost::asio::awaitable<result<std::vector<fence_state>>> raise_fences(
         std::vector<lockcore::resource_name> resources, lockcore::fencing_token new_fence, actor initiator,
         std::string reason, deadline until);
 
-    /// Sets a fence, also to a lower token, and returns it, in the same order; the history records fence_raised with
-    /// `repair`.
+    /// Sets a fence, also to a lower token, and returns it; later writes on the resource wait for it. The history
+    /// records fence_raised with `repair`.
     boost::asio::awaitable<result<fence_state>> repair_fence(lockcore::resource_name resource,
                                                              lockcore::fencing_token new_fence, actor initiator,
                                                              std::string reason, deadline until);

@@ -5,7 +5,7 @@
 
 #include <gateway/api/tables/table_request.hpp>
 #include <gateway/pg/catalog/catalog_field.hpp>
-#include <gateway/pg/read/read_sql.hpp>
+#include <gateway/pg/read/table_reader.hpp>
 
 #include <exception>
 #include <string>

@@ -6,7 +6,7 @@
 #include <gateway/api/tables/answer_form.hpp>
 #include <gateway/api/tables/table_grammar.hpp>
 #include <gateway/api/tables/table_request.hpp>
-#include <gateway/pg/read/read_sql.hpp>
+#include <gateway/pg/read/table_reader.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <string>

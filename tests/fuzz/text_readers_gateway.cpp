@@ -6,9 +6,9 @@
 #include <gateway/api/tables/answer_form.hpp>
 #include <gateway/config/authority.hpp>
 #include <gateway/config/token_keys.hpp>
-#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
-#include <gateway/http/codec/text.hpp>
+#include <gateway/http/codec/header_values.hpp>
+#include <gateway/http/codec/json_io.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 #include <gateway/runtime/text.hpp>
 

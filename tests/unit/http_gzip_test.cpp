@@ -1,7 +1,7 @@
 // gateway/http: Accept-Encoding, compression, and the rules of CORS.
 #include <gateway/config/authority.hpp>
-#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/gzip.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/routing/origin_rules.hpp>
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
-#include <gateway/http/codec/text.hpp>
+#include <gateway/http/codec/header_values.hpp>
+#include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/random.hpp>

@@ -1,5 +1,5 @@
 #include <gateway/metrics/meters.hpp>
-#include <gateway/pg/executor/executor_status.hpp>
+#include <gateway/pg/write/write_executor.hpp>
 
 #include <gtest/gtest.h>
 

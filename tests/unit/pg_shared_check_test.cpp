@@ -1,5 +1,5 @@
 // gateway/pg/executor/shared_check: one check for many callers.
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 
 #include <gtest/gtest.h>
 

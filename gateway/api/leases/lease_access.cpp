@@ -1,7 +1,7 @@
 #include <gateway/api/leases/lease_access.hpp>
 
 #include <gateway/http/codec/fields.hpp>
-#include <gateway/http/codec/text.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <boost/json/object.hpp>

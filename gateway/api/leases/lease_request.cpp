@@ -3,7 +3,6 @@
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/text.hpp>
 
 #include <lockcore/encoding.hpp>
 

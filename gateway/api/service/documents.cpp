@@ -2,8 +2,8 @@
 
 #include <gateway/config/config.hpp>
 #include <gateway/config/secrets.hpp>
-#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/gzip.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
 

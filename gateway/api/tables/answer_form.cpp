@@ -1,6 +1,6 @@
 #include <gateway/api/tables/answer_form.hpp>
 
-#include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/header_values.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/table_read.hpp>
-#include <gateway/http/codec/text.hpp>
+#include <gateway/http/codec/json_io.hpp>
 
 #include <algorithm>
 #include <array>

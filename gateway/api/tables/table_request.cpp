@@ -5,7 +5,6 @@
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/text.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -44,20 +44,6 @@ failure with_write_id(failure f, const std::string& write_id) {
     return f;
 }
 
-awaitable<result<pg::committed_write>> write_once(write_ports& ports, write_request request, pg::deadline until) {
-    const std::string write_id = request.write_id;
-    auto written = co_await ports.write(std::move(request), until);
-    if (!written) co_return with_write_id(written.error(), write_id);
-    co_return written;
-}
-
-awaitable<result<write_outcome>> await_disk(pg::committed_write written) {
-    const std::string write_id = written.outcome.write_id;
-    auto outcome = co_await pg::await_durable(std::move(written));
-    if (!outcome) co_return with_write_id(outcome.error(), write_id);
-    co_return outcome;
-}
-
 /// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
 ///
 /// Errors: those of the look-up, and that of the earlier call.
@@ -126,12 +112,14 @@ awaitable<result<pg::committed_write>> write_under_lease(write_ports& ports, wri
         seal.emplace(std::move(*prepared));
         request.seal = seal->is_last_hold();
     }
-    auto written = co_await write_once(ports, std::move(request), lease.until);
+    const std::string write_id = request.write_id;
+    auto written = co_await ports.write(std::move(request), lease.until);
     // The write may still be committed, and the next holder must see it. So the lease is not released but expires.
-    if (!written && written.error().outcome_unknown) co_return written.error();
-    if (lease.own) released = co_await ports.release(lease.claims, context.request.trace_id);
-    if (!written && seal && !lease.own) seal->abandon(written.error());
-    co_return written;
+    const bool unknown = !written && written.error().outcome_unknown;
+    if (lease.own && !unknown) released = co_await ports.release(lease.claims, context.request.trace_id);
+    if (written) co_return written;
+    if (seal && !lease.own) seal->abandon(written.error());
+    co_return with_write_id(written.error(), write_id);
 }
 
 /// Connects the write service to the gateway's lock manager and database.
@@ -267,20 +255,18 @@ awaitable<result<write_report>> execute_write(write_ports& ports, write_context 
     const auto lease = co_await obtain_lease(ports, context, check_live);
     if (!lease) co_return lease.error();
     std::optional<lease_seal> seal;
-    pg::committed_write visible;
     if (earlier) {
-        visible.outcome = std::move(*earlier);
+        report.outcome = std::move(*earlier);
     } else {
         auto written = co_await write_under_lease(ports, context, *lease, seal, report.release);
         if (!written) co_return written.error();
-        visible = std::move(*written);
+        report.outcome = std::move(written->outcome);
+        if (written->durability) {
+            const auto lost = co_await written->durability->wait();
+            if (lost && seal && !lease->own) seal->abandon(*lost);
+            if (lost) co_return with_write_id(*lost, report.outcome.write_id);
+        }
     }
-    auto outcome = co_await await_disk(std::move(visible));
-    if (!outcome) {
-        if (seal && !lease->own) seal->abandon(outcome.error());
-        co_return outcome.error();
-    }
-    report.outcome = std::move(*outcome);
     if (lease->is_released && !lease->own) {
         // Only now, so that the caller still has the lease if a crash loses the write.
         report.release = co_await ports.release(lease->claims, context.request.trace_id);

@@ -6,7 +6,6 @@
 #include <gateway/domain/exact_number.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/text.hpp>
 
 #include <boost/json/array.hpp>
 

@@ -2,7 +2,6 @@
 
 #include <gateway/domain/exact_number.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/text.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <lockcore/encoding.hpp>

@@ -2,7 +2,10 @@
 
 #include <zlib.h>
 
+#include <array>
 #include <cstddef>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -15,18 +18,39 @@ class gzip_encoder {
     static constexpr std::size_t memory_bytes = 300 * 1024;
 
     /// Throws std::bad_alloc.
-    gzip_encoder();
-    ~gzip_encoder();
+    gzip_encoder() {
+        // The fastest level: an I/O thread compresses, and JSON shrinks by most of what a slower level reaches.
+        if (deflateInit2(&stream_, Z_BEST_SPEED, Z_DEFLATED, window_bits, memory_level, Z_DEFAULT_STRATEGY) != Z_OK)
+            throw std::bad_alloc();
+    }
+    ~gzip_encoder() { deflateEnd(&stream_); }
     gzip_encoder(const gzip_encoder&) = delete;
     gzip_encoder& operator=(const gzip_encoder&) = delete;
 
     /// Returns the most bytes that a text of this size takes when it is compressed.
-    static std::size_t bound(std::size_t bytes);
+    static std::size_t bound(std::size_t bytes) { return compressBound(static_cast<uLong>(bytes)) + header_bytes; }
 
     /// Appends the compressed piece to `out`; `last`: the text ends with it.
-    void add(std::string_view piece, bool last, std::string& out);
+    void add(std::string_view piece, bool last, std::string& out) {
+        std::array<unsigned char, output_bytes> buffer;
+        // zlib reads only; its older interface has no const.
+        stream_.next_in = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(piece.data()));
+        stream_.avail_in = static_cast<uInt>(piece.size());
+        do {
+            stream_.next_out = buffer.data();
+            stream_.avail_out = static_cast<uInt>(buffer.size());
+            const int result = deflate(&stream_, last ? Z_FINISH : Z_NO_FLUSH);
+            if (result == Z_STREAM_ERROR) throw std::logic_error("the state of zlib is broken");
+            out.append(reinterpret_cast<const char*>(buffer.data()), buffer.size() - stream_.avail_out);
+        } while (stream_.avail_out == 0);
+    }
 
   private:
+    static constexpr int window_bits = 15 + 16;  ///< 16: the header and trailer of gzip.
+    static constexpr int memory_level = 8;
+    static constexpr std::size_t header_bytes = 18;  ///< More than those that compressBound allows for.
+    static constexpr std::size_t output_bytes = 16 * 1024;
+
     z_stream stream_{};
 };
 

@@ -41,6 +41,19 @@ result<boost::json::object> parse_object_body(const request& r);
 /// Appends `text` as a JSON string.
 void append_json_string(std::string& out, std::string_view text);
 
+/// Returns the text with U+FFFD for each byte that is no part of a valid character.
+std::string replace_invalid_utf8(std::string text);
+
+/// Returns as many whole characters of the text's beginning as have at most `bytes` bytes.
+std::string_view cut_utf8(std::string_view text, std::size_t bytes);
+
+/// Returns the JSON pointer (RFC 6901) of a member or element of the value at `pointer`.
+std::string child_pointer(std::string_view pointer, std::string_view key);
+std::string child_pointer(std::string_view pointer, std::size_t index);
+
+/// Shortens a pointer of more than 1 KiB: its beginning, in whole characters, and "…".
+std::string shorten_pointer(std::string pointer);
+
 /// Appends one JSON object to a string, member by member.
 class object_writer {
   public:

@@ -1,8 +1,7 @@
 #include <gateway/http/codec/problem.hpp>
 
-#include <gateway/http/codec/accept.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/text.hpp>
 
 #include <boost/json/serialize.hpp>
 

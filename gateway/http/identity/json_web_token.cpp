@@ -1,8 +1,8 @@
 #include <gateway/http/identity/json_web_token.hpp>
 
 #include <gateway/domain/exact_number.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/http/codec/text.hpp>
 
 #include <lockcore/encoding.hpp>
 #include <lockcore/types.hpp>

@@ -1,7 +1,6 @@
-#include <gateway/http/codec/text.hpp>
-#include <gateway/http/routing/auth.hpp>
-
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/identity/token_authenticator.hpp>
+#include <gateway/http/routing/auth.hpp>
 
 #include <lockcore/encoding.hpp>
 

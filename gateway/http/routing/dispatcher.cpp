@@ -1,7 +1,7 @@
 #include <gateway/http/routing/dispatcher.hpp>
 
-#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/fields.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/runtime/random.hpp>
 #include <gateway/runtime/text.hpp>

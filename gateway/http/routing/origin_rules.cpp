@@ -61,10 +61,10 @@ bool origin_rules::is_own_host(const authority& named, std::string_view local_ad
 }
 
 bool origin_rules::is_own_origin(std::string_view origin, const authority& host) const {
-    const std::size_t mark = origin.find("://");
-    if (mark == std::string_view::npos) return false;  // "null": a sandboxed frame or a file
-    const std::uint16_t default_port = origin.substr(0, mark) == "https" ? 443 : 80;
-    const auto named = parse_authority(origin.substr(mark + 3));
+    const std::size_t scheme_end = origin.find("://");
+    if (scheme_end == std::string_view::npos) return false;  // "null": a sandboxed frame or a file
+    const std::uint16_t default_port = origin.substr(0, scheme_end) == "https" ? 443 : 80;
+    const auto named = parse_authority(origin.substr(scheme_end + 3));
     if (!named) return false;
     if (is_allowed(*named)) return true;
     return named->host == host.host && port_of(*named, default_port) == port_of(host, default_port);

@@ -2,8 +2,8 @@
 // expire are in exchange_streaming.cpp.
 #include <gateway/http/transport/exchange.hpp>
 
-#include <gateway/http/codec/accept.hpp>
 #include <gateway/http/codec/gzip.hpp>
+#include <gateway/http/codec/header_values.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/http/transport/response_head.hpp>
 #include <gateway/runtime/log.hpp>
@@ -114,8 +114,8 @@ bool exchange::take_expectation() {
 
 bool exchange::reserve_body() {
     if (!body_memory_) body_memory_.emplace(group_.memory().bodies, connection_.principal_);
-    const std::size_t held = connection_.buffer_.capacity() + parser_->message.body.size();
-    return held <= body_memory_->bytes() || body_memory_->try_grow(held - body_memory_->bytes());
+    const std::size_t used = connection_.buffer_.capacity() + parser_->message.body.size();
+    return used <= body_memory_->bytes() || body_memory_->try_grow(used - body_memory_->bytes());
 }
 
 void exchange::plan_answer(steady_clock::time_point now) {
@@ -394,7 +394,7 @@ bool exchange::is_sent(const message_parts& parts, std::size_t accepted) const {
 }
 
 asio::awaitable<bool> exchange::write_rest(message_parts parts, std::size_t accepted) {
-    const std::size_t held = asio::buffer_size(parts);  // counted in full until all of it is sent
+    const std::size_t bytes = asio::buffer_size(parts);  // counted in full until all of it is sent
     bool progressed = accepted > 0;
     for (;;) {
         if (progressed) connection_.enter_phase(phase::writing, steady_clock::now());
@@ -405,7 +405,7 @@ asio::awaitable<bool> exchange::write_rest(message_parts parts, std::size_t acce
         }
         if (is_sent(parts, 0)) co_return true;
         const bool required = !has_safe_method() && !streaming_;
-        if (!connection_.answer_memory_ && !group_.reserve_answer(connection_, held, required)) {
+        if (!connection_.answer_memory_ && !group_.reserve_answer(connection_, bytes, required)) {
             runtime::log(spdlog::level::warn,
                          "connection closed: http.answers_max_bytes is used up, and its caller has not read its whole "
                          "answer",

@@ -1,5 +1,6 @@
-#include <gateway/http/codec/text.hpp>
 #include <gateway/http/transport/request_parser.hpp>
+
+#include <gateway/http/codec/header_values.hpp>
 
 #include <boost/beast/http/error.hpp>
 
@@ -90,10 +91,10 @@ void request_parser::on_request_impl(boost::beast::http::verb, string_view metho
         rest = end_of_authority == rest.size() ? "/" : rest.substr(end_of_authority);
     }
     if (rest.find('#') != std::string_view::npos) return refuse("The request target has a fragment.", ec);
-    const std::size_t mark = rest.find('?');
-    message.path = rest.substr(0, mark);
+    const std::size_t path_end = rest.find('?');
+    message.path = rest.substr(0, path_end);
     if (message.path.empty()) message.path = "/";
-    if (mark != std::string_view::npos) message.query = rest.substr(mark + 1);
+    if (path_end != std::string_view::npos) message.query = rest.substr(path_end + 1);
     message.headers.reserve(8);
 }
 

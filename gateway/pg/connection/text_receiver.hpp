@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::pg {
@@ -22,7 +24,10 @@ class text_receiver final : public row_receiver {
     text_receiver(memory_budget& answers, std::string owner) : answers_(&answers), owner_(std::move(owner)) {}
 
     /// Takes a row of the statement: the number of the text's bytes, a piece, the statement's other columns.
-    void take(const answer_rows& row) override;
+    void take(const answer_rows& row) override {
+        if (!begun_) begin(row);
+        if (!refused_ && !row.is_null(0, 1)) text_.append(row.bytes(0, 1));
+    }
 
     /// Returns the number of the text's bytes; empty where the text is NULL.
     const std::optional<std::size_t>& bytes() const { return bytes_; }
@@ -38,7 +43,20 @@ class text_receiver final : public row_receiver {
     std::shared_ptr<reserved_memory> take_memory() { return std::move(memory_); }
 
   private:
-    void begin(const answer_rows& row);
+    void begin(const answer_rows& row) {
+        begun_ = true;
+        for (int column = 2; column < row.columns(); ++column)
+            columns_.push_back(row.is_null(0, column) ? std::nullopt
+                                                      : std::optional(std::string(row.bytes(0, column))));
+        if (row.is_null(0, 0)) return;
+        bytes_ = std::strtoull(row.text(0, 0), nullptr, 10);
+        if (row.is_null(0, 1)) return;
+        if (*bytes_ > uncounted_bytes_max) {
+            memory_ = std::make_shared<reserved_memory>(*answers_, owner_);
+            refused_ = !memory_->try_grow(*bytes_);
+        }
+        if (!refused_) text_.reserve(*bytes_);
+    }
 
     memory_budget* answers_;
     std::string owner_;
@@ -51,11 +69,23 @@ class text_receiver final : public row_receiver {
 };
 
 /// Returns the number of rows without limit, the second of the other columns of an answer; empty if it has none.
-std::optional<std::int64_t> total_of(const text_receiver& receiver);
+inline std::optional<std::int64_t> total_of(const text_receiver& receiver) {
+    if (receiver.columns() < 2 || !receiver.column(1)) return std::nullopt;
+    return std::strtoll(receiver.column(1)->c_str(), nullptr, 10);
+}
 
 /// Returns the result of an operation that returns rows or a value.
 ///
 /// Errors: overloaded, where the text did not fit into the budget.
-result<operation_result> read_text(answer_shape shape, text_receiver& receiver);
+inline result<operation_result> read_text(answer_shape shape, text_receiver& receiver) {
+    if (receiver.refused()) return answers_budget_failure(*receiver.bytes());
+    operation_result out;
+    out.is_call = shape == answer_shape::value;
+    if (!out.is_call) out.rows_affected = std::strtoll(receiver.column(0).value().c_str(), nullptr, 10);
+    out.total = total_of(receiver);
+    out.json = receiver.complete() ? receiver.take_text() : "null";
+    out.memory = receiver.take_memory();
+    return out;
+}
 
 }  // namespace fencegate::pg

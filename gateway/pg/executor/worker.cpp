@@ -20,21 +20,6 @@ failure shutdown_failure() {
 
 }  // namespace
 
-failure deadline_passed_failure() {
-    return unavailable("The call's deadline passed before PostgreSQL could begin; nothing was changed.");
-}
-
-failure queue_full_failure() {
-    failure out = make_failure(errc::overloaded, "Too many calls wait for PostgreSQL.");
-    out.retry_after = retry_after_unavailable;
-    return out;
-}
-
-const std::string& job::principal() const {
-    static const std::string gateway;
-    return gateway;
-}
-
 std::optional<failure> queued_jobs::try_add(const std::string& principal) {
     const std::lock_guard lock(mutex_);
     if (principal.empty()) {

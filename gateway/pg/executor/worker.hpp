@@ -3,7 +3,7 @@
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/principal_share.hpp>
 #include <gateway/pg/connection/session_slot.hpp>
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -22,83 +21,6 @@
 #include <vector>
 
 namespace fencegate::pg {
-
-/// A piece of work on a session, and the caller that waits for its answer. It is either run or refused, once.
-class job {
-  public:
-    explicit job(deadline until) : until_(until) {}
-    virtual ~job() = default;
-    job(const job&) = delete;
-    job& operator=(const job&) = delete;
-
-    /// Does the work and answers.
-    virtual void run(session_slot& slot) noexcept = 0;
-    /// Does the work of all jobs of a batch, of which this is the first, and answers.
-    virtual void run_batch(session_slot& slot, std::span<const std::unique_ptr<job>> jobs) noexcept {
-        for (const auto& each : jobs)
-            each->run(slot);
-    }
-    /// Answers with a failure; the work did not begin.
-    virtual void refuse(failure why) noexcept = 0;
-
-    /// Returns the caller, which is answered at the deadline even if the worker is blocked. Null: the caller waits
-    /// until the worker is done.
-    virtual std::shared_ptr<waiting_caller> caller() const { return nullptr; }
-
-    /// The principal whose request this is; empty: the gateway itself. Valid until run() or refuse().
-    virtual const std::string& principal() const;
-
-    /// Whether the worker runs this job in one batch with other such jobs; those of one worker are of one class.
-    virtual bool joins_batch() const { return false; }
-
-    deadline until() const { return until_; }
-
-    std::shared_ptr<void> ticket{};  ///< A place in a queue, which is left when the job is destroyed.
-
-  private:
-    deadline until_;
-};
-
-/// Returns the failure of work that did not begin before its deadline.
-failure deadline_passed_failure();
-/// Returns the failure of work for which a queue has no place left.
-failure queue_full_failure();
-
-/// Work that a worker runs together with all work of its kind that waits, up to batch_max.
-///
-/// In: `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty), refuse(failure) noexcept and,
-///     unless it is work of the gateway itself, principal().
-///     `Owner::run_batch(session_slot&, std::vector<Work>)` answers all work of its batch; work whose deadline has
-///     passed is not in it.
-template <class Owner, class Work>
-class batched_job final : public job {
-  public:
-    batched_job(Owner& owner, Work work) : job(work.until), owner_(owner), work_(std::move(work)) {}
-
-    void run(session_slot& slot) noexcept override {
-        std::vector<Work> batch;
-        batch.push_back(std::move(work_));
-        owner_.run_batch(slot, std::move(batch));
-    }
-    void run_batch(session_slot& slot, std::span<const std::unique_ptr<job>> jobs) noexcept override {
-        std::vector<Work> batch;
-        batch.reserve(jobs.size());
-        for (const auto& each : jobs)
-            batch.push_back(std::move(static_cast<batched_job&>(*each).work_));
-        owner_.run_batch(slot, std::move(batch));
-    }
-    void refuse(failure why) noexcept override { work_.refuse(std::move(why)); }
-    std::shared_ptr<waiting_caller> caller() const override { return work_.caller; }
-    const std::string& principal() const override {
-        if constexpr (requires { work_.principal(); }) return work_.principal();
-        return job::principal();
-    }
-    bool joins_batch() const override { return true; }
-
-  private:
-    Owner& owner_;
-    Work work_;
-};
 
 /// Counts the jobs that wait at all workers of a pool. A principal has at most half of the places. The jobs of the
 /// gateway itself, the empty principal, take no place of a principal, and have own_places more.

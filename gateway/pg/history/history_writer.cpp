@@ -25,9 +25,9 @@ json::value detail_of(const std::string& text) {
     boost::system::error_code error;
     auto parsed = json::parse(text, error);
     if (!error && parsed.is_object()) return parsed;
-    json::object kept;
-    kept["text"] = text;
-    return kept;
+    json::object wrapped;
+    wrapped["text"] = text;
+    return wrapped;
 }
 
 json::object object_of(const history_item& item) {

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <gateway/domain/table_read.hpp>
-#include <gateway/pg/executor/session_job.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/executor/worker.hpp>
-#include <gateway/pg/read/snapshot_state.hpp>
 #include <gateway/pg/write/group_commit.hpp>
 
 #include <chrono>
@@ -39,6 +38,10 @@ read_limits history_read_limits(const postgres_config& cfg);
 
 /// Workers for reads. Principals take turns; a principal uses only a part of the workers, and so do expensive reads, so
 /// that neither delays a cheap read of another principal. A worker gets one read at a time; the other reads wait here.
+///
+/// They don't wait in a job_queue: which read is next depends on those that run, of its principal and of all, while a
+/// worker runs whatever is first in its queue. So an entry here outlives the waiting reads of its principal, with its
+/// turn and its counts.
 ///
 /// Errors:  too_many_requests where too many reads of the principal wait, overloaded where too many reads wait in all;
 ///          those of worker::submit.
@@ -95,25 +98,18 @@ inline bool reveals_no_data(const failure& why) {
     return why.code != errc::unprocessable && why.code != errc::stale_fencing_token;
 }
 
-/// Runs work on a worker of `pool`, within the limits of the principal.
-template <class T>
-boost::asio::awaitable<result<T>> run_in_pool(read_pool& pool, std::string principal, read_cost cost, work_kind kind,
-                                              deadline until, typename session_job<T>::work work) {
-    return await_work<T>(kind, until, std::move(work),
-                         [&pool, principal = std::move(principal), cost](std::unique_ptr<job> made) {
-                             pool.submit(principal, cost, std::move(made));
-                         });
-}
-
-/// Reads, and returns the result once everything that its snapshot showed is on disk, so that no crash undoes what an
-/// answer said. The read's own round trip asks whether that is so already; then nothing waits. Where a crash may
-/// have undone what it saw, it reads once more.
+/// Reads on a worker of `pool`, and returns the result once everything that its snapshot showed is on disk, so that no
+/// crash undoes what an answer said. The read's own round trip asks whether that is so already; then nothing waits.
+/// Where a crash may have undone what it saw, it reads once more.
 template <class T>
 boost::asio::awaitable<result<T>> read_durably(read_pool& pool, group_commit& flush, std::string principal,
                                                read_cost cost, deadline until,
                                                typename session_job<snapshot_of<T>>::work read) {
+    const auto submit = [&pool, principal = std::move(principal), cost](std::unique_ptr<job> work) {
+        pool.submit(principal, cost, std::move(work));
+    };
     for (bool first = true;; first = false) {
-        auto seen = co_await run_in_pool<snapshot_of<T>>(pool, principal, cost, work_kind::reads, until, read);
+        auto seen = co_await await_work<snapshot_of<T>>(work_kind::reads, until, read, submit);
         if (!seen) co_return seen.error();
         const bool no_data = !seen->value && reveals_no_data(seen->value.error());
         if (no_data || flush.is_durable(seen->state)) co_return std::move(seen->value);

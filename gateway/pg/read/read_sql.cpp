@@ -1,4 +1,4 @@
-#include <gateway/pg/read/read_sql.hpp>
+#include <gateway/pg/read/table_reader.hpp>
 #include <gateway/pg/write/statement_writer.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 

@@ -1,8 +1,8 @@
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/connection/text_receiver.hpp>
 #include <gateway/pg/history/history_writer.hpp>
-#include <gateway/pg/read/read_sql.hpp>
 #include <gateway/pg/read/table_reader.hpp>
+#include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/guard_call.hpp>
 
 #include <spdlog/spdlog.h>

@@ -137,6 +137,17 @@ void answer_all(const std::vector<undurable_write>& writes, const std::optional<
         write.answer(why);
 }
 
+snapshot_state state_of(const session_slot& slot, const char* not_on_disk, const char* with_standbys, const char* end,
+                        clock::time_point taken) {
+    snapshot_state out;
+    using enum snapshot_state::durability;
+    out.seen = *with_standbys == 't' ? replicated : *not_on_disk == 't' ? unflushed : flushed;
+    out.transaction_end = std::strtoull(end, nullptr, 10);
+    out.taken = taken;
+    out.connected_since = slot.connected_since();
+    return out;
+}
+
 }  // namespace
 
 commit_status resolve_commit(write_session& session, const std::string& write_id, const std::string& resource,
@@ -180,12 +191,25 @@ asio::awaitable<std::optional<failure>> durability_waiter::wait() {
     co_return std::move(failure_);
 }
 
-asio::awaitable<result<write_outcome>> await_durable(committed_write write) {
-    if (write.durability) {
-        auto why = co_await write.durability->wait();
-        if (why) co_return std::move(*why);
-    }
-    co_return std::move(write.outcome);
+const std::string& snapshot_state_sql() {
+    // A server in recovery shows only what its primary had on disk before sending it.
+    static const std::string sql =
+        "select case when recovering then false else pg_catalog.pg_current_wal_insert_lsn() "
+        "operator(pg_catalog.>) pg_catalog.pg_current_wal_flush_lsn() end, "
+        "not recovering and pg_catalog.current_setting('synchronous_standby_names') operator(pg_catalog.<>) '', "
+        "pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) "
+        "from (select pg_catalog.pg_is_in_recovery() as recovering offset 0) as server";
+    return sql;
+}
+
+snapshot_state read_snapshot_state(const session_slot& slot, const answer_rows& rows, clock::time_point taken) {
+    return state_of(slot, rows.text(0, 0), rows.text(0, 1), rows.text(0, 2), taken);
+}
+
+snapshot_state fetch_snapshot_state(session_slot& slot) {
+    const auto taken = clock::now();
+    const auto rows = slot.get().exec(snapshot_state_sql(), {});
+    return state_of(slot, rows[0][0].c_str(), rows[0][1].c_str(), rows[0][2].c_str(), taken);
 }
 
 void pending_durability::refuse(failure why) noexcept {

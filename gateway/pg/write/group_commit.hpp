@@ -2,10 +2,10 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
+#include <gateway/pg/connection/session_slot.hpp>
 #include <gateway/pg/connection/write_session.hpp>
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 #include <gateway/pg/executor/worker.hpp>
-#include <gateway/pg/read/snapshot_state.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -14,11 +14,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::pg {
@@ -47,6 +49,10 @@ class durability_waiter final : public waiting_caller {
     void answer(std::optional<failure> why);
     void give_up(bool unchanged) noexcept override;
 
+    /// Out:    empty: the write is on disk.
+    /// Errors: storage_unavailable where a crash undid the write; nothing was changed. outcome_unknown where that could
+    ///         not be found out.
+    /// Cancel: not supported.
     boost::asio::awaitable<std::optional<failure>> wait();
 
   private:
@@ -60,13 +66,6 @@ struct committed_write {
     write_outcome outcome;
     std::shared_ptr<durability_waiter> durability{};  ///< Null: the write is on disk.
 };
-
-/// Waits until the write is on disk.
-///
-/// Errors: storage_unavailable where a crash undid the write; nothing was changed. outcome_unknown where that could not
-///         be found out.
-/// Cancel: not supported.
-boost::asio::awaitable<result<write_outcome>> await_durable(committed_write write);
 
 /// A write that was committed, and the caller that waits until it is on disk.
 struct undurable_write {
@@ -83,6 +82,42 @@ struct committed_transaction {
     std::chrono::steady_clock::time_point begun;  ///< A moment before COMMIT.
     std::vector<undurable_write> writes;
 };
+
+/// How much of what a read has seen a crash of PostgreSQL could undo: commits with synchronous_commit = off are visible
+/// before they are on disk.
+struct snapshot_state {
+    enum class durability {
+        durable,    ///< The read ended with a commit of its own that waited for the disk.
+        flushed,    ///< The write-ahead log was on disk up to its end, and no standby has to confirm it.
+        unflushed,  ///< Part of the write-ahead log was not on disk yet.
+        replicated  ///< synchronous_standby_names is set: the local disk proves nothing.
+    };
+    durability seen = durability::unflushed;
+    std::uint64_t transaction_end = 0;              ///< The snapshot shows no transaction with this id or a later one.
+    std::chrono::steady_clock::time_point taken{};  ///< A moment before the state of the log was read.
+    std::chrono::steady_clock::time_point connected_since{};  ///< When the reading session was connected.
+};
+
+/// The result of a read, or a refusal that follows from what it saw, with the state of the snapshot.
+template <class T>
+struct snapshot_of {
+    snapshot_of() = default;
+    snapshot_of(result<T> read, snapshot_state seen) : value(std::move(read)), state(seen) {}
+
+    result<T> value;
+    snapshot_state state;
+};
+
+/// Returns the statement that reads the state of the log, one row for read_snapshot_state. It has to run after the
+/// read, in the same transaction or a later one.
+const std::string& snapshot_state_sql();
+
+/// Reads that row. `taken`: a moment before the statement was sent.
+snapshot_state read_snapshot_state(const session_slot& slot, const answer_rows& rows,
+                                   std::chrono::steady_clock::time_point taken);
+
+/// Reads the state in a round trip of its own. Throws as session::exec does.
+snapshot_state fetch_snapshot_state(session_slot& slot);
 
 /// Data that has to become durable: a transaction, or what a snapshot showed.
 struct pending_durability {

@@ -1,7 +1,7 @@
 #include <gateway/pg/write/isolated_write.hpp>
 
 #include <gateway/pg/connection/sqlstate_map.hpp>
-#include <gateway/pg/executor/session_job.hpp>
+#include <gateway/pg/executor/job.hpp>
 
 #include <spdlog/spdlog.h>
 

@@ -49,9 +49,13 @@ struct isolated_place {
 /// The writes of one principal use at most three quarters of the workers at a time, so that its slow functions do not
 /// delay those of others; only a write whose resource has a queue joins that.
 ///
-/// While such a write waits or runs, later writes on its resources join the same queue, so that they keep their order;
-/// they would wait for its guard row anyway. Not so those behind a write that a batch has only refused: one refusal
-/// would keep a busy resource out of the batches.
+/// While such a write waits or runs, later writes on its resources join the same queue, where those of one principal
+/// keep their order; they would wait for its guard row anyway. Not so those behind a write that a batch has only
+/// refused: one refusal would keep a busy resource out of the batches.
+///
+/// It has no queue of its own and is no read_pool: a write has to enter the queue of a worker as soon as it arrives,
+/// because that queue gives the order on its resources, while a read may wait for whichever worker becomes idle. What
+/// waits, in turns and until its deadline, is up to the workers (job_queue, queued_jobs).
 ///
 /// Threads: safe.
 class isolated_write_executor {

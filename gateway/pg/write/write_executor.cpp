@@ -1,6 +1,6 @@
 #include <gateway/pg/write/write_executor.hpp>
 
-#include <gateway/pg/executor/session_job.hpp>
+#include <gateway/pg/executor/job.hpp>
 
 #include <spdlog/spdlog.h>
 
@@ -103,7 +103,8 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
     std::vector<pending_write> later;
     std::size_t operations = 0;
     std::string highest;
-    bool full = false;  // then all later writes wait, even smaller ones, so that writes on one resource stay in order
+    bool full =
+        false;  // then all later writes wait, even smaller ones, so that those with one first resource stay in order
     for (auto& write : waiting) {
         const auto& request = write.request;
         full = full || (!batch.empty() && operations + request.operations.size() > shared_operations_max);

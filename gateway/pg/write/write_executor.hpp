@@ -5,7 +5,6 @@
 #include <gateway/domain/memory_budget.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/write_session.hpp>
-#include <gateway/pg/executor/executor_status.hpp>
 #include <gateway/pg/executor/worker.hpp>
 #include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/isolated_write.hpp>
@@ -15,9 +14,13 @@
 
 #include <boost/asio/awaitable.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -61,11 +64,32 @@ class outcome_sweep {
     std::chrono::steady_clock::time_point last_{};
 };
 
+/// Counts batches by the number of their writes, in powers of two: the n-th count has the batches of up to 2^n writes.
+///
+/// Threads: safe.
+class batch_sizes {
+  public:
+    static constexpr std::size_t classes = 7;  ///< 1, 2, 4, … 64
+
+    void count(std::size_t writes) {
+        if (writes == 0) return;
+        const auto n = std::min<std::size_t>(std::bit_width(writes - 1), classes - 1);
+        counts_[n].fetch_add(1, std::memory_order_relaxed);
+        writes_.fetch_add(writes, std::memory_order_relaxed);
+    }
+    std::uint64_t counted(std::size_t n) const { return counts_[n].load(std::memory_order_relaxed); }
+    std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
+
+  private:
+    std::array<std::atomic<std::uint64_t>, classes> counts_{};
+    std::atomic<std::uint64_t> writes_{0};
+};
+
 /// Maximum number of operations in one shared transaction; below prepared_max of a session, so that none of its
 /// prepared statements is dropped before it is sent.
 inline constexpr std::size_t shared_operations_max = 128;
 
-/// Sorts the writes by their first resource; writes on one resource stay in order of arrival. A pure function.
+/// Sorts the writes by their first resource; those with the same one stay in their order. A pure function.
 void sort_by_resource(std::vector<pending_write>& waiting);
 
 /// Takes the writes of the next transaction out of `waiting`, which is sorted: as many as fit, in ascending order of
@@ -78,9 +102,12 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 /// Runs guarded writes: plan (transaction_plan.hpp) → execute (write_transaction.hpp) → evaluate
 /// (transaction_result.hpp).
 ///
-/// Writes on a resource always go to the same worker, so that they keep their order of arrival. Writes that wait for a
-/// worker share a transaction, and share the wait for the disk with all others (group_commit.hpp). Writes that call
-/// functions, wait for locks or are refused go to isolated_write_executor.
+/// A write goes to the worker of its first resource, where principals take turns: the writes of one principal that have
+/// the same first resource keep their order of arrival. Not so those behind a write that its batch has only refused,
+/// which runs again later; and writes that share another resource are ordered by its guard row alone.
+///
+/// Writes that wait for a worker share a transaction, and share the wait for the disk with all others
+/// (group_commit.hpp). Writes that call functions, wait for locks or are refused go to isolated_write_executor.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Limits:  postgres.connections workers, of which the first two take batches; as many isolated workers, and one that
@@ -96,7 +123,7 @@ class write_executor {
     ///
     /// Out:    the outcome; with an idempotency key possibly that of an earlier write, marked `replayed`. A write that
     ///         seals its token is answered as soon as it is visible, so that its lease can be released while it waits
-    ///         for the disk; see await_durable.
+    ///         for the disk; see durability_waiter.
     /// Errors: see gateway/pg/connection/sqlstate_map.hpp; stale_fencing_token, resource_not_covered,
     ///         expectation_failed, constraint_violation, write_conflict, unprocessable, fencing_required;
     ///         idempotency_mismatch, idempotency_in_progress; overloaded, where the rows do not fit into the answers'

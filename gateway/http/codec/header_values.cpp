@@ -1,5 +1,4 @@
-#include <gateway/http/codec/accept.hpp>
-#include <gateway/http/codec/text.hpp>
+#include <gateway/http/codec/header_values.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,7 @@
-#include <gateway/pg/executor/reply.hpp>
+#include <gateway/pg/executor/job.hpp>
 
-#include <gateway/pg/connection/session_slot.hpp>
-#include <gateway/pg/connection/sqlstate_map.hpp>
+#include <spdlog/spdlog.h>
 
-#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -63,7 +61,7 @@ void shared_check::ask(caller_ptr caller, const std::function<void(caller_ptr)>&
     std::shared_ptr<round> begun, under_way;
     {
         const std::lock_guard lock(mutex_);
-        if (latest_ && !latest_->has_ended_before(steady_clock::now() - kept_)) {
+        if (latest_ && !latest_->has_ended_before(steady_clock::now() - reuse_time_)) {
             under_way = latest_;
         } else {
             begun = std::make_shared<round>(std::move(caller));
@@ -76,6 +74,35 @@ void shared_check::ask(caller_ptr caller, const std::function<void(caller_ptr)>&
     } catch (const std::exception&) {
         begun->answer(unresponsive_failure(true));  // the callers who have joined wait for it
     }
+}
+
+failure deadline_passed_failure() {
+    return unavailable("The call's deadline passed before PostgreSQL could begin; nothing was changed.");
+}
+
+failure queue_full_failure() {
+    failure out = make_failure(errc::overloaded, "Too many calls wait for PostgreSQL.");
+    out.retry_after = retry_after_unavailable;
+    return out;
+}
+
+const std::string& job::principal() const {
+    static const std::string gateway;
+    return gateway;
+}
+
+failure lost_failure(const session_lost& lost, bool changes) {
+    if (!changes) return unavailable_because(lost.cause);
+    failure out = unavailable("The connection to PostgreSQL broke; whether the change was made is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
+
+failure unreadable_failure(const std::exception& cause, bool changes) {
+    spdlog::error("an answer of PostgreSQL could not be read: {}", cause.what());
+    failure out = make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
+    out.outcome_unknown = changes;
+    return out;
 }
 
 }  // namespace fencegate::pg
