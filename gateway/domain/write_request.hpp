@@ -200,10 +200,4 @@ struct write_outcome {
     bool rows_left_out = false;  ///< Kept without its rows and values, because they were too large.
 };
 
-/// The outcome kept under an idempotency key; `value` is empty where none is kept.
-struct found_outcome {
-    found_outcome() = default;  // no aggregate: a failure must not convert to a found_outcome implicitly
-    std::optional<result<write_outcome>> value;
-};
-
 }  // namespace fencegate

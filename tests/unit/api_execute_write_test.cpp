@@ -56,11 +56,11 @@ class fake_ports final : public write_ports, private seal_ports {
     std::vector<std::string> log{};
     std::optional<write_request> written{};
 
-    awaitable<result<found_outcome>> find_outcome(std::string, idempotency_key, time_point) override {
+    awaitable<result<std::optional<write_outcome>>> find_outcome(std::string, idempotency_key, time_point) override {
         if (const auto error = fails("find")) co_return *error;
-        found_outcome out;
-        out.value = earlier;
-        co_return out;
+        if (!earlier) co_return std::nullopt;
+        if (!*earlier) co_return earlier->error();
+        co_return std::optional(earlier->value());
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point) override {
         written = request;

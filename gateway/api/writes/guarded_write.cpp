@@ -44,18 +44,6 @@ failure with_write_id(failure f, const std::string& write_id) {
     return f;
 }
 
-/// Returns the kept outcome of an earlier call with the same idempotency key. Empty: there is none.
-///
-/// Errors: those of the look-up, and that of the earlier call.
-awaitable<result<std::optional<write_outcome>>> find_earlier_outcome(write_ports& ports, const write_context& context) {
-    if (!context.key) co_return std::nullopt;
-    auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
-    if (!found) co_return found.error();
-    if (!found->value) co_return std::nullopt;
-    if (!*found->value) co_return found->value->error();
-    co_return std::optional(std::move(**found->value));
-}
-
 awaitable<bool> cancelled() {
     co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
 }
@@ -129,8 +117,8 @@ class service_ports final : public write_ports {
                   const boost::asio::ip::address& peer)
         : services_(services), seals_(services.locks, services.database), caller_(std::move(caller)), peer_(peer) {}
 
-    awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
-                                                  time_point until) override {
+    awaitable<result<std::optional<write_outcome>>> find_outcome(std::string principal, idempotency_key key,
+                                                                 time_point until) override {
         return services_.database.writes().find_outcome(std::move(principal), std::move(key), until);
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
@@ -241,8 +229,8 @@ awaitable<result<write_report>> execute_write(write_ports& ports, write_context 
     write_report report;
     report.own_lease = context.call.own_lease.has_value();
     std::optional<write_outcome> earlier;
-    if (report.own_lease || context.call.require_live) {  // before it asks the nodes
-        auto found = co_await find_earlier_outcome(ports, context);
+    if (context.key && (report.own_lease || context.call.require_live)) {  // before it asks the nodes
+        auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
         if (!found) co_return found.error();
         earlier = std::move(*found);
     }

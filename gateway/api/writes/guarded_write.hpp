@@ -27,8 +27,9 @@ class write_ports {
     virtual ~write_ports() = default;
 
     /// See pg::write_executor.
-    virtual boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
-                                                                       time_point until) = 0;
+    virtual boost::asio::awaitable<result<std::optional<write_outcome>>> find_outcome(std::string principal,
+                                                                                      idempotency_key key,
+                                                                                      time_point until) = 0;
     virtual boost::asio::awaitable<result<pg::committed_write>> write(write_request request, time_point until) = 0;
 
     /// What the seal of a lease's token uses.

@@ -188,8 +188,9 @@ asio::awaitable<result<committed_write>> write_executor::write(write_request req
     co_return written;
 }
 
-asio::awaitable<result<found_outcome>> write_executor::find_outcome(std::string principal, idempotency_key key,
-                                                                    deadline until) {
+asio::awaitable<result<std::optional<write_outcome>>> write_executor::find_outcome(std::string principal,
+                                                                                   idempotency_key key,
+                                                                                   deadline until) {
     const auto began = clock::now();
     auto submit = [this, until, looked_up = outcome_key{std::move(principal), std::move(key)}](
                       std::shared_ptr<caller_awaiting<found_outcome>> caller) mutable {
@@ -197,10 +198,12 @@ asio::awaitable<result<found_outcome>> write_executor::find_outcome(std::string 
             *this, pending_lookup{std::move(looked_up), until, std::move(caller)}));
     };
     auto found = co_await await_reply<found_outcome>(effect::none, std::move(submit));
-    if (!found || !found->value) co_return found;
+    if (!found) co_return found.error();
+    if (!found->value) co_return std::nullopt;
     auto why = co_await flush_.require_durable(began, until);
     if (why) co_return std::move(*why);
-    co_return found;
+    if (!*found->value) co_return found->value->error();
+    co_return std::optional(std::move(**found->value));
 }
 
 }  // namespace fencegate::pg

@@ -22,11 +22,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace fencegate::pg {
+
+/// The outcome kept under an idempotency key; `value` is empty where none is kept.
+struct found_outcome {
+    found_outcome() = default;  // no aggregate: a failure must not convert to a found_outcome implicitly
+    std::optional<result<write_outcome>> value;
+};
 
 /// A key whose kept outcome is to be looked up, and the caller that waits for it.
 struct pending_lookup {
@@ -133,8 +140,11 @@ class write_executor {
 
     /// Looks up the outcome kept under a principal's idempotency key, without claiming the key. For a call that does
     /// more than write, before it does that; a later write() may still find an outcome.
-    boost::asio::awaitable<result<found_outcome>> find_outcome(std::string principal, idempotency_key key,
-                                                               deadline until);
+    ///
+    /// Out:    empty where none is kept.
+    /// Errors: those of the look-up, and the refusal that is kept.
+    boost::asio::awaitable<result<std::optional<write_outcome>>> find_outcome(std::string principal,
+                                                                              idempotency_key key, deadline until);
 
     /// Returns an isolated worker for other work that may wait for locks on the resources, and what has to be kept
     /// until it has ended; writes on the resources wait for it in the same queue.
