@@ -3,7 +3,6 @@
 #include <gateway/config/auth.hpp>
 #include <gateway/config/limits.hpp>
 #include <gateway/config/reader.hpp>
-#include <gateway/config/tls_config.hpp>
 
 #include <lockcore/config.hpp>
 

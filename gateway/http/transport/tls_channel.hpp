@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/config/tls_config.hpp>
+#include <gateway/config/auth.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/http/identity/identity.hpp>
 
