@@ -19,7 +19,7 @@ end
 -- first request sends and undoes, and the confirmed one, the next number, which its callers get. They are one hold, so
 -- a list has at most one of them, and the confirmed one replaces the other.
 local function tentative(id)
-  local digit = tonumber(string.sub(id, 16), 16)
+  local digit = tonumber(string.sub(id, 16), 16) or 0 -- 0: another writer's id is shorter
   return string.sub(id, 1, 15) .. string.format('%x', digit - digit % 2)
 end
 

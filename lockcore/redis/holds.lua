@@ -2,7 +2,7 @@
 -- Lists of hold ids: 16 digits each, separated by commas.
 local function contains(list, id) return string.find(list, id, 1, true) ~= nil end
 local function confirmed(id)
-  local digit = tonumber(string.sub(id, 16), 16)
+  local digit = tonumber(string.sub(id, 16), 16) or 0 -- 0: another writer's id is shorter
   return string.sub(id, 1, 15) .. string.format('%x', digit - digit % 2 + 1)
 end
 local function has_hold(list, id)

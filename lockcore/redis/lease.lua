@@ -17,6 +17,7 @@ local function parse_lease(text)
 ([%x,]*)\n([%x,]*)\n([0-9a-f]*)(.*)$')
   if not nonce or #nonce ~= 32 or #stamp > 16 or #token > 17 or token == ':' then return FOREIGN end
   if #renewals > 9 or #ttl > 13 or #held > 13 or #granted > 15 or #keys > KEYS_BYTES then return FOREIGN end
+  if string.byte(ttl) == 48 and #ttl > 1 then return FOREIGN end -- Redis takes no time with leading zeros
   if #close_marks % MARK_BYTES ~= 0 or #close_marks > MARKS_BYTES then return FOREIGN end
   if wake_marks ~= '' and string.byte(wake_marks) ~= 1 then return FOREIGN end
   token = token == '' and stamp or string.sub(token, 2)

@@ -37,6 +37,8 @@ class foreign_values {
         for (const std::string& stamp : {std::string("5:"), std::string(":5"), std::string("5:6:7"), std::string("5:x"),
                                          std::string("5: 6"), "5:" + long_number, long_number + ":5"})
             check_lease_value({"SET", lease_, whole.substr(0, stamp_at) + stamp + whole.substr(stamp_end)}, check);
+        const std::size_t ttl_at = whole.find(' ', whole.find(' ', stamp_at) + 1) + 1;
+        check_lease_value({"SET", lease_, whole.substr(0, ttl_at) + '0' + whole.substr(ttl_at)}, check);  // no integer
         for (const std::string& end : {std::string("x"), std::string(31, 'a'), std::string(33, 'a'),
                                        std::string(32, 'A'), std::string(65 * 32, 'a')})
             check_lease_value({"SET", lease_, whole + end}, check);
@@ -136,6 +138,20 @@ TEST_F(rules, foreign_value_under_counter_key_fails_only_its_own_resource) {
         EXPECT_EQ(n0().command({"DUMP", "fg:token:" + std::to_string(resource_name::parse(r)->bucket())}), dump)
             << text;
     });
+}
+
+TEST_F(rules, hold_id_of_another_length_fails_no_script) {
+    const std::string other = "orders/1";
+    for (const kind k : {kind::renew, kind::hold, kind::top_up, kind::close, kind::inspect, kind::release}) {
+        ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r, other})).status, status::ok);
+        const std::string whole = n0().lease(other);
+        const std::string hold(call_of('a', {r}).hold.str());
+        n0().command({"SET", "fg:lease:" + other, std::string(whole).replace(whole.find(hold), hold.size(), "abc"),
+                      "PX", "20000"});
+        EXPECT_NE(n0().run(k, call_of('a', {r, other}), 1).status, status::error) << static_cast<int>(k);
+        n0().expire_lease(r);
+        n0().expire_lease(other);
+    }
 }
 
 }  // namespace

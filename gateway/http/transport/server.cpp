@@ -18,6 +18,7 @@
 
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <latch>
@@ -60,11 +61,19 @@ void warn_of_failure(const boost::system::error_code& error) {
 /// How long handlers may take to end after their requests were cancelled.
 constexpr std::chrono::seconds time_to_cancel{1};
 
-/// The connections of all threads.
+/// The connections of all threads. A group belongs to its own thread, so that no part of it outlives its io_context.
 struct all_sessions {
-    std::vector<std::shared_ptr<session_group>> of_thread;
+    struct thread {
+        asio::io_context::executor_type executor;
+        std::weak_ptr<session_group> sessions;
+    };
+    std::vector<thread> threads;
     std::shared_ptr<connection_count> count;
+    std::atomic<int> moving = 0;  ///< Connections that are on their way to another thread.
 };
+
+/// Above this a connection is refused by its own thread: those on their way need open files, and are not counted yet.
+constexpr int moving_max = 16;
 
 void serve(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<session_group> sessions) {
     boost::system::error_code ignored;
@@ -73,13 +82,14 @@ void serve(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<ses
 }
 
 /// Serves a connection above the limit in the place of another one, which may be of any thread, because the kernel
-/// chooses the thread of each; refuses it if none may be closed. `tried`: the threads that were asked already, the one
-/// at `index` is next.
+/// chooses the thread of each; refuses it if none may be closed. `asked`: how many threads had none to close; the one
+/// at `index` is next. The first one is asked twice: connections whose end it was about to read are gone then.
 ///
-/// Threads: that of the sessions at `index`, of which the socket is.
+/// Threads: that at `index`, of which the socket is.
 void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connection_count::decision reason,
-                     const std::shared_ptr<const all_sessions>& all, std::size_t index, std::size_t tried = 0) {
-    const std::shared_ptr<session_group>& here = all->of_thread[index];
+                     const std::shared_ptr<all_sessions>& all, std::size_t index, std::size_t asked) {
+    const std::shared_ptr<session_group> here = all->threads[index].sessions.lock();
+    if (!here || here->closing()) return;
     if (here->replace_one(reason, peer)) {
         all->count->add(peer);
         serve(std::move(socket), peer, here);
@@ -87,16 +97,30 @@ void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connectio
     }
     boost::system::error_code ec;
     const auto protocol = socket.local_endpoint(ec).protocol();
-    if (++tried == all->of_thread.size() || ec) {
+    if (asked == all->threads.size() || all->moving >= moving_max || ec) {
         here->refuse(std::move(socket), reason);
         return;
     }
-    const std::size_t next = (index + 1) % all->of_thread.size();
-    const auto executor = all->of_thread[next]->executor();
+    const std::size_t next = (index + 1) % all->threads.size();
+    tcp_socket moved(all->threads[next].executor);
     const auto handle = socket.release(ec);
     if (ec) return;
-    asio::post(executor, [moved = tcp_socket(executor, protocol, handle), peer, reason, all, next, tried]() mutable {
-        serve_or_refuse(std::move(moved), peer, reason, all, next, tried);
+    moved.assign(protocol, handle, ec);
+    if (ec) {
+        ::close(handle);
+        return;
+    }
+    ++all->moving;
+    asio::post(moved.get_executor(), [socket = std::move(moved), peer, all, next, asked]() mutable {
+        --all->moving;
+        const std::shared_ptr<session_group> sessions = all->threads[next].sessions.lock();
+        if (!sessions || sessions->closing()) return;
+        const auto admitted = all->count->try_add(peer);  // connections may have ended meanwhile
+        if (admitted == connection_count::decision::admitted) {
+            serve(std::move(socket), peer, sessions);
+        } else {
+            serve_or_refuse(std::move(socket), peer, admitted, all, next, asked + 1);
+        }
     });
 }
 
@@ -105,8 +129,9 @@ void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connectio
 /// Threads: start and stop on the thread of its io_context; open before that thread runs it.
 class listener : public std::enable_shared_from_this<listener> {
   public:
-    /// `index`: of the thread, in `all`.
-    listener(asio::io_context& io, std::shared_ptr<const all_sessions> all, std::size_t index);
+    /// `sessions`: of this thread, which has the `index` in `all`.
+    listener(asio::io_context& io, std::shared_ptr<session_group> sessions, std::shared_ptr<all_sessions> all,
+             std::size_t index);
 
     /// Binds and listens. `share_port`: other sockets of this process listen on the same port.
     ///
@@ -120,12 +145,14 @@ class listener : public std::enable_shared_from_this<listener> {
     static asio::awaitable<void> accept_all(std::shared_ptr<listener> self);
 
     asio::basic_socket_acceptor<asio::ip::tcp, asio::io_context::executor_type> acceptor_;
-    std::shared_ptr<const all_sessions> all_;
+    std::shared_ptr<session_group> sessions_;
+    std::shared_ptr<all_sessions> all_;
     std::size_t index_;
 };
 
-listener::listener(asio::io_context& io, std::shared_ptr<const all_sessions> all, std::size_t index)
-    : acceptor_(io), all_(std::move(all)), index_(index) {}
+listener::listener(asio::io_context& io, std::shared_ptr<session_group> sessions, std::shared_ptr<all_sessions> all,
+                   std::size_t index)
+    : acceptor_(io), sessions_(std::move(sessions)), all_(std::move(all)), index_(index) {}
 
 void listener::open(const asio::ip::tcp::endpoint& at, bool share_port) {
     acceptor_.open(at.protocol());
@@ -169,10 +196,10 @@ asio::awaitable<void> listener::accept_all(std::shared_ptr<listener> self) {
         if (ec) continue;  // the connection is closed already
         const auto admitted = l.all_->count->try_add(peer);
         if (admitted != connection_count::decision::admitted) {
-            serve_or_refuse(std::move(socket), peer, admitted, l.all_, l.index_);
+            serve_or_refuse(std::move(socket), peer, admitted, l.all_, l.index_, 0);
             continue;
         }
-        serve(std::move(socket), peer, l.all_->of_thread[l.index_]);
+        serve(std::move(socket), peer, l.sessions_);
     }
 }
 
@@ -212,8 +239,8 @@ server::server(http_config cfg, const auth_config& auth, std::vector<route> rout
         l.io = io;
         l.sessions = std::make_shared<session_group>(*io, impl_->cfg, impl_->current, tls, impl_->connections, memory,
                                                      limiter, observer);
-        l.accepting = std::make_shared<listener>(*io, all, all->of_thread.size());
-        all->of_thread.push_back(l.sessions);
+        l.accepting = std::make_shared<listener>(*io, l.sessions, all, all->threads.size());
+        all->threads.push_back({io->get_executor(), l.sessions});
         impl_->loops.push_back(std::move(l));
     }
 }
@@ -227,7 +254,7 @@ void server::impl::open_all() {
         // With SO_REUSEPORT a second gateway could bind the same port and receive half of the connections unnoticed.
         // So first bind the port without it.
         asio::io_context unused;
-        const auto probe = std::make_shared<listener>(unused, nullptr, 0);
+        const auto probe = std::make_shared<listener>(unused, nullptr, nullptr, 0);
         probe->open(at, false);
     }
     for (const loop& l : loops) {

@@ -145,8 +145,6 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// Closes every connection at once.
     void close_all();
 
-    /// Runs functions on the thread of the group.
-    const boost::asio::io_context::executor_type& executor() const { return executor_; }
     const http_config& config() const { return config_; }
     const std::shared_ptr<const dispatcher>& routes() const { return routes_; }
     const tls_context* tls() const { return tls_.get(); }

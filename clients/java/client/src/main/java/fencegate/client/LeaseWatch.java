@@ -46,6 +46,7 @@ final class LeaseWatch {
     private long pause = FIRST_PAUSE.toNanos();
     private long dueAt = System.nanoTime();
     private boolean isOver;
+    private boolean isClosed;
     private boolean endNoticed;
 
     LeaseWatch(Transport transport, String path, Duration silenceMax, Object lease) {
@@ -87,6 +88,7 @@ final class LeaseWatch {
         CompletableFuture<?> open;
         synchronized (lease) {
             isOver = true;
+            isClosed = true;
             open = opened;
         }
         if (open != null) open.cancel(true);
@@ -156,11 +158,12 @@ final class LeaseWatch {
         public void onNext(List<ByteBuffer> buffers) {
             boolean closed;
             synchronized (lease) {
-                closed = isOver;
+                closed = isClosed;
                 pause = FIRST_PAUSE.toNanos();
                 dueAt = System.nanoTime() + silenceMax.toNanos();
             }
             if (closed) {
+                body.complete(null);
                 subscription.cancel(); // the JDK may overlook that the request was cancelled while its answer began
                 return;
             }
