@@ -56,7 +56,7 @@ struct request {
     std::shared_ptr<limits::caller> caller;  ///< The limits of the principal, and what it uses; null without one.
     boost::asio::ip::address peer;           ///< The address of the caller, or of a proxy before it.
     std::size_t media_type = 0;  ///< Index of the media type that the caller prefers, among those of the route.
-    std::chrono::steady_clock::time_point deadline;  ///< Set when the request arrives; never extended.
+    std::chrono::steady_clock::time_point deadline;  ///< From when the whole request has arrived.
 
     /// Returns the first value of a header; empty if it is absent. `name` in lower case.
     std::string_view header(std::string_view name) const;
@@ -107,7 +107,7 @@ struct response {
     std::string problem_detail;               ///< The sentence for the caller, if it is one.
     std::string problem_resource;             ///< The resource that it concerns; empty if it names none.
     bool problem_in_history = false;          ///< As failure::in_history.
-    /// Headers beside those that the session adds (Content-Length, Date, X-Request-Id, Connection).
+    /// Headers beside those that each answer has, such as Content-Length, Date and X-Request-Id.
     std::vector<std::pair<std::string, std::string>> headers;
 
     /// In place of `body`. If it has expired before its first byte is sent, the answer is 410 lease-lost and

@@ -98,8 +98,8 @@ write_verdict evaluate_write(const transaction_plan& plan, const planned_write& 
 /// Returns what to do next with a transaction of several writes. Moves the texts out of `seen`; throws as
 /// evaluate_write does.
 ///
-/// Out:     a refused write leaves; where the failed step does not show which write it was, all stay and are tried one
-///          by one.
+/// Out:     a refused write leaves; where a step for several writes failed, all stay and are tried one by one; where it
+///          concerns no write, all leave.
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen);
 
 /// Returns the refusal for an error of PostgreSQL at `step`; null: at COMMIT.
