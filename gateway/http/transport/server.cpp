@@ -102,7 +102,8 @@ void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connectio
         return;
     }
     const std::size_t next = (index + 1) % all->threads.size();
-    tcp_socket moved(all->threads[next].executor);
+    const auto executor = all->threads[next].executor;
+    tcp_socket moved(executor);
     const auto handle = socket.release(ec);
     if (ec) return;
     moved.assign(protocol, handle, ec);
@@ -111,7 +112,7 @@ void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connectio
         return;
     }
     ++all->moving;
-    asio::post(moved.get_executor(), [socket = std::move(moved), peer, all, next, asked]() mutable {
+    asio::post(executor, [socket = std::move(moved), peer, all, next, asked]() mutable {
         --all->moving;
         const std::shared_ptr<session_group> sessions = all->threads[next].sessions.lock();
         if (!sessions || sessions->closing()) return;
