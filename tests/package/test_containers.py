@@ -80,7 +80,7 @@ def image(folder: Path) -> Path:
         r"^RUN docker/collect-program (\S+) /program$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE
     )
     assert (
-        f"FENCEGATE_BINARY=$PWD/{built} " in (ROOT / "CONTRIBUTING.md").read_text()
+        f"FENCEGATE_BINARY=$PWD/{built}`" in (ROOT / "CONTRIBUTING.md").read_text()
     ), "the Dockerfile takes what the preset builds"
     run(DOCKER / "collect-program", processes.fencegate_binary(), folder / "program")
     volumes = " ".join(
