@@ -146,7 +146,7 @@ TEST_F(rules, hold_id_of_another_length_fails_no_script) {
         ASSERT_EQ(n0().run(kind::acquire, call_of('a', {r, other})).status, status::ok);
         const std::string whole = n0().lease(other);
         const std::string hold(call_of('a', {r}).hold.str());
-        n0().command({"SET", "fg:lease:" + other, std::string(whole).replace(whole.find(hold), hold.size(), "abc"),
+        n0().command({"SET", "fg:lease:" + other, std::string(whole).replace(whole.rfind(hold), hold.size(), "fff"),
                       "PX", "20000"});
         EXPECT_NE(n0().run(k, call_of('a', {r, other}), 1).status, status::error) << static_cast<int>(k);
         n0().expire_lease(r);
