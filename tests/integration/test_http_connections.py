@@ -20,7 +20,7 @@ from support.cluster import Cluster, Gateway
 from support.events import EventStream
 from support.polling import eventually, pause
 from support.processes import processor_seconds
-from support.wire import Wire
+from support.wire import Wire, request
 
 MIB = 1 << 20
 
@@ -129,20 +129,22 @@ def test_connections_of_one_address_do_not_block_others(make: Callable[..., Gate
         ), "the oldest idle connection is closed"
 
 
+def make_busy(connections: list[socket.socket], resource: str) -> None:
+    """Lets all but the last wait for a lease that is held; the last one does not read its answers."""
+    ask_without_reading(connections[-1])
+    body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
+    for connection in connections[:-1]:
+        connection.sendall(request("POST", "/v1/leases", body))
+
+
 def test_connections_of_address_all_busy_429(make: Callable[..., Gateway], resource: str) -> None:
     """Three connections wait, which is as many as may, and one does not read its answers."""
     gateway = make(connections_per_address_max=4)
-    body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
     with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(
         gateway.api.port, 4, "127.0.0.2"
     ) as busy:
         kept.wait_for_grant()
-        ask_without_reading(busy[3])
-        for connection in busy[:3]:
-            connection.sendall(
-                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body) + body
-            )
+        make_busy(busy, resource)
         eventually(lambda: gateway.api.get("/v1/leases").json()["waiters"] == 3, goal="all of them wait")
         with open_connections(gateway.api.port, 1, "127.0.0.2") as one_more:
             answer = one_more[0].recv(4_096)
@@ -159,17 +161,11 @@ def test_connections_exhausted_close_oldest_idle(make: Callable[..., Gateway], r
         assert gateway.api.get("/healthz").status == 200
         assert idle[1].recv(1) == b"", "idle for longest"
         assert status_of(send_get(idle[0])) == 200
-    body = json.dumps({"resource": resource, "ttl_ms": 100, "wait_ms": 10_000}).encode()
     with EventStream(gateway.api, {"resource": resource, "ttl_ms": 2_000}) as kept, open_connections(
         gateway.api.port, 4
     ) as busy:
         kept.wait_for_grant()
-        ask_without_reading(busy[3])
-        for connection in busy[:3]:
-            connection.sendall(
-                b"POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: %d\r\n\r\n" % len(body) + body
-            )
+        make_busy(busy, resource)
         answer = eventually(lambda: refused if (refused := gateway.api.get("/healthz")).status == 503 else None)
         expect_problem(answer, 503, "overloaded")
 
