@@ -58,7 +58,7 @@ comment on column fencing.known_fault.fault is 'As guard_faults() words it.';
 comment on column fencing.known_fault.relation is 'The table that it opens, or null.';
 comment on column fencing.known_fault.found_at is 'When it was found.';
 comment on column fencing.known_fault.not_before is
-  'When the faults were compared before, where a gateway found it: it may be as old as that. '
+  'When the faults were compared before, or the table protected since, where no command made it: it may be as old. '
   'Null where a command made it.';
 comment on column fencing.known_fault.principal is 'Who made it, where a command did; null where a gateway found it.';
 
@@ -97,7 +97,7 @@ $$;
 comment on function fencing.record_fault_changes(jsonb, jsonb, timestamptz, text) is
   'Adds guard_changed for the faults that are new (fault_found) and for those that are gone (fault_gone), '
   'one for each table, or several where the list is long, and notes both in known_fault. '
-  'not_before: when the faults were compared before; a fault that a gateway found may be as old. '
+  'not_before (checked_at): a fault that no command made may be as old. '
   'command: the command that made it, with the session''s user as principal; null where a gateway found it. '
   'Locks: none that others wait for.';
 
@@ -155,7 +155,9 @@ begin
       and f.about <> 'history';
   if known <> current then
     perform fencing.record_fault_changes(
-      known, current, case when command is null then (select c.checked_at from fencing.fault_check c) end, command);
+      known, current, case when command is null then (
+        select greatest(max(c.checked_at), min(p.protected_at)) from fencing.fault_check c, fencing.protected p
+         where p.relation = any (relations)) end, command);
   end if;
 end
 $$;

@@ -92,6 +92,17 @@ def test_protect_records_what_no_gateway_has_compared(unseen):
     assert unseen.run(FAULTS) == []
 
 
+def test_fault_without_comparison_is_not_older_than_protect(unseen):
+    unseen.run("update fencing.fault_check set checked_at = null")
+    add_row_unchecked(unseen, "inventory")
+    [(protected,)] = unseen.run("select protected_at from fencing.protected where relation = 'inventory'::regclass")
+    unseen.run("select fencing.protect('inventory', $$'inventory/' || sku$$)")
+    found = """
+        select (detail ->> 'not_before')::timestamptz from fencing.history
+         where detail ->> 'action' = 'fault_found' and detail ->> 'relation' = 'public.inventory'"""
+    assert unseen.run(found) == [(protected,)]
+
+
 RENAMED = """
 alter trigger fencing_verify_insert on public.inventory rename to other;
 alter trigger other on public.inventory rename to fencing_verify_insert"""
