@@ -315,6 +315,12 @@ def test_sqlstates_are_all_in_the_contract_of_the_guard() -> None:
     assert raised and raised == described
 
 
+def test_versions_of_postgresql_are_those_tested() -> None:
+    tested = re.findall(r"linux-x64@(\d+\.\d+)\.", read("tests/postgres/package.json"))
+    named = re.search(r"Tested are ([\d., and]+),", read("docs/guard.md"))
+    assert named and tested and re.findall(r"\d+\.\d+", named[1]) == tested
+
+
 def test_events_of_the_history_are_all_in_the_http_contract() -> None:
     known = re.search(r"create domain fencing\.event_type .*?\)\);", read("sql/schema/020_schema.sql"), re.DOTALL)
     assert known
