@@ -135,14 +135,17 @@ std::string render_text(const verification_result& found) {
         out << "  and " << found.broken - printed << " more; --json names up to " << findings_max
             << " of each promise\n";
     const bool open = has_open_times(found);
+    const auto& limits = found.guard_state.at("limits").as_array();
     if (found.broken > 0)
         out << "\nBroken: " << found.broken << " findings.\n";
     else if (c.rows == 0)
         out << "Nothing to prove: the selected part has no row of a resource.\n";
+    else if (open)
+        out << "Proved for the times in which the guard checked every change.\n";
     else
-        out << (open ? "Proved for the times in which the guard checked every change.\n" : "Proved.\n");
+        out << (limits.empty() ? "Proved.\n" : "Proved, except for what this installation does not notice.\n");
     if (open) out << "Not proved for the tables and times named above: the history says nothing of changes there.\n";
-    for (const auto& limit : found.guard_state.at("limits").as_array())
+    for (const auto& limit : limits)
         out << "Not noticed by this installation: " << std::string_view(limit.as_string()) << ".\n";
     return out.str();
 }

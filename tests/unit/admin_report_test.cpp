@@ -60,6 +60,14 @@ TEST(admin_report, text_does_not_say_proved_of_tables_open_now) {
     EXPECT_TRUE(render_text(found).ends_with(not_proved));
 }
 
+TEST(admin_report, text_does_not_say_proved_alone_if_something_is_not_noticed) {
+    auto found = make_report("enforced");
+    found.guard_state["limits"].as_array().emplace_back("event triggers are missing");
+    EXPECT_TRUE(
+        render_text(found).ends_with("\nProved, except for what this installation does not notice.\n"
+                                     "Not noticed by this installation: event triggers are missing.\n"));
+}
+
 TEST(admin_report, text_has_no_control_characters_of_names) {
     verification_result found;
     found.findings.push_back({'b', 1, "~\x1b[2J\n  holds   b  forged", "by \x1b]0;x\x07"});
