@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import resource as limits
+import select
 import socket
 import subprocess
 import time
@@ -193,6 +194,8 @@ def test_connections_with_endless_requests_are_closed(make: Callable[..., Gatewa
             5,
             goal="a connection that has sent nothing for a second is closed",
         )
+        closed = select.select(slow, [], [], 1)[0][0]
+        assert status_of(closed.recv(4_096)) == 503 and closed.recv(1) == b"", "its caller awaits an answer"
 
 
 def test_idle_time_before_request_does_not_count(make: Callable[..., Gateway]) -> None:

@@ -237,6 +237,7 @@ void session::close_with(std::string_view refusal) {
     if (!refusal.empty() && !stream_.uses_tls()) {
         stream_.socket().write_some(asio::buffer(refusal), ignored);
         stream_.finish_sending(ignored);
+        stream_.drop_input(group_->scratch(), ignored);  // closing with unread bytes would lose the answer
     }
     close();
 }

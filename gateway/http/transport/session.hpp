@@ -23,7 +23,7 @@ class session final : public connection {
     void close_if_stale(std::chrono::steady_clock::time_point now) override;
     loss loss_by_replacement(std::chrono::steady_clock::time_point now) const override;
     bool has_unread_bytes() override { return buffer_.size() > 0 || stream_.has_unread_input(); }
-    bool is_unused() const override { return is_idle() && !answered_; }
+    bool may_await_answer() const override { return phase_ == phase::reading && (has_begun() || !answered_); }
     void close_with(std::string_view refusal) override;
     bool is_stalled(std::chrono::steady_clock::time_point now) const override;
     bool is_idle() const override;

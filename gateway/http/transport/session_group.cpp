@@ -100,7 +100,7 @@ bool session_group::replace_one(connection_count::decision reason, const boost::
     while (!candidates.empty()) {
         const auto [loss, since, s] = candidates.front();
         if (loss == group_member::loss::slow_request || !s->has_unread_bytes()) {
-            s->close_with(s->is_unused() && !tls_ ? make_refusal(reason, s->peer()) : std::string());
+            s->close_with(s->may_await_answer() && !tls_ ? make_refusal(reason, s->peer()) : std::string());
             return true;
         }
         std::ranges::pop_heap(candidates, std::greater{});

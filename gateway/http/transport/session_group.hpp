@@ -73,8 +73,8 @@ class group_member {
     /// under way to a connection that was just opened; a caller waits for the answer, so it is never closed.
     enum class loss { nothing, slow_request, request, answer };
     virtual loss loss_by_replacement(std::chrono::steady_clock::time_point now) const = 0;
-    /// Returns whether it waits for the first byte of its first request.
-    virtual bool is_unused() const = 0;
+    /// Returns whether a part of a request has arrived, or none yet since the connection was opened.
+    virtual bool may_await_answer() const = 0;
     /// Returns whether bytes have arrived that were not read.
     virtual bool has_unread_bytes() = 0;
     /// Sends `refusal`, as far as that is possible without waiting, and closes the connection.
@@ -129,8 +129,7 @@ class session_group : public std::enable_shared_from_this<session_group> {
     /// Starts closing idle connections periodically.
     void start();
     /// Closes a connection to make space for one from `peer`: of those of the least group_member::loss the one that has
-    /// been so for longest. None of which a request waits to be read; an unused one gets an answer, for it may send a
-    /// request meanwhile.
+    /// been so for longest. None of which a request waits to be read. It gets an answer if its caller may await one.
     ///
     /// Out: false if there is none on this thread, or (decision::address_full) none of that address.
     bool replace_one(connection_count::decision reason, const boost::asio::ip::address& peer);
