@@ -20,7 +20,7 @@ ROOT = processes.repository()
 SOURCE = ROOT / "clients/typescript"
 FOLDER = ROOT / "build/clients/typescript"
 TESTS = sorted(path.name for path in (SOURCE / "test").glob("*.test.js"))
-COPIED = ["src", "scripts", "test", "tsconfig.json", "README.md"]
+COPIED = ["src", "scripts", "test", "tsconfig.json", "tsconfig.cjs.json", "README.md"]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,8 @@ def test_typescript_package_has_the_build_and_its_licence(package: Path) -> None
         "package.json",
         "README.md",
         "LICENSE",
-        *(f"dist/{module}{suffix}" for module in modules for suffix in (".js", ".d.ts")),
+        "dist/cjs/package.json",
+        *(f"dist/{form}/{module}{end}" for form in ("esm", "cjs") for module in modules for end in (".js", ".d.ts")),
     }
     described = json.loads((SOURCE / "package.json").read_text())
     assert list(described["dependencies"]) == ["openapi-fetch"]
@@ -121,13 +122,17 @@ def database_url(stack: Stack) -> str:
     return f"postgresql://{user}@/{database}?host={host}&port={postgres['port']}"
 
 
-def run_program(package: Path, stack: Stack, folder: Path, text: str) -> str:
-    """Runs a program in a folder of its own that has the package installed, and returns its output.
-    The address is that of the test's gateway."""
+def install(package: Path, folder: Path) -> None:
     installed = folder / "node_modules"
     (installed / "@fencegate").mkdir(parents=True)
     (installed / "@fencegate/client").symlink_to(package)
     (installed / "pg").symlink_to(package / "node_modules/pg")
+
+
+def run_program(package: Path, stack: Stack, folder: Path, text: str) -> str:
+    """Runs a program in a folder of its own that has the package installed, and returns its output.
+    The address is that of the test's gateway."""
+    install(package, folder)
     (folder / "program.mjs").write_text(text.replace("http://localhost:8080", stack.facts["http"]))
     return npm.run(["node", "program.mjs"], folder, FENCEGATE_DATABASE=database_url(stack))
 
@@ -150,3 +155,37 @@ def test_typescript_readme_examples_run_one_after_another(package: Path, stack: 
     )
     run_program(package, stack, tmp_path, connection + "\n".join(examples) + "await connection.end();\n")
     assert stack.query("select note from inventory where sku = 'sku-1'") == [("counted",)]
+
+
+PROGRAM = "import {Fencegate} from '@fencegate/client';\nconst name: string = typeof new Fencegate({url: 'http://h'})"
+MODULES = {
+    "commonjs": ("program.ts", ["--module", "commonjs", "--esModuleInterop"]),
+    "node16_commonjs": ("program.cts", ["--module", "node16"]),
+    "node16_es": ("program.mts", ["--module", "node16"]),
+    "bundler": ("program.mts", ["--module", "es2022", "--moduleResolution", "bundler"]),
+}
+
+
+def compile_program(package: Path, folder: Path, file: str, text: str, options: list[str]) -> None:
+    (folder / file).write_text(text)
+    tsc = package / "node_modules/typescript/bin/tsc"
+    command = ["node", str(tsc), "--strict", "--skipLibCheck", "--target", "es2022", *options]
+    npm.run([*command, "--types", "node", "--typeRoots", str(package / "node_modules/@types"), file], folder)
+
+
+@pytest.mark.parametrize("form", MODULES)
+def test_typescript_programs_of_each_module_form_run(package: Path, tmp_path: Path, form: str) -> None:
+    install(package, tmp_path)
+    file, options = MODULES[form]
+    compile_program(package, tmp_path, file, f"{PROGRAM}.withLease;\nconsole.log(name);\n", options)
+    compiled = file.replace("ts", "js")
+    assert npm.run(["node", compiled], tmp_path).strip() == "function"
+    assert ("require(" in (tmp_path / compiled).read_text()) == ("commonjs" in form)
+
+
+def test_typescript_readme_first_example_compiles(package: Path, tmp_path: Path) -> None:
+    install(package, tmp_path)
+    example = re.search(r"```js\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
+    assert example
+    strict = ["--module", "node16", "--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes"]
+    compile_program(package, tmp_path, "program.mts", example[1], strict)

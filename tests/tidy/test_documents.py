@@ -3,6 +3,7 @@ alerts, problems and SQLSTATEs."""
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import subprocess
@@ -10,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any, Iterator
 
 import pytest
 
@@ -296,6 +298,21 @@ def test_tests_run_in_contributing_exist() -> None:
 def test_alerts_each_have_a_heading_in_operations() -> None:
     alerts = set(re.findall(r"^ *- alert: (\w+)$", read("config/prometheus/fencegate.rules.yml"), re.MULTILINE))
     assert alerts and alerts == set(sections(read("docs/operations/alerts.md")))
+
+
+def integers_in(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict) and "integer" in (schema.get("type") or ()):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from integers_in(part)
+
+
+def test_integers_beyond_32_bits_are_described_as_int64() -> None:
+    """Generated clients of many languages cut a token to 32 bits otherwise."""
+    found = list(integers_in(json.loads(read("gateway/api/service/openapi.json"))))
+    assert len(found) > 60
+    large = [schema for schema in found if schema.get("maximum", 2**31) >= 2**31]
+    assert not [schema for schema in large if schema.get("format") != "int64"]
 
 
 def test_problems_are_all_in_the_http_contract() -> None:

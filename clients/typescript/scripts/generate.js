@@ -1,5 +1,5 @@
 // Generates src/generated from openapi.json: schema.ts, the types of requests and answers, and problems.ts,
-// an error class for each slug. Copies the licence.
+// an error class for each slug. Copies the licence, and marks what will be built in dist/cjs as CommonJS modules.
 // FENCEGATE_SOURCE is the folder of the repository, if this package is not inside it.
 
 import {copyFile, mkdir, readFile, writeFile} from 'node:fs/promises';
@@ -11,6 +11,7 @@ const source = process.env.FENCEGATE_SOURCE ? pathToFileURL(`${process.env.FENCE
   : new URL('../../', here);
 const contract = new URL('gateway/api/service/openapi.json', source);
 const generated = new URL('src/generated/', here);
+const commonJs = new URL('dist/cjs/', here);
 const NOTE = '// Generated from openapi.json by scripts/generate.js.\n\n';
 
 /** `lease-lost` has LeaseLostError, `internal-error` has InternalError. */
@@ -32,3 +33,5 @@ await mkdir(generated, {recursive: true});
 await writeFile(new URL('schema.ts', generated), NOTE + astToString(await openapiTypescript(contract, {silent: true})));
 await writeFile(new URL('problems.ts', generated), errorClasses(JSON.parse(await readFile(contract, 'utf8'))));
 await copyFile(new URL('LICENSE', source), new URL('LICENSE', here));
+await mkdir(commonJs, {recursive: true});
+await writeFile(new URL('package.json', commonJs), '{"type": "commonjs"}\n');

@@ -159,6 +159,13 @@ function isWithoutConnection(cause: unknown): boolean {
     || (Array.isArray(errors) && errors.length > 0 && errors.every(isWithoutConnection));
 }
 
+/** Returns why Node's fetch has failed: its own message says only that it has. */
+function reasonOf(cause: unknown): string | undefined {
+  if (!cause) return undefined;
+  const {message, code, errors} = cause as {message?: string; code?: string; errors?: unknown[]};
+  return message || reasonOf(errors?.[0]) || code;
+}
+
 /** The code of a failure of Node's fetch that says that a certificate was refused, so that the request was not sent. */
 function codeOfRefusedCertificate(cause: unknown): string | undefined {
   const {code} = (cause ?? {}) as {code?: unknown};
@@ -293,13 +300,13 @@ export class Calls {
       // The option fetch may throw anything.
       const {cause, message} = fault instanceof Error ? fault : {cause: undefined, message: String(fault)};
       const code = codeOfRefusedCertificate(cause);
-      const reason = code ? `a certificate was refused (${code})` : message;
+      const reason = code ? `a certificate was refused (${code})` : reasonOf(cause) ?? message;
       throw new ConnectionError(`No answer from ${new URL(baseUrl).host}: ${reason}`,
-        !code && !isWithoutConnection(cause), {cause: fault});
+        !code && !isWithoutConnection(cause), baseUrl, {cause: fault});
     }
     if (!raw.response.ok) throw problemOf(raw.error, raw.response);
     if (!isExpected(raw.data, raw.response.status)) throw new ConnectionError(
-        `The answer ${raw.response.status} of ${new URL(baseUrl).host} is not that of a gateway`, true);
+        `The answer ${raw.response.status} of ${new URL(baseUrl).host} is not that of a gateway`, true, baseUrl);
     return {data: raw.data as T, sentAt};
   }
 }

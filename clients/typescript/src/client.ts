@@ -2,6 +2,7 @@
 
 import {Calls, type Attempt, type ClientOptions, type Http} from './calls.js';
 import {followHistory, type FollowFilters, type FollowOptions} from './follow.js';
+import {FencegateError} from './errors.js';
 import {LeaseLostError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
@@ -117,7 +118,8 @@ export class Fencegate {
   /**
    * Runs work under a lease, which is renewed meanwhile and then released.
    * The signal that work gets is aborted if the lease is lost;
-   * the call then rejects with the reason when work has ended, also if only the release tells that the lease was lost.
+   * the call then rejects with the reason when work has ended, also if only the release tells that the lease was lost;
+   * `result` of that error is what work has returned.
    * If the release fails otherwise, that is not reported, and the lease ends with its ttl;
    * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that;
    * at once if the signal was aborted, while the release goes on.
@@ -134,7 +136,12 @@ export class Fencegate {
       if (!lease.signal.aborted) await released;
       throw fault;
     }
-    await lease.release({seal}).catch(fault => { if (seal || fault instanceof LeaseLostError) throw fault; });
+    try {
+      await lease.release({seal});
+    } catch (fault) {
+      if (fault instanceof FencegateError) fault.result = result;
+      if (seal || fault instanceof LeaseLostError) throw fault;
+    }
     return result;
   }
 

@@ -11,6 +11,9 @@ export type Problem = Omit<Answered, NamesOfPostgrest> & Partial<Pick<Answered, 
 
 /** The base of all errors of this package. */
 export class FencegateError extends Error {
+  /** What `work` of withLease has returned, if the call rejects because of what came after it. */
+  result?: unknown;
+
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
     this.name = new.target.name;
@@ -49,6 +52,8 @@ export class ConnectionError extends FencegateError {
      * Browsers do not tell: there it is always true.
      */
     readonly maybeExecuted: boolean,
+    /** The URL of the gateway, as it was given to the client. */
+    readonly url: string,
     options?: ErrorOptions,
   ) {
     super(message, options);

@@ -12,8 +12,9 @@ export interface Message {
   data?: string;
 }
 
-/** A stream that is open, or being opened; its connection ends when it is aborted. */
+/** A stream that is open, or being opened: its gateway, and its connection, which ends when it is aborted. */
 export interface OpenStream {
+  url?: string;
   connection?: AbortController;
 }
 
@@ -23,6 +24,7 @@ export interface OpenStream {
  */
 export function openStream({baseUrl, fetch, signal}: Attempt, opened: OpenStream) {
   const connection = opened.connection = new AbortController();
+  opened.url = baseUrl;
   signal.addEventListener('abort', () => connection.abort(signal.reason), {once: true});
   return {parseAs: 'stream' as const, baseUrl, fetch, signal: connection.signal,
     headers: {Accept: 'text/event-stream'}};
@@ -30,7 +32,7 @@ export function openStream({baseUrl, fetch, signal}: Attempt, opened: OpenStream
 
 /** Yields the messages of a text/event-stream; an empty one for a comment. */
 export async function* messagesOf(body: ReadableStream<Uint8Array>,
-    connection: AbortController): AsyncGenerator<Message> {
+    {url, connection}: Required<OpenStream>): AsyncGenerator<Message> {
   const reader = body.getReader();
   // In Node.js the signal of a request without references is not aborted (nodejs/undici issue 3644).
   connection.signal.addEventListener('abort', () => { reader.cancel().catch(() => undefined); }, {once: true});
@@ -41,7 +43,8 @@ export async function* messagesOf(body: ReadableStream<Uint8Array>,
   for (;;) {
     const timer = setTimeout(onSilence, SILENCE_MAX);
     const {value, done} =
-      await reader.read().catch(fault => { throw new ConnectionError('The stream broke', true, {cause: fault}); })
+      await reader.read()
+      .catch(fault => { throw new ConnectionError('The stream broke', true, url, {cause: fault}); })
       .finally(() => clearTimeout(timer));
     if (done) return;
     const lines = (text + decoder.decode(value, {stream: true})).split('\n');

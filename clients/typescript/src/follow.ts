@@ -47,7 +47,7 @@ export async function* followHistory(calls: Calls, query: FollowFilters,
         calls.http.GET('/v1/history/stream', {params: {query, header}, ...openStream(attempt, opened)}), {signal});
       retryAfterMs = 0;
       for await (const {id, data: item} of messagesOf(data as ReadableStream<Uint8Array>,
-          opened.connection as AbortController)) {
+          opened as Required<OpenStream>)) {
         if (id) position = id;
         if (item) yield JSON.parse(item) as HistoryItem;
       }

@@ -208,7 +208,7 @@ export class Lease {
         const {data} = await this.#calls.run(attempt => this.#calls.http.GET('/v1/leases/{lease_id}',
           {params, ...openStream(attempt, opened)}), {signal: ended, until: 0});
         for await (const {event} of messagesOf(data as unknown as ReadableStream<Uint8Array>,
-            opened.connection as AbortController)) {
+            opened as Required<OpenStream>)) {
           if (event) ms = FIRST_WATCH_PAUSE; // what a proxy answers with success has none
           if (event === 'lost' || event === 'released') return this.#wakeOnce();
         }

@@ -12,7 +12,7 @@ import {insertOrder, keys, newOrder, urls} from './support/stack.js';
 /** A page that calls the gateway at `url`, an expression of its script. */
 const pageOf = (order, url, key) => `<!doctype html>
 <script type="importmap">{"imports": {
-  "@fencegate/client": "/modules/dist/index.js",
+  "@fencegate/client": "/modules/dist/esm/index.js",
   "openapi-fetch": "/modules/node_modules/openapi-fetch/dist/index.mjs"
 }}</script>
 <script type="module">

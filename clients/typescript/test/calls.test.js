@@ -111,6 +111,14 @@ test('calls_at_once_to_unreachable_gateway_then_all_use_the_next', async () => {
   });
 });
 
+test('calls_refused_connection_is_named_with_url_and_cause', async () => {
+  const url = 'http://127.0.0.1:2/';
+  await assert.rejects(clientOf({url, retryMs: 0}).acquire(newResource()),
+    fault => fault instanceof ConnectionError && fault.url === url && !fault.maybeExecuted
+      && fault.message === 'No answer from 127.0.0.1:2: connect ECONNREFUSED 127.0.0.1:2'
+      && fault.cause.cause.code === 'ECONNREFUSED');
+});
+
 test('calls_certificate_refused_then_never_sent_and_final', () => withUntrustedServer(async url => {
   const began = performance.now();
   const refused = fault => fault instanceof ConnectionError && !fault.maybeExecuted

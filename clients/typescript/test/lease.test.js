@@ -205,9 +205,9 @@ test('lease_revoked_then_signal_aborted_and_call_rejected', async () => {
     const reason = await aborted(signal);
     assert.ok(reason instanceof LeaseLostError && reason.problem.request_id,
       'the answer to a renewal, before the validity is over');
-    return 'a result that must not count';
+    return 'what was committed';
   });
-  await assert.rejects(working, LeaseLostError);
+  await assert.rejects(working, fault => fault instanceof LeaseLostError && fault.result === 'what was committed');
 });
 
 test('with_lease_revoked_after_last_renewal_then_rejects', async () => {
@@ -219,10 +219,10 @@ test('with_lease_revoked_after_last_renewal_then_rejects', async () => {
       await client.http.DELETE('/v1/resources/{resource}/lease',
         {params: {path: {resource}}, body: {reason: 'a test'}});
       lease.throwIfLost(); // no answer has reported it
-      return 'a result that must not count';
+      return 'what was committed';
     });
-    await assert.rejects(working,
-      fault => fault instanceof LeaseLostError && fault.problem.request_id !== '' && fault === held.signal.reason);
+    await assert.rejects(working, fault => fault instanceof LeaseLostError && fault.problem.request_id !== ''
+      && fault === held.signal.reason && fault.result === 'what was committed');
   }
 });
 
@@ -244,8 +244,8 @@ test('lease_released_then_check_of_code_left_running_throws', async () => {
 test('lease_released_by_work_then_result_unless_not_sealed', async () => {
   for (const seal of [false, true]) assert.equal(await client.withLease(newResource(), {seal},
       ({release}) => release({seal}).then(() => 'a result')), 'a result');
-  await assert.rejects(client.withLease(newResource(), {seal: true}, ({release}) => release()),
-    fault => fault.constructor === FencegateError && /not sealed/.test(fault.message));
+  await assert.rejects(client.withLease(newResource(), {seal: true}, ({release}) => release().then(() => 1)),
+    fault => fault.constructor === FencegateError && /not sealed/.test(fault.message) && fault.result === 1);
 });
 
 test('lease_write_refused_by_newer_token_then_lost', async () => {

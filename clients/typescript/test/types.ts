@@ -27,6 +27,8 @@ export async function typed(pool: pg.PoolClient): Promise<void> {
 
   // @ts-expect-error: neither resource nor resources
   await client.http.POST('/v1/leases', {body: {ttl_ms: 1000}});
+  // @ts-expect-error: both resource and resources
+  await client.http.POST('/v1/leases', {body: {resource: 'a', resources: ['b']}});
   // @ts-expect-error: an update without where
   await client.oneShotWrite('a', [{update: 'inventory', set: {note: 'x'}}]);
   // @ts-expect-error: an unknown operation
