@@ -9,7 +9,6 @@
 #include <gateway/devstack/process.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/logging.hpp>
-#include <gateway/runtime/terminal.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <lockcore/types.hpp>

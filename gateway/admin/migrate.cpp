@@ -6,7 +6,7 @@
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/pg/schema/cluster.hpp>
 #include <gateway/pg/schema/migrate.hpp>
-#include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <lockcore/hmac_sha256.hpp>
 

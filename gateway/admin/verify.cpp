@@ -5,7 +5,6 @@
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/history/history_walk.hpp>
 #include <gateway/pg/schema/cluster.hpp>
-#include <gateway/runtime/terminal.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <unistd.h>

@@ -5,7 +5,7 @@
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -6,7 +6,6 @@
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/random.hpp>
-#include <gateway/runtime/terminal.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <boost/asio/post.hpp>

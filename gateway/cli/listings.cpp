@@ -5,7 +5,6 @@
 #include <gateway/cli/output.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/domain/guard_state.hpp>
-#include <gateway/runtime/terminal.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <lockcore/types.hpp>

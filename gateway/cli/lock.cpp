@@ -7,7 +7,7 @@
 #include <gateway/cli/timers.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/background.hpp>
-#include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -5,7 +5,7 @@
 #include <gateway/devstack/ports.hpp>
 #include <gateway/devstack/process.hpp>
 #include <gateway/domain/exit_code.hpp>
-#include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/json.hpp>
 

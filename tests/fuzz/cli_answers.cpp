@@ -8,7 +8,7 @@
 #include <gateway/cli/lock.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/orphan_watchdog.hpp>
-#include <gateway/runtime/terminal.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <lockcore/encoding.hpp>
 

@@ -2,7 +2,6 @@
 #include <gateway/cli/arguments.hpp>
 #include <gateway/cli/output.hpp>
 #include <gateway/runtime/rfc3339.hpp>
-#include <gateway/runtime/terminal.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <gtest/gtest.h>
