@@ -65,21 +65,21 @@ class postgres_register final : public lockcore::epoch_register {
 
     boost::asio::awaitable<lockcore::result<lockcore::node_record>> find(std::string node_name) override {
         auto job = [name = std::move(node_name)](pg::session& session) { return pg::find_node_record(session, name); };
-        auto found = co_await database_.run(pg::place::any_worker(), deadline(), std::move(job));
+        auto found = co_await database_.run(pg::worker_choice::any_worker(), deadline(), std::move(job));
         if (found) co_return *found;
         co_return to_register_failure(found.error());
     }
 
     boost::asio::awaitable<lockcore::result<lockcore::drawn_epoch>> draw(lockcore::epoch_request request) override {
         auto job = [wanted = std::move(request)](pg::session& session) { return pg::draw_epoch(session, wanted); };
-        auto drawn = co_await database_.run(pg::place::any_worker(), deadline(), std::move(job));
+        auto drawn = co_await database_.run(pg::worker_choice::any_worker(), deadline(), std::move(job));
         if (drawn) co_return *drawn;
         co_return to_register_failure(drawn.error());
     }
 
     boost::asio::awaitable<lockcore::result<void>> note_unsynced(std::string node_name) override {
         auto job = [name = std::move(node_name)](pg::session& session) { pg::note_node_unsynced(session, name); };
-        auto noted = co_await database_.run(pg::place::any_worker(), deadline(), std::move(job));
+        auto noted = co_await database_.run(pg::worker_choice::any_worker(), deadline(), std::move(job));
         if (noted) co_return lockcore::result<void>();
         co_return to_register_failure(noted.error());
     }

@@ -192,7 +192,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         for (;;) {
             const auto until = clock::now() + append_timeout;
             auto add = [batch](pg::session_slot& slot) { return pg::append_history(slot, *batch); };
-            auto done = co_await database.run_once<std::size_t>(pg::place::any_worker(), until, std::move(add));
+            auto done = co_await database.run_once<std::size_t>(pg::worker_choice::any_worker(), until, std::move(add));
             if (done) {
                 // At the first attempt, another number of rows means that there is a second sender of this stream.
                 if (*done != batch->items.size() && backoff == backoff.zero())

@@ -29,7 +29,7 @@ struct history_keeper::impl final : runtime::periodic {
     asio::awaitable<duration> run_once() override {
         auto keep = [days = cfg.keep_days](pg::session& session) { return pg::keep_history(session, days); };
         const auto done =
-            co_await database.run(pg::place::history(), steady_clock::now() + upkeep_timeout, std::move(keep));
+            co_await database.run(pg::worker_choice::history(), steady_clock::now() + upkeep_timeout, std::move(keep));
         if (!done) {
             const bool locked = done.error().code == errc::write_conflict;
             if (!locked && !is_stopping()) spdlog::warn("the history's partitions: {}", done.error().detail);

@@ -104,7 +104,7 @@ struct storage_watch::impl : generation_steps::ports {
     }
 
     asio::awaitable<generation_step::any> perform(generation_step::find_state) {
-        const auto found = co_await database.run(pg::place::any_worker(), deadline(), pg::find_storage_state);
+        const auto found = co_await database.run(pg::worker_choice::any_worker(), deadline(), pg::find_storage_state);
         if (!found) co_return steps.on_state(std::nullopt);
         latest = *found;
         co_return steps.on_state(generation_steps::state{found->current, found->floor});
@@ -112,7 +112,7 @@ struct storage_watch::impl : generation_steps::ports {
 
     asio::awaitable<generation_step::any> perform(generation_step::begin_change asked) {
         auto begin = [seen = asked.seen](pg::session& session) { return pg::begin_generation_change(session, seen); };
-        auto begun = co_await database.run(pg::place::any_worker(), deadline(), std::move(begin));
+        auto begun = co_await database.run(pg::worker_choice::any_worker(), deadline(), std::move(begin));
         if (!begun) {
             spdlog::warn("the change of the storage generation could not begin: {}", begun.error().detail);
             co_return steps.on_begun(std::nullopt);
@@ -138,7 +138,7 @@ struct storage_watch::impl : generation_steps::ports {
         auto finish = [id = std::move(asked.change_id), report = std::move(report)](pg::session& session) {
             return pg::finish_generation_change(session, id, report);
         };
-        const auto finished = co_await database.run(pg::place::any_worker(), deadline(), std::move(finish));
+        const auto finished = co_await database.run(pg::worker_choice::any_worker(), deadline(), std::move(finish));
         if (!finished)
             spdlog::warn("the change of the storage generation could not be finished: {}", finished.error().detail);
         const bool done = finished && *finished;
@@ -191,7 +191,7 @@ struct storage_watch::impl : generation_steps::ports {
             auto look_up = [some = std::move(some)](pg::session& session) {
                 return pg::find_lost_writes(session, some);
             };
-            const auto gone = co_await database.run(pg::place::any_worker(), deadline(), std::move(look_up));
+            const auto gone = co_await database.run(pg::worker_choice::any_worker(), deadline(), std::move(look_up));
             if (!gone) co_return false;
             if (gone->empty()) break;
             found.insert(found.end(), gone->begin(), gone->end());

@@ -52,7 +52,7 @@ struct guard_watch::impl final : runtime::periodic {
     /// Asks PostgreSQL.
     asio::awaitable<duration> run_once() override {
         const auto until = steady_clock::now() + call_timeout;
-        auto report = co_await database.run(pg::place::history(), until, pg::watch_guard);
+        auto report = co_await database.run(pg::worker_choice::history(), until, pg::watch_guard);
         if (report)
             store(std::move(*report));
         else if (is_guard_missing(report.error()))

@@ -168,16 +168,16 @@ group_commit& database::flush() {
     return impl_->flush;
 }
 
-void database::submit(const place& where, std::unique_ptr<job> work) {
+void database::submit(const worker_choice& where, std::unique_ptr<job> work) {
     switch (where.kind_) {
-        case place::kind::any_worker:
+        case worker_choice::kind::any_worker:
             return impl_->writes.least_loaded_worker().submit(std::move(work));
-        case place::kind::in_order: {
+        case worker_choice::kind::in_order: {
             auto [chosen, ticket] = impl_->writes.isolate(where.resources_, where.principal_);
             work->ticket = std::move(ticket);
-            return chosen->submit(std::move(work));
+            return chosen.submit(std::move(work));
         }
-        case place::kind::history:
+        case worker_choice::kind::history:
             return impl_->history.submit({}, read_cost::cheap, std::move(work));
     }
 }
@@ -200,7 +200,7 @@ asio::awaitable<result<std::vector<fence_state>>> database::raise_fences(std::ve
                                                                          lockcore::fencing_token new_fence,
                                                                          actor initiator, std::string reason,
                                                                          deadline until) {
-    auto where = place::in_order(resources, initiator.principal);
+    auto where = worker_choice::in_order(resources, initiator.principal);
     // Even where it raises nothing, its row locks make its commit wait for the disk, and so for fences raised before.
     return run(
         std::move(where), until,
@@ -211,7 +211,7 @@ asio::awaitable<result<std::vector<fence_state>>> database::raise_fences(std::ve
 asio::awaitable<result<fence_state>> database::repair_fence(lockcore::resource_name resource,
                                                             lockcore::fencing_token new_fence, actor initiator,
                                                             std::string reason, deadline until) {
-    auto where = place::in_order({resource}, initiator.principal);
+    auto where = worker_choice::in_order({resource}, initiator.principal);
     // Not repeated after a lost connection: it may have been made, and others may have raised the fence since.
     return run_once<fence_state>(std::move(where), until,
                                  [resource = std::move(resource), new_fence, initiator = std::move(initiator),
@@ -239,7 +239,7 @@ asio::awaitable<result<void>> database::ping(deadline until) {
     };
     auto check = [this, until, work = std::move(work)](shared_check::caller_ptr callers) {
         impl_->writes.least_loaded_worker().submit(
-            std::make_unique<session_job<void>>(until, false, std::string(), work, std::move(callers)));
+            std::make_unique<session_job<void>>(until, effect::none, std::string(), work, std::move(callers)));
     };
     return await_reply<void>(effect::none, [this, check = std::move(check)](shared_check::caller_ptr caller) {
         impl_->readiness.ask(std::move(caller), check);

@@ -24,26 +24,26 @@
 
 namespace fencegate::pg {
 
-/// Where work on a session runs.
-class place {
+/// The worker that runs some work on a session.
+class worker_choice {
   public:
     /// The write worker with the least load, for work of the gateway itself that needs no order.
-    static place any_worker() { return place(kind::any_worker); }
+    static worker_choice any_worker() { return worker_choice(kind::any_worker); }
     /// An isolated worker, in whose queue later writes on the resources wait too, within the share of a principal.
-    static place in_order(std::vector<lockcore::resource_name> resources, std::string principal) {
-        place out(kind::in_order);
+    static worker_choice in_order(std::vector<lockcore::resource_name> resources, std::string principal) {
+        worker_choice out(kind::in_order);
         out.resources_ = std::move(resources);
         out.principal_ = std::move(principal);
         return out;
     }
     /// A worker for the history, for work of the gateway itself.
-    static place history() { return place(kind::history); }
+    static worker_choice history() { return worker_choice(kind::history); }
 
   private:
     friend class database;
     enum class kind { any_worker, in_order, history };
 
-    explicit place(kind k) : kind_(k) {}
+    explicit worker_choice(kind k) : kind_(k) {}
 
     kind kind_;
     std::vector<lockcore::resource_name> resources_{};
@@ -100,11 +100,11 @@ class database {
     /// In:  `work`: T(session&).
     /// Out: awaitable<result<T>>.
     template <class Work>
-    auto run(place where, deadline until, Work work);
+    auto run(worker_choice where, deadline until, Work work);
 
     /// Runs work that must not run twice, or decides that itself.
     template <class T>
-    boost::asio::awaitable<result<T>> run_once(place where, deadline until, typename session_job<T>::work work);
+    boost::asio::awaitable<result<T>> run_once(worker_choice where, deadline until, typename session_job<T>::work work);
 
     /// Reads the history: runs `work` as run() does, and waits until all that it read is on disk (read_pool.hpp). It
     /// changes nothing.
@@ -141,7 +141,7 @@ class database {
   private:
     struct impl;
 
-    void submit(const place& where, std::unique_ptr<job> work);
+    void submit(const worker_choice& where, std::unique_ptr<job> work);
     read_pool& history_pool();
     group_commit& flush();
 
@@ -149,7 +149,7 @@ class database {
 };
 
 template <class Work>
-auto database::run(place where, deadline until, Work work) {
+auto database::run(worker_choice where, deadline until, Work work) {
     using value = std::invoke_result_t<Work&, session&>;
     auto repeatable = [work = std::move(work)](session_slot& slot) -> result<value> {
         if constexpr (std::is_void_v<value>) {
@@ -163,10 +163,11 @@ auto database::run(place where, deadline until, Work work) {
 }
 
 template <class T>
-boost::asio::awaitable<result<T>> database::run_once(place where, deadline until, typename session_job<T>::work work) {
+boost::asio::awaitable<result<T>> database::run_once(worker_choice where, deadline until,
+                                                     typename session_job<T>::work work) {
     auto principal = where.principal_;
     return await_work<T>(
-        work_kind::changes, until, std::move(work),
+        effect::by_statement, until, std::move(work),
         [this, where = std::move(where)](std::unique_ptr<job> made) { submit(where, std::move(made)); },
         std::move(principal));
 }

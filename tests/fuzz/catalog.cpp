@@ -42,7 +42,7 @@ void run_input(std::string_view input) {
     request.query = input;
     const auto query = api::parse_table_query(request, {}, 100);
     if (!query) return;
-    const auto plan = pg::plan_read(known, {*query, std::nullopt});
+    const auto plan = pg::build_read(known, {*query, std::nullopt});
     if (plan.faults.empty()) check_statement(plan.sql);
 }
 

@@ -41,7 +41,7 @@ void check_embedded(const std::vector<selected_column>& select, std::size_t dept
 }
 
 void check_plan(const read_request& request) {
-    const auto plan = pg::plan_read(shop_catalog(), request);
+    const auto plan = pg::build_read(shop_catalog(), request);
     if (!plan.faults.empty()) return;
     check_statement(plan.sql);
     check_statement(plan.estimate);
@@ -82,7 +82,8 @@ void check_write(const http::request& request, const api::preferences& preferred
         require(!removal->where.empty(), "a deletion of every row is refused");
         check_conditions(removal->where);
     }
-    const auto plan = pg::plan_write(shop_catalog(), call->operations, {call->return_rows, call->select, call->format});
+    const auto plan =
+        pg::build_statements(shop_catalog(), call->operations, {call->return_rows, call->select, call->format});
     if (!plan.faults.empty()) return;
     for (const auto& operation : plan.operations)
         check_statement(operation.sql);

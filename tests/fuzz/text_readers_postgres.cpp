@@ -77,7 +77,7 @@ void check_kept_outcome(std::string_view input) {
         check_refusal(read.error());
     }
     const std::string_view state = take_line(input);
-    const auto claim = pg::read_claim(state, input);
+    const auto claim = pg::read_key_state(state, input);
     require(claim.has_value() == (state != "new"), "only a new key has no outcome");
     require(!claim || state == "kept" || !claim->has_value(), "only a kept outcome is answered as a success");
 }

@@ -20,7 +20,7 @@ void run_input(std::string_view input) {
     require(!call->operations.empty() && call->operations.size() <= operations_max,
             "the number of operations is bounded");
     require(!call->lease_id.empty() || call->own_lease, "a write without the headers of a token has a lease");
-    const auto plan = pg::plan_write(shop_catalog(), call->operations, {call->return_rows, call->select});
+    const auto plan = pg::build_statements(shop_catalog(), call->operations, {call->return_rows, call->select});
     if (!plan.faults.empty()) return;
     require(plan.operations.size() == call->operations.size(), "each operation has a statement");
     for (const auto& operation : plan.operations)

@@ -17,7 +17,7 @@ class named_job final : public job {
   public:
     named_job(std::string principal, std::string job_name, deadline until)
         : job(until), name(std::move(job_name)), principal_(std::move(principal)) {}
-    void run(session_slot&) noexcept override {}
+    void run(session_slot&, std::span<const std::unique_ptr<job>>) noexcept override {}
     void refuse(failure) noexcept override {}
     const std::string& principal() const override { return principal_; }
 

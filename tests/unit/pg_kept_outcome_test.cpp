@@ -103,11 +103,11 @@ TEST(pg_kept_outcome, only_repeatable_refusals_are_kept) {
 }
 
 TEST(pg_kept_outcome, claim_states_decide_the_answer) {
-    EXPECT_FALSE(read_claim("new", ""));
-    EXPECT_TRUE(read_claim("kept", write_kept(sample_request(), sample_outcome()))->has_value());
-    EXPECT_EQ(read_claim("other", "")->error().code, errc::idempotency_mismatch);
-    EXPECT_EQ(read_claim("running", "")->error().code, errc::idempotency_in_progress);
-    EXPECT_EQ(read_claim("kept", "{}")->error().code, errc::internal_error);
+    EXPECT_FALSE(read_key_state("new", ""));
+    EXPECT_TRUE(read_key_state("kept", write_kept(sample_request(), sample_outcome()))->has_value());
+    EXPECT_EQ(read_key_state("other", "")->error().code, errc::idempotency_mismatch);
+    EXPECT_EQ(read_key_state("running", "")->error().code, errc::idempotency_in_progress);
+    EXPECT_EQ(read_key_state("kept", "{}")->error().code, errc::internal_error);
 }
 
 TEST(pg_kept_outcome, parameters_are_escaped_arrays) {

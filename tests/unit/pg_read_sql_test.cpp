@@ -42,11 +42,11 @@ table_query everything() {
     return out;
 }
 
-read_plan plan_of(table_query query) {
-    return plan_read(readable_shop(), {std::move(query), std::nullopt});
+read_statement plan_of(table_query query) {
+    return build_read(readable_shop(), {std::move(query), std::nullopt});
 }
 
-bool has(const read_plan& plan, std::string_view part) {
+bool has(const read_statement& plan, std::string_view part) {
     return plan.sql.sql.find(part) != std::string::npos;
 }
 
@@ -58,7 +58,7 @@ TEST(read_sql, condition_names_operators_of_the_type) {
                    compare_text("email", comparison_operator::ilike, "A%"),
                    compare_text("email", comparison_operator::in, "")};
     query.where.back().value = boost::json::array{"a", "b"};
-    const auto plan = plan_read(known, {std::move(query), std::nullopt});
+    const auto plan = build_read(known, {std::move(query), std::nullopt});
     ASSERT_TRUE(plan.faults.empty());
     EXPECT_TRUE(has(plan,
                     "t.\"email\" operator(\"my types\".<>) $1 and t.\"email\" operator(\"my types\".~~*) $2 and "
@@ -146,13 +146,13 @@ selected_column embed(std::string table, std::string hint, bool inner = false) {
     return out;
 }
 
-read_plan embedded_in(std::string table, selected_column item) {
+read_statement embedded_in(std::string table, selected_column item) {
     table_query query;
     query.table = table;
     query.limit = 10;
     query.select = {{"id", "id"}, std::move(item)};
     if (table == "passports") query.select.erase(query.select.begin());
-    return plan_read(customers(), {std::move(query), std::nullopt});
+    return build_read(customers(), {std::move(query), std::nullopt});
 }
 
 TEST(read_sql, embedded_rows_joined_by_foreign_key) {
@@ -179,11 +179,11 @@ TEST(read_sql, embedded_rows_joined_by_operator_of_type) {
     query.table = "customers";
     query.select = {embed("passports", "")};
     EXPECT_TRUE(
-        has(plan_read(known, {query, std::nullopt}), "where t1.\"customer\" operator(\"my types\".=) t.\"id\""));
+        has(build_read(known, {query, std::nullopt}), "where t1.\"customer\" operator(\"my types\".=) t.\"id\""));
 }
 
 TEST(read_sql, rows_and_embedded_rows_of_rows_limited_at_each_level) {
-    const auto limits = [](const read_plan& plan) {
+    const auto limits = [](const read_statement& plan) {
         std::size_t count = 0;
         constexpr std::string_view limit = "fencegate_bytes > 67108864";
         for (auto at = plan.sql.sql.find(limit); at != std::string::npos; at = plan.sql.sql.find(limit, at + 1))
@@ -253,7 +253,7 @@ TEST(read_sql, count_by_planner_exact_where_rows_are_hidden) {
         query.count = count;
         auto known = readable_shop();
         known.tables["inventory"].hides_rows = true;
-        const auto plan = plan_read(known, {query, std::nullopt});
+        const auto plan = build_read(known, {query, std::nullopt});
         EXPECT_TRUE(has(plan, "(select count(*) from public.inventory as t) as total"));
         EXPECT_TRUE(plan.estimate.sql.empty());
         table_query outer;
@@ -261,16 +261,16 @@ TEST(read_sql, count_by_planner_exact_where_rows_are_hidden) {
         outer.select = {embed("orders", "of_customer", true)};
         outer.count = count;
         known = customers();
-        EXPECT_FALSE(plan_read(known, {outer, std::nullopt}).estimate.sql.empty());
+        EXPECT_FALSE(build_read(known, {outer, std::nullopt}).estimate.sql.empty());
         known.tables["orders"].hides_rows = true;
-        EXPECT_TRUE(plan_read(known, {outer, std::nullopt}).estimate.sql.empty());
+        EXPECT_TRUE(build_read(known, {outer, std::nullopt}).estimate.sql.empty());
     }
 }
 
 TEST(read_sql, csv_names_are_bound) {
     auto query = everything();
     query.select = {{"sku", "a,\"b"}};
-    const auto plan = plan_read(readable_shop(), {query, std::nullopt, {}, row_format::csv});
+    const auto plan = build_read(readable_shop(), {query, std::nullopt, {}, row_format::csv});
     EXPECT_EQ(plan.sql.parameters.back(), "\"a,\"\"b\"");
     EXPECT_TRUE(has(plan, "format('%s', fencegate_row.\"a,\"\"b\")"));
 }
@@ -285,12 +285,12 @@ TEST(read_sql, parameter_of_function_is_argument_or_condition) {
     query.rows.where = {compare_text("kind", comparison_operator::eq, "x"),
                         compare_text("n", comparison_operator::gt, "1")};
     query.parameters = {{"kind", "eq.x", {}}, {"n", "gt.1", {}}};
-    const auto plan = plan_read(known, {query, std::nullopt});
+    const auto plan = build_read(known, {query, std::nullopt});
     ASSERT_TRUE(plan.faults.empty());
     EXPECT_TRUE(has(plan, "public.list(\"kind\" => $1::text) as t where t.\"n\" > $2"));
     EXPECT_EQ(plan.sql.parameters.at(0), "eq.x");
     query.parameters.push_back({"m", "1", "has no operator"});
-    EXPECT_EQ(plan_read(known, {query, std::nullopt}).faults.at(0).pointer, "m");
+    EXPECT_EQ(build_read(known, {query, std::nullopt}).faults.at(0).pointer, "m");
 }
 
 TEST(read_sql, selection_of_single_value_refused) {
@@ -299,12 +299,12 @@ TEST(read_sql, selection_of_single_value_refused) {
     query.limit = 7;
     query.rows.limit = 0;
     query.rows.order = {{"a", false, std::nullopt}};
-    const auto plan = plan_read(readable_shop(), {query, std::nullopt, {}, row_format::csv});
+    const auto plan = build_read(readable_shop(), {query, std::nullopt, {}, row_format::csv});
     ASSERT_EQ(plan.faults.size(), 3U);
     EXPECT_EQ(plan.faults[0].pointer, "Accept");
     EXPECT_EQ(plan.faults[1].pointer, "order");
     EXPECT_EQ(plan.faults[2].pointer, "limit");
-    EXPECT_EQ(plan_failure(plan, errc::unprocessable, "").code, errc::not_acceptable);
+    EXPECT_EQ(failure_for_faults(plan, errc::unprocessable, "").code, errc::not_acceptable);
 }
 
 TEST(read_sql, stable_function_read_with_limit) {
@@ -312,17 +312,17 @@ TEST(read_sql, stable_function_read_with_limit) {
     query.function = "list";
     query.args = {{"kind", boost::json::value("x"), "kind", true}};
     query.limit = query.rows.limit = 7;
-    const auto plan = plan_read(readable_shop(), {query, std::nullopt});
+    const auto plan = build_read(readable_shop(), {query, std::nullopt});
     EXPECT_TRUE(has(plan, "public.list(\"kind\" => $1::text) as fencegate_item limit $2::bigint"));
     EXPECT_FALSE(plan.needs_fence);
     query.args.clear();
-    EXPECT_FALSE(plan_read(readable_shop(), {query, std::nullopt}).faults.empty());
+    EXPECT_FALSE(build_read(readable_shop(), {query, std::nullopt}).faults.empty());
 }
 
 TEST(read_sql, volatile_function_needs_fence) {
     function_query query;
     query.function = "poke";
-    const auto plan = plan_read(readable_shop(), {query, std::nullopt});
+    const auto plan = build_read(readable_shop(), {query, std::nullopt});
     EXPECT_TRUE(plan.needs_fence);
     EXPECT_EQ(plan.shape, answer_shape::nothing);
 }

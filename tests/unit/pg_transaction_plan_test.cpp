@@ -10,10 +10,10 @@ namespace {
 using test::make_catalog;
 using test::make_request;
 
-std::vector<planned_write> plan_statements(const std::vector<write_request>& requests, const catalog& known) {
+std::vector<planned_write> plan_all(const std::vector<write_request>& requests, const catalog& known) {
     std::vector<planned_write> out;
     for (const auto& request : requests)
-        out.push_back({&request, plan_write(known, request.operations, {request.return_rows, request.select})});
+        out.push_back({&request, build_statements(known, request.operations, {request.return_rows, request.select})});
     return out;
 }
 
@@ -21,8 +21,8 @@ const char* name_of(step_kind kind) {
     switch (kind) {
         case step_kind::begin:
             return "begin";
-        case step_kind::limits:
-            return "limits";
+        case step_kind::timeouts:
+            return "timeouts";
         case step_kind::claim_keys:
             return "claim";
         case step_kind::savepoint:
@@ -80,7 +80,7 @@ transaction_options options_of(const catalog& known, const group_refusals& refus
 class transaction_plan_test : public ::testing::Test {
   protected:
     std::string steps() {
-        const auto writes = plan_statements(requests, *known);
+        const auto writes = plan_all(requests, *known);
         return steps_of(plan_transaction(writes, options));
     }
 
@@ -91,11 +91,11 @@ class transaction_plan_test : public ::testing::Test {
 };
 
 TEST_F(transaction_plan_test, several_writes_one_round_trip) {
-    EXPECT_EQ(steps(), "begin limits guards select operation select operation select |");
+    EXPECT_EQ(steps(), "begin timeouts guards select operation select operation select |");
 }
 
-TEST_F(transaction_plan_test, several_writes_limits_from_options) {
-    const auto writes = plan_statements(requests, *known);
+TEST_F(transaction_plan_test, several_writes_timeouts_from_options) {
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_EQ(*plan.steps[1].parameters, (compat::parameters{"100", "50"}));
     EXPECT_EQ(plan.steps[1].sql->find("synchronous_commit"), std::string::npos);
@@ -109,10 +109,10 @@ database_identity_ptr identity_of(const std::string& role, const std::string& cl
 
 TEST_F(transaction_plan_test, operations_run_in_the_callers_role) {
     requests[1].identity = identity_of("shop", R"({"sub":"b"})");
-    const auto writes = plan_statements(requests, *known);
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_EQ(steps_of(plan),
-              "begin limits guards select operation constraints select defer take operation constraints |");
+              "begin timeouts guards select operation constraints select defer take operation constraints |");
     EXPECT_EQ(*plan.steps[8].parameters, (compat::parameters{"shop", R"({"sub":"b"})"}));
     EXPECT_FALSE(plan.steps[4].in_callers_role);
     EXPECT_FALSE(plan.steps[4].runs_user_code);
@@ -127,27 +127,28 @@ TEST_F(transaction_plan_test, operations_run_in_the_callers_role) {
 TEST_F(transaction_plan_test, each_caller_has_its_own_role_and_claims) {
     requests[0].identity = identity_of("shop", R"({"sub":"a"})");
     requests[1].identity = identity_of("shop", R"({"sub":"b"})");
-    EXPECT_EQ(steps(),
-              "begin limits guards select take operation constraints leave select defer take operation constraints |");
+    EXPECT_EQ(
+        steps(),
+        "begin timeouts guards select take operation constraints leave select defer take operation constraints |");
     requests[1].identity = identity_of("shop", R"({"sub":"a"})");
-    EXPECT_EQ(steps(), "begin limits guards select take operation select operation select constraints |");
-    const auto writes = plan_statements(requests, *known);
+    EXPECT_EQ(steps(), "begin timeouts guards select take operation select operation select constraints |");
+    const auto writes = plan_all(requests, *known);
     EXPECT_FALSE(plan_transaction(writes, options).steps.back().write) << "either of the two may be the cause";
     requests[1].identity = nullptr;
-    EXPECT_EQ(steps(), "begin limits guards select take operation constraints leave select defer operation |");
+    EXPECT_EQ(steps(), "begin timeouts guards select take operation constraints leave select defer operation |");
 }
 
 TEST_F(transaction_plan_test, separate_checks_show_whose_constraint_fails) {
     options.separate_checks = true;
-    EXPECT_EQ(steps(), "begin limits guards select operation constraints select defer operation constraints |");
-    const auto writes = plan_statements(requests, *known);
+    EXPECT_EQ(steps(), "begin timeouts guards select operation constraints select defer operation constraints |");
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_EQ(plan.steps[5].write, 0U);
     EXPECT_EQ(plan.steps.back().write, 1U);
     for (auto& request : requests)
         request.identity = identity_of("shop", "{}");
     EXPECT_EQ(steps(),
-              "begin limits guards select take operation constraints leave select defer take operation constraints |")
+              "begin timeouts guards select take operation constraints leave select defer take operation constraints |")
         << "only the gateway's own role may defer again";
 }
 
@@ -159,32 +160,32 @@ TEST_F(transaction_plan_test, guards_keys_and_seals_run_in_the_gateways_role) {
     }
     EXPECT_EQ(
         steps(),
-        "begin limits guard take operation constraints leave guard defer take operation constraints leave seal |");
+        "begin timeouts guard take operation constraints leave guard defer take operation constraints leave seal |");
 }
 
 TEST_F(transaction_plan_test, isolated_write_keeps_its_outcome_in_the_gateways_role) {
     requests.resize(1);
     requests[0].identity = identity_of("shop", "{}");
     options.isolated = true;
-    EXPECT_EQ(steps(), "begin limits guard | take operation constraints |");
+    EXPECT_EQ(steps(), "begin timeouts guard | take operation constraints |");
     requests[0].key = idempotency_key{};
-    EXPECT_EQ(steps(), "begin limits claim | savepoint guard | take operation constraints | leave |");
+    EXPECT_EQ(steps(), "begin timeouts claim | savepoint guard | take operation constraints | leave |");
 }
 
 TEST_F(transaction_plan_test, role_ended_before_several_are_entered) {
     requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"})};
     requests[0].identity = identity_of("shop", "{}");
     EXPECT_EQ(steps(),
-              "begin limits guard take operation constraints leave guards select defer operation select operation "
+              "begin timeouts guard take operation constraints leave guards select defer operation select operation "
               "select |");
-    const auto writes = plan_statements(requests, *known);
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     for (std::size_t i = 1; i < 3; ++i)
         EXPECT_EQ(plan.steps[plan.writes[i].guard].kind, step_kind::guards);
 }
 
 TEST_F(transaction_plan_test, deferred_of_several_runs_for_none) {
-    const auto writes = plan_statements(requests, *known);
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     ASSERT_EQ(plan.steps.back().kind, step_kind::select_write);
     EXPECT_EQ(*plan.steps.back().parameters, compat::parameters{""});
@@ -192,12 +193,12 @@ TEST_F(transaction_plan_test, deferred_of_several_runs_for_none) {
 
 TEST_F(transaction_plan_test, single_write_entered_by_begin_write) {
     requests.resize(1);
-    EXPECT_EQ(steps(), "begin limits guard operation |");
+    EXPECT_EQ(steps(), "begin timeouts guard operation |");
 }
 
 TEST_F(transaction_plan_test, separate_guards_entered_one_by_one) {
     options.join_guards = false;
-    EXPECT_EQ(steps(), "begin limits guard operation guard operation select |");
+    EXPECT_EQ(steps(), "begin timeouts guard operation guard operation select |");
 }
 
 TEST_F(transaction_plan_test, repeated_resource_entered_by_another_call) {
@@ -205,31 +206,31 @@ TEST_F(transaction_plan_test, repeated_resource_entered_by_another_call) {
     requests.push_back(make_request("4", {"c"}));
     EXPECT_EQ(
         steps(),
-        "begin limits guards select operation select operation guards select operation select operation select |");
+        "begin timeouts guards select operation select operation guards select operation select operation select |");
 }
 
 TEST_F(transaction_plan_test, several_resources_entered_by_begin_write) {
     requests.insert(requests.begin() + 1, make_request("3", {"a", "b"}));
-    EXPECT_EQ(steps(), "begin limits guard operation guard operation guard operation select |");
+    EXPECT_EQ(steps(), "begin timeouts guard operation guard operation guard operation select |");
 }
 
 TEST_F(transaction_plan_test, keys_first_and_seals_last) {
     requests[1].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     requests[0].seal = true;
-    EXPECT_EQ(steps(), "begin limits claim guards select operation select operation select seal |");
-    const auto writes = plan_statements(requests, *known);
+    EXPECT_EQ(steps(), "begin timeouts claim guards select operation select operation select seal |");
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
-    EXPECT_FALSE(plan.writes[0].claim_row);
-    EXPECT_EQ(plan.writes[1].claim_row, 0);
-    EXPECT_EQ(plan.claim, 2U);
+    EXPECT_FALSE(plan.writes[0].key_row);
+    EXPECT_EQ(plan.writes[1].key_row, 0);
+    EXPECT_EQ(plan.key_step, 2U);
 }
 
 TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     known = make_catalog(true);
     options = options_of(*known, refused);
     requests = {make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})};
-    EXPECT_EQ(steps(), "begin limits guards select operation recheck select |");
-    const auto writes = plan_statements(requests, *known);
+    EXPECT_EQ(steps(), "begin timeouts guards select operation recheck select |");
+    const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     ASSERT_EQ(plan.groups.size(), 1U);
     const auto& group = plan.groups[0];
@@ -238,17 +239,17 @@ TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     EXPECT_EQ(plan.steps[group.recheck].kind, step_kind::recheck);
     for (std::size_t i = 0; i < 4; ++i) {
         EXPECT_EQ(plan.writes[i].group, 0U);
-        EXPECT_EQ(plan.writes[i].place, i + 1);
+        EXPECT_EQ(plan.writes[i].position, i + 1);
     }
     EXPECT_EQ(test::elements(plan.steps[group.update].parameters->back()),
               (std::vector<std::string>{"a", "b", "c", "d"}));
     options.join_updates = false;
     EXPECT_EQ(steps(),
-              "begin limits guards select operation select operation select operation select operation select |");
+              "begin timeouts guards select operation select operation select operation select operation select |");
     options.join_updates = true;
-    refused.add(plan.groups[0].shape);
+    refused.add(plan.groups[0].single_update);
     EXPECT_EQ(steps(),
-              "begin limits guards select operation select operation select operation select operation select |");
+              "begin timeouts guards select operation select operation select operation select operation select |");
 }
 
 TEST_F(transaction_plan_test, isolated_checks_each_answer) {
@@ -256,16 +257,16 @@ TEST_F(transaction_plan_test, isolated_checks_each_answer) {
     requests[0].operations.push_back(requests[0].operations[0]);
     requests[0].seal = true;
     options.isolated = true;
-    EXPECT_EQ(steps(), "begin limits guard | operation | operation | seal |");
+    EXPECT_EQ(steps(), "begin timeouts guard | operation | operation | seal |");
     requests[0].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
-    EXPECT_EQ(steps(), "begin limits claim | savepoint guard | operation | operation | seal |");
+    EXPECT_EQ(steps(), "begin timeouts claim | savepoint guard | operation | operation | seal |");
 }
 
 TEST_F(transaction_plan_test, function_step_is_user_code) {
     requests.resize(1);
     requests[0].operations = {call_operation{"count_stock", {}}};
     options.isolated = true;
-    const auto writes = plan_statements(requests, *known);
+    const auto writes = plan_all(requests, *known);
     ASSERT_TRUE(writes[0].statements.faults.empty());
     EXPECT_TRUE(plan_transaction(writes, options).steps.back().runs_user_code);
 }

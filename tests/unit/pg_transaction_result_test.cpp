@@ -23,7 +23,8 @@ class transaction_result_test : public ::testing::Test {
         requests = std::move(asked);
         writes.clear();
         for (const auto& request : requests)
-            writes.push_back({&request, plan_write(*known, request.operations, {request.return_rows, request.select})});
+            writes.push_back(
+                {&request, build_statements(*known, request.operations, {request.return_rows, request.select})});
         transaction_options options;
         options.isolated = isolated;
         options.known = known.get();
@@ -140,7 +141,7 @@ TEST_F(transaction_result_test, shared_step_refused_all_leave) {
     requests[0].seal = true;
     requests[1].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     plan_for(std::vector(requests));
-    for (const auto kind : {step_kind::begin, step_kind::limits, step_kind::claim_keys, step_kind::seal}) {
+    for (const auto kind : {step_kind::begin, step_kind::timeouts, step_kind::claim_keys, step_kind::seal}) {
         fail_at(find(kind), "XX000");
         EXPECT_EQ(evaluate().changes, (changes{leaves, leaves}));
     }
@@ -152,7 +153,7 @@ TEST_F(transaction_result_test, stale_row_and_known_key_leave) {
     plan_for({make_request("1", {"a"}), keyed});
     answer_until(plan.steps.size(), find(step_kind::guards), make_rows({{"a", "9", "f"}, {"b", "7", "t"}}));
     EXPECT_EQ(evaluate().changes, (changes{leaves, stays}));
-    answer_until(plan.steps.size(), plan.claim, make_rows({{"running", std::nullopt}}));
+    answer_until(plan.steps.size(), plan.key_step, make_rows({{"running", std::nullopt}}));
     EXPECT_EQ(evaluate().changes, (changes{stays, leaves}));
 }
 
@@ -187,17 +188,17 @@ TEST_F(transaction_result_test, group_refused_or_changed_all_separated) {
         fail_at(at, "22012");
         const auto verdict = evaluate();
         EXPECT_TRUE(verdict.separate_updates);
-        EXPECT_TRUE(verdict.refused_shapes.empty());
+        EXPECT_TRUE(verdict.refused_updates.empty());
         EXPECT_EQ(verdict.changes, changes(4, stays));
     }
     answer_until(plan.steps.size(), update + 1, make_rows({{"f"}}));
     EXPECT_TRUE(evaluate().separate_updates);
-    EXPECT_EQ(evaluate().refused_shapes.size(), 1U) << "the table has a trigger now";
+    EXPECT_EQ(evaluate().refused_updates.size(), 1U) << "the table has a trigger now";
     answer_until(plan.steps.size(), update, make_rows({{"1", "t"}, {"2", "f"}, {"3", "t"}, {"3", "t"}}));
     EXPECT_EQ(evaluate().changes, (changes{stays, leaves, stays, stays})) << "the row went to another resource";
 }
 
-TEST_F(transaction_result_test, group_not_preparable_only_its_shape_refused) {
+TEST_F(transaction_result_test, group_not_preparable_only_its_sql_refused) {
     plan_for({make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})},
              false, true);
     seen = {};
@@ -206,7 +207,7 @@ TEST_F(transaction_result_test, group_not_preparable_only_its_shape_refused) {
     seen.failed = plan.groups[0].update;
     const auto verdict = evaluate();
     EXPECT_FALSE(verdict.separate_updates);
-    EXPECT_EQ(verdict.refused_shapes, (std::vector{plan.groups[0].shape}));
+    EXPECT_EQ(verdict.refused_updates, (std::vector{plan.groups[0].single_update}));
 }
 
 TEST_F(transaction_result_test, group_that_waits_to_be_prepared_is_joined_again) {
@@ -218,7 +219,7 @@ TEST_F(transaction_result_test, group_that_waits_to_be_prepared_is_joined_again)
     seen.failed = plan.groups[0].update;
     const auto verdict = evaluate();
     EXPECT_TRUE(verdict.waited && verdict.separate_updates);
-    EXPECT_TRUE(verdict.refused_shapes.empty());
+    EXPECT_TRUE(verdict.refused_updates.empty());
 }
 
 TEST_F(transaction_result_test, answer_too_short_throws) {
@@ -249,8 +250,8 @@ TEST_F(transaction_result_test, isolated_known_key_returns_kept_outcome) {
     auto request = make_request("1", {"a"});
     request.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     plan_for({request}, true);
-    answer_until(plan.claim + 1, plan.claim, make_rows({{"other", std::nullopt}}));
-    EXPECT_FALSE(allows_next(plan, seen, plan.claim));
+    answer_until(plan.key_step + 1, plan.key_step, make_rows({{"other", std::nullopt}}));
+    EXPECT_FALSE(allows_next(plan, seen, plan.key_step));
     const auto verdict = evaluate_first();
     ASSERT_TRUE(verdict.refusal && verdict.refusal->earlier);
     EXPECT_EQ(verdict.refusal->earlier->error().code, errc::idempotency_mismatch);
@@ -321,7 +322,7 @@ struct refused_step {
 TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
     const std::vector<refused_step> all{
         {step_kind::begin, "57014", errc::storage_unavailable, refusal_end::rollback, false},
-        {step_kind::limits, "57014", errc::storage_unavailable, refusal_end::rollback, false},
+        {step_kind::timeouts, "57014", errc::storage_unavailable, refusal_end::rollback, false},
         {step_kind::claim_keys, "57014", errc::storage_unavailable, refusal_end::rollback, true},
         {step_kind::savepoint, "53200", errc::storage_unavailable, refusal_end::rollback, true},
         {step_kind::guard, "55P03", errc::write_conflict, refusal_end::rollback, true},

@@ -54,17 +54,17 @@ TEST(group_update, rows_tied_to_resource_of_their_write) {
     EXPECT_EQ(made->sql,
               "update public.inventory as t set \"note\" = v.fencegate_1, \"stock\" = t.\"stock\" + v.fencegate_2 "
               "from unnest($1::text[], $2::integer[], $3::text[], $4::integer[], $5::text[]) with ordinality as v "
-              "(fencegate_1, fencegate_2, fencegate_3, fencegate_4, fencegate_resource, fencegate_place) "
+              "(fencegate_1, fencegate_2, fencegate_3, fencegate_4, fencegate_resource, fencegate_position) "
               "where t.\"sku\" = v.fencegate_3 and t.\"stock\" >= v.fencegate_4 and "
               "case when ('inventory/' || sku\n) collate \"C\" = v.fencegate_resource then true "
-              "else 1 / (v.fencegate_place - v.fencegate_place) > 0 end "
-              "returning v.fencegate_place, ('inventory/' || sku\n) collate \"C\" = v.fencegate_resource");
+              "else 1 / (v.fencegate_position - v.fencegate_position) > 0 end "
+              "returning v.fencegate_position, ('inventory/' || sku\n) collate \"C\" = v.fencegate_resource");
     EXPECT_EQ(made->recheck, (compat::parameters{"public.inventory", "'inventory/' || sku"}));
 }
 
 TEST(group_update, values_in_order_of_single_statement) {
     const auto known = shop_with_stock();
-    const auto plan = plan_write(known, {sale()}, {});
+    const auto plan = build_statements(known, {sale()}, {});
     const auto made = group_update(known, sale());
     ASSERT_TRUE(made);
     EXPECT_EQ(made->parameters, plan.operations.front().sql.parameters.size());

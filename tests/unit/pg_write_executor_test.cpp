@@ -99,12 +99,12 @@ TEST(isolated_write_executor, resource_isolated_until_last_write_ends) {
     isolated_write_executor executor(cfg, queued, catalogs, test::large_budget());
     const auto named = [](const char* name) { return std::vector{lockcore::resource_name::parse(name).value()}; };
     EXPECT_FALSE(executor.has_writes_on(named("a")));
-    executor.submit(make_pending("1", {"a", "b"}), true);
-    executor.submit(make_pending("2", {"c"}), true);
-    executor.submit(make_pending("3", {"b"}), true);
+    executor.submit(make_pending("1", {"a", "b"}), later_writes::in_its_queue);
+    executor.submit(make_pending("2", {"c"}), later_writes::in_its_queue);
+    executor.submit(make_pending("3", {"b"}), later_writes::in_its_queue);
     auto refused = make_pending("4", {"d"});
     refused.request.initiator.principal = "another";
-    executor.submit(std::move(refused), false);
+    executor.submit(std::move(refused), later_writes::in_batches);
     EXPECT_TRUE(executor.has_writes_on(named("a")) && executor.has_writes_on(named("b")) &&
                 executor.has_writes_on(named("c")));
     EXPECT_FALSE(executor.has_writes_on(named("d"))) << "refused by a batch: the next batches go on";
@@ -125,7 +125,7 @@ TEST(isolated_write_executor, principal_leaves_a_worker_to_others) {
     const auto submit = [&executor](const std::string& principal, const std::string& resource) {
         auto write = make_pending(resource, {resource});
         write.request.initiator.principal = principal;
-        executor.submit(std::move(write), true);
+        executor.submit(std::move(write), later_writes::in_its_queue);
     };
     for (int i = 0; i < 9; ++i)
         submit("flood", "r" + std::to_string(i));
@@ -330,7 +330,7 @@ TEST(look_up_batch, each_lookup_answered_by_its_row) {
         callers.push_back(std::make_shared<test_caller<found_outcome>>());
         lookups.push_back({{"orders", {key, std::string(64, 'a'), {}}}, soon(), callers.back()});
     }
-    look_up_batch(session, lookups);
+    write_executor::run_batch(session, lookups);
     EXPECT_FALSE(callers[0]->got->value().value);
     EXPECT_EQ((*callers[1]->got->value().value).error().code, errc::idempotency_in_progress);
 }
@@ -342,7 +342,7 @@ TEST(look_up_batch, each_message_fails_answered_or_retried) {
             session.fault_at = at;
             session.kind = kind;
             const auto caller = std::make_shared<test_caller<found_outcome>>();
-            look_up_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+            write_executor::run_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
             ASSERT_EQ(caller->answers, 1);
             EXPECT_EQ(caller->got->has_value(), kind != fault::refused) << "a look may be repeated";
         }
@@ -353,7 +353,7 @@ TEST(look_up_batch, too_few_rows_all_refused) {
     fake_session session;
     session.answers["find_outcomes"] = [](const compat::parameters&) { return test::make_rows({}); };
     const auto caller = std::make_shared<test_caller<found_outcome>>();
-    look_up_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+    write_executor::run_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
     EXPECT_EQ(caller->got->error().code, errc::internal_error);
 }
 

@@ -68,12 +68,12 @@ update_operation update_of(std::vector<assignment> set, std::vector<assignment> 
     return op;
 }
 
-write_plan plan_of(operation op, bool return_rows = false) {
-    return plan_write(shop(), {std::move(op)}, {return_rows});
+write_statements plan_of(operation op, bool return_rows = false) {
+    return build_statements(shop(), {std::move(op)}, {return_rows});
 }
 
 /// Returns the plan of a single operation, which must have no faults.
-planned_operation good(operation op, bool return_rows = false) {
+operation_statement good(operation op, bool return_rows = false) {
     auto plan = plan_of(std::move(op), return_rows);
     for (const auto& fault : plan.faults)
         ADD_FAILURE() << fault.pointer << ": " << fault.detail;
@@ -182,13 +182,13 @@ TEST(write_sql, upsert_without_columns_uses_primary_key) {
     EXPECT_EQ(bad(op).pointer, "on_conflict");
     auto known = shop();
     known.tables["inventory"].primary_key = {"sku"};
-    const auto plan = plan_write(known, {op}, {});
+    const auto plan = build_statements(known, {op}, {});
     ASSERT_TRUE(plan.faults.empty());
     EXPECT_EQ(plan.operations[0].sql.sql,
               "insert into public.inventory as t (\"sku\", \"stock\") values ($1, $2) on conflict (\"sku\") do update "
               "set \"stock\" = excluded.\"stock\"");
     known.tables["inventory"].primary_key = {"hidden"};
-    const auto fault = plan_write(known, {op}, {}).faults.at(0);
+    const auto fault = build_statements(known, {op}, {}).faults.at(0);
     EXPECT_EQ(fault.pointer, "on_conflict");
     EXPECT_EQ(fault.detail.find("hidden"), std::string::npos);
 }
@@ -217,7 +217,7 @@ TEST(write_sql, call_with_selection_counts_rows_of_set) {
     op.rows->limit = 5;
     op.expect_rows = 1;
     op.rows_max = 3;
-    const auto plan = plan_write(known, {op}, {});
+    const auto plan = build_statements(known, {op}, {});
     ASSERT_TRUE(plan.faults.empty());
     const auto& planned = plan.operations[0];
     EXPECT_NE(planned.sql.sql.find("with fencegate_set as materialized (select * from public.list() as t where "
@@ -229,11 +229,11 @@ TEST(write_sql, call_with_selection_counts_rows_of_set) {
     EXPECT_EQ(planned.expect_rows, 1);
     EXPECT_EQ(planned.rows_max, 3);
     op.function = "poke";
-    EXPECT_EQ(plan_write(known, {op}, {}).faults.size(), 3U);  // a condition, select and max-affected
+    EXPECT_EQ(build_statements(known, {op}, {}).faults.size(), 3U);  // a condition, select and max-affected
     call_operation single;
     single.function = "place";
     single.args = {put("order_id", 1)};
-    const auto stripped = plan_write(known, {single}, {false, {}, row_format::json_without_nulls});
+    const auto stripped = build_statements(known, {single}, {false, {}, row_format::json_without_nulls});
     EXPECT_NE(stripped.operations[0].sql.sql.find("json_strip_nulls(to_json(public.place_order("), std::string::npos);
 }
 
@@ -384,7 +384,7 @@ TEST(write_sql, unknown_names_fault_and_refresh_catalog) {
     call_operation arguments;
     arguments.function = "place";
     arguments.args = {put("wrong", 1)};
-    const auto plan = plan_write(
+    const auto plan = build_statements(
         shop(), {unknown_table, not_exposed, unknown_function, arguments, update_of({put("colour", 1)})}, {});
     EXPECT_TRUE(plan.unknown_name);
     std::vector<std::string> pointers;

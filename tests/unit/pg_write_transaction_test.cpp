@@ -34,13 +34,13 @@ std::vector<batch_write> run(fake_session& session, const std::vector<write_requ
     options.defer_flush = defer;
     std::vector<batch_write> writes;
     for (const auto& request : requests)
-        writes.push_back(
-            {{&request, plan_write(*options.known, request.operations, {request.return_rows, request.select})}});
-    run_batch(session, answers, writes, soon(session), options);
+        writes.emplace_back().write = {
+            &request, build_statements(*options.known, request.operations, {request.return_rows, request.select})};
+    run_shared_transaction(session, answers, writes, soon(session), options);
     return writes;
 }
 
-TEST(run_batch, success_takes_two_round_trips) {
+TEST(shared_transaction, success_takes_two_round_trips) {
     fake_session session;
     const auto requests = make_batch();
     run(session, requests);
@@ -50,8 +50,8 @@ TEST(run_batch, success_takes_two_round_trips) {
     session.sealed.clear();
     const auto writes = run(session, requests);
     for (const auto& write : writes) {
-        ASSERT_EQ(write.status, batch_result::answered);
-        ASSERT_TRUE(*write.answer);
+        ASSERT_EQ(write.status, batch_result::decided);
+        ASSERT_TRUE(*write.outcome);
     }
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
     EXPECT_EQ(session.kept.size(), 1U);
@@ -63,7 +63,7 @@ TEST(run_batch, success_takes_two_round_trips) {
     EXPECT_EQ(session.log.back(), "commit");
 }
 
-TEST(run_batch, statements_prepared_under_own_limits) {
+TEST(shared_transaction, statements_prepared_under_own_limits) {
     fake_session session;
     auto requests = make_batch();
     std::get<update_operation>(requests[1].operations[0]).set[0].name = "id";
@@ -84,18 +84,18 @@ void lose_transaction(fake_session& session) {
     };
 }
 
-TEST(run_batch, lost_transaction_keeps_no_outcome) {
+TEST(shared_transaction, lost_transaction_keeps_no_outcome) {
     fake_session session;
     lose_transaction(session);
     const auto requests = make_batch();
     for (const auto& write : run(session, requests)) {
-        ASSERT_EQ(write.status, batch_result::answered);
-        EXPECT_FALSE(*write.answer);
+        ASSERT_EQ(write.status, batch_result::decided);
+        EXPECT_FALSE(*write.outcome);
     }
     EXPECT_TRUE(session.kept.empty() && session.committed.empty());
 }
 
-TEST(run_batch, outdated_statement_sent_again_on_new_session) {
+TEST(shared_transaction, outdated_statement_sent_again_on_new_session) {
     const auto requests = make_batch();
     fake_session whole;
     run(whole, requests);
@@ -109,25 +109,25 @@ TEST(run_batch, outdated_statement_sent_again_on_new_session) {
         if (!session.logged("connect")) continue;
         ++repeated;
         for (const auto& write : writes)
-            EXPECT_TRUE(write.status == batch_result::answered && *write.answer) << "message " << at;
+            EXPECT_TRUE(write.status == batch_result::decided && *write.outcome) << "message " << at;
         EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
     }
     EXPECT_GE(repeated, 3U);
 }
 
-TEST(run_batch, flush_deferred_committed_and_not_answered) {
+TEST(shared_transaction, flush_deferred_committed_and_not_answered) {
     fake_session session;
     const std::vector requests{make_request("1", {"a"})};
     EXPECT_EQ(run(session, requests, true).front().status, batch_result::committed);
 }
 
-TEST(run_batch, each_message_fails_answers_stay_true) {
+TEST(shared_transaction, each_message_fails_answers_stay_true) {
     fail_each_message([](fake_session& session) {
         const auto requests = make_batch();
         const auto writes = run(session, requests);
         for (std::size_t i = 0; i < writes.size(); ++i) {
-            if (writes[i].status == batch_result::answered) {
-                expect_truth(session, requests[i].write_id, *writes[i].answer);
+            if (writes[i].status == batch_result::decided) {
+                expect_truth(session, requests[i].write_id, *writes[i].outcome);
             } else {
                 EXPECT_EQ(session.committed.count(requests[i].write_id), 0U) << "it is to be run again";
                 EXPECT_FALSE(session.open);
@@ -136,7 +136,7 @@ TEST(run_batch, each_message_fails_answers_stay_true) {
     });
 }
 
-TEST(run_batch, one_refused_the_others_committed) {
+TEST(shared_transaction, one_refused_the_others_committed) {
     fake_session session;
     auto requests = make_batch();
     auto bad = make_request("bad", {"bb"});
@@ -149,7 +149,7 @@ TEST(run_batch, one_refused_the_others_committed) {
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
 }
 
-TEST(run_batch, waiting_write_leaves_others_wait_less) {
+TEST(shared_transaction, waiting_write_leaves_others_wait_less) {
     fake_session session;
     auto requests = make_batch();
     std::get<update_operation>(requests[0].operations[0]).set[0].name = "id";
@@ -166,7 +166,7 @@ TEST(run_batch, waiting_write_leaves_others_wait_less) {
     EXPECT_EQ(limits, (std::vector<std::string>{"100", "25"}));
 }
 
-TEST(run_batch, unpreparable_write_leaves_alone) {
+TEST(shared_transaction, unpreparable_write_leaves_alone) {
     fake_session session;
     auto requests = make_batch();
     std::get<update_operation>(requests[1].operations[0]).set[0].name = "id";
@@ -177,7 +177,7 @@ TEST(run_batch, unpreparable_write_leaves_alone) {
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
 }
 
-TEST(run_batch, known_key_leaves_and_keeps_nothing) {
+TEST(shared_transaction, known_key_leaves_and_keeps_nothing) {
     fake_session session;
     session.keys["k"] = {"running", ""};
     const auto requests = make_batch();
@@ -187,7 +187,7 @@ TEST(run_batch, known_key_leaves_and_keeps_nothing) {
     EXPECT_TRUE(session.kept.empty());
 }
 
-TEST(run_batch, stale_token_leaves) {
+TEST(shared_transaction, stale_token_leaves) {
     fake_session session;
     session.fences["a"] = 9;
     const auto requests = make_batch();
@@ -195,7 +195,7 @@ TEST(run_batch, stale_token_leaves) {
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
 }
 
-TEST(run_batch, joined_guards_refused_entered_one_by_one) {
+TEST(shared_transaction, joined_guards_refused_entered_one_by_one) {
     fake_session session;
     session.refused_text = "begin_writes(";
     const auto requests = make_batch();
@@ -203,7 +203,7 @@ TEST(run_batch, joined_guards_refused_entered_one_by_one) {
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "2", "3"}));
 }
 
-TEST(run_batch, refused_joined_update_runs_one_by_one) {
+TEST(shared_transaction, refused_joined_update_runs_one_by_one) {
     const std::vector requests{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                                make_request("4", {"d"})};
     const std::multiset<std::string> all{"1", "2", "3", "4"};
@@ -220,7 +220,7 @@ TEST(run_batch, refused_joined_update_runs_one_by_one) {
     }
 }
 
-TEST(run_batch, unpreparable_joined_update_runs_one_by_one) {
+TEST(shared_transaction, unpreparable_joined_update_runs_one_by_one) {
     const std::vector requests{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                                make_request("4", {"d"})};
     fake_session session;
@@ -230,7 +230,7 @@ TEST(run_batch, unpreparable_joined_update_runs_one_by_one) {
     EXPECT_EQ(session.committed.size(), 4U);
 }
 
-TEST(run_batch, rows_over_budget_leave_others_committed) {
+TEST(shared_transaction, rows_over_budget_leave_others_committed) {
     fake_session session;
     auto requests = make_batch();
     requests[0].return_rows = true;
@@ -241,12 +241,12 @@ TEST(run_batch, rows_over_budget_leave_others_committed) {
     memory_budget answers(uncounted_bytes_max);
     const auto writes = run(session, requests, false, false, answers);
     EXPECT_EQ(writes[0].status, batch_result::retry_isolated);
-    EXPECT_EQ(writes[1].status, batch_result::answered);
+    EXPECT_EQ(writes[1].status, batch_result::decided);
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "3"}));
     EXPECT_EQ(answers.used(), 0U);
 }
 
-TEST(run_batch, unreadable_answer_throws_before_commit) {
+TEST(shared_transaction, unreadable_answer_throws_before_commit) {
     fake_session session;
     session.answers["begin_writes("] = [](const compat::parameters&) { return make_rows({{"a"}}); };
     const auto requests = make_batch();
@@ -254,14 +254,14 @@ TEST(run_batch, unreadable_answer_throws_before_commit) {
     EXPECT_TRUE(session.committed.empty());
 }
 
-TEST(run_batch, cut_connection_not_tried_again) {
+TEST(shared_transaction, cut_connection_not_tried_again) {
     fake_session session;
     session.fault_at = 8;
     session.cut = true;
     const auto requests = make_batch();
     for (const auto& write : run(session, requests)) {
-        ASSERT_EQ(write.status, batch_result::answered);
-        EXPECT_FALSE(*write.answer);
+        ASSERT_EQ(write.status, batch_result::decided);
+        EXPECT_FALSE(*write.outcome);
     }
     EXPECT_FALSE(session.logged("connect"));
 }

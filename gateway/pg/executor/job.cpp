@@ -91,17 +91,17 @@ const std::string& job::principal() const {
     return gateway;
 }
 
-failure lost_failure(const session_lost& lost, bool changes) {
-    if (!changes) return unavailable_because(lost.cause);
+failure lost_failure(const session_lost& lost, effect work_effect) {
+    if (work_effect != effect::by_statement) return unavailable_because(lost.cause);
     failure out = unavailable("The connection to PostgreSQL broke; whether the change was made is not known.");
     out.outcome_unknown = true;
     return out;
 }
 
-failure unreadable_failure(const std::exception& cause, bool changes) {
+failure unreadable_failure(const std::exception& cause, effect work_effect) {
     spdlog::error("an answer of PostgreSQL could not be read: {}", cause.what());
     failure out = make_failure(errc::internal_error, "The gateway could not read PostgreSQL's answer.");
-    out.outcome_unknown = changes;
+    out.outcome_unknown = work_effect == effect::by_statement;
     return out;
 }
 

@@ -36,7 +36,7 @@ class waiting_caller {
     virtual void give_up(bool unchanged) noexcept = 0;
 
     /// The worker that took the work last. A worker that has passed the work on must not call give_up.
-    std::atomic<const void*> holder{nullptr};
+    std::atomic<const void*> responsible{nullptr};
 };
 
 /// A caller that waits for a result of type T.
@@ -52,11 +52,11 @@ class caller_awaiting : public waiting_caller {
 /// outcome is unknown.
 failure unresponsive_failure(bool unchanged);
 
-/// The effect of work whose connection was cut.
+/// What work whose connection broke has changed.
 enum class effect {
-    none,          ///< Nothing was changed.
-    by_statement,  ///< Unknown: each statement commits by itself.
-    by_commit      ///< Nothing was changed unless COMMIT was sent.
+    none,          ///< Nothing.
+    by_statement,  ///< That is unknown: each statement commits by itself.
+    by_commit      ///< Nothing, unless COMMIT was sent. The work itself finds out what its COMMIT did.
 };
 
 /// A coroutine that waits for a result. The answer may come from any thread and is posted to the coroutine's executor;
@@ -136,13 +136,8 @@ class job {
     job(const job&) = delete;
     job& operator=(const job&) = delete;
 
-    /// Does the work and answers.
-    virtual void run(session_slot& slot) noexcept = 0;
-    /// Does the work of all jobs of a batch, of which this is the first, and answers.
-    virtual void run_batch(session_slot& slot, std::span<const std::unique_ptr<job>> jobs) noexcept {
-        for (const auto& each : jobs)
-            each->run(slot);
-    }
+    /// Does the work of this job and of those that have joined its batch (joins_batch), and answers.
+    virtual void run(session_slot& slot, std::span<const std::unique_ptr<job>> joined) noexcept = 0;
     /// Answers with a failure; the work did not begin.
     virtual void refuse(failure why) noexcept = 0;
 
@@ -153,12 +148,12 @@ class job {
     /// The principal whose request this is; empty: the gateway itself. Valid until run() or refuse().
     virtual const std::string& principal() const;
 
-    /// Whether the worker runs this job in one batch with other such jobs; those of one worker are of one class.
+    /// Whether a worker may run this job together with others that return true; those of one worker are of one class.
     virtual bool joins_batch() const { return false; }
 
     deadline until() const { return until_; }
 
-    std::shared_ptr<void> ticket{};  ///< A place in a queue, which is left when the job is destroyed.
+    std::shared_ptr<void> ticket{};  ///< Leaves a queue when the job is destroyed.
 
   private:
     deadline until_;
@@ -166,10 +161,10 @@ class job {
 
 /// Returns the failure of work that did not begin before its deadline.
 failure deadline_passed_failure();
-/// Returns the failure of work for which a queue has no place left.
+/// Returns the failure of work for which a queue has no room.
 failure queue_full_failure();
 
-/// Work that a worker runs together with all work of its kind that waits, up to batch_max.
+/// Work that a worker runs together with all work of its kind that waits, up to jobs_max.
 ///
 /// In: `Work` has `until`, `caller` (a shared_ptr to the waiting caller, or empty), refuse(failure) noexcept and,
 ///     unless it is work of the gateway itself, principal().
@@ -180,15 +175,11 @@ class batched_job final : public job {
   public:
     batched_job(Owner& owner, Work work) : job(work.until), owner_(owner), work_(std::move(work)) {}
 
-    void run(session_slot& slot) noexcept override {
+    void run(session_slot& slot, std::span<const std::unique_ptr<job>> joined) noexcept override {
         std::vector<Work> batch;
+        batch.reserve(1 + joined.size());
         batch.push_back(std::move(work_));
-        owner_.run_batch(slot, std::move(batch));
-    }
-    void run_batch(session_slot& slot, std::span<const std::unique_ptr<job>> jobs) noexcept override {
-        std::vector<Work> batch;
-        batch.reserve(jobs.size());
-        for (const auto& each : jobs)
+        for (const auto& each : joined)
             batch.push_back(std::move(static_cast<batched_job&>(*each).work_));
         owner_.run_batch(slot, std::move(batch));
     }
@@ -205,26 +196,25 @@ class batched_job final : public job {
     Work work_;
 };
 
-/// Returns the failure of work whose session was lost. `changes`: the work may have changed something.
-failure lost_failure(const session_lost& lost, bool changes);
+/// Returns the failure of work whose session was lost.
+failure lost_failure(const session_lost& lost, effect work_effect);
 /// Returns the failure of work to which PostgreSQL's answer could not be read, and logs the cause.
-failure unreadable_failure(const std::exception& cause, bool changes);
+failure unreadable_failure(const std::exception& cause, effect work_effect);
 
-/// Runs `work` on a session and turns exceptions into failures. `changes`: the work may change something, so that a
-/// lost connection leaves the outcome unknown.
+/// Runs `work` on a session and turns exceptions into failures.
 template <class T, class Session, class Work>
-result<T> attempt(Session& session, bool changes, Work&& work) {
+result<T> attempt(Session& session, effect work_effect, Work&& work) {
     try {
         return work(session);
     } catch (const session_lost& lost) {
         session.drop();
-        return lost_failure(lost, changes);
+        return lost_failure(lost, work_effect);
     } catch (const statement_failed& e) {
         log_for_operator(e.error);
         return to_failure(e.error);
     } catch (const std::exception& e) {
         session.drop();
-        return unreadable_failure(e, changes);
+        return unreadable_failure(e, work_effect);
     }
 }
 
@@ -234,40 +224,38 @@ class session_job final : public job {
   public:
     using work = std::function<result<T>(session_slot&)>;
 
-    session_job(deadline until, bool changes, std::string principal, work run,
+    session_job(deadline until, effect work_effect, std::string principal, work run,
                 std::shared_ptr<caller_awaiting<T>> caller)
         : job(until),
-          changes_(changes),
+          effect_(work_effect),
           principal_(std::move(principal)),
           run_(std::move(run)),
           caller_(std::move(caller)) {}
 
-    void run(session_slot& slot) noexcept override { caller_->answer(attempt<T>(slot, changes_, run_)); }
+    void run(session_slot& slot, std::span<const std::unique_ptr<job>> /*joined*/) noexcept override {
+        caller_->answer(attempt<T>(slot, effect_, run_));
+    }
     void refuse(failure why) noexcept override { caller_->answer(std::move(why)); }
     std::shared_ptr<waiting_caller> caller() const override { return caller_; }
     const std::string& principal() const override { return principal_; }
 
   private:
-    bool changes_;
+    effect effect_;
     std::string principal_;
     work run_;
     std::shared_ptr<caller_awaiting<T>> caller_;
 };
 
-/// Whether work on a session may change something, so that a lost connection leaves its outcome unknown.
-enum class work_kind { reads, changes };
-
 /// Waits for the result of work that `submit` passes to a worker. `principal`: as job::principal.
 template <class T, class Submit>
-boost::asio::awaitable<result<T>> await_work(work_kind kind, deadline until, typename session_job<T>::work work,
+boost::asio::awaitable<result<T>> await_work(effect work_effect, deadline until, typename session_job<T>::work work,
                                              Submit submit, std::string principal = {}) {
-    const bool changes = kind == work_kind::changes;
-    auto submit_job = [until, changes, principal = std::move(principal), work = std::move(work),
+    auto submit_job = [until, work_effect, principal = std::move(principal), work = std::move(work),
                        submit = std::move(submit)](std::shared_ptr<caller_awaiting<T>> caller) mutable {
-        submit(
-            std::make_unique<session_job<T>>(until, changes, std::move(principal), std::move(work), std::move(caller)));
+        submit(std::make_unique<session_job<T>>(until, work_effect, std::move(principal), std::move(work),
+                                                std::move(caller)));
     };
-    return await_reply<T>(changes ? effect::by_statement : effect::none, std::move(submit_job));
+    return await_reply<T>(work_effect, std::move(submit_job));
 }
 
 }  // namespace fencegate::pg

@@ -23,7 +23,7 @@ failure shutdown_failure() {
 std::optional<failure> queued_jobs::try_add(const std::string& principal) {
     const std::lock_guard lock(mutex_);
     if (principal.empty()) {
-        if (value_ >= most_ + own_places) return queue_full_failure();
+        if (value_ >= most_ + own_jobs) return queue_full_failure();
         ++value_;
         ++of_gateway_;
         return std::nullopt;
@@ -141,7 +141,7 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     std::vector<std::unique_ptr<job>> work;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, [this] { return finishing_ || !queue_.empty(); });
-    while (!queue_.empty() && work.size() < batch_max && (work.empty() || queue_.front().joins_batch())) {
+    while (!queue_.empty() && work.size() < jobs_max && (work.empty() || queue_.front().joins_batch())) {
         work.push_back(queue_.pop());
         queued_.remove(work.back()->principal());
         if (!work.back()->joins_batch()) break;
@@ -149,15 +149,15 @@ std::vector<std::unique_ptr<job>> worker::take_jobs() {
     for (const auto& taken : work) {
         auto caller = taken->caller();
         if (!caller) continue;
-        caller->holder = this;
+        caller->responsible = this;
         under_way_.push_back({taken->until(), std::move(caller)});
     }
     return work;
 }
 
-void worker::jobs_left(std::size_t number) {
-    const auto before = load_.fetch_sub(number, std::memory_order_relaxed);
-    LOCKCORE_INVARIANT(before >= number);
+void worker::reduce_load(std::size_t jobs) {
+    const auto before = load_.fetch_sub(jobs, std::memory_order_relaxed);
+    LOCKCORE_INVARIANT(before >= jobs);
 }
 
 std::vector<std::unique_ptr<job>> worker::take_queue() {
@@ -165,7 +165,7 @@ std::vector<std::unique_ptr<job>> worker::take_queue() {
     auto out = queue_.take_all();
     for (const auto& taken : out)
         queued_.remove(taken->principal());
-    jobs_left(out.size());
+    reduce_load(out.size());
     return out;
 }
 
@@ -210,14 +210,10 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
     if (!work.empty()) {
         slot_.begin_work(last_moment);
         slot_.reset_between_jobs();
-        if (work.size() == 1) {
-            work.front()->run(slot_);
-        } else {
-            work.front()->run_batch(slot_, work);
-        }
+        work.front()->run(slot_, std::span<const std::unique_ptr<job>>(work).subspan(1));
         slot_.expect_nothing();
     }
-    jobs_left(count);
+    reduce_load(count);
     const std::lock_guard lock(mutex_);
     under_way_.clear();
 }
@@ -255,7 +251,7 @@ void worker::enforce_deadlines(std::chrono::steady_clock::time_point now) {
         late = queue_.take_late(now);
         for (const auto& taken : late)
             queued_.remove(taken->principal());
-        jobs_left(late.size());
+        reduce_load(late.size());
     }
     for (auto& work : late)
         work->refuse(deadline_passed_failure());
@@ -270,7 +266,7 @@ void worker::give_up_unresponsive(std::chrono::steady_clock::time_point now) {
         const std::lock_guard lock(mutex_);
         std::erase_if(under_way_, [&](auto& overdue) {
             if (now < overdue.until + silence_max) return false;
-            if (overdue.caller->holder == this) unanswered.push_back(std::move(overdue));
+            if (overdue.caller->responsible == this) unanswered.push_back(std::move(overdue));
             return true;
         });
         unchanged = slot_.known_not_committed();  // for this work: the next can't begin while the mutex is held

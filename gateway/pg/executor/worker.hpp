@@ -22,21 +22,21 @@
 
 namespace fencegate::pg {
 
-/// Counts the jobs that wait at all workers of a pool. A principal has at most half of the places. The jobs of the
-/// gateway itself, the empty principal, take no place of a principal, and have own_places more.
+/// Counts the jobs that wait at all workers of a pool, at most `most`, of one principal at most half of that. The jobs
+/// of the gateway itself, the empty principal, are not counted against the principals, and may be own_jobs more.
 ///
 /// Threads: safe.
 class queued_jobs {
   public:
     explicit queued_jobs(std::size_t most) : most_(most) {}
 
-    /// Counts a job. Out: why it has no place: overloaded, or too_many_requests where the principal has its share.
+    /// Counts a job. Out: why it may not wait: overloaded, or too_many_requests where the principal has its share.
     std::optional<failure> try_add(const std::string& principal);
     void remove(const std::string& principal);
     std::size_t value() const;
 
   private:
-    static constexpr std::size_t own_places = 64;
+    static constexpr std::size_t own_jobs = 64;
 
     const std::size_t most_;
     mutable std::mutex mutex_;
@@ -77,7 +77,7 @@ class job_queue {
 };
 
 /// Maximum number of jobs in one batch.
-inline constexpr std::size_t batch_max = 64;
+inline constexpr std::size_t jobs_max = 64;
 
 /// The options of a worker.
 struct worker_options {
@@ -86,7 +86,7 @@ struct worker_options {
 };
 
 /// A thread with one connection and a queue, whose jobs it runs in order; principals take turns (job_queue). Jobs that
-/// join a batch are taken as they wait, up to batch_max at a time; the worker does not wait for more to arrive.
+/// join a batch are taken as they wait, up to jobs_max at a time; the worker does not wait for more to arrive.
 ///
 /// While PostgreSQL is unreachable the queue stays empty, unless queue_while_disconnected is set: jobs are refused at
 /// once, and the thread tries to connect with growing pauses.
@@ -102,9 +102,8 @@ class worker {
 
     void start();
 
-    /// Queues the job, or refuses it: storage_unavailable while PostgreSQL is unreachable, overloaded,
-    /// too_many_requests
-    /// (queued_jobs), shutting_down.
+    /// Queues the job, or refuses it: storage_unavailable while PostgreSQL is unreachable, overloaded or
+    /// too_many_requests (queued_jobs), shutting_down.
     void submit(std::unique_ptr<job> work);
 
     std::size_t load() const { return load_.load(std::memory_order_relaxed); }
@@ -134,7 +133,7 @@ class worker {
     void perform(std::vector<std::unique_ptr<job>> work);
     bool wait_for_work();
     std::vector<std::unique_ptr<job>> take_queue();
-    void jobs_left(std::size_t number);
+    void reduce_load(std::size_t jobs);
     void refuse_all(const failure& why);
     void give_up_unresponsive(std::chrono::steady_clock::time_point now);
 

@@ -54,7 +54,9 @@ class read_pool::running_read final : public job {
         pool_.finish_read(principal_reads_, read_.cost, worker_index_);
     }
 
-    void run(session_slot& slot) noexcept override { read_.work->run(slot); }
+    void run(session_slot& slot, std::span<const std::unique_ptr<job>> joined) noexcept override {
+        read_.work->run(slot, joined);
+    }
     void refuse(failure why) noexcept override { read_.work->refuse(std::move(why)); }
     std::shared_ptr<waiting_caller> caller() const override { return read_.work->caller(); }
 

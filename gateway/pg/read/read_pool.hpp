@@ -109,7 +109,7 @@ boost::asio::awaitable<result<T>> read_durably(read_pool& pool, group_commit& fl
         pool.submit(principal, cost, std::move(work));
     };
     for (bool first = true;; first = false) {
-        auto seen = co_await await_work<snapshot_of<T>>(work_kind::reads, until, read, submit);
+        auto seen = co_await await_work<snapshot_of<T>>(effect::none, until, read, submit);
         if (!seen) co_return seen.error();
         const bool no_data = !seen->value && reveals_no_data(seen->value.error());
         if (no_data || flush.is_durable(seen->state)) co_return std::move(seen->value);

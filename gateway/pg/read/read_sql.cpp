@@ -15,10 +15,10 @@ constexpr std::size_t plan_depth_max = 1'000;
 /// The most rows that an estimate counts, 2^53; the planner's own numbers go up to 1e100.
 constexpr double rows_counted_max = 9007199254740992.0;
 
-class read_planner : row_writer {
+class read_writer : row_writer {
   public:
-    read_planner(const catalog& known, read_plan& plan, row_format format)
-        : row_writer(known, plan.sql, plan), plan_(plan), format_(format) {}
+    read_writer(const catalog& known, read_statement& out, row_format format)
+        : row_writer(known, out.sql, out), out_(out), format_(format) {}
 
     void operator()(const table_query& query) {
         const auto* table = find_table(query.table, "select", "table");
@@ -30,7 +30,7 @@ class read_planner : row_writer {
         const bool hidden = hides_rows(*table, query);
         const auto made = "(select " + list.sql + from + order + limit + ") as fencegate_row";
         const auto text = row_text(format_, "fencegate_row", list.names);
-        plan_.sql.sql = split_into_pieces(
+        out_.sql.sql = split_into_pieces(
             "select count(*) as rows, " + join_texts(format_, "fencegate_item", list.names) + " as json, " +
                 total_sql(query, from, hidden) + " as total from " + limited_items(text, "text", made),
             {"rows", "total"});
@@ -44,21 +44,21 @@ class read_planner : row_writer {
         auto resolved = query;
         resolve_parameters(*function, resolved);
         const auto call = function->target + "(" + arguments(*function, query.function, resolved.args, "") + ")";
-        plan_.needs_fence = !function->changes_nothing;
+        out_.needs_fence = !function->changes_nothing;
         const bool selects = has_selection(resolved.rows, query.limit);
         if (!function->returns_set) {
             if (selects || format_ == row_format::csv) refuse_selection(query.function, resolved.rows, format_);
             read_value(*function, call);
         } else if (selects || query.count || format_ == row_format::csv) {
-            plan_.sql.sql = split_into_pieces(
+            out_.sql.sql = split_into_pieces(
                 function_rows(*function, query.function, call, resolved.rows, format_, query.count), {"rows", "total"});
         } else {
-            plan_.sql.sql = split_into_pieces(
+            out_.sql.sql = split_into_pieces(
                 "select count(*) as rows, " + join_texts(format_, "fencegate_item", {}) +
                     " as json, null::bigint as total from " +
                     limited_items(row_text(format_, "fencegate_item", {}), "text",
                                   "(select fencegate_item from " + call + " as fencegate_item limit " +
-                                      plan_.sql.bind(std::to_string(query.limit)) + "::bigint) as fencegate_item"),
+                                      out_.sql.bind(std::to_string(query.limit)) + "::bigint) as fencegate_item"),
                 {"rows", "total"});
         }
     }
@@ -78,24 +78,24 @@ class read_planner : row_writer {
         if (query.count == row_count::exact || hidden) return "(select count(*)" + from + ")";
         if (query.count != row_count::estimated) return "null::bigint";
         return "(select count(*) from (select" + from + " limit " +
-               plan_.sql.bind(std::to_string(query.counted_max + 1)) + "::bigint) as fencegate_counted)";
+               out_.sql.bind(std::to_string(query.counted_max + 1)) + "::bigint) as fencegate_counted)";
     }
 
     /// The statement has parameters of its own, because PostgreSQL has to find the type of each in it.
     void estimate(const exposed_table& table, const table_query& query) {
-        row_writer writer(known(), plan_.estimate, plan_);
-        plan_.estimate.sql = "explain (format json) select from " + table.target + " as t" +
-                             writer.where_clause(table, query.table, query);
+        row_writer writer(known(), out_.estimate, out_);
+        out_.estimate.sql = "explain (format json) select from " + table.target + " as t" +
+                            writer.where_clause(table, query.table, query);
     }
 
     void read_value(const exposed_function& function, const std::string& call) {
         if (function.returns_void) {
-            plan_.shape = answer_shape::nothing;
-            plan_.sql.sql = "select from " + call;
+            out_.shape = answer_shape::nothing;
+            out_.sql.sql = "select from " + call;
             return;
         }
-        plan_.shape = answer_shape::value;
-        plan_.sql.sql = split_into_pieces(value_sql(call, format_), {});
+        out_.shape = answer_shape::value;
+        out_.sql.sql = split_into_pieces(value_sql(call, format_), {});
     }
 
     /// Moves the parameters that name an argument from the selection to the arguments.
@@ -124,19 +124,18 @@ class read_planner : row_writer {
         }
     }
 
-    read_plan& plan_;
+    read_statement& out_;
     row_format format_;
 };
 
 }  // namespace
 
-read_plan plan_read(const catalog& known, const read_request& request) {
-    read_plan plan;
-    read_planner statement_planner(known, plan, request.format);
-    std::visit([&statement_planner](const auto& query) { statement_planner(query); }, request.query);
-    if (plan.sql.parameters.size() > parameters_max)
-        plan.faults.push_back({"query", "The request has too many values."});
-    return plan;
+read_statement build_read(const catalog& known, const read_request& request) {
+    read_statement out;
+    read_writer writer(known, out, request.format);
+    std::visit([&writer](const auto& query) { writer(query); }, request.query);
+    if (out.sql.parameters.size() > parameters_max) out.faults.push_back({"query", "The request has too many values."});
+    return out;
 }
 
 std::int64_t read_estimate(std::string_view json) {

@@ -33,11 +33,11 @@ std::string name_of(const read_request& request) {
     return std::visit(name, request.query);
 }
 
-failure failure_of_plan(const read_plan& plan) {
-    const auto& first = plan.faults.front();
+failure failure_of_read(const read_statement& statement) {
+    const auto& first = statement.faults.front();
     if (first.pointer != "table" && first.pointer != "function")
-        return plan_failure(plan, errc::unprocessable, "The request does not fit what is exposed.");
-    failure out = plan_failure(plan, errc::not_found, first.detail);
+        return failure_for_faults(statement, errc::unprocessable, "The request does not fit what is exposed.");
+    failure out = failure_for_faults(statement, errc::not_found, first.detail);
     out.errors.clear();
     return out;
 }
@@ -52,9 +52,9 @@ failure too_large() {
 /// One attempt to run a read.
 class read_run {
   public:
-    read_run(session_slot& slot, const read_request& request, const read_plan& plan, text_receiver receiver,
+    read_run(session_slot& slot, const read_request& request, const read_statement& statement, text_receiver receiver,
              deadline until)
-        : slot_(slot), request_(request), plan_(plan), receiver_(std::move(receiver)), until_(until) {}
+        : slot_(slot), request_(request), statement_(statement), receiver_(std::move(receiver)), until_(until) {}
 
     result<read_outcome> perform() {
         auto& session = slot_.get();
@@ -64,7 +64,7 @@ class read_run {
             calls = prepare_calls(session);
         } catch (const statement_failed& e) {
             failed_ = e.error;
-            return to_failure(e.error, plan_.sql);
+            return to_failure(e.error, statement_.sql);
         }
         // Policies may keep the claims of a caller.
         if (request_.identity || std::holds_alternative<function_query>(request_.query))
@@ -89,7 +89,7 @@ class read_run {
             if (request_.identity && in_callers_role) {
                 if (auto refused = refusal_of_role(*trip.error)) return std::move(*refused);
             }
-            return failed == read_at_ ? to_failure(*trip.error, plan_.sql) : to_failure(*trip.error);
+            return failed == read_at_ ? to_failure(*trip.error, statement_.sql) : to_failure(*trip.error);
         }
         state_ = read_snapshot_state(slot_, trip.answers[snapshot_at_], sent_at);
         read_outcome out;
@@ -126,8 +126,8 @@ class read_run {
     std::vector<prepared_call> prepare_calls(session& session) {
         std::vector<prepared_call> calls;
         // Prepared before the transaction begins: a statement that can't be prepared fails by itself.
-        const auto read = session.prepare(plan_.sql.sql);
-        const auto& estimate = plan_.estimate;
+        const auto read = session.prepare(statement_.sql.sql);
+        const auto& estimate = statement_.estimate;
         const auto estimated = estimate.sql.empty() ? std::string() : session.prepare(estimate.sql);
         calls.push_back({session.prepare(request_.fence ? begin_fenced_sql : begin_plain_sql), &no_parameters});
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - clock::now());
@@ -146,7 +146,8 @@ class read_run {
             calls.push_back({session.prepare(take_role_sql), &role_});
         }
         read_at_ = calls.size();
-        calls.push_back({read, &plan_.sql.parameters, plan_.shape == answer_shape::nothing ? nullptr : &receiver_});
+        calls.push_back(
+            {read, &statement_.sql.parameters, statement_.shape == answer_shape::nothing ? nullptr : &receiver_});
         if (!estimate.sql.empty()) {
             estimate_at_ = calls.size();
             calls.push_back({estimated, &estimate.parameters});
@@ -209,9 +210,9 @@ class read_run {
     }
 
     std::optional<failure> read_answer(read_outcome& out) {
-        if (plan_.shape == answer_shape::nothing) return std::nullopt;
+        if (statement_.shape == answer_shape::nothing) return std::nullopt;
         if (receiver_.refused()) return answers_budget_failure(*receiver_.bytes());
-        if (plan_.shape == answer_shape::rows) {
+        if (statement_.shape == answer_shape::rows) {
             out.is_set = true;
             out.rows = std::strtoll(receiver_.column(0).value().c_str(), nullptr, 10);
             out.total = total_of(receiver_);
@@ -231,7 +232,7 @@ class read_run {
 
     session_slot& slot_;
     const read_request& request_;
-    const read_plan& plan_;
+    const read_statement& statement_;
     text_receiver receiver_;
     deadline until_;
     snapshot_state state_;
@@ -254,19 +255,19 @@ snapshot_of<read_outcome> run_read(session_slot& slot, catalog_store& catalogs, 
     for (bool first = true;; first = false) {
         try {
             auto known = catalogs.get(slot.get());
-            auto plan = plan_read(*known, request);
-            if (plan.unknown_name) {
+            auto statement = build_read(*known, request);
+            if (statement.unknown_name) {
                 known = catalogs.refresh(slot.get(), known);
-                plan = plan_read(*known, request);
+                statement = build_read(*known, request);
             }
-            if (!plan.faults.empty()) return {failure_of_plan(plan), catalog_state};
-            if (plan.needs_fence) {
+            if (!statement.faults.empty()) return {failure_of_read(statement), catalog_state};
+            if (statement.needs_fence) {
                 return {
                     make_failure(errc::fencing_required,
                                  "The function may change something: send POST with a lease, or declare it stable."),
                     catalog_state};
             }
-            read_run run(slot, request, plan, text_receiver(answers, principal), until);
+            read_run run(slot, request, statement, text_receiver(answers, principal), until);
             auto outcome = run.perform();
             if (first && is_outdated_statement(run.failed()) && !slot.was_cut()) {
                 slot.connect();

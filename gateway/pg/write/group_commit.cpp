@@ -39,10 +39,15 @@ constexpr std::chrono::milliseconds look_up_pause{20};
 /// The least time for a look-up, however little time its callers have left.
 constexpr std::chrono::seconds look_up_time{1};
 
-/// Makes everything visible durable, on the standbys too: a later commit waits for both. `always`: commits even if the
-/// whole log is on disk.
-answer_rows commit_marker(write_session& session, bool always) {
-    return run_statement(session, marker_sql, {always ? "true" : "false"});
+/// When a marker is committed.
+enum class marker_need {
+    always,
+    if_unflushed  ///< Only if some of the log is not on disk, or a standby has to confirm it.
+};
+
+/// Makes everything visible durable, on the standbys too: a later commit waits for both.
+answer_rows commit_marker(write_session& session, marker_need need) {
+    return run_statement(session, marker_sql, {need == marker_need::always ? "true" : "false"});
 }
 
 /// Returns for each of some writes of different transactions whether it was committed.
@@ -58,7 +63,7 @@ std::vector<bool> look_up(write_session& session, const std::vector<std::string>
 /// Waits until everything visible is durable.
 void prove_durable(write_session& session) {
     try {
-        commit_marker(session, true);
+        commit_marker(session, marker_need::always);
     } catch (const statement_failed& e) {
         // Where the function may not be called, no commit is visible before it is on disk.
         if (!e.error.sqlstate.starts_with("42")) throw;
@@ -239,11 +244,14 @@ void group_commit::submit(pending_durability work) {
 void group_commit::add(committed_transaction transaction) {
     auto callers = std::make_shared<committed_callers>();
     for (const auto& write : transaction.writes) {
-        write.caller->holder = &flusher_;  // from now on only this worker answers the callers
+        write.caller->responsible = &flusher_;  // from now on only this worker answers the callers
         callers->add(write.caller);
     }
     const auto until = lookup_deadline(transaction.writes);
-    submit({transaction.begun, until, std::move(callers), std::move(transaction.writes)});
+    submit({.since = transaction.begun,
+            .until = until,
+            .caller = std::move(callers),
+            .writes = std::move(transaction.writes)});
 }
 
 bool group_commit::is_durable(const snapshot_state& state) const {
@@ -256,7 +264,7 @@ bool group_commit::is_durable(const snapshot_state& state) const {
 
 asio::awaitable<result<bool>> group_commit::await_durable(clock::time_point taken, deadline until) {
     return await_reply<bool>(effect::none, [this, taken, until](std::shared_ptr<caller_awaiting<bool>> caller) {
-        add(taken, until, std::move(caller));
+        answer_when_durable(taken, until, std::move(caller));
     });
 }
 
@@ -267,23 +275,24 @@ asio::awaitable<std::optional<failure>> group_commit::require_durable(clock::tim
     co_return unavailable("PostgreSQL stopped before the answer was on disk; nothing was changed.");
 }
 
-void group_commit::add(clock::time_point taken, deadline until, std::shared_ptr<caller_awaiting<bool>> caller) {
+void group_commit::answer_when_durable(clock::time_point taken, deadline until,
+                                       std::shared_ptr<caller_awaiting<bool>> caller) {
     if (!is_available()) return caller->answer(true);
     if (reads_.fetch_add(1, std::memory_order_relaxed) >= reads_max_) {
         reads_.fetch_sub(1, std::memory_order_relaxed);
         return caller->answer(queue_full_failure());
     }
     auto read_count = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
-    submit({taken, until, caller, {}, caller, std::move(read_count)});
+    submit({.since = taken, .until = until, .caller = caller, .snapshot = caller, .read_count = std::move(read_count)});
 }
 
-/// Makes all visible transactions durable. `always`: commits even if the whole log is on disk.
+/// Makes all visible transactions durable. `has_writes`: commits even if the whole log is on disk.
 ///
 /// Out: false where that is unknown.
-bool group_commit::flush(write_session& session, bool always) {
+bool group_commit::flush(write_session& session, bool has_writes) {
     try {
         const auto sent_at = clock::now();
-        const auto rows = commit_marker(session, always);
+        const auto rows = commit_marker(session, has_writes ? marker_need::always : marker_need::if_unflushed);
         if (rows.is_null(0, 1)) return true;
         const auto oldest = std::strtoull(rows.text(0, 0), nullptr, 10);
         const auto marker_id = std::strtoull(rows.text(0, 1), nullptr, 10);

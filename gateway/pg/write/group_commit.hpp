@@ -72,8 +72,8 @@ struct undurable_write {
     std::string write_id;
     std::string resource;
     deadline until;
-    std::shared_ptr<waiting_caller> caller;
-    std::function<void(const std::optional<failure>&)> answer;  ///< Called with an empty failure when it is on disk.
+    std::shared_ptr<waiting_caller> caller{};
+    std::function<void(const std::optional<failure>&)> answer{};  ///< Called with an empty failure when it is on disk.
 };
 
 /// The writes of one transaction that is committed but perhaps not on disk yet. They are durable together or not at
@@ -126,11 +126,13 @@ struct pending_durability {
     std::chrono::steady_clock::time_point since;
     deadline until;
     std::shared_ptr<waiting_caller> caller;
-    std::vector<undurable_write> writes;  ///< Of the transaction; empty for a snapshot.
+    std::vector<undurable_write> writes{};  ///< Of the transaction; empty for a snapshot.
     /// The caller that waits for a snapshot; null for a transaction.
     std::shared_ptr<caller_awaiting<bool>> snapshot{};
     std::shared_ptr<void> read_count{};  ///< Counts the snapshot among the waiting reads.
 
+    /// Answers that no proof is sought. `why` is for a snapshot; of a transaction, which is committed, nothing more is
+    /// known than that.
     void refuse(failure why) noexcept;
     /// Answers that the data is durable.
     void succeed();
@@ -182,8 +184,8 @@ class group_commit {
     boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point taken,
                                                                    deadline until);
     /// Answers the caller as await_durable does.
-    void add(std::chrono::steady_clock::time_point taken, deadline until,
-             std::shared_ptr<caller_awaiting<bool>> caller);
+    void answer_when_durable(std::chrono::steady_clock::time_point taken, deadline until,
+                             std::shared_ptr<caller_awaiting<bool>> caller);
 
     /// Makes durable what `work` waits for, and answers every item. Called by the flush worker.
     void run_batch(write_session& session, std::vector<pending_durability> work);
@@ -192,7 +194,7 @@ class group_commit {
 
   private:
     void submit(pending_durability work);
-    bool flush(write_session& session, bool always);
+    bool flush(write_session& session, bool has_writes);
 
     const std::size_t reads_max_;
     std::atomic<bool> available_{true};

@@ -17,10 +17,10 @@ using clock = std::chrono::steady_clock;
 /// Runs an isolated write, planned with one catalog.
 class isolated_run {
   public:
-    isolated_run(write_session& session, memory_budget& answers, const write_request& request, deadline until)
-        : session_(session), request_(request), run_(session, answers, first_options(session, until), until) {}
+    isolated_run(write_session& session, memory_budget& budget, const write_request& request, deadline until)
+        : session_(session), request_(request), run_(session, budget, first_options(session, until), until) {}
 
-    result<write_outcome> perform(write_plan statements) {
+    result<write_outcome> perform(write_statements statements) {
         std::vector<planned_write> writes(1);
         writes.front() = {&request_, std::move(statements)};
         transaction_plan plan;
@@ -146,7 +146,7 @@ std::optional<result<write_outcome>> find_earlier(write_session& session, const 
     if (!request.key) return std::nullopt;
     const outcome_key key{request.initiator.principal, *request.key};
     const auto rows = run_statement(session, find_outcomes_sql, key_parameters({&key}));
-    return read_claim(rows.text(0, 0), rows.text(0, 1));
+    return read_key_state(rows.text(0, 0), rows.text(0, 1));
 }
 
 /// Whether the catalog has changed between `known` and a refusal that just arrived; empty: unknown. `certain`: reads
@@ -163,12 +163,12 @@ std::optional<bool> is_outdated(catalog_source& catalogs, const std::shared_ptr<
 
 class isolated_job final : public job {
   public:
-    isolated_job(pending_write write, catalog_store& catalogs, memory_budget& answers)
-        : job(write.until), write_(std::move(write)), catalogs_(catalogs), answers_(answers) {}
+    isolated_job(pending_write write, catalog_store& catalogs, memory_budget& budget)
+        : job(write.until), write_(std::move(write)), catalogs_(catalogs), budget_(budget) {}
 
-    void run(session_slot& slot) noexcept override {
+    void run(session_slot& slot, std::span<const std::unique_ptr<job>> /*joined*/) noexcept override {
         slot_catalog catalogs(slot, catalogs_);
-        run_and_answer(slot, catalogs, answers_, write_);
+        run_and_answer(slot, catalogs, budget_, write_);
     }
     void refuse(failure why) noexcept override { write_.refuse(std::move(why)); }
     std::shared_ptr<waiting_caller> caller() const override { return write_.caller; }
@@ -177,15 +177,15 @@ class isolated_job final : public job {
   private:
     pending_write write_;
     catalog_store& catalogs_;
-    memory_budget& answers_;
+    memory_budget& budget_;
 };
 
 }  // namespace
 
-result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
+result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& budget,
                                    const write_request& request, deadline until) {
     const auto plan_statements = [&request](const catalog& known) {
-        return plan_write(known, request.operations, {request.return_rows, request.select, request.format});
+        return build_statements(known, request.operations, {request.return_rows, request.select, request.format});
     };
     for (bool first = true;; first = false) {
         auto known = catalogs.get();
@@ -198,7 +198,7 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
             if (auto earlier = find_earlier(session, request)) return std::move(*earlier);
             return refusal_of(statements);
         }
-        isolated_run run(session, answers, request, until);
+        isolated_run run(session, budget, request, until);
         auto outcome = run.perform(std::move(statements));
         if (outcome) return outcome;
         std::optional<bool> outdated = false;
@@ -215,18 +215,18 @@ result<write_outcome> run_isolated(write_session& session, catalog_source& catal
     }
 }
 
-void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,
+void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& budget,
                     pending_write& write) noexcept {
-    auto outcome = attempt<write_outcome>(session, false, [&](write_session& attempted) {
-        return run_isolated(attempted, catalogs, answers, write.request, write.until);
+    auto outcome = attempt<write_outcome>(session, effect::by_commit, [&](write_session& attempted) {
+        return run_isolated(attempted, catalogs, budget, write.request, write.until);
     });
     if (!outcome) return write.caller->answer(outcome.error());
     write.caller->answer(committed_write{std::move(*outcome)});
 }
 
 isolated_write_executor::isolated_write_executor(const postgres_config& cfg, queued_jobs& queued,
-                                                 catalog_store& catalogs, memory_budget& answers)
-    : catalogs_(catalogs), answers_(answers) {
+                                                 catalog_store& catalogs, memory_budget& budget)
+    : catalogs_(catalogs), budget_(budget) {
     for (unsigned i = 0; i < std::max(cfg.connections, 1U); ++i)
         workers_.push_back(std::make_unique<worker>(cfg, queued, worker_options{.connect_lazily = true}));
 }
@@ -264,7 +264,7 @@ void isolated_write_executor::finish_write(const std::vector<lockcore::resource_
     }
 }
 
-isolated_place isolated_write_executor::join(std::vector<lockcore::resource_name> resources, std::string principal) {
+joined_worker isolated_write_executor::join(std::vector<lockcore::resource_name> resources, std::string principal) {
     std::size_t chosen = 0;
     {
         const std::lock_guard lock(mutex_);
@@ -277,15 +277,16 @@ isolated_place isolated_write_executor::join(std::vector<lockcore::resource_name
     auto leave = [this, chosen, resources = std::move(resources), principal = std::move(principal)](void*) {
         finish_write(resources, principal, chosen);
     };
-    return {workers_[chosen].get(), std::shared_ptr<void>(nullptr, std::move(leave))};
+    return {*workers_[chosen], std::shared_ptr<void>(nullptr, std::move(leave))};
 }
 
-void isolated_write_executor::submit(pending_write write, bool later_too) {
-    auto queued_on = later_too ? write.request.resources : std::vector<lockcore::resource_name>();
+void isolated_write_executor::submit(pending_write write, later_writes later) {
+    std::vector<lockcore::resource_name> queued_on;
+    if (later == later_writes::in_its_queue) queued_on = write.request.resources;
     auto [chosen, ticket] = join(std::move(queued_on), write.principal());
-    auto work = std::make_unique<isolated_job>(std::move(write), catalogs_, answers_);
+    auto work = std::make_unique<isolated_job>(std::move(write), catalogs_, budget_);
     work->ticket = std::move(ticket);
-    chosen->submit(std::move(work));
+    chosen.submit(std::move(work));
 }
 
 }  // namespace fencegate::pg

@@ -27,19 +27,25 @@ namespace fencegate::pg {
 ///          Statements that may have failed because the catalog changed are planned again, once; their refusal is kept
 ///          only if the catalog, read after it, was still the same. After a function was executed the write is not
 ///          repeated here: storage_unavailable, and the caller may repeat it.
-///          overloaded, where rows or a value do not fit into `answers`.
+///          overloaded, where rows or a value do not fit into `budget`.
 /// Threads: the session's worker.
-result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& answers,
+result<write_outcome> run_isolated(write_session& session, catalog_source& catalogs, memory_budget& budget,
                                    const write_request& request, deadline until);
 
 /// Runs the write in a transaction of its own and answers its caller.
-void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& answers,
+void run_and_answer(write_session& session, catalog_source& catalogs, memory_budget& budget,
                     pending_write& write) noexcept;
 
-/// A place in the queue of an isolated worker.
-struct isolated_place {
-    worker* chosen = nullptr;
+/// An isolated worker whose queue was joined.
+struct joined_worker {
+    worker& chosen;
     std::shared_ptr<void> ticket;  ///< Leaves the queue when it is destroyed.
+};
+
+/// Where later writes on the resources of an isolated write run, as long as that waits or runs.
+enum class later_writes {
+    in_batches,
+    in_its_queue,
 };
 
 /// Workers for what must not delay others: writes that call a function, which may take any time, writes that a batch
@@ -61,14 +67,13 @@ struct isolated_place {
 class isolated_write_executor {
   public:
     isolated_write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs,
-                            memory_budget& answers);
+                            memory_budget& budget);
 
     /// Whether a write on one of the resources waits or runs here.
     bool has_writes_on(const std::vector<lockcore::resource_name>& resources) const;
-    /// `later_too`: later writes on its resources follow it here, as long as it waits or runs.
-    void submit(pending_write write, bool later_too);
+    void submit(pending_write write, later_writes later);
     /// Chooses a worker for work on the resources, and joins its queue.
-    isolated_place join(std::vector<lockcore::resource_name> resources, std::string principal);
+    joined_worker join(std::vector<lockcore::resource_name> resources, std::string principal);
 
     const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
 
@@ -86,7 +91,7 @@ class isolated_write_executor {
                       std::size_t worker);
 
     catalog_store& catalogs_;
-    memory_budget& answers_;
+    memory_budget& budget_;
     mutable std::mutex mutex_;
     std::map<std::string, resource_queue, std::less<>> queues_;  ///< By resource; only resources with writes.
     std::map<std::string, writes_by_worker> by_principal_;       ///< Only principals with writes.

@@ -160,7 +160,7 @@ compat::parameters claim_keys_parameters(const std::vector<const write_request*>
     return columns.take();
 }
 
-std::optional<result<write_outcome>> read_claim(std::string_view state, std::string_view outcome) {
+std::optional<result<write_outcome>> read_key_state(std::string_view state, std::string_view outcome) {
     if (state == "new") return std::nullopt;
     if (state == "kept") return read_kept(outcome);
     if (state == "other") {

@@ -33,8 +33,9 @@ inline const std::string claim_keys_sql =
     "select state, outcome from fencing.claim_keys($1::text[], $2::text[], $3::bytea[])";
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests);
 
-/// Reads a row of claim_keys or find_outcomes. Empty: the key is new; else the answer in place of writing.
-std::optional<result<write_outcome>> read_claim(std::string_view state, std::string_view outcome);
+/// Reads a row of claim_keys or find_outcomes. Empty: the key is new; else the outcome of the call, which then must not
+/// write.
+std::optional<result<write_outcome>> read_key_state(std::string_view state, std::string_view outcome);
 
 /// An idempotency key together with the principal that it belongs to.
 struct outcome_key {

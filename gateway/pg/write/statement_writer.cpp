@@ -63,26 +63,26 @@ std::string operator_of(const catalog_field& column, std::string_view symbol) {
     return " operator(" + column.operators + "." + std::string(symbol.substr(1, symbol.size() - 2)) + ") ";
 }
 
-failure plan_failure(const plan_faults& plan, errc code, std::string detail) {
+failure failure_for_faults(const statement_faults& faults, errc code, std::string detail) {
     failure out =
-        make_failure(plan.code == fault_code::no_such_media_type ? errc::not_acceptable : code, std::move(detail));
-    out.errors = plan.faults;
-    if (!plan.code.empty()) out.facts["code"] = plan.code;
+        make_failure(faults.code == fault_code::no_such_media_type ? errc::not_acceptable : code, std::move(detail));
+    out.errors = faults.faults;
+    if (!faults.code.empty()) out.facts["code"] = faults.code;
     return out;
 }
 
 void statement_writer::add_fault(std::string pointer, std::string detail, std::string_view code) {
-    if (plan_.code.empty()) plan_.code = code;
-    const bool known = std::any_of(plan_.faults.begin(), plan_.faults.end(), [&](const auto& fault) {
+    if (faults_.code.empty()) faults_.code = code;
+    const bool known = std::any_of(faults_.faults.begin(), faults_.faults.end(), [&](const auto& fault) {
         return fault.pointer == pointer && fault.detail == detail;
     });
-    if (known || plan_.faults.size() >= field_errors_max) return;
-    plan_.faults.push_back({std::move(pointer), std::move(detail)});
+    if (known || faults_.faults.size() >= field_errors_max) return;
+    faults_.faults.push_back({std::move(pointer), std::move(detail)});
 }
 
 void statement_writer::add_unknown_name(std::string pointer, std::string detail, std::string_view code) {
     add_fault(std::move(pointer), std::move(detail), code);
-    plan_.unknown_name = true;
+    faults_.unknown_name = true;
 }
 
 const exposed_table* statement_writer::find_table(const std::string& name, const char* operation,

@@ -14,7 +14,7 @@
 namespace fencegate::pg {
 
 /// Why a request can't be turned into SQL.
-struct plan_faults {
+struct statement_faults {
     std::vector<field_error> faults;
     bool unknown_name = false;  ///< A fault is a name that is not in the catalog; a newer catalog may have it.
     std::string_view code{};    ///< PostgREST's code of the first fault that has one.
@@ -30,8 +30,8 @@ inline constexpr std::string_view unknown_column = "PGRST204";
 inline constexpr std::string_view unknown_table = "PGRST205";
 }  // namespace fault_code
 
-/// Returns the failure for a plan with faults: `code`, or not_acceptable if the plan's code is that of a media type.
-failure plan_failure(const plan_faults& plan, errc code, std::string detail);
+/// Returns the failure for faults: `code`, or not_acceptable if their code is that of a media type.
+failure failure_for_faults(const statement_faults& faults, errc code, std::string detail);
 
 /// How an answer is read from the result of a statement.
 enum class answer_shape {
@@ -60,12 +60,12 @@ std::string split_into_pieces(const std::string& inner, const std::vector<std::s
 /// The common part of the statements of writes and reads: looks up names in the catalog, binds values and writes
 /// conditions.
 ///
-/// Faults are added to the plan. What a function returns after a fault is meaningless; the caller continues, so that
+/// Faults are added to `faults`. What a function returns after a fault is meaningless; the caller continues, so that
 /// all faults are found.
 class statement_writer {
   public:
-    statement_writer(const catalog& known, statement& target, plan_faults& plan)
-        : known_(known), target_(target), plan_(plan) {}
+    statement_writer(const catalog& known, statement& target, statement_faults& faults)
+        : known_(known), target_(target), faults_(faults) {}
 
     void add_fault(std::string pointer, std::string detail, std::string_view code = {});
     /// Adds a fault about a name that a newer catalog may have.
@@ -111,7 +111,7 @@ class statement_writer {
 
     const catalog& known_;
     statement& target_;
-    plan_faults& plan_;
+    statement_faults& faults_;
     std::string alias_ = "t";
 };
 

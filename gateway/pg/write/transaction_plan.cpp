@@ -16,8 +16,9 @@ const std::string begin_sql = "begin";
 const std::string savepoint_sql = "savepoint claimed";
 const std::string constraints_sql = "set constraints all immediate";
 const std::string defer_sql = "select fencing.defer_constraints()";
-const std::string limits_sql = "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
-const std::string limits_deferred_sql = limits_sql + ", set_config('synchronous_commit', 'off', true)";
+const std::string timeouts_sql =
+    "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
+const std::string timeouts_deferred_sql = timeouts_sql + ", set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
 
 class transaction_planner {
@@ -29,9 +30,9 @@ class transaction_planner {
 
     transaction_plan plan() {
         add(step_kind::begin, begin_sql, no_parameters);
-        add(step_kind::limits, options_.defer_flush ? limits_deferred_sql : limits_sql,
+        add(step_kind::timeouts, options_.defer_flush ? timeouts_deferred_sql : timeouts_sql,
             store({std::to_string(options_.statement_timeout.count()), std::to_string(options_.lock_timeout.count())}));
-        if (!options_.isolated) plan_.limited_from = plan_.steps.size();
+        if (!options_.isolated) plan_.prepared_with_timeouts = plan_.steps.size();
         claim_keys();
         for (std::size_t i = 0; i < writes_.size();) {
             const auto end = find_joined_end(i);
@@ -64,11 +65,11 @@ class transaction_planner {
         std::vector<const write_request*> requests;
         for (std::size_t i = 0; i < writes_.size(); ++i) {
             if (!writes_[i].request->key) continue;
-            plan_.writes[i].claim_row = static_cast<int>(requests.size());
+            plan_.writes[i].key_row = static_cast<int>(requests.size());
             requests.push_back(writes_[i].request);
         }
         if (requests.empty()) return;
-        plan_.claim = plan_.steps.size();
+        plan_.key_step = plan_.steps.size();
         add(step_kind::claim_keys, claim_keys_sql, store(claim_keys_parameters(requests)));
         if (!options_.isolated) return;
         plan_.steps.back().ends_round_trip = true;
@@ -79,17 +80,17 @@ class transaction_planner {
         return a == b || (a && b && a->role == b->role && a->claims == b->claims);
     }
 
-    /// The steps in the name of one caller. What its operations defer runs before it ends: COMMIT would run it in the
+    /// The steps in the name of one identity. What its operations defer runs before it ends: COMMIT would run it in the
     /// name of another.
     struct role_section {
-        database_identity_ptr caller;        ///< Null: the gateway itself.
+        database_identity_ptr identity;      ///< Null: the gateway itself.
         std::vector<std::size_t> deferring;  ///< The writes whose deferred triggers have not run.
         bool defers = true;                  ///< Whether constraints that are deferred at first are deferred now.
     };
 
-    /// Ends the section before a write, unless its caller is the same.
+    /// Ends the section before a write, unless its identity is the same.
     void end_section(const database_identity_ptr& next) {
-        if (!options_.separate_checks && is_same(section_.caller, next)) return;
+        if (!options_.separate_checks && is_same(section_.identity, next)) return;
         run_deferred();
         leave_role();
     }
@@ -100,7 +101,7 @@ class transaction_planner {
         deselect_writes();
         auto& step = add(step_kind::constraints, constraints_sql, no_parameters);
         if (section_.deferring.size() == 1) step.write = section_.deferring.front();
-        step.in_callers_role = section_.caller != nullptr;
+        step.in_callers_role = section_.identity != nullptr;
         step.ends_round_trip = options_.isolated;
         section_.deferring.clear();
         section_.defers = false;
@@ -117,21 +118,21 @@ class transaction_planner {
         if (!std::exchange(section_.defers, true)) add(step_kind::defer, defer_sql, no_parameters);
     }
 
-    /// Takes the role of the caller of a write; no step if the write before had the same.
+    /// Takes the role of a write; no step if the write before had the same.
     void take_role(const database_identity_ptr& wanted, std::size_t write) {
-        if (is_same(section_.caller, wanted)) return;
+        if (is_same(section_.identity, wanted)) return;
         auto& step = add(step_kind::take_role, take_role_sql, store(take_role_parameters(*wanted)));
         step.write = write;
         step.in_callers_role = true;
-        section_.caller = wanted;
+        section_.identity = wanted;
     }
 
     /// Calls of the guard and of the history need the gateway's own role.
     void leave_role() {
-        if (!section_.caller) return;
+        if (!section_.identity) return;
         run_deferred();
         add(step_kind::leave_role, leave_role_sql, no_parameters);
-        section_.caller = nullptr;
+        section_.identity = nullptr;
     }
 
     void seal() {
@@ -142,7 +143,7 @@ class transaction_planner {
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
         // So that a refusal is known to be that of the role, or of the last write.
-        if (section_.caller || options_.separate_checks) run_deferred();
+        if (section_.identity || options_.separate_checks) run_deferred();
         deselect_writes();
         if (keeps || !requests.empty()) leave_role();  // otherwise COMMIT does
         if (!requests.empty()) add(step_kind::seal, seal_sql, store(seal_parameters(requests)));
@@ -160,33 +161,42 @@ class transaction_planner {
         return std::max(end, begin + 1);
     }
 
+    /// The updates of several writes in one statement.
+    struct joined_update {
+        std::size_t group;  ///< Index in transaction_plan::groups.
+        group_statement statement;
+        std::vector<std::size_t> members;  ///< Indexes of the writes.
+    };
+
     /// Enters the resources of several writes by one call, and joins the updates that one statement can make.
     void join_writes(std::size_t begin, std::size_t end) {
-        std::map<std::string_view, std::vector<std::size_t>> by_shape;
+        std::map<std::string_view, std::vector<std::size_t>> by_sql;
         for (auto i = begin; options_.join_updates && i < end; ++i) {
             const auto& write = writes_[i];
-            const bool plain = write.statements.operations.size() == 1 && !write.request->return_rows &&
-                               !write.request->identity &&
-                               std::holds_alternative<update_operation>(write.request->operations.front());
-            if (plain) by_shape[write.statements.operations.front().sql.sql].push_back(i);
+            const bool only_updates = write.statements.operations.size() == 1 && !write.request->return_rows &&
+                                      !write.request->identity &&
+                                      std::holds_alternative<update_operation>(write.request->operations.front());
+            if (only_updates) by_sql[write.statements.operations.front().sql.sql].push_back(i);
         }
-        std::vector<std::pair<group_statement, std::vector<std::size_t>>> groups;
-        for (auto& [shape, members] : by_shape) {
-            if (members.size() < group_min || options_.refused->has(std::string(shape))) continue;
+        std::vector<joined_update> joined;
+        for (auto& [sql, members] : by_sql) {
+            if (members.size() < group_min || options_.refused->has(std::string(sql))) continue;
             const auto& first = writes_[members.front()];
             auto update = group_update(*options_.known, std::get<update_operation>(first.request->operations.front()));
             if (!update || update->parameters != first.statements.operations.front().sql.parameters.size()) continue;
+            const auto group = plan_.groups.size();
             for (const auto i : members)
-                plan_.writes[i].group = plan_.groups.size() + groups.size();
-            groups.emplace_back(std::move(*update), std::move(members));
+                plan_.writes[i].group = group;
+            plan_.groups.push_back(
+                {.single_update = std::string(sql), .first_write = members.front(), .writes = members.size()});
+            joined.push_back({.group = group, .statement = std::move(*update), .members = std::move(members)});
         }
-        enter_joined(begin, end, groups);
-        for (auto& [update, members] : groups)
-            add_group(update, members);
+        enter_joined(begin, end);
+        for (auto& update : joined)
+            add_group(update);
     }
 
-    void enter_joined(std::size_t begin, std::size_t end,
-                      const std::vector<std::pair<group_statement, std::vector<std::size_t>>>& groups) {
+    void enter_joined(std::size_t begin, std::size_t end) {
         std::vector<const write_request*> requests;
         std::vector<std::string> open_for;
         leave_role();
@@ -195,35 +205,35 @@ class transaction_planner {
             steps.guard = plan_.steps.size();
             steps.guard_row = static_cast<int>(i - begin);
             requests.push_back(writes_[i].request);
-            const auto selected = steps.group ? groups[*steps.group - plan_.groups.size()].second.front() : i;
+            const auto selected = steps.group ? plan_.groups[*steps.group].first_write : i;
             open_for.push_back(writes_[selected].request->write_id);
         }
         add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, open_for)));
     }
 
-    void add_group(group_statement& update, const std::vector<std::size_t>& members) {
+    void add_group(joined_update& update) {
         defer();
-        const auto& first = writes_[members.front()];
-        group_values columns(update.parameters);
-        for (const auto i : members)
+        group_values columns(update.statement.parameters);
+        for (const auto i : update.members)
             columns.add(writes_[i].statements.operations.front().sql.parameters, writes_[i].resource());
-        const auto add_joined = [this](step_kind kind, const std::string& sql, compat::parameters values) {
-            add(kind, sql, store(std::move(values))).group = plan_.groups.size();
+        const auto add_joined = [this, &update](step_kind kind, const std::string& sql, compat::parameters values) {
+            add(kind, sql, store(std::move(values))).group = update.group;
             return plan_.steps.size() - 1;
         };
-        planned_group group{first.statements.operations.front().sql.sql, 0, 0, 0, members.size()};
-        group.select = add_joined(step_kind::select_write, select_write_sql, {first.request->write_id});
+        auto& group = plan_.groups[update.group];
+        group.select =
+            add_joined(step_kind::select_write, select_write_sql, {writes_[group.first_write].request->write_id});
         group.update =
-            add_joined(step_kind::operation, plan_.texts.emplace_back(std::move(update.sql)), columns.take());
-        group.recheck = add_joined(step_kind::recheck, recheck_sql(), std::move(update.recheck));
-        for (std::size_t place = 0; place < members.size(); ++place) {
-            auto& steps = plan_.writes[members[place]];
-            steps.place = place + 1;
+            add_joined(step_kind::operation, plan_.texts.emplace_back(std::move(update.statement.sql)), columns.take());
+        group.recheck = add_joined(step_kind::recheck, recheck_sql(), std::move(update.statement.recheck));
+        std::size_t position = 0;
+        for (const auto i : update.members) {
+            auto& steps = plan_.writes[i];
+            steps.position = ++position;
             steps.first_operation = group.update;
             steps.end = group.recheck + 1;
         }
-        plan_.groups.push_back(std::move(group));
-        section_.deferring.insert(section_.deferring.end(), members.begin(), members.end());
+        section_.deferring.insert(section_.deferring.end(), update.members.begin(), update.members.end());
     }
 
     void add_write(std::size_t index) {
@@ -246,7 +256,7 @@ class transaction_planner {
             auto& step = add(step_kind::operation, operation.sql.sql, operation.sql.parameters);
             step.write = index;
             step.operation = i;
-            step.planned = &operation;
+            step.statement = &operation;
             step.in_callers_role = write.request->identity != nullptr;
             // Policies and triggers may keep the claims of a caller.
             step.runs_user_code =

@@ -18,20 +18,20 @@ namespace fencegate::pg {
 /// A write of a transaction.
 struct planned_write {
     const write_request* request = nullptr;
-    write_plan statements;  ///< A plan without faults.
+    write_statements statements;  ///< Without faults.
 
     const std::string& resource() const { return request->resources.front().str(); }
 };
 
 enum class step_kind {
     begin,
-    limits,        ///< Sets the timeouts, and whether COMMIT waits for the disk.
+    timeouts,      ///< Sets them, and whether COMMIT waits for the disk.
     claim_keys,    ///< fencing.claim_keys.
     savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
-    select_write,  ///< Selects one of the entered writes, whose resources the following steps change; or none.
-    take_role,     ///< Takes the role of a write's caller for its operations.
+    select_write,  ///< Selects the write whose resources the following steps may change; or none.
+    take_role,     ///< Takes the database role of a write's caller for its operations.
     operation,     ///< An operation of a write, or the update of a group.
     leave_role,    ///< Takes the gateway's own role again.
     recheck,       ///< Checks that one statement may update for the whole group.
@@ -49,10 +49,10 @@ struct transaction_step {
     step_kind kind = step_kind::begin;
     const std::string* sql = nullptr;
     const compat::parameters* parameters = nullptr;
-    std::optional<std::size_t> write{};          ///< Index of the write; empty: the step serves several writes.
-    std::optional<std::size_t> group{};          ///< Index in transaction_plan::groups.
-    std::size_t operation = 0;                   ///< Index of the write's operation.
-    const planned_operation* planned = nullptr;  ///< How the answer is read.
+    std::optional<std::size_t> write{};              ///< Index of the write; empty: the step serves several writes.
+    std::optional<std::size_t> group{};              ///< Index in transaction_plan::groups.
+    std::size_t operation = 0;                       ///< Index of the write's operation.
+    const operation_statement* statement = nullptr;  ///< Says how the answer is read; null: it has no result.
     bool runs_user_code = false;
     bool in_callers_role = false;  ///< The statement is refused if the caller's role, not the gateway's, may not do it.
     bool ends_round_trip = false;  ///< Later steps are sent only if allows_next() holds for all up to here.
@@ -60,22 +60,23 @@ struct transaction_step {
 
 /// Where the answers for one write are.
 struct write_steps {
-    std::optional<int> claim_row;  ///< The write's row in the answer of the step that claims the keys.
+    std::optional<int> key_row;    ///< The write's row in the answer of the step that claims the keys.
     std::size_t guard = 0;         ///< The step that enters its resources.
     std::optional<int> guard_row;  ///< The write's row in the answer of that step; empty: all rows.
     std::size_t first_operation = 0;
     std::optional<std::size_t> group;  ///< The group, where one statement updates for several writes.
-    std::size_t place = 0;             ///< The write's place in that group, from 1 on.
+    std::size_t position = 0;          ///< The write's position in that group, from 1 on.
     std::size_t end = 0;               ///< The step after its last one.
 };
 
 /// Updates of several writes that one statement makes.
 struct planned_group {
-    std::string shape;        ///< The statement that each of its writes would run by itself.
-    std::size_t select = 0;   ///< Index of the step that selects its first write.
-    std::size_t update = 0;   ///< Index of the step that updates.
-    std::size_t recheck = 0;  ///< Index of the step that checks that the update was allowed; the last of the group.
-    std::size_t writes = 0;   ///< Number of writes.
+    std::string single_update;    ///< The SQL that each of its writes would run by itself.
+    std::size_t first_write = 0;  ///< Index of its first write, for which all resources of the group are open.
+    std::size_t writes = 0;       ///< Number of writes.
+    std::size_t select = 0;       ///< Index of the step that selects its first write.
+    std::size_t update = 0;       ///< Index of the step that updates.
+    std::size_t recheck = 0;      ///< Index of the step that checks that the update was allowed; the last of the group.
 };
 
 /// The statements of one transaction in order, up to COMMIT. The texts and values that the steps point to live as long
@@ -88,8 +89,10 @@ struct transaction_plan {
     std::vector<transaction_step> steps;
     std::vector<write_steps> writes;  ///< One for each write.
     std::vector<planned_group> groups;
-    std::size_t claim = 0;         ///< The step that claims the keys, if a write has a key.
-    std::size_t limited_from = 0;  ///< Statements from this step on are prepared under the transaction's own timeouts.
+    std::size_t key_step = 0;  ///< The step that claims the keys, if a write has a key.
+    /// Statements from this step on are prepared only when the steps before it have set the transaction's timeouts,
+    /// because PREPARE waits for locks on tables. 0: no such rule.
+    std::size_t prepared_with_timeouts = 0;
 
     std::deque<std::string> texts{};
     std::deque<compat::parameters> values{};
@@ -115,9 +118,9 @@ struct transaction_options {
 ///
 /// In:      `writes` in ascending order of their resources' names, so that guards are locked in the order of their
 ///          names; if isolated, exactly one write. Only an isolated write calls functions.
-/// Out:     one round trip, or two where a statement has to be prepared (limited_from); for an isolated write one up to
-///          the claim of its key, one up to its guard, one for each operation, and one for the seal. Keys are claimed
-///          before the first write; seals follow the last.
+/// Out:     one round trip, or two where a statement has to be prepared (prepared_with_timeouts); for an isolated write
+///          one up to the claim of its key, one up to its guard, one for each operation, and one for the seal. Keys are
+///          claimed before the first write; seals follow the last.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
 /// Plans the steps that keep outcomes, at the end of the same transaction; no steps for empty `outcomes`. A pure

@@ -32,28 +32,30 @@ failure stale_token(const write_request& request, const std::vector<fence_state>
 
 /// Returns the failure of an operation that affected another number of rows than it may; empty if it may. `total`: the
 /// rows that it affected, if not all of them are returned.
-std::optional<failure> check_rows(const planned_operation& planned, std::int64_t affected,
+std::optional<failure> check_rows(const operation_statement& statement, std::int64_t affected,
                                   const std::optional<std::int64_t>& total) {
     const auto all = total.value_or(affected);
-    const bool expected = !planned.expect_rows || *planned.expect_rows == affected;
-    if (expected && (!planned.rows_max || all <= *planned.rows_max)) return std::nullopt;
+    const bool expected = !statement.expect_rows || *statement.expect_rows == affected;
+    if (expected && (!statement.rows_max || all <= *statement.rows_max)) return std::nullopt;
     failure out = make_failure(errc::expectation_failed, "Another number of rows than expected; nothing was changed.");
     if (!expected) {
-        out.facts["expected_rows"] = *planned.expect_rows;
+        out.facts["expected_rows"] = *statement.expect_rows;
     } else {
-        out.facts["max_affected"] = *planned.rows_max;
+        out.facts["max_affected"] = *statement.rows_max;
     }
     out.facts["rows_affected"] = expected ? all : affected;
     return out;
 }
 
-write_refusal refuse(step_kind step, failure why) {
-    return {step, {}, std::move(why)};
+/// Returns the refusal of a statement that PostgreSQL executed.
+write_refusal refuse_executed(step_kind step, failure why) {
+    return {.step = step, .why = std::move(why)};
 }
 
-write_refusal refuse_operation(std::size_t operation, failure why) {
-    why.facts["operation"] = operation;
-    return refuse(step_kind::operation, std::move(why));
+/// Returns the refusal of the operation with this index, which PostgreSQL executed or for which no time was left.
+write_refusal refuse_operation(std::size_t index, failure why) {
+    why.facts["operation"] = index;
+    return refuse_executed(step_kind::operation, std::move(why));
 }
 
 /// Returns the step that PostgreSQL refused. Only where `seen.error`.
@@ -71,7 +73,7 @@ class evaluation {
 
     write_verdict perform() {
         write_verdict out;
-        out.refusal = read_claim_row();
+        out.refusal = read_key();
         if (!out.refusal) out.refusal = read_guard();
         for (std::size_t i = 0; !out.refusal && i < write_.statements.operations.size(); ++i)
             out.refusal = read_operation(i);
@@ -85,12 +87,12 @@ class evaluation {
     }
 
   private:
-    std::optional<write_refusal> read_claim_row() {
-        if (!steps_.claim_row || plan_.claim >= seen_.answers.size()) return std::nullopt;
-        const auto& rows = seen_.answers[plan_.claim];
-        auto earlier = read_claim(rows.text(*steps_.claim_row, 0), rows.text(*steps_.claim_row, 1));
+    std::optional<write_refusal> read_key() {
+        if (!steps_.key_row || plan_.key_step >= seen_.answers.size()) return std::nullopt;
+        const auto& rows = seen_.answers[plan_.key_step];
+        auto earlier = read_key_state(rows.text(*steps_.key_row, 0), rows.text(*steps_.key_row, 1));
         if (!earlier) return std::nullopt;
-        return write_refusal{step_kind::claim_keys, {}, {}, std::move(earlier)};
+        return write_refusal{.step = step_kind::claim_keys, .earlier = std::move(earlier)};
     }
 
     std::optional<write_refusal> read_guard() {
@@ -106,28 +108,28 @@ class evaluation {
             accepted = accepted && is_true(rows.text(row, 2));
         }
         if (accepted) return std::nullopt;
-        return refuse(step_kind::guard, stale_token(*write_.request, outcome_.fences));
+        return refuse_executed(step_kind::guard, stale_token(*write_.request, outcome_.fences));
     }
 
     std::optional<write_refusal> read_operation(std::size_t i) {
         const auto step = steps_.first_operation + i;
         if (step >= seen_.answers.size()) return std::nullopt;
-        const auto& planned = write_.statements.operations[i];
+        const auto& statement = write_.statements.operations[i];
         operation_result done;
         if (steps_.group) {
             LOCKCORE_INVARIANT(*steps_.group < groups_.size());
-            const auto changed = groups_[*steps_.group].changed(steps_.place);
+            const auto changed = groups_[*steps_.group].changed(steps_.position);
             // Its row changed to another resource: running the write isolated decides whether that is allowed.
-            if (!changed) return refuse(step_kind::operation, failure{});
+            if (!changed) return refuse_executed(step_kind::operation, failure{});
             done.rows_affected = *changed;
         } else {
             const auto text = seen_.texts.find(step);
             auto read =
-                read_result(planned.shape, seen_.answers[step], text == seen_.texts.end() ? nullptr : &text->second);
+                read_result(statement.shape, seen_.answers[step], text == seen_.texts.end() ? nullptr : &text->second);
             if (!read) return refuse_operation(i, read.error());
             done = std::move(*read);
         }
-        if (auto unexpected = check_rows(planned, done.rows_affected, done.total))
+        if (auto unexpected = check_rows(statement, done.rows_affected, done.total))
             return refuse_operation(i, std::move(*unexpected));
         outcome_.results.push_back(std::move(done));
         return std::nullopt;
@@ -155,23 +157,29 @@ class evaluation {
     write_outcome outcome_;
 };
 
+/// Returns the group whose update PostgreSQL refused to prepare; null if there is none.
+const planned_group* find_unpreparable(const transaction_plan& plan, const transcript& seen) {
+    if (!seen.error || !seen.unprepared || is_timeout_or_deadlock(seen.error->sqlstate)) return nullptr;
+    const auto& failed = failed_step(plan, seen);
+    return failed.group && failed.kind == step_kind::operation ? &plan.groups[*failed.group] : nullptr;
+}
+
 /// Whether a step that serves several writes failed, or a joined update was not allowed, so that the writes have to run
 /// one by one. Sets the members of `out` that say so.
 bool must_separate(const transaction_plan& plan, const transcript& seen, batch_verdict& out) {
+    if (const auto* group = find_unpreparable(plan, seen)) {
+        out.refused_updates.push_back(group->single_update);  // the updates of other groups may still be joined
+        return true;
+    }
     if (seen.error) {
         const auto& failed = failed_step(plan, seen);
         out.separate_guards = failed.kind == step_kind::guards;
         out.separate_updates = failed.group.has_value();
         out.separate_checks = failed.kind == step_kind::constraints && !failed.write;
-        if (failed.group && failed.kind == step_kind::operation && seen.unprepared && !out.waited) {
-            out.refused_shapes.push_back(plan.groups[*failed.group].shape);
-            out.separate_updates = false;  // updates of other shapes may still be joined
-            return true;
-        }
     }
     for (const auto& group : plan.groups) {
         if (group.recheck >= seen.answers.size() || is_true(seen.answers[group.recheck].text(0, 0))) continue;
-        out.refused_shapes.push_back(group.shape);
+        out.refused_updates.push_back(group.single_update);
         out.separate_updates = true;
     }
     return out.separate_guards || out.separate_updates || out.separate_checks;
@@ -222,10 +230,10 @@ bool allows_next(const transaction_plan& plan, const transcript& seen, std::size
     if (step.kind == step_kind::guard) return all_rows(2, is_true);
     const auto text = seen.texts.find(index);
     if (text != seen.texts.end() && text->second.refused()) return false;
-    if (step.planned == nullptr || (!step.planned->expect_rows && !step.planned->rows_max)) return true;
+    if (step.statement == nullptr || (!step.statement->expect_rows && !step.statement->rows_max)) return true;
     const auto* receiver = text == seen.texts.end() ? nullptr : &text->second;
-    const auto affected = rows_affected(step.planned->shape, rows, receiver);
-    return !check_rows(*step.planned, affected, receiver ? total_of(*receiver) : std::nullopt);
+    const auto affected = rows_affected(step.statement->shape, rows, receiver);
+    return !check_rows(*step.statement, affected, receiver ? total_of(*receiver) : std::nullopt);
 }
 
 result<operation_result> read_result(answer_shape shape, const answer_rows& rows, text_receiver* text) {
@@ -262,7 +270,7 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
     for (const auto& group : plan.groups) {
         if (group.update < seen.answers.size()) groups.emplace_back(seen.answers[group.update], group.writes);
     }
-    const std::string* locked = nullptr;
+    const std::string* locked = nullptr;  // the resource of the write that waited
     out.complete = !seen.error;
     for (std::size_t i = 0; i < writes.size(); ++i) {
         auto verdict = evaluation(plan, writes[i], i, seen, groups).perform();
@@ -270,8 +278,8 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
         if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
         if (verdict.refusal) out.changes[i] = batch_change::leaves;
         if (out.waited && failed->write == i) locked = &writes[i].resource();
-        // Later writes on the same resource would wait for the same lock.
-        if (locked != nullptr && !verdict.outcome && *failed->write <= i && writes[i].resource() == *locked)
+        // Later writes on its resource would wait for the same lock.
+        if (locked != nullptr && !verdict.outcome && writes[i].resource() == *locked)
             out.changes[i] = batch_change::leaves;
     }
     LOCKCORE_INVARIANT(!out.complete || out.outcomes.size() == writes.size());
@@ -288,15 +296,15 @@ write_refusal refuse_for_error(const server_error& error, const transaction_step
             return out;
         }
     }
-    const auto* planned = step != nullptr ? step->planned : nullptr;
-    if (planned == nullptr) {
+    const auto* statement = step != nullptr ? step->statement : nullptr;
+    if (statement == nullptr) {
         out.why = to_failure(error);
         return out;
     }
-    out.why = to_failure(error, planned->sql);
-    const bool no_index = error.sqlstate == "42P10" && !planned->on_conflict.empty();
+    out.why = to_failure(error, statement->sql);
+    const bool no_index = error.sqlstate == "42P10" && !statement->on_conflict.empty();
     if (out.why.code == errc::unprocessable && out.why.errors.empty())
-        out.why.errors.push_back({no_index ? planned->on_conflict : planned->pointer, out.why.detail});
+        out.why.errors.push_back({no_index ? statement->on_conflict : statement->pointer, out.why.detail});
     out.why.facts["operation"] = step->operation;
     return out;
 }
@@ -306,7 +314,7 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
     refusal_handling out;
     switch (refusal.step) {
         case step_kind::begin:
-        case step_kind::limits:
+        case step_kind::timeouts:
             return out;
         case step_kind::claim_keys:
         case step_kind::savepoint:

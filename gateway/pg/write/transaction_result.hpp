@@ -32,8 +32,8 @@ struct transcript {
 /// Why a write was refused.
 struct write_refusal {
     step_kind step = step_kind::begin;
-    std::string sqlstate;  ///< Empty: PostgreSQL executed the statement.
-    failure why;
+    std::string sqlstate{};  ///< Empty: PostgreSQL executed the statement.
+    failure why{};
     std::optional<result<write_outcome>> earlier{};  ///< The outcome kept under its key; replaces `why`.
 };
 
@@ -59,8 +59,8 @@ struct batch_verdict {
     bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
     bool separate_updates = false;          ///< A joined update failed: update one by one next time.
     bool separate_checks = false;           ///< What several writes have deferred failed: run it write by write.
-    std::vector<std::string> refused_shapes{};  ///< Updates that can't be joined.
-    bool waited = false;                        ///< A statement exceeded its timeout, or was the victim of a deadlock.
+    std::vector<std::string> refused_updates{};  ///< planned_group::single_update of those that can't be joined.
+    bool waited = false;                         ///< A statement exceeded its timeout, or was a deadlock's victim.
 };
 
 /// How the transaction of a refused isolated write ends.

@@ -35,7 +35,7 @@ class builder {
   public:
     explicit builder(const exposed_table& table) : table_(table) {}
 
-    /// Builds the statement. Binds the values in the order in which plan_write binds them.
+    /// Builds the statement. Binds the values in the order in which build_statements binds them.
     std::optional<group_statement> build(const update_operation& op) {
         std::string sets;
         for (const auto& item : op.set)
@@ -55,9 +55,10 @@ class builder {
         group_statement out;
         // The case expression raises the error for a row of another resource, after the conditions before it hold.
         out.sql = "update " + table_.target + " as t set " + sets + " from unnest(" + arrays_ + resources +
-                  ") with ordinality as v (" + names_ + "fencegate_resource, fencegate_place) where " + where +
+                  ") with ordinality as v (" + names_ + "fencegate_resource, fencegate_position) where " + where +
                   "case when " + has_resource +
-                  " then true else 1 / (v.fencegate_place - v.fencegate_place) > 0 end returning v.fencegate_place, " +
+                  " then true else 1 / (v.fencegate_position - v.fencegate_position) > 0 end returning "
+                  "v.fencegate_position, " +
                   has_resource;
         out.recheck = {table_.target, table_.shared_resource_expression};
         out.parameters = count_ - 1;

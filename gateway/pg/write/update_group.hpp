@@ -17,22 +17,22 @@ namespace fencegate::pg {
 /// Fewest writes for which one joined statement is cheaper than one statement each.
 inline constexpr std::size_t group_min = 4;
 
-/// One update that replaces the same update of several writes. The values of all writes are arrays, with one place for
-/// each write.
+/// One update that replaces the same update of several writes. The values of all writes are arrays, with one element
+/// for each write.
 ///
 /// The statement ties every row to its own write's resource: an old row of another resource makes it fail with 22012,
 /// and its result says of every new row whether it still has that resource. `recheck` checks that the update triggers
 /// nothing else. So the guard does not have to separate these writes, and one select_write step serves all of them.
 struct group_statement {
     /// Parameters: an array for each parameter of the single update, then the array of resources.
-    /// Result: for each updated row the place of its write, from 1 on, and whether it has the write's resource.
+    /// Result: for each updated row the position of its write, from 1 on, and whether it has the write's resource.
     std::string sql;
     compat::parameters recheck;  ///< For recheck_sql().
     std::size_t parameters = 0;  ///< Number of parameters of the single update.
 };
 
-/// Returns the joined statement for updates of the shape of `op`. Empty where the table or a type does not allow it, or
-/// `op` does more than compare and change single values.
+/// Returns the joined statement for updates that differ from `op` in their values only. Empty where the table or a type
+/// does not allow it, or `op` does more than compare and change single values.
 std::optional<group_statement> group_update(const catalog& known, const update_operation& op);
 
 /// Returns the statement that follows the update in its transaction: one row, true if the update was allowed to be
@@ -50,13 +50,12 @@ class group_values {
     std::vector<std::string> columns_;
 };
 
-/// The result of the joined update, by place.
+/// The result of the joined update, by the position of a write in the group, from 1 on.
 class group_answer {
   public:
-    group_answer(const answer_rows& rows, std::size_t places);
-    /// Returns the number of rows changed for the write at this place; empty if one of them no longer has the write's
-    /// resource.
-    std::optional<std::int64_t> changed(std::size_t place) const { return changed_[place - 1]; }
+    group_answer(const answer_rows& rows, std::size_t writes);
+    /// Returns the number of rows changed for a write; empty if one of them no longer has the write's resource.
+    std::optional<std::int64_t> changed(std::size_t position) const { return changed_[position - 1]; }
 
   private:
     std::vector<std::optional<std::int64_t>> changed_;

@@ -32,9 +32,16 @@ bool calls_function(const write_request& request) {
                                [](const auto& operation) { return std::holds_alternative<call_operation>(operation); });
 }
 
+/// Whether the answer follows from data of another transaction that may not be on disk yet: from an outcome kept by it,
+/// or from rows that made PostgreSQL refuse. The failure to reach PostgreSQL follows from no data.
+bool reveals_unproven_data(const result<committed_write>& written) {
+    if (written) return written->outcome.replayed;
+    return written.error().durability_unproven && written.error().code != errc::storage_unavailable;
+}
+
 }  // namespace
 
-void look_up_batch(write_session& session, const std::vector<pending_lookup>& lookups) {
+void write_executor::run_batch(write_session& session, const std::vector<pending_lookup>& lookups) {
     using outcomes = std::vector<std::optional<result<write_outcome>>>;
     std::vector<const outcome_key*> keys;
     for (const auto& lookup : lookups)
@@ -45,10 +52,10 @@ void look_up_batch(write_session& session, const std::vector<pending_lookup>& lo
             throw std::length_error("find_outcomes returned another number of rows than keys");
         outcomes out;
         for (int row = 0; row < rows.size(); ++row)
-            out.push_back(read_claim(rows.text(row, 0), rows.text(row, 1)));
+            out.push_back(read_key_state(rows.text(row, 0), rows.text(row, 1)));
         return out;
     };
-    auto found = attempt<outcomes>(session, false,
+    auto found = attempt<outcomes>(session, effect::none,
                                    [&find](write_session& used) -> result<outcomes> { return retry_once(used, find); });
     for (std::size_t i = 0; i < lookups.size(); ++i) {
         if (!found) {
@@ -65,7 +72,7 @@ class outcome_sweep::batch final : public job {
   public:
     batch(deadline until, outcome_sweep& owner) : job(until), owner_(owner) {}
 
-    void run(session_slot& slot) noexcept override {
+    void run(session_slot& slot, std::span<const std::unique_ptr<job>> /*joined*/) noexcept override {
         bool more = false;
         try {
             more = forget_outcomes(slot.get(), sweep_max) == sweep_max;
@@ -103,10 +110,10 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
     std::vector<pending_write> later;
     std::size_t operations = 0;
     std::string highest;
-    bool full =
-        false;  // then all later writes wait, even smaller ones, so that those with one first resource stay in order
+    bool full = false;
     for (auto& write : waiting) {
         const auto& request = write.request;
+        // Once one does not fit, all later ones wait, even smaller ones: those with one first resource stay in order.
         full = full || (!batch.empty() && operations + request.operations.size() > shared_operations_max);
         if (full || (!batch.empty() && highest > write.first_resource())) {
             later.push_back(std::move(write));
@@ -121,12 +128,12 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
 }
 
 write_executor::write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs,
-                               memory_budget& answers, group_commit& flush)
+                               memory_budget& budget, group_commit& flush)
     : catalogs_(catalogs),
-      answers_(answers),
+      budget_(budget),
       flush_(flush),
-      isolated_(cfg, queued, catalogs, answers),
-      lookups_(cfg, queued, worker_options{.connect_lazily = true}) {
+      isolated_(cfg, queued, catalogs, budget),
+      lookup_worker_(cfg, queued, worker_options{.connect_lazily = true}) {
     for (unsigned i = 0; i < std::max(cfg.connections, 1U); ++i)
         workers_.push_back(std::make_unique<worker>(cfg, queued));
 }
@@ -153,7 +160,7 @@ void write_executor::run_batch(session_slot& slot, std::vector<pending_write> wr
         std::vector<pending_write> waiting;
         for (auto& write : writes) {
             if (calls_function(write.request) || isolated_.has_writes_on(write.request.resources)) {
-                isolated_.submit(std::move(write), true);
+                isolated_.submit(std::move(write), later_writes::in_its_queue);
             } else {
                 waiting.push_back(std::move(write));
             }
@@ -161,9 +168,10 @@ void write_executor::run_batch(session_slot& slot, std::vector<pending_write> wr
         writes = std::move(waiting);
         if (writes.empty()) break;
         auto unanswered =
-            run_and_answer_batch(slot, catalogs, answers_, take_next_batch(writes), refused_, choose_flush_mode());
+            run_and_answer_batch(slot, catalogs, budget_, take_next_batch(writes), refused_, choose_flush_mode());
         for (auto& each : unanswered.left)
-            isolated_.submit(std::move(each.pending), each.waited);
+            isolated_.submit(std::move(each.pending),
+                             each.waited ? later_writes::in_its_queue : later_writes::in_batches);
         if (!unanswered.undurable.writes.empty()) flush_.add(std::move(unanswered.undurable));
     }
 }
@@ -178,11 +186,7 @@ asio::awaitable<result<committed_write>> write_executor::write(write_request req
             *this, pending_write{std::move(request), until, std::move(caller)}));
     };
     auto written = co_await await_reply<committed_write>(effect::by_commit, std::move(submit));
-    // storage_unavailable says nothing about the data in PostgreSQL.
-    const bool durability_unproven =
-        written ? written->outcome.replayed
-                : written.error().durability_unproven && written.error().code != errc::storage_unavailable;
-    if (!durability_unproven) co_return written;
+    if (!reveals_unproven_data(written)) co_return written;
     auto why = co_await flush_.require_durable(began, until);
     if (why) co_return std::move(*why);
     co_return written;
@@ -194,7 +198,7 @@ asio::awaitable<result<std::optional<write_outcome>>> write_executor::find_outco
     const auto began = clock::now();
     auto submit = [this, until, looked_up = outcome_key{std::move(principal), std::move(key)}](
                       std::shared_ptr<caller_awaiting<found_outcome>> caller) mutable {
-        lookups_.submit(std::make_unique<batched_job<write_executor, pending_lookup>>(
+        lookup_worker_.submit(std::make_unique<batched_job<write_executor, pending_lookup>>(
             *this, pending_lookup{std::move(looked_up), until, std::move(caller)}));
     };
     auto found = co_await await_reply<found_outcome>(effect::none, std::move(submit));

@@ -45,9 +45,6 @@ struct pending_lookup {
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
 };
 
-/// Looks up all keys in one round trip, once more on a new session where the first was lost, and answers each caller.
-void look_up_batch(write_session& session, const std::vector<pending_lookup>& lookups);
-
 /// Maximum number of outcomes deleted by one job, which takes some milliseconds of a worker's time.
 inline constexpr std::size_t sweep_max = 500;
 /// The pause after a job that found fewer expired outcomes than sweep_max.
@@ -122,7 +119,7 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 /// Cancel:  not supported; a queued write runs to its end.
 class write_executor {
   public:
-    write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs, memory_budget& answers,
+    write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs, memory_budget& budget,
                    group_commit& flush);
 
     /// Runs one guarded write, all or nothing. It may share its transaction with others, which does not affect its
@@ -148,7 +145,7 @@ class write_executor {
 
     /// Returns an isolated worker for other work that may wait for locks on the resources, and what has to be kept
     /// until it has ended; writes on the resources wait for it in the same queue.
-    isolated_place isolate(const std::vector<lockcore::resource_name>& resources, const std::string& principal) {
+    joined_worker isolate(const std::vector<lockcore::resource_name>& resources, const std::string& principal) {
         return isolated_.join(resources, principal);
     }
     /// Returns a worker for work that needs no order.
@@ -156,27 +153,28 @@ class write_executor {
 
     const batch_sizes& batches() const { return sizes_; }
     const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
-    worker& lookup_worker() { return lookups_; }
+    worker& lookup_worker() { return lookup_worker_; }
     const std::vector<std::unique_ptr<worker>>& isolated_workers() const { return isolated_.workers(); }
 
     /// Runs writes that waited together: passes those that must not share a transaction to the isolated workers, and
     /// runs the others in batches. Called by a worker.
     void run_batch(session_slot& slot, std::vector<pending_write> writes);
-    /// Looks up kept outcomes. Called by the worker for them.
-    void run_batch(session_slot& slot, const std::vector<pending_lookup>& lookups) { look_up_batch(slot, lookups); }
+    /// Looks up the outcomes kept under all keys in one round trip, once more on a new session where the first was
+    /// lost, and answers each caller. Called by the worker for such look-ups.
+    static void run_batch(write_session& session, const std::vector<pending_lookup>& lookups);
 
   private:
     worker& worker_for(const std::vector<lockcore::resource_name>& resources) const;
     flush_mode choose_flush_mode() const;
 
     catalog_store& catalogs_;
-    memory_budget& answers_;
+    memory_budget& budget_;
     group_commit& flush_;
     isolated_write_executor isolated_;
     group_refusals refused_;
     batch_sizes sizes_;
     std::vector<std::unique_ptr<worker>> workers_;
-    worker lookups_;
+    worker lookup_worker_;
 };
 
 }  // namespace fencegate::pg

@@ -24,12 +24,13 @@ bool has_no_addition(std::string_view type) {
     return std::ranges::find(types, type.substr(0, type.find_first_of(" ("))) != types.end() && !type.ends_with(']');
 }
 
-/// Plans one operation; faults go to the plan.
-class operation_planner : row_writer {
+/// Writes the statement of one operation.
+class operation_writer : row_writer {
   public:
-    operation_planner(const catalog& known, write_plan& plan, std::size_t index, const returned_rows& returned)
-        : row_writer(known, out_.sql, plan),
-          plan_(plan),
+    operation_writer(const catalog& known, operation_statement& out, statement_faults& faults, std::size_t index,
+                     const returned_rows& returned)
+        : row_writer(known, out.sql, faults),
+          out_(out),
           pointer_("/operations/" + std::to_string(index)),
           returned_(returned) {
         out_.pointer = pointer_;
@@ -37,7 +38,7 @@ class operation_planner : row_writer {
 
     void operator()(const update_operation& op) {
         const auto* table = find_table(op.table, "update", pointer_ + "/update");
-        if (!table || !is_selectable(op.table, "/update")) return;
+        if (!table || !require_selectable(op.table, "/update")) return;
         std::string sets;
         const auto separate = [&sets] {
             if (!sets.empty()) sets += ", ";
@@ -67,7 +68,7 @@ class operation_planner : row_writer {
         const auto* table = find_table(op.table, "insert", pointer_ + "/insert");
         const bool reads =
             returned_.wanted || (op.on_conflict && (op.on_conflict->replace || !op.on_conflict->columns.empty()));
-        if (!table || (reads && !is_selectable(op.table, "/insert"))) return;
+        if (!table || (reads && !require_selectable(op.table, "/insert"))) return;
         out_.sql.sql = "insert into " + table->target + " as t ";
         if (op.rows.empty()) {
             out_.sql.sql += row_values_sql(*table, op);
@@ -85,7 +86,7 @@ class operation_planner : row_writer {
 
     void operator()(const delete_operation& op) {
         const auto* table = find_table(op.table, "delete", pointer_ + "/delete");
-        if (!table || !is_selectable(op.table, "/delete")) return;
+        if (!table || !require_selectable(op.table, "/delete")) return;
         out_.sql.sql = "delete from " + table->target + " as t where " + condition_sql(*table, op.table, op.where);
         out_.expect_rows = op.expect_rows;
         out_.rows_max = op.rows_max;
@@ -99,16 +100,14 @@ class operation_planner : row_writer {
         finish_call(*function, function->target + "(" + list + ")", op);
     }
 
-    /// Adds the statement to the plan.
-    void finish() {
+    void check_size() {
         if (out_.sql.parameters.size() > parameters_max) add_fault(pointer_, "The operation has too many values.");
-        plan_.operations.push_back(std::move(out_));
     }
 
   private:
-    /// Whether the table is exposed for select, which conditions, returned rows and conflict columns require; adds a
-    /// fault if it is not.
-    bool is_selectable(const std::string& table, const char* verb) {
+    /// Adds a fault if the table is not exposed for select, which conditions, returned rows and conflict columns
+    /// require. Out: whether it is.
+    bool require_selectable(const std::string& table, const char* verb) {
         return find_table(table, "select", pointer_ + verb) != nullptr;
     }
 
@@ -309,27 +308,28 @@ class operation_planner : row_writer {
                ") as fencegate_answer";
     }
 
-    planned_operation out_;
-    write_plan& plan_;
+    operation_statement& out_;
     std::string pointer_;
     const returned_rows& returned_;
 };
 
 }  // namespace
 
-write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned) {
-    write_plan plan;
-    plan.operations.reserve(operations.size());
+write_statements build_statements(const catalog& known, const std::vector<operation>& operations,
+                                  const returned_rows& returned) {
+    write_statements out;
+    out.operations.resize(operations.size());
     for (std::size_t i = 0; i < operations.size(); ++i) {
-        operation_planner planner(known, plan, i, returned);
-        std::visit([&planner](const auto& op) { planner(op); }, operations[i]);
-        planner.finish();
+        operation_writer writer(known, out.operations[i], out, i, returned);
+        std::visit([&writer](const auto& op) { writer(op); }, operations[i]);
+        writer.check_size();
     }
-    return plan;
+    return out;
 }
 
-failure refusal_of(const write_plan& plan) {
-    return plan_failure(plan, errc::unprocessable, "The operations do not fit what is exposed; nothing was changed.");
+failure refusal_of(const statement_faults& faults) {
+    return failure_for_faults(faults, errc::unprocessable,
+                              "The operations do not fit what is exposed; nothing was changed.");
 }
 
 }  // namespace fencegate::pg

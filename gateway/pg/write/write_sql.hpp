@@ -13,7 +13,7 @@
 namespace fencegate::pg {
 
 /// The statement for one operation, and how to read its answer.
-struct planned_operation {
+struct operation_statement {
     statement sql;
     answer_shape shape = answer_shape::affected;
     std::optional<std::int64_t> expect_rows;  ///< The number of rows that it must affect; empty: any number.
@@ -23,8 +23,8 @@ struct planned_operation {
 };
 
 /// The statements of a write, or the faults of the request.
-struct write_plan : plan_faults {
-    std::vector<planned_operation> operations;  ///< One for each operation, in order; valid only without faults.
+struct write_statements : statement_faults {
+    std::vector<operation_statement> operations;  ///< One for each operation, in order; valid only without faults.
 };
 
 /// Whether results contain rows, and which of their columns.
@@ -42,10 +42,11 @@ struct returned_rows {
 /// assignment refuses and a comparison uses the whole value. Operands of `add` and arguments of functions are cast
 /// (without length or precision), because there the type may be ambiguous.
 ///
-/// Errors: none thrown; see write_plan::faults. Pointers are those of the request's parts.
-write_plan plan_write(const catalog& known, const std::vector<operation>& operations, const returned_rows& returned);
+/// Errors: none thrown; see write_statements::faults. Pointers are those of the request's parts.
+write_statements build_statements(const catalog& known, const std::vector<operation>& operations,
+                                  const returned_rows& returned);
 
-/// Returns the failure for a plan with faults.
-failure refusal_of(const write_plan& plan);
+/// Returns the failure of a write whose statements have faults.
+failure refusal_of(const statement_faults& faults);
 
 }  // namespace fencegate::pg

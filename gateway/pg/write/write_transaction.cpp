@@ -20,60 +20,56 @@ text_receiver* receiver_of(transcript& seen, std::size_t step) {
     return found == seen.texts.end() ? nullptr : &found->second;
 }
 
-bool are_prepared(const write_session& session, const transaction_plan& plan, std::size_t begin, std::size_t end) {
-    return std::all_of(plan.steps.begin() + static_cast<std::ptrdiff_t>(begin),
-                       plan.steps.begin() + static_cast<std::ptrdiff_t>(end),
-                       [&session](const transaction_step& step) { return session.is_prepared(*step.sql); });
-}
-
-/// Prepares the statements of one round trip.
-///
-/// Out: empty, or the step that could not be prepared.
-std::optional<std::size_t> prepare(write_session& session, const transaction_plan& plan, std::size_t begin,
-                                   std::size_t end, std::vector<prepared_call>& calls, transcript& seen) {
-    calls.clear();
-    for (auto i = begin; i < end; ++i) {
-        try {
-            calls.push_back({session.prepare(*plan.steps[i].sql), plan.steps[i].parameters, receiver_of(seen, i)});
-        } catch (const statement_failed& e) {
-            seen.error = e.error;
-            return i;
-        }
+/// Returns the end of the round trip that begins with the step `begin`.
+std::size_t end_of_round_trip(const write_session& session, const transaction_plan& plan, std::size_t begin) {
+    auto end = begin;
+    while (!plan.steps[end++].ends_round_trip) {
     }
-    return std::nullopt;
+    if (begin >= plan.prepared_with_timeouts) return end;
+    bool all_prepared = true;
+    for (auto i = plan.prepared_with_timeouts; i < end; ++i)
+        all_prepared = all_prepared && session.is_prepared(*plan.steps[i].sql);
+    return all_prepared ? end : plan.prepared_with_timeouts;
 }
 
-/// Runs a shared transaction, until the writes that stay in it are committed.
-class batch_run {
+/// A transaction of several writes, until those that stay in it are committed.
+class shared_transaction {
   public:
-    batch_run(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
-              const batch_options& options)
-        : writes_(writes), batch_options_(options), run_(session, answers, first_options(options), until) {
-        for (std::size_t i = 0; i < writes.size(); ++i) {
-            planned_.push_back(std::move(writes[i].write));
-            places_.push_back(i);
+    enum class progress {
+        ended,     ///< It was committed, or every write in it is to run isolated.
+        run_again  ///< Nothing was changed, and the writes that are left have to run again.
+    };
+
+    shared_transaction(write_session& session, memory_budget& budget, std::vector<batch_write>& writes, deadline until,
+                       const batch_options& options)
+        : batch_options_(options), run_(session, budget, first_options(options), until) {
+        for (auto& each : writes) {
+            if (!each.write) continue;
+            planned_.push_back(std::move(*each.write));
+            results_.push_back(&each);
         }
         limit_time(shared_statement_timeout);
     }
 
-    void perform() {
-        try {
-            while (!planned_.empty()) {
-                transaction_plan plan;
-                auto seen = run_.send(planned_, plan);
-                auto verdict = evaluate_batch(plan, planned_, seen);
-                if (verdict.complete) {
-                    if (finish(verdict.outcomes)) return;
-                    continue;
-                }
-                if (seen.sent) roll_back(run_.session());
-                apply(verdict);
-                if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
-                    spdlog::warn("writes could not share a transaction: {} {}", seen.error->sqlstate,
-                                 seen.error->message);
-            }
-        } catch (const session_lost& lost) {
-            answer_all(unavailable_because(lost.cause));
+    /// Runs the writes that are left, and commits them where all succeed.
+    progress run() {
+        if (planned_.empty()) return progress::ended;
+        transaction_plan plan;
+        auto seen = run_.send(planned_, plan);
+        auto verdict = evaluate_batch(plan, planned_, seen);
+        if (verdict.complete) return keep_and_commit(verdict.outcomes);
+        if (seen.sent) roll_back(run_.session());
+        adapt(verdict);
+        if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
+            spdlog::warn("writes could not share a transaction: {} {}", seen.error->sqlstate, seen.error->message);
+        return progress::run_again;
+    }
+
+    /// Decides the outcome of the writes that are left.
+    void fail_all(const failure& why) {
+        for (auto* write : results_) {
+            write->outcome = why;
+            write->status = batch_result::decided;
         }
     }
 
@@ -92,41 +88,28 @@ class batch_run {
         run_.options().lock_timeout = std::min(limit, settings.lock_timeout);
     }
 
-    void apply(const batch_verdict& verdict) {
+    /// Removes the writes that leave, and changes the options for those that run again.
+    void adapt(const batch_verdict& verdict) {
         if (verdict.waited) limit_time(reduced_statement_timeout);
         if (verdict.separate_guards) run_.options().join_guards = false;
         if (verdict.separate_updates) run_.options().join_updates = false;
         if (verdict.separate_checks) separate_checks();
-        for (const auto& shape : verdict.refused_shapes) {
-            spdlog::warn("updates of several writes can't be joined into one statement: {}", shape);
-            batch_options_.refused->add(shape);
+        for (const auto& update : verdict.refused_updates) {
+            spdlog::warn("updates of several writes can't be joined into one statement: {}", update);
+            batch_options_.refused->add(update);
         }
         std::vector<planned_write> staying;
-        std::vector<std::size_t> places;
+        std::vector<batch_write*> results;
         for (std::size_t i = 0; i < planned_.size(); ++i) {
             if (verdict.changes[i] == batch_change::stays) {
                 staying.push_back(std::move(planned_[i]));
-                places.push_back(places_[i]);
+                results.push_back(results_[i]);
             } else if (verdict.waited) {
-                writes_[places_[i]].status = batch_result::waited;
+                results_[i]->status = batch_result::waited;
             }
         }
         planned_ = std::move(staying);
-        places_ = std::move(places);
-    }
-
-    /// Keeps outcomes and commits.
-    ///
-    /// Out: false where the writes have to run again: the session was lost before COMMIT and replaced by a new one, or
-    ///      see commit().
-    bool finish(std::vector<write_outcome>& outcomes) {
-        try {
-            if (!keep(outcomes)) return true;
-        } catch (const session_lost&) {
-            run_.reconnect_once();
-            return false;
-        }
-        return commit();
+        results_ = std::move(results);
     }
 
     void separate_checks() {
@@ -134,69 +117,74 @@ class batch_run {
         run_.options().join_updates = false;
     }
 
+    progress keep_and_commit(std::vector<write_outcome>& outcomes) {
+        try {
+            if (!keep(outcomes)) return progress::ended;
+        } catch (const session_lost&) {
+            run_.reconnect_once();
+            return progress::run_again;
+        }
+        return commit();
+    }
+
     /// Keeps the outcomes of the writes.
     ///
-    /// Out: false where PostgreSQL refused and does not say which write is the cause.
+    /// Out: false where PostgreSQL refused; it does not say which write is the cause.
     bool keep(std::vector<write_outcome>& outcomes) {
         LOCKCORE_INVARIANT(outcomes.size() == planned_.size());
         std::vector<outcome_to_keep> kept;
         for (std::size_t i = 0; i < planned_.size(); ++i) {
-            auto& answer = writes_[places_[i]].answer;
-            answer = std::move(outcomes[i]);
+            auto& outcome = results_[i]->outcome;
+            outcome = std::move(outcomes[i]);
             const auto* request = planned_[i].request;
-            if (request->key) kept.push_back({request, write_kept(*request, *answer)});
+            if (request->key) kept.push_back({request, write_kept(*request, *outcome)});
         }
         if (kept.empty() || !run_.keep(kept)) return true;
         roll_back(run_.session());
         return false;
     }
 
-    /// Out: false where PostgreSQL refused and the writes have to run again, to see which of them is the cause.
-    bool commit() {
+    /// Commits. Where PostgreSQL refuses, the writes run again with separate checks, which show which of them is the
+    /// cause.
+    progress commit() {
         const auto& first = planned_.front();
         std::optional<failure> failed;
         try {
             failed = failure_of(commit_write(run_.session(), first.request->write_id, first.resource(), run_.until()));
         } catch (const statement_failed& e) {
-            if (planned_.size() == 1 || run_.options().separate_checks) return true;  // all are tried again isolated
+            if (planned_.size() == 1 || run_.options().separate_checks) return progress::ended;
             if (is_timeout_or_deadlock(e.error.sqlstate)) limit_time(reduced_statement_timeout);
-            run_.session().begin_transaction();
+            run_.session().begin_transaction();  // the COMMIT that was sent counts no more
             separate_checks();
-            return false;
+            return progress::run_again;
         }
         if (failed) {
-            answer_all(*failed);
-            return true;
+            fail_all(*failed);
+            return progress::ended;
         }
-        for (const auto place : places_)
-            writes_[place].status = batch_options_.defer_flush ? batch_result::committed : batch_result::answered;
-        return true;
+        for (auto* write : results_)
+            write->status = batch_options_.defer_flush ? batch_result::committed : batch_result::decided;
+        return progress::ended;
     }
 
-    void answer_all(const failure& why) {
-        for (const auto place : places_) {
-            writes_[place].answer = why;
-            writes_[place].status = batch_result::answered;
-        }
-    }
-
-    std::vector<batch_write>& writes_;
     const batch_options& batch_options_;
     write_transaction run_;
-    std::vector<planned_write> planned_;  ///< The writes that are still in the transaction.
-    std::vector<std::size_t> places_;     ///< Their indexes in writes_.
+    std::vector<planned_write> planned_;  ///< The writes that are left in the transaction.
+    std::vector<batch_write*> results_;   ///< Where the result of each goes.
 };
 
-/// Returns the entry for a committed write that waits for the disk.
+/// Returns the entry for a committed write that waits for the disk. The caller of a sealing write is answered at once,
+/// so that its lease can be released while it waits.
 undurable_write make_undurable_write(pending_write& write, write_outcome outcome) {
-    undurable_write out{outcome.write_id, write.first_resource(), write.until, write.caller, {}};
-    if (write.request.seal) {  // its lease can be released while it waits
+    undurable_write out{.write_id = outcome.write_id, .resource = write.first_resource(), .until = write.until};
+    if (write.request.seal) {
         auto waiter = std::make_shared<durability_waiter>(write.caller->executor());
         write.caller->answer(committed_write{std::move(outcome), waiter});
         out.caller = waiter;
         out.answer = [waiter](const std::optional<failure>& why) { waiter->answer(why); };
         return out;
     }
+    out.caller = write.caller;
     out.answer = [caller = write.caller, outcome = std::move(outcome)](const std::optional<failure>& why) mutable {
         if (why) {
             caller->answer(*why);
@@ -208,48 +196,87 @@ undurable_write make_undurable_write(pending_write& write, write_outcome outcome
 }
 
 bool defers_flush(flush_mode flush, const std::vector<batch_write>& writes) {
-    if (writes.empty() || flush == flush_mode::by_commit) return false;
-    return flush == flush_mode::deferred || writes.size() > 1 || writes.front().write.request->seal;
+    if (flush != flush_mode::deferred_if_shared) return flush == flush_mode::deferred;
+    const auto planned = std::ranges::count_if(writes, [](const auto& each) { return each.write.has_value(); });
+    return planned > 1 ||
+           std::ranges::any_of(writes, [](const auto& each) { return each.write && each.write->request->seal; });
 }
 
-/// Plans the writes of the batch whose operations fit the catalog and whose deadline has not passed; the others are
-/// left out. `places`: the indexes of the planned writes in the batch.
-std::vector<batch_write> plan_statements(const std::vector<pending_write>& batch, const catalog& known,
-                                         std::vector<std::size_t>& places) {
-    std::vector<batch_write> out;
+/// Plans the writes whose operations fit the catalog and whose deadline has not passed; the others take no part.
+std::vector<batch_write> plan_batch(const std::vector<pending_write>& batch, const catalog& known) {
+    std::vector<batch_write> out(batch.size());
     const auto now = clock::now();
     for (std::size_t i = 0; i < batch.size(); ++i) {
         const auto& request = batch[i].request;
         if (now >= batch[i].until) continue;  // delayed by an earlier batch; its caller may have been answered
-        auto statements = plan_write(known, request.operations, {request.return_rows, request.select, request.format});
-        if (!statements.faults.empty()) continue;
-        out.push_back({{&request, std::move(statements)}});
-        places.push_back(i);
+        auto statements =
+            build_statements(known, request.operations, {request.return_rows, request.select, request.format});
+        if (statements.faults.empty()) out[i].write = planned_write{&request, std::move(statements)};
     }
     return out;
 }
 
+/// Returns the latest deadline of the planned writes.
+deadline latest_deadline(const std::vector<pending_write>& batch, const std::vector<batch_write>& writes) {
+    auto out = deadline::min();
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (writes[i].write) out = std::max(out, batch[i].until);
+    }
+    return out;
+}
+
+/// Passes the result of a batch on: to the caller of the write, or to those who continue with it.
+void settle(pending_write& write, batch_write& done, unanswered_writes& out) {
+    switch (done.status) {
+        case batch_result::retry_isolated:
+        case batch_result::waited:
+            if (clock::now() < write.until) {
+                out.left.push_back({std::move(write), done.status == batch_result::waited});
+            } else {
+                write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
+            }
+            return;
+        case batch_result::committed:
+            out.undurable.writes.push_back(make_undurable_write(write, std::move(done.outcome->value())));
+            return;
+        case batch_result::decided:
+            break;
+    }
+    if (*done.outcome) {
+        write.caller->answer(committed_write{std::move(done.outcome->value())});
+    } else {
+        write.caller->answer(done.outcome->error());
+    }
+}
+
 }  // namespace
 
-write_transaction::write_transaction(write_session& session, memory_budget& answers, transaction_options options,
+write_transaction::write_transaction(write_session& session, memory_budget& budget, transaction_options options,
                                      deadline until)
-    : session_(session),
-      answers_(answers),
-      options_(options),
-      returned_(options_.isolated ? statement_errors::all : statement_errors::usable_session),
-      until_(until) {
+    : session_(session), budget_(budget), options_(options), until_(until) {
     session.begin_transaction();
+}
+
+/// Returns the errors that execute() returns instead of throwing them.
+statement_errors write_transaction::returned_errors() const {
+    return options_.isolated ? statement_errors::all : statement_errors::usable_session;
 }
 
 transcript write_transaction::send(const std::vector<planned_write>& writes, transaction_plan& plan) {
     for (;;) {
         plan = plan_transaction(writes, options_);
         transcript seen;
+        for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+            const auto& step = plan.steps[i];
+            if (step.statement != nullptr && gives_text(step.statement->shape))
+                seen.texts.try_emplace(i, budget_, writes[step.write.value()].request->initiator.principal);
+        }
         try {
-            execute(plan, writes, returned_, until_, seen);
-            const bool again = seen.error && is_outdated_statement(*seen.error) && !session_.was_cut() &&
-                               !(options_.isolated && executed_user_code(plan, seen));
-            if (!again || std::exchange(retried_, true)) return seen;
+            execute(plan, returned_errors(), until_, seen);
+            const bool may_repeat = seen.error && is_outdated_statement(*seen.error) && !session_.was_cut() &&
+                                    !(options_.isolated && executed_user_code(plan, seen));
+            if (!may_repeat || repeated_) return seen;
+            repeated_ = true;
             if (seen.sent) roll_back(session_);
             session_.connect();
         } catch (const session_lost&) {
@@ -260,7 +287,8 @@ transcript write_transaction::send(const std::vector<planned_write>& writes, tra
 }
 
 void write_transaction::reconnect_once() {
-    if (session_.was_cut() || std::exchange(retried_, true)) throw;
+    if (session_.was_cut() || repeated_) throw;
+    repeated_ = true;
     session_.connect();
 }
 
@@ -268,7 +296,7 @@ std::optional<write_refusal> write_transaction::keep(const std::vector<outcome_t
     if (!session_.in_transaction()) throw session_lost("the transaction of the writes is not open any more");
     const auto plan = plan_kept_outcomes(outcomes, options_.isolated);
     transcript seen;
-    execute(plan, {}, returned_, until_, seen);
+    execute(plan, returned_errors(), until_, seen);
     if (!seen.error) return std::nullopt;
     if (options_.isolated) log_for_operator(*seen.error);
     return refuse_for_error(*seen.error, &plan.steps[seen.failed]);
@@ -277,50 +305,56 @@ std::optional<write_refusal> write_transaction::keep(const std::vector<outcome_t
 void write_transaction::record(const history_item& item, const std::vector<outcome_to_keep>& kept) {
     const auto plan = plan_failure_record(history_json({item}), kept);
     transcript seen;
-    execute(plan, {}, statement_errors::usable_session, deadline::max(), seen);
+    execute(plan, statement_errors::usable_session, deadline::max(), seen);
     if (seen.error) throw statement_failed(*seen.error);
 }
 
 /// Sends the steps of `plan` and reads their answers, round trip by round trip, as long as allows_next() holds.
 ///
 /// Out: `seen`: the answers so far, also where it throws.
-void write_transaction::execute(const transaction_plan& plan, const std::vector<planned_write>& writes,
-                                statement_errors returned, deadline until, transcript& seen) {
-    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-        const auto& step = plan.steps[i];
-        if (step.planned != nullptr && gives_text(step.planned->shape))
-            seen.texts.try_emplace(i, answers_, writes[step.write.value()].request->initiator.principal);
-    }
-    std::vector<prepared_call> calls;
+void write_transaction::execute(const transaction_plan& plan, statement_errors returned, deadline until,
+                                transcript& seen) {
     for (std::size_t begin = 0; begin < plan.steps.size();) {
-        auto end = begin;
-        bool user_code = false;
-        do {
-            user_code = user_code || plan.steps[end].runs_user_code;
-        } while (!plan.steps[end++].ends_round_trip);
         const auto first = plan.steps[begin].kind;
-        if (begin > 0 && (first == step_kind::operation || first == step_kind::take_role) &&
-            std::chrono::steady_clock::now() >= until) {
+        const bool begins_operation = first == step_kind::operation || first == step_kind::take_role;
+        if (begin > 0 && begins_operation && clock::now() >= until) {
             seen.out_of_time = true;
             return;
         }
-        if (begin < plan.limited_from && !are_prepared(session_, plan, plan.limited_from, end)) end = plan.limited_from;
-        if (const auto failed = prepare(session_, plan, begin, end, calls, seen)) {
-            seen.failed = *failed;
-            seen.unprepared = true;
-            return;
-        }
-        if (user_code) session_.mark_user_code_executed();
-        seen.sent = true;
-        auto trip = session_.run(calls, returned);
-        std::ranges::move(trip.answers, std::back_inserter(seen.answers));
-        seen.error = std::move(trip.error);
-        seen.failed = seen.answers.size();
-        if (seen.error) return;
+        const auto end = end_of_round_trip(session_, plan, begin);
+        if (!run_round_trip(plan, begin, end, returned, seen) || end == plan.steps.size()) return;
         for (; begin < end; ++begin) {
-            if (end < plan.steps.size() && !allows_next(plan, seen, begin)) return;
+            if (!allows_next(plan, seen, begin)) return;
         }
     }
+}
+
+/// Sends the steps from `begin` on, before `end`, and reads their answers.
+///
+/// Out: whether all of them succeeded.
+bool write_transaction::run_round_trip(const transaction_plan& plan, std::size_t begin, std::size_t end,
+                                       statement_errors returned, transcript& seen) {
+    std::vector<prepared_call> calls;
+    bool user_code = false;
+    for (auto i = begin; i < end; ++i) {
+        const auto& step = plan.steps[i];
+        user_code = user_code || step.runs_user_code;
+        try {
+            calls.push_back({session_.prepare(*step.sql), step.parameters, receiver_of(seen, i)});
+        } catch (const statement_failed& e) {
+            seen.error = e.error;
+            seen.failed = i;
+            seen.unprepared = true;
+            return false;
+        }
+    }
+    if (user_code) session_.mark_user_code_executed();
+    seen.sent = true;
+    auto trip = session_.run(calls, returned);
+    std::ranges::move(trip.answers, std::back_inserter(seen.answers));
+    seen.error = std::move(trip.error);
+    seen.failed = seen.answers.size();
+    return !seen.error;
 }
 
 commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
@@ -365,59 +399,44 @@ std::optional<failure> failure_of(commit_status status) {
     return out;
 }
 
-void run_batch(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
-               const batch_options& options) {
-    batch_run(session, answers, writes, until, options).perform();
+void run_shared_transaction(write_session& session, memory_budget& budget, std::vector<batch_write>& writes,
+                            deadline until, const batch_options& options) {
+    shared_transaction transaction(session, budget, writes, until, options);
+    try {
+        while (transaction.run() == shared_transaction::progress::run_again) {
+        }
+    } catch (const session_lost& lost) {
+        transaction.fail_all(unavailable_because(lost.cause));
+    }
 }
 
-unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& answers,
+unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
                                        std::vector<pending_write> batch, group_refusals& refused,
                                        flush_mode flush) noexcept {
     std::vector<batch_write> writes;
-    std::vector<std::size_t> places;
     unanswered_writes out;
     out.undurable.begun = clock::now();
     try {
         batch_options options;
         options.known = catalogs.get();
         options.refused = &refused;
-        writes = plan_statements(batch, *options.known, places);
+        writes = plan_batch(batch, *options.known);
         options.defer_flush = defers_flush(flush, writes);
-        auto until = deadline::min();
-        for (const auto place : places)
-            until = std::max(until, batch[place].until);
-        run_batch(session, answers, writes, until, options);
+        const auto until = latest_deadline(batch, writes);
+        run_shared_transaction(session, budget, writes, until, options);
     } catch (const session_lost& lost) {
         // No catalog could be read, so that nothing was sent.
         for (auto& write : batch)
             write.refuse(unavailable_because(lost.cause));
         return out;
     } catch (const std::exception& e) {
-        // Nothing was changed: each write runs isolated, which decides its answer.
+        // Nothing was changed: each write runs isolated, which decides its outcome.
         session.drop();
-        writes.clear();
+        writes = std::vector<batch_write>(batch.size());
         spdlog::warn("writes could not share a transaction: {}", e.what());
     }
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        auto& write = batch[i];
-        const bool planned = next < writes.size() && places[next] == i;
-        auto* done = planned ? &writes[next++] : nullptr;
-        if (done == nullptr || done->status == batch_result::retry_isolated || done->status == batch_result::waited) {
-            const bool waited = done != nullptr && done->status == batch_result::waited;
-            if (clock::now() < write.until) {
-                out.left.push_back({std::move(write), waited});
-            } else {
-                write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
-            }
-        } else if (done->status == batch_result::committed) {
-            out.undurable.writes.push_back(make_undurable_write(write, std::move(done->answer->value())));
-        } else if (*done->answer) {
-            write.caller->answer(committed_write{std::move(done->answer->value())});
-        } else {
-            write.caller->answer(done->answer->error());
-        }
-    }
+    for (std::size_t i = 0; i < batch.size(); ++i)
+        settle(batch[i], writes[i], out);
     return out;
 }
 

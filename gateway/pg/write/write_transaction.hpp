@@ -41,13 +41,13 @@ inline constexpr std::chrono::milliseconds reduced_statement_timeout{25};
 /// PREPARE waits for locks on tables: where a statement of a shared transaction has to be prepared, the steps that set
 /// its timeouts are sent first, in a round trip of their own.
 ///
-/// In:      `answers`: the budget for texts, each reserved for the principal of its write.
+/// In:      `budget`: the memory for the texts of answers, each reserved for the principal of its write.
 /// Errors:  throws session_lost. An error of PostgreSQL is in the answers; one after which the session can't be used
 ///          too, if the transaction is isolated, else it is thrown.
 /// Timeout: no operation after the first round trip begins after `until`.
 class write_transaction {
   public:
-    write_transaction(write_session& session, memory_budget& answers, transaction_options options, deadline until);
+    write_transaction(write_session& session, memory_budget& budget, transaction_options options, deadline until);
 
     /// Plans and sends the transaction, once more on a new session where the first was lost or has outdated statements,
     /// because nothing is committed yet. An isolated write is sent again only if no function was executed, which may
@@ -68,21 +68,22 @@ class write_transaction {
     void record(const history_item& item, const std::vector<outcome_to_keep>& kept);
 
     /// Whether the transaction was sent again on a new session.
-    bool was_repeated() const { return retried_; }
+    bool was_repeated() const { return repeated_; }
     transaction_options& options() { return options_; }
     deadline until() const { return until_; }
     write_session& session() { return session_; }
 
   private:
-    void execute(const transaction_plan& plan, const std::vector<planned_write>& writes, statement_errors returned,
-                 deadline until, transcript& seen);
+    statement_errors returned_errors() const;
+    void execute(const transaction_plan& plan, statement_errors returned, deadline until, transcript& seen);
+    bool run_round_trip(const transaction_plan& plan, std::size_t begin, std::size_t end, statement_errors returned,
+                        transcript& seen);
 
     write_session& session_;
-    memory_budget& answers_;
+    memory_budget& budget_;
     transaction_options options_;
-    statement_errors returned_;
     deadline until_;
-    bool retried_ = false;
+    bool repeated_ = false;
 };
 
 /// Commits the session's transaction. Where the connection breaks during COMMIT, finds out whether it was committed
@@ -100,17 +101,17 @@ commit_status commit_write(write_session& session, const std::string& write_id, 
 std::optional<failure> failure_of(commit_status status);
 
 enum class batch_result {
-    retry_isolated,  ///< Nothing was changed. Running the write isolated decides its answer.
+    retry_isolated,  ///< Nothing was changed. Running the write isolated decides its outcome.
     waited,          ///< The same; it waits for a lock or is slow, and so would later writes on its resources.
-    answered,        ///< `answer` is final.
-    committed,       ///< `answer` holds once the transaction is on disk; the caller must not be answered before.
+    decided,         ///< `outcome` is final.
+    committed,       ///< `outcome` holds once the transaction is on disk; the caller must not be answered before.
 };
 
 /// A write that shares a transaction with others.
 struct batch_write {
-    planned_write write;
+    std::optional<planned_write> write{};  ///< Empty: it takes no part and stays retry_isolated.
     batch_result status = batch_result::retry_isolated;
-    std::optional<result<write_outcome>> answer{};
+    std::optional<result<write_outcome>> outcome{};
 };
 
 struct batch_options {
@@ -123,17 +124,17 @@ struct batch_options {
 /// second, COMMIT in the last.
 ///
 /// In:      see plan_transaction; no write calls a function.
-/// Out:     each write's result. A write is answered only if it was committed or the connection broke. After anything
+/// Out:     each write's result. It is decided only if the write was committed or the connection broke. After anything
 ///          else the write leaves, the transaction is rolled back, and the other writes start again without it, so that
-///          no write's error, lock or refusal affects the answer of another.
+///          no write's error, lock or refusal affects the outcome of another.
 /// Errors:  where the connection broke before COMMIT was sent, tries once more on a new one; then storage_unavailable,
 ///          nothing was changed. Where it broke during COMMIT, the transaction is looked up by write_id; where that
 ///          fails, outcome_unknown. Throws where an answer can't be read: nothing was changed.
 /// Threads: the session's worker.
 /// Limits:  each write that leaves costs the others two round trips, and at most shared_statement_timeout, later
 ///          reduced_statement_timeout.
-void run_batch(write_session& session, memory_budget& answers, std::vector<batch_write>& writes, deadline until,
-               const batch_options& options);
+void run_shared_transaction(write_session& session, memory_budget& budget, std::vector<batch_write>& writes,
+                            deadline until, const batch_options& options);
 
 /// A write that left its batch and is to run isolated.
 struct left_write {
@@ -156,7 +157,7 @@ enum class flush_mode {
 
 /// Runs one shared transaction and answers its writes, except those that are returned. What may take long is done by
 /// others: waits for locks, and readings of the catalog before a refusal.
-unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& answers,
+unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
                                        std::vector<pending_write> batch, group_refusals& refused,
                                        flush_mode flush) noexcept;
 
