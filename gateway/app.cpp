@@ -165,12 +165,12 @@ void forbid_core_dumps() {
 /// Compares the configuration with the row of the cluster. Out: the cluster's answer bound.
 result<std::chrono::milliseconds> join_cluster(pg::database& database, const config& cfg) {
     pg::membership settings;
-    for (const auto& node : cfg.locks.nodes)
+    for (const auto& node : cfg.protocol.nodes)
         settings.node_names.push_back(node.name);
-    settings.cell = cfg.locks.cell;
-    settings.quorum = lockcore::majority_of(cfg.locks.nodes.size());
-    settings.max_ttl = cfg.locks.max_ttl;
-    settings.answer_bound = cfg.locks.answer_bound;
+    settings.cell = cfg.protocol.cell;
+    settings.quorum = lockcore::majority_of(cfg.protocol.nodes.size());
+    settings.max_ttl = cfg.protocol.max_ttl;
+    settings.answer_bound = cfg.protocol.answer_bound;
     settings.takes_answer_bound = !cfg.lease.answer_bound_is_given;
     return database.join_cluster(std::move(settings));
 }
@@ -186,7 +186,7 @@ void log_join_failure(const failure& cause) {
 /// Logs where the gateway listens (`status`), how many connections it accepts, and which keys it has.
 void log_start(const config& cfg, const std::string& status, const file_limit& files,
                const lockcore::hmac_sha256& lease_keys) {
-    spdlog::info("fencegate {} {} for cell {}", FENCEGATE_VERSION, status, cfg.locks.cell);
+    spdlog::info("fencegate {} {} for cell {}", FENCEGATE_VERSION, status, cfg.protocol.cell);
     const bool fewer_than_configured = files.connections < cfg.http.connections_max;
     spdlog::log(fewer_than_configured ? spdlog::level::warn : spdlog::level::info, "{}", files.describe(cfg));
     const auto ids = lease_keys.key_ids();  // first that of the key that signs
@@ -225,7 +225,7 @@ int serve(const config& cfg, const config_source& source) {
         log_join_failure(answer_bound.error());
         return exit_unavailable;
     }
-    lockcore::config lock_settings = cfg.locks;
+    lockcore::config lock_settings = cfg.protocol;
     lock_settings.answer_bound = *answer_bound;
     if (const auto warning = find_timeout_warning(lock_settings, *answer_bound)) spdlog::warn("{}", *warning);
     const file_limit files = raise_file_limit(cfg);
@@ -246,7 +246,7 @@ int serve(const config& cfg, const config_source& source) {
     audit::history_feed feed(database, io);
     audit::history_keeper keeper(cfg.history, database, io);
     const limits::principal_shares shared_by_principals{.requests = files.connections,
-                                                        .waiters = cfg.locks.waiters_max,
+                                                        .waiters = cfg.protocol.waiters_max,
                                                         .history_streams = audit::history_feed::followers_max};
     limits::limiter limiter(cfg.limits, shared_by_principals, cfg.auth.is_keyless(),
                             cfg.http.connections_per_address_max);
@@ -270,7 +270,7 @@ int serve(const config& cfg, const config_source& source) {
                                   .memory = memory,
                                   .limiter = limiter,
                                   .version = FENCEGATE_VERSION,
-                                  .cell = cfg.locks.cell});
+                                  .cell = cfg.protocol.cell});
     std::atomic<bool> stopping = false;
     const api::lease_services lease_api{.settings = cfg,
                                         .locks = locks,

@@ -48,20 +48,20 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
         return;
     }
     std::vector<std::string> names;
-    for (const auto& node : cfg.locks.nodes)
+    for (const auto& node : cfg.protocol.nodes)
         names.push_back(node.name);
     std::sort(names.begin(), names.end());
     struct setting {
         std::string name, in_cluster, in_config;
     };
     const std::string cluster_bound = row[0][5].c_str();
-    const std::string own_bound = std::to_string(cfg.locks.answer_bound.count());
-    const std::string cell = std::to_string(cfg.locks.cell);
+    const std::string own_bound = std::to_string(cfg.protocol.answer_bound.count());
+    const std::string cell = std::to_string(cfg.protocol.cell);
     const std::vector<setting> settings{
         {"cell", row[0][6].c_str(), cell},
         {"redis.nodes", row[0][0].c_str(), fmt::format("{}", fmt::join(names, ", "))},
         {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
-        {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.locks.max_ttl.count())},
+        {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.protocol.max_ttl.count())},
         {"buckets", row[0][3].c_str(), std::to_string(lockcore::buckets)},
         // A gateway without a configured bound uses the cluster's.
         {"lease.answer_bound_ms", cluster_bound, cfg.lease.answer_bound_is_given ? own_bound : cluster_bound},
@@ -77,7 +77,7 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     if (agrees)
         report.add(true, "cluster", "agrees with this configuration, cell " + cell + ", epoch " + row[0][4].c_str());
     const std::chrono::milliseconds bound{std::stoll(cluster_bound)};
-    if (const auto warning = find_timeout_warning(cfg.locks, bound))
+    if (const auto warning = find_timeout_warning(cfg.protocol, bound))
         report.add(true, "cluster", "WARNING: " + *warning);
 }
 
@@ -230,7 +230,7 @@ int check(const config& cfg) {
     if (cfg.tls) check_tls(*cfg.tls, report);
     if (cfg.auth.jwt) check_token_keys(*cfg.auth.jwt, report);
     if (const auto exposed = find_exposure_fault(cfg)) report.add(true, "insecure", *exposed + ", or behind a proxy");
-    const auto nodes = lockcore::probe_nodes(cfg.locks);
+    const auto nodes = lockcore::probe_nodes(cfg.protocol);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const std::string path = nodes[i].ok ? "" : " (redis.nodes[" + std::to_string(i) + "])";
         report.add(nodes[i].ok, nodes[i].name + path, nodes[i].detail);

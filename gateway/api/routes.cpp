@@ -33,7 +33,7 @@ http::handler bind(const gateway_services& services, endpoint<state_services> ha
 std::vector<http::route> routes(const gateway_services& services) {
     using enum http::method;
     std::vector<http::route> out;
-    const lockcore::cell_id cell = services.state.settings.locks.cell;
+    const lockcore::cell_id cell = services.state.settings.protocol.cell;
     const auto add = [&](http::method verb, const std::string& path, auto handle) -> http::route& {
         http::route& made = out.emplace_back();
         made.verb = verb;

@@ -94,7 +94,9 @@ void read_node(const YAML::Node& node, const std::string& path, fault_list& faul
 /// Returns the reader of the whole file: all keys, with their bounds.
 read_value whole_file(config& cfg, const std::filesystem::path& folder) {
     const auto nodes = [&cfg, folder](std::size_t, const YAML::Node& node, const std::string& path,
-                                      fault_list& faults) { read_node(node, path, faults, folder, cfg.locks.nodes); };
+                                      fault_list& faults) {
+        read_node(node, path, faults, folder, cfg.protocol.nodes);
+    };
     const auto allowed_hosts = [&cfg](std::size_t i, const YAML::Node& node, const std::string& path,
                                       fault_list& faults) {
         if (i == allowed_hosts_max) faults.add("http.allowed_hosts", "has more than 100 entries");
@@ -106,7 +108,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
         if (i < allowed_origins_max) read_allowed_origin(node, path, faults, cfg.http.allowed_origins);
     };
     return mapping({
-        {"cell", integer(cfg.locks.cell, 0, 65'535)},
+        {"cell", integer(cfg.protocol.cell, 0, 65'535)},
         {"http", mapping({
                      {"address", text(cfg.http.address)},
                      {"port", integer(cfg.http.port, 0, 65'535)},
@@ -128,25 +130,25 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
                  })},
         {"auth", auth_section(cfg.auth, folder)},
         {"lease", mapping({
-                      {"default_ttl_ms", duration(cfg.locks.default_ttl, lockcore::ttl_min, 1h)},
-                      {"max_ttl_ms", duration(cfg.locks.max_ttl, lockcore::ttl_min, 1h)},
-                      {"answer_bound_ms", duration(cfg.locks.answer_bound, 1ms, 10s)},
-                      {"max_wait_ms", duration(cfg.locks.max_wait, 0ms, 1h)},
-                      {"max_renewals", integer(cfg.locks.max_renewals, 0, lockcore::renewals_counted)},
-                      {"max_hold_ms", duration(cfg.locks.max_hold, lockcore::ttl_min, 365 * 24h)},
-                      {"handoff_max", integer(cfg.locks.handoff_max, 0, 1'000)},
-                      {"waiters_max", integer(cfg.locks.waiters_max, 1, 10'000'000)},
+                      {"default_ttl_ms", duration(cfg.protocol.default_ttl, lockcore::ttl_min, 1h)},
+                      {"max_ttl_ms", duration(cfg.protocol.max_ttl, lockcore::ttl_min, 1h)},
+                      {"answer_bound_ms", duration(cfg.protocol.answer_bound, 1ms, 10s)},
+                      {"max_wait_ms", duration(cfg.protocol.max_wait, 0ms, 1h)},
+                      {"max_renewals", integer(cfg.protocol.max_renewals, 0, lockcore::renewals_counted)},
+                      {"max_hold_ms", duration(cfg.protocol.max_hold, lockcore::ttl_min, 365 * 24h)},
+                      {"handoff_max", integer(cfg.protocol.handoff_max, 0, 1'000)},
+                      {"waiters_max", integer(cfg.protocol.waiters_max, 1, 10'000'000)},
                       {"leak_scan_interval_ms", duration(cfg.lease.leak_scan_interval, 0ms, 24h)},
                       reloadable("signing_key_file", secret_file(cfg.lease.signing_key, folder)),
                       reloadable("verification_key_files", verification_key_files(cfg.lease.verification_keys, folder)),
                   })},
         {"redis",
          mapping({
-             {"nodes", {cfg.locks.nodes, list(nodes)}, true},
+             {"nodes", {cfg.protocol.nodes, list(nodes)}, true},
              {"tls", node_tls_section(cfg.redis_tls, folder)},
-             {"node_timeout_ms", duration(cfg.locks.node_timeout, 1ms, 10s)},
-             {"node_dead_after_ms", duration(cfg.locks.node_dead_after, 1ms, 10min)},
-             {"node_queue_max", integer(cfg.locks.node_queue_max, 16, 10'000'000)},
+             {"node_timeout_ms", duration(cfg.protocol.node_timeout, 1ms, 10s)},
+             {"node_dead_after_ms", duration(cfg.protocol.node_dead_after, 1ms, 10min)},
+             {"node_queue_max", integer(cfg.protocol.node_queue_max, 16, 10'000'000)},
          }),
          true},
         {"postgres",
@@ -204,11 +206,11 @@ void check_address(const config& cfg, exposure_rule rule, fault_list& faults) {
 }
 
 /// Checks the rules of the lock protocol, and names the file's paths in the faults.
-void check_locks(const lockcore::config& locks, const read_value& file_keys, fault_list& faults) {
+void check_protocol(const lockcore::config& protocol, const read_value& file_keys, fault_list& faults) {
     std::set<std::string> paths;
     file_keys.for_each_key(file_keys,
                            [&paths](const std::string& path, const auto&, const auto&) { paths.insert(path); });
-    for (const auto& fault : locks.validate()) {
+    for (const auto& fault : protocol.validate()) {
         const auto end = std::min(fault.find(": "), fault.size());
         const std::string name = fault.substr(0, std::min(fault.find_first_of("[."), end));
         std::string path = "lease." + name;
@@ -279,9 +281,9 @@ std::optional<std::string> find_exposure_fault(const config& cfg) {
     return cfg.http.address + " is not a loopback address, which it must be " + missing;
 }
 
-std::optional<std::string> find_timeout_warning(const lockcore::config& locks, milliseconds answer_bound) {
-    if (locks.node_timeout <= answer_bound) return std::nullopt;
-    return "redis.node_timeout_ms is " + std::to_string(locks.node_timeout.count()) +
+std::optional<std::string> find_timeout_warning(const lockcore::config& protocol, milliseconds answer_bound) {
+    if (protocol.node_timeout <= answer_bound) return std::nullopt;
+    return "redis.node_timeout_ms is " + std::to_string(protocol.node_timeout.count()) +
            ", above lease.answer_bound_ms of the cluster, " + std::to_string(answer_bound.count()) +
            ": an answer that takes longer than this counts for nothing, so the longer wait only delays attempts";
 }
@@ -298,21 +300,21 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
     try {
         if (has_several_documents(*text)) found.add(file.string(), "holds more than one YAML document");
         const YAML::Node root = YAML::Load(*text);
-        cfg.locks.answer_bound = 0ms;
+        cfg.protocol.answer_bound = 0ms;
         const read_value file_keys = whole_file(cfg, file.parent_path());
         file_keys(root, "", found);
-        cfg.lease.answer_bound_is_given = cfg.locks.answer_bound != 0ms;
+        cfg.lease.answer_bound_is_given = cfg.protocol.answer_bound != 0ms;
         // The value for a new cluster: answers count for as long as a node is waited for.
         if (!cfg.lease.answer_bound_is_given)
-            cfg.locks.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.locks.node_timeout);
-        for (lockcore::node_address& node : cfg.locks.nodes)
+            cfg.protocol.answer_bound = std::max(lockcore::config{}.answer_bound, cfg.protocol.node_timeout);
+        for (lockcore::node_address& node : cfg.protocol.nodes)
             node.tls = cfg.redis_tls;
         check_address(cfg, rule, found);
         if (!cfg.auth.client_certificates.empty() && (!cfg.tls || cfg.tls->client_authorities.empty()) &&
             !found.covers("http.tls"))
             found.add("auth.client_certificates", "needs http.tls.client_ca_file, the authorities that are trusted");
         check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
-        check_locks(cfg.locks, file_keys, found);
+        check_protocol(cfg.protocol, file_keys, found);
         check_bodies(cfg.http, found);
         check_postgres(cfg.postgres, found);
         check_history(cfg.history, found);
@@ -328,10 +330,10 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
 
 std::vector<std::string> find_restart_only_changes(config running, config wanted) {
     for (config* each : {&running, &wanted}) {
-        for (lockcore::node_address& node : each->locks.nodes)
+        for (lockcore::node_address& node : each->protocol.nodes)
             node.tls = {};  // from redis.tls
         // Without the key in the file the value depends on redis.node_timeout_ms.
-        if (!each->lease.answer_bound_is_given) each->locks.answer_bound = 0ms;
+        if (!each->lease.answer_bound_is_given) each->protocol.answer_bound = 0ms;
     }
     std::vector<std::string> differing;
     const auto compare = [&differing](const std::string& path, const field& in_use, const field& value) {

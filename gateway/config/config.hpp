@@ -112,8 +112,8 @@ struct config {
     http_config http;
     lease_config lease;
     /// From `cell:` (0 to 65,535), `redis:` (nodes, node_timeout_ms, …) and `lease:` (default_ttl_ms, …).
-    lockcore::config locks;
-    /// TLS of the connections to every node; also in locks.nodes. Empty: none.
+    lockcore::config protocol;
+    /// TLS of the connections to every node; also in protocol.nodes. Empty: none.
     std::optional<lockcore::node_tls> redis_tls;
     postgres_config postgres;
     writes_config writes;
@@ -140,7 +140,8 @@ std::optional<std::string> find_exposure_fault(const config& cfg);
 
 /// Returns a warning if an attempt waits for nodes longer than their answers count; empty otherwise. `answer_bound` is
 /// the one in use, which may be the cluster's.
-std::optional<std::string> find_timeout_warning(const lockcore::config& locks, std::chrono::milliseconds answer_bound);
+std::optional<std::string> find_timeout_warning(const lockcore::config& protocol,
+                                                std::chrono::milliseconds answer_bound);
 
 /// Reads and checks a YAML file. Unknown keys are faults. All faults are reported at once.
 ///

@@ -24,7 +24,7 @@ file_limit divide_files(std::size_t files, const config& cfg) {
     file_limit out;
     out.files = files;
     out.reserved = per_worker * cfg.postgres.connections + single_purposes +
-                   per_node * cfg.locks.nodes.size() * threads + per_thread * threads + process_itself;
+                   per_node * cfg.protocol.nodes.size() * threads + per_thread * threads + process_itself;
     if (files >= out.reserved + connections_min)
         out.connections = std::min(cfg.http.connections_max, files - out.reserved);
     else if (files > out.reserved && files - out.reserved >= cfg.http.connections_max)

@@ -49,8 +49,8 @@ void check_bounds(const config& cfg) {
     require(http.header_max_bytes >= 1 << 10 && http.header_max_bytes <= 1 << 20,
             "http.header_max_bytes is within its bounds");
     require(http.allowed_hosts.size() <= 100, "the number of allowed hosts is bounded");
-    require(cfg.locks.validate().empty(), "the rules of the lock protocol hold");
-    require(cfg.locks.nodes.size() <= lockcore::nodes_max, "the number of nodes is bounded");
+    require(cfg.protocol.validate().empty(), "the rules of the lock protocol hold");
+    require(cfg.protocol.nodes.size() <= lockcore::nodes_max, "the number of nodes is bounded");
     require(cfg.lease.signing_key.size() >= 32, "the signing key is long enough");
     require(cfg.postgres.lock_timeout <= cfg.postgres.statement_timeout, "lock_timeout ends a wait first");
 }

@@ -67,7 +67,7 @@ TEST(config_reader, nul_character_is_refused) {
 
 TEST(config_file_limit, files_divided_then_reserve_comes_first) {
     config cfg;
-    cfg.locks.nodes.resize(5);
+    cfg.protocol.nodes.resize(5);
     const file_limit plenty = divide_files(100'000, cfg);
     EXPECT_EQ(plenty.connections, cfg.http.connections_max);
     EXPECT_GT(plenty.reserved, 60U);

@@ -173,7 +173,7 @@ awaitable<bool> pause(steady_clock::duration time) {
 }
 
 awaitable<void> follow(const history_services& services, stream_state state, http::body_stream& out) {
-    const lockcore::cell_id cell = services.settings.locks.cell;
+    const lockcore::cell_id cell = services.settings.protocol.cell;
     if (!co_await out.send("retry: 1000\n" + render_id_only(state.position, cell))) co_return;
     auto last_sent = steady_clock::now();
     auto next_poll = poll_interval;
@@ -276,7 +276,7 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
 
 http::awaitable_response show_history(const history_services& services, http::request r) {
     const auto form = r.media_type;  // application/json, application/x-ndjson, text/csv
-    auto query = parse_history_query(r.query, services.settings.locks.cell,
+    auto query = parse_history_query(r.query, services.settings.protocol.cell,
                                      form == 0 ? history_form::page : history_form::whole);
     if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
@@ -289,7 +289,7 @@ http::awaitable_response show_history(const history_services& services, http::re
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
     const auto page = co_await services.database.read_history(r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return page.error();
-    co_return http::json_response(render_history(*page, ascending, services.settings.locks.cell));
+    co_return http::json_response(render_history(*page, ascending, services.settings.protocol.cell));
 }
 
 http::awaitable_response summarize_history(const history_services& services, http::request r) {
@@ -305,14 +305,14 @@ http::awaitable_response summarize_history(const history_services& services, htt
 }
 
 http::awaitable_response follow_history(const history_services& services, http::request r) {
-    auto query = parse_history_query(r.query, services.settings.locks.cell, history_form::stream);
+    auto query = parse_history_query(r.query, services.settings.protocol.cell, history_form::stream);
     if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
     if (!allowed) co_return allowed.error();
     query->limit = pg::history_page_max;
     std::optional<std::int64_t> last;
     if (r.has_header("last-event-id")) {
-        const auto id = parse_event_id(r.header("last-event-id"), services.settings.locks.cell);
+        const auto id = parse_event_id(r.header("last-event-id"), services.settings.protocol.cell);
         if (!id) co_return id.error();
         last = *id;
     }
@@ -376,7 +376,7 @@ http::awaitable_response show_resource(const history_services& services, http::r
     const auto facts = co_await services.database.read(r.principal, read_cost::cheap, r.deadline, std::move(read));
     if (!facts) co_return facts.error();
     const seen_lease seen = co_await services.locks.find_lease(*resource);
-    co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.locks.nodes.size()));
+    co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.protocol.nodes.size()));
 }
 
 }  // namespace fencegate::api

@@ -34,7 +34,7 @@ constexpr std::size_t event_stream = 1;
 http::response granted_response(const lease_services& services, lockcore::lease granted, std::string trace_id,
                                 bool release_undelivered) {
     const bool is_new = !granted.reentrant && granted.hold_count == 1;
-    http::response out = lease_response(granted, is_new ? 201 : 200, services.settings.locks.max_hold);
+    http::response out = lease_response(granted, is_new ? 201 : 200, services.settings.protocol.max_hold);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!release_undelivered) return out;
@@ -114,7 +114,7 @@ http::awaitable_response answer_grant(const lease_services& services, pending_ac
 
 /// Answers that the resource is locked, with the maximum wait_ms of one call and, if allowed, the holder.
 http::awaitable_response answer_locked(const lease_services& services, pending_acquire pending, failure locked) {
-    locked.facts["max_wait_ms"] = services.settings.locks.max_wait.count();
+    locked.facts["max_wait_ms"] = services.settings.protocol.max_wait.count();
     for (auto& resource : pending.show_holder_of) {
         const auto seen = co_await services.locks.find_lease(std::move(resource));
         if (!seen || !*seen) continue;
@@ -250,7 +250,7 @@ http::awaitable_response seal_and_release(const lease_services& services, lockco
 
 // Not a coroutine, so that its local variables are freed before the wait begins.
 http::awaitable_response acquire_lease(const lease_services& services, http::request r) {
-    auto wanted = parse_lease_request(r, services.settings.locks);
+    auto wanted = parse_lease_request(r, services.settings.protocol);
     if (!wanted) return http::as_awaitable(wanted.error());
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
     if (!allowed) return http::as_awaitable(allowed.error());
@@ -279,7 +279,7 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
 }
 
 http::awaitable_response cancel_acquisition(const lease_services& services, http::request r) {
-    auto wanted = parse_cancellation(r, services.settings.locks);
+    auto wanted = parse_cancellation(r, services.settings.protocol);
     if (!wanted) co_return wanted.error();
     const auto allowed = r.rights->require(scope::leases, wanted->resources);
     if (!allowed) co_return allowed.error();
@@ -291,13 +291,13 @@ http::awaitable_response cancel_acquisition(const lease_services& services, http
 }
 
 http::awaitable_response renew_lease(const lease_services& services, http::request r) {
-    const auto ttl = parse_renewal(r, services.settings.locks);
+    const auto ttl = parse_renewal(r, services.settings.protocol);
     if (!ttl) co_return ttl.error();
     auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
     const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.trace_id);
     if (!renewed) co_return to_failure(renewed.error());
-    co_return lease_response(*renewed, 200, services.settings.locks.max_hold);
+    co_return lease_response(*renewed, 200, services.settings.protocol.max_hold);
 }
 
 http::awaitable_response show_lease(const lease_services& services, http::request r) {
@@ -337,7 +337,7 @@ http::awaitable_response release_lease(const lease_services& services, http::req
 }
 
 http::awaitable_response list_leases(const lease_services& services, http::request r) {
-    const lockcore::cell_id cell = services.settings.locks.cell;
+    const lockcore::cell_id cell = services.settings.protocol.cell;
     auto wanted = parse_lease_listing(r.query, cell);
     if (!wanted) co_return wanted.error();
     wanted->until = r.deadline;
@@ -349,7 +349,7 @@ http::awaitable_response list_leases(const lease_services& services, http::reque
     if (!page) co_return to_failure(page.error());
     if (!page->next.empty()) page->next = make_listing_cursor(page->next, cell);
     const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
-    co_return http::json_response(render_live_leases(*page, waiting, services.settings.locks.nodes.size()));
+    co_return http::json_response(render_live_leases(*page, waiting, services.settings.protocol.nodes.size()));
 }
 
 http::awaitable_response revoke_lease(const lease_services& services, http::request r) {

@@ -170,7 +170,7 @@ std::string render_nodes(const std::vector<lockcore::node_status>& nodes,
 
 http::awaitable_response show_nodes(const state_services& services, http::request) {
     co_return http::json_response(render_nodes(services.locks.nodes(), services.leaks.latest(), services.guard.latest(),
-                                               services.lease_keys.key_ids(), services.settings.locks.cell));
+                                               services.lease_keys.key_ids(), services.settings.protocol.cell));
 }
 
 std::string render_guard_state(const metrics::guard_watch::finding& found) {

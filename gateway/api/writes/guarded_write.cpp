@@ -134,7 +134,7 @@ class service_ports final : public write_ports {
         auto granted = co_await services_.locks.acquire(std::move(request));
         if (granted) co_return std::move(*granted);
         failure why = to_failure(granted.error());
-        if (why.code == errc::resource_locked) why.facts["max_wait_ms"] = services_.settings.locks.max_wait.count();
+        if (why.code == errc::resource_locked) why.facts["max_wait_ms"] = services_.settings.protocol.max_wait.count();
         co_return why;
     }
     awaitable<result<void>> require_live(lockcore::lease_claims claims) override {
@@ -288,7 +288,7 @@ void add_replayed_header(http::response& answer, const write_report& done) {
 }
 
 http::awaitable_response apply_write(const write_services& services, http::request r) {
-    auto call = parse_write_body(r, services.settings.locks);
+    auto call = parse_write_body(r, services.settings.protocol);
     if (!call) co_return call.error();
     const auto done = co_await run_write(services, std::move(*call), std::move(r));
     if (!done) co_return done.error();
