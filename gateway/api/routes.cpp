@@ -58,22 +58,26 @@ std::vector<http::route> routes(const gateway_services& services) {
     };
     const http::answer_options as_json;
     const http::answer_options query{.has_parameters = true};
-    const http::answer_options acquire{{"application/json", "text/event-stream"}, {"tx=commit"}, true};
-    const http::answer_options show{{"application/json", "text/event-stream"}, {}};
-    const http::answer_options release{{"application/json"}, {"tx=commit"}, true, true};
-    const http::answer_options history{{"application/json", "application/x-ndjson", "text/csv"}, {}, false, true};
-    const http::answer_options stream{{"text/event-stream"}, {}, false, true};
-    const auto with_rows = [](std::vector<std::string_view> preferences, bool changes) {
+    const http::answer_options watchable{.media_types = {"application/json", "text/event-stream"}};
+    const http::answer_options acquire{
+        .media_types = watchable.media_types, .preferences = {"tx=commit"}, .changes_something = true};
+    const http::answer_options history{.media_types = {"application/json", "application/x-ndjson", "text/csv"},
+                                       .has_parameters = true};
+    const http::answer_options stream{.media_types = {"text/event-stream"}, .has_parameters = true};
+    const http::answer_options write{.preferences = {"tx=commit"}, .changes_something = true};
+    http::answer_options write_with_query = write;
+    write_with_query.has_parameters = true;
+    const auto with_rows = [](std::vector<std::string_view> preferences) {
         preferences.insert(preferences.end(), {"count=exact", "count=planned", "count=estimated"});
-        return http::answer_options{row_media_types(), std::move(preferences), changes, true};
+        return http::answer_options{
+            .media_types = row_media_types(), .preferences = std::move(preferences), .has_parameters = true};
     };
-    const auto read_rows = with_rows({}, false);
-    const auto insert =
+    const auto read_rows = with_rows({});
+    http::answer_options insert =
         with_rows({"return=minimal", "return=representation", "resolution=merge-duplicates",
-                   "resolution=ignore-duplicates", "missing=default", "missing=null", "max-affected", "tx=commit"},
-                  true);
-    const auto change = with_rows({"return=minimal", "return=representation", "max-affected", "tx=commit"}, true);
-    const http::answer_options write{{"application/json"}, {"tx=commit"}, true};
+                   "resolution=ignore-duplicates", "missing=default", "missing=null", "max-affected", "tx=commit"});
+    http::answer_options change = with_rows({"return=minimal", "return=representation", "max-affected", "tx=commit"});
+    insert.changes_something = change.changes_something = true;
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease).long_waiting = true;
     add_api(post, "/v1/leases/cancel", scope::leases, write, cancel_acquisition);
     const auto add_of_lease = [&](http::method verb, const char* path, const http::answer_options& options,
@@ -81,16 +85,15 @@ std::vector<http::route> routes(const gateway_services& services) {
         add_api(verb, path, scope::leases, options, handle).uses_lease = true;
     };
     add_of_lease(post, "/v1/leases/{lease_id}/renew", write, renew_lease);
-    add_of_lease(get, "/v1/leases/{lease_id}", show, show_lease);
-    add_of_lease(del, "/v1/leases/{lease_id}", release, release_lease);
+    add_of_lease(get, "/v1/leases/{lease_id}", watchable, show_lease);
+    add_of_lease(del, "/v1/leases/{lease_id}", write_with_query, release_lease);
     add_api(get, "/v1/leases", scope::history, query, list_leases);
     add_api(del, "/v1/resources/{resource}/lease", scope::operate, write, revoke_lease);
     add_api(post, "/v1/resources/{resource}/fence", scope::operate, write, repair_fence);
     add_api(get, "/v1/resources/{resource}", scope::history, query, show_resource);
     // The same with the resource in the query, for proxies that decode %2F.
-    const http::answer_options write_by_query{{"application/json"}, {"tx=commit"}, true, true};
-    add_api(del, "/v1/resource/lease", scope::operate, write_by_query, revoke_lease);
-    add_api(post, "/v1/resource/fence", scope::operate, write_by_query, repair_fence);
+    add_api(del, "/v1/resource/lease", scope::operate, write_with_query, revoke_lease);
+    add_api(post, "/v1/resource/fence", scope::operate, write_with_query, repair_fence);
     add_api(get, "/v1/resource", scope::history, query, show_resource);
     add_api(post, "/v1/writes", scope::writes, write, apply_write).long_waiting = true;
     const auto add_rows = [&](http::method verb, const std::string& path, const http::answer_options& options,

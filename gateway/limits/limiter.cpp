@@ -89,8 +89,9 @@ void limiter::set_limits(const limits_config& limits, bool one_principal) {
     limits_ = limits;
     one_principal_ = one_principal;
     shares_ = one_principal ? places_
-                            : principal_shares{share_of(places_.requests), share_of(places_.waiters),
-                                               share_of(places_.history_streams)};
+                            : principal_shares{.requests = share_of(places_.requests),
+                                               .waiters = share_of(places_.waiters),
+                                               .history_streams = share_of(places_.history_streams)};
     limits_requests_ = requests.is_limited();
     limits_failures_ = failures.is_limited();
     callers_.for_each([this](const std::shared_ptr<caller>& known) {
@@ -149,21 +150,19 @@ void limiter::note_valid_credential(const boost::asio::ip::address& peer, std::s
     const std::lock_guard lock(own.mutex);
     auto& known = own.addresses.find_or_add(key).valid_credentials;
     if (std::ranges::find(known, noted.credential, &valid_credential::credential) != known.end()) return;
-    if (known.size() >= credentials_max) remove_one(known, noted.principal);
+    if (known.size() >= credentials_max) make_space(known, noted.principal);
     known.push_back(noted);
 }
 
-void limiter::remove_one(std::vector<valid_credential>& known, std::uint64_t principal) {
+void limiter::make_space(std::vector<valid_credential>& known, std::uint64_t preferred) {
     std::unordered_map<std::uint64_t, std::size_t> counts;
     for (const valid_credential& each : known)
         ++counts[each.principal];
-    std::size_t most = counts[principal];
+    std::uint64_t has_most = preferred;
     for (const valid_credential& each : known) {
-        if (counts[each.principal] <= most) continue;
-        most = counts[each.principal];
-        principal = each.principal;
+        if (counts[each.principal] > counts[has_most]) has_most = each.principal;
     }
-    known.erase(std::ranges::find(known, principal, &valid_credential::principal));
+    known.erase(std::ranges::find(known, has_most, &valid_credential::principal));
 }
 
 void limiter::note_failed_authentication(const boost::asio::ip::address& peer, std::string_view credential,
@@ -190,8 +189,8 @@ result<void> limiter::admit_principal(caller& principal, time_point now, rate_fi
 
 std::shared_ptr<caller> limiter::caller_of(const std::string& principal) {
     const std::lock_guard lock(mutex_);
-    auto& known =
-        callers_.find_or_add(principal, [](const std::shared_ptr<caller>& entry) { return entry.use_count() > 1; });
+    const auto is_in_use = [](const std::shared_ptr<caller>& entry) { return entry.use_count() > 1; };
+    auto& known = callers_.find_or_add(principal, is_in_use);
     if (!known) {
         known = std::make_shared<caller>(principal);
         known->set_limits(limits_of(limits_, principal), shares_);

@@ -169,8 +169,8 @@ class limiter {
         request_bucket failures;
         std::vector<valid_credential> valid_credentials;  ///< The oldest first.
     };
-    /// Removes the oldest credential of the principal that has most; of `principal`, if no other has more.
-    static void remove_one(std::vector<valid_credential>& known, std::uint64_t principal);
+    /// Removes the oldest credential of the principal that has most; of `preferred`, if no other has more.
+    static void make_space(std::vector<valid_credential>& known, std::uint64_t preferred);
     struct address_hash {
         std::size_t operator()(const address_key& key) const;
     };

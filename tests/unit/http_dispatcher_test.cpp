@@ -24,7 +24,7 @@ std::shared_ptr<const router> two_routes() {
 
 class http_dispatcher_rights : public ::testing::Test {
   protected:
-    dispatcher::plan prepare(const std::string& path, const dispatcher::sender& source) {
+    dispatcher::decision prepare(const std::string& path, const dispatcher::sender& source) {
         request_ = {};
         request_.verb = method::get;
         request_.path = path;
@@ -48,9 +48,9 @@ TEST_F(http_dispatcher_rights, route_that_names_resources_then_some_suffice) {
 }
 
 TEST_F(http_dispatcher_rights, certificate_of_the_connection_then_its_principal) {
-    const auto plan = prepare("/all", with_certificate_);
-    EXPECT_NE(plan.target, nullptr);
-    EXPECT_EQ(plan.principal(), "operator");
+    const auto decision = prepare("/all", with_certificate_);
+    EXPECT_NE(decision.target, nullptr);
+    EXPECT_EQ(decision.principal(), "operator");
     EXPECT_EQ(prepare("/named", with_certificate_).answer.status, 403U);
 }
 

@@ -21,7 +21,7 @@ namespace {
 const std::string& compressed_document() {
     static const std::string made = [] {
         std::string out;
-        http::gzip_encoder().add(openapi_document(), true, out);
+        http::gzip_encoder().add_last(openapi_document(), out);
         return out;
     }();
     return made;

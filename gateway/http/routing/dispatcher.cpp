@@ -23,19 +23,19 @@ constexpr std::size_t segments_max = 8;
 struct split_path {
     std::array<std::string_view, segments_max> parts;
     std::size_t count = 0;
-    bool too_long = false;
+    bool has_no_route = false;  ///< It has too many segments, or does not begin with a slash.
 };
 
 split_path split_segments(std::string_view path) {
     split_path out;
     if (path.empty() || path.front() != '/') {
-        out.too_long = true;
+        out.has_no_route = true;
         return out;
     }
     path.remove_prefix(1);
     while (true) {
         if (out.count == segments_max) {
-            out.too_long = true;
+            out.has_no_route = true;
             return out;
         }
         const std::size_t slash = path.find('/');
@@ -147,7 +147,7 @@ result<void> check_cell(const request& r, lockcore::cell_id own) {
 router::router(std::vector<route> routes) : routes_(std::move(routes)) {
     for (const route& r : routes_) {
         const split_path parts = split_segments(r.path);
-        if (parts.too_long) throw std::logic_error("route with an invalid path: " + r.path);
+        if (parts.has_no_route) throw std::logic_error("route with an invalid path: " + r.path);
         auto& segments = templates_.emplace_back();
         for (const std::string_view part : std::span(parts.parts).first(parts.count)) {
             const bool placeholder = part.size() > 2 && part.front() == '{' && part.back() == '}';
@@ -175,7 +175,7 @@ router::match router::find(method verb, std::string_view path) const {
         }
         parts[i] = std::move(*decoded);
     }
-    if (raw.too_long) return out;
+    if (raw.has_no_route) return out;
 
     const method wanted = verb == method::head ? method::get : verb;
     for (std::size_t r = 0; r < routes_.size(); ++r) {
@@ -235,13 +235,13 @@ authenticator::caller_result dispatcher::authenticate(const sender& source,
     return found;
 }
 
-dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const {
+dispatcher::decision dispatcher::prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const {
     r.request_id = request_id_of(r);
     r.trace_id = trace_id_of(r.header("traceparent"));
     r.deadline = now + request_timeout_;
     r.peer = source.peer;
 
-    plan out;
+    decision out;
     const auto refuse = [&](const failure& f) { out.answer = problem_response(f, r.request_id); };
     router::match found = router_->find(r.verb, r.path);
     const bool is_probe = found.kind == router::outcome::found && found.target->is_probe;
@@ -295,7 +295,7 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
         }
         out.caller = std::move(*caller);
         r.principal = out.caller->principal;
-        r.rights = {out.caller, &out.caller->rights};
+        r.rights = {out.caller, &out.caller->rights};  // a pointer to the rights that keeps the caller alive
         r.rights_until = out.caller->rights.valid_until();
         if (source.certificate != nullptr && source.authorization.empty() && source.x_api_key.empty())
             r.rights_until = source.certificate->valid_until;
@@ -318,9 +318,10 @@ dispatcher::plan dispatcher::prepare(request& r, sender source, std::chrono::ste
     return out;
 }
 
-dispatcher::plan dispatcher::refuse_unreadable(const failure& fault, const sender& source, std::string_view request_id,
-                                               std::chrono::steady_clock::time_point now) const {
-    plan out;
+dispatcher::decision dispatcher::refuse_unreadable(const failure& fault, const sender& source,
+                                                   std::string_view request_id,
+                                                   std::chrono::steady_clock::time_point now) const {
+    decision out;
     const auto admitted = source.counted ? result<void>() : limiter_.admit_address(source.peer, now, out.rate);
     out.answer = problem_response(admitted ? fault : admitted.error(), request_id);
     out.address_refused = !admitted;

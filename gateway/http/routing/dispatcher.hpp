@@ -105,7 +105,7 @@ class dispatcher {
         boost::asio::ip::address peer{};
         bool counted = false;  ///< An earlier call for this request has counted it against the limits.
     };
-    struct plan {
+    struct decision {
         const route* target = nullptr;  ///< The route whose handler to call; null: `answer` is final.
         response answer;
         std::string_view route_path = "-";       ///< The template, for the log: the path itself may contain a lease_id.
@@ -120,13 +120,13 @@ class dispatcher {
     /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to
     /// do with it. Counts the request against the limits of its address before it verifies a credential, and against
     /// those of its principal after it.
-    plan prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const;
+    decision prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const;
 
     /// Counts a request that could not be read against the limits of its address.
     ///
     /// Out: the answer: `fault`, or above the limit that failure.
-    plan refuse_unreadable(const failure& fault, const sender& source, std::string_view request_id,
-                           std::chrono::steady_clock::time_point now) const;
+    decision refuse_unreadable(const failure& fault, const sender& source, std::string_view request_id,
+                               std::chrono::steady_clock::time_point now) const;
 
     const cors_rules& cors() const { return origin_rules_.cors(); }
     /// As authenticator::accepts.

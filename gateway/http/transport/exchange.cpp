@@ -1,5 +1,5 @@
-// What becomes of a request: reading and planning it, its handler and answer, and undoing. Streams and texts that
-// expire are in exchange_streaming.cpp.
+// What becomes of a request: reading it, choosing its route, its handler and answer, and undoing. Streams and texts
+// that expire are in exchange_streaming.cpp.
 #include <gateway/http/transport/exchange.hpp>
 
 #include <gateway/http/codec/gzip.hpp>
@@ -91,8 +91,8 @@ exchange::progress exchange::parse() {
     }
     if (parser_->is_done()) return progress::complete;
     if (parser_->is_header_done() && !admitted_) {
-        plan_answer(steady_clock::now());
-        if (plan_.target == nullptr) return progress::refused;
+        decide(steady_clock::now());
+        if (decision_.target == nullptr) return progress::refused;
         admitted_ = true;
     }
     return progress::need_more;
@@ -104,8 +104,8 @@ void exchange::refuse_input(const failure& fault) {
     dispatcher::sender sender;
     sender.peer = connection_.peer();
     sender.counted = std::exchange(counted_, true);
-    plan_ = group_.routes()->refuse_unreadable(fault, sender, request_id_, steady_clock::now());
-    if (!sender.counted) rate_ = std::move(plan_.rate);
+    decision_ = group_.routes()->refuse_unreadable(fault, sender, request_id_, steady_clock::now());
+    if (!sender.counted) rate_ = std::move(decision_.rate);
 }
 
 bool exchange::take_expectation() {
@@ -118,19 +118,19 @@ bool exchange::reserve_body() {
     return used <= body_memory_->bytes() || body_memory_->try_grow(used - body_memory_->bytes());
 }
 
-void exchange::plan_answer(steady_clock::time_point now) {
-    const dispatcher::sender sender{parser_->authorization,
-                                    parser_->x_api_key,
-                                    parser_->host,
-                                    connection_.local_address_,
-                                    connection_.certificate_withdrawn_ ? nullptr : stream_.certificate(),
-                                    connection_.peer(),
-                                    counted_};
-    plan_ = group_.routes()->prepare(parser_->message, sender, now);
-    if (!std::exchange(counted_, true)) rate_ = std::move(plan_.rate);
+void exchange::decide(steady_clock::time_point now) {
+    const dispatcher::sender sender{.authorization = parser_->authorization,
+                                    .x_api_key = parser_->x_api_key,
+                                    .host = parser_->host,
+                                    .local_address = connection_.local_address_,
+                                    .certificate = connection_.certificate_withdrawn_ ? nullptr : stream_.certificate(),
+                                    .peer = connection_.peer(),
+                                    .counted = counted_};
+    decision_ = group_.routes()->prepare(parser_->message, sender, now);
+    if (!std::exchange(counted_, true)) rate_ = std::move(decision_.rate);
     request_id_ = parser_->message.request_id;
     trace_id_ = parser_->message.trace_id;
-    connection_.principal_ = plan_.principal();
+    connection_.principal_ = decision_.principal();
 }
 
 void exchange::note_form_of_answer() {
@@ -162,9 +162,9 @@ asio::awaitable<bool> exchange::answer() {
     keep_alive_ = parser_->keep_alive();
     credential_withdrawn_ = false;
     note_form_of_answer();
-    plan_answer(begun_);
+    decide(begun_);
     enter_limit_of_requests();
-    if (plan_.target != nullptr) {
+    if (decision_.target != nullptr) {
         // Many requests may wait for long. To save memory start_handler() releases the parser.
         auto handling = start_handler();
         co_await call_handler(std::move(handling));
@@ -178,7 +178,7 @@ asio::awaitable<bool> exchange::answer() {
         co_await undo();
         co_return false;
     }
-    if (plan_.answer.stream && !head_only()) {
+    if (decision_.answer.stream && !head_only()) {
         const bool whole = co_await stream();
         keep_alive_ = keep_alive_ && whole;
     }
@@ -187,11 +187,11 @@ asio::awaitable<bool> exchange::answer() {
 
 void exchange::enter_limit_of_requests() {
     const auto& caller = parser_->message.caller;
-    if (plan_.target == nullptr || !caller) return;
+    if (decision_.target == nullptr || !caller) return;
     under_way_ = limits::place(caller, limits::use::requests);
     if (under_way_) return;
     group_.limiter().count_refusal(limits::refusal::requests);
-    plan_.target = nullptr;
+    decision_.target = nullptr;
     refuse(limits::no_place_failure(limits::use::requests));
 }
 
@@ -201,9 +201,9 @@ awaitable_response exchange::start_handler() {
     message.memory = &*body_memory_;
     parser_.reset();
     try {
-        const auto agreed = negotiate(message, *plan_.target);
+        const auto agreed = negotiate(message, *decision_.target);
         if (!agreed) return as_awaitable(agreed.error());
-        return plan_.target->handle(std::move(message));
+        return decision_.target->handle(std::move(message));
     } catch (const std::exception& e) {
         return as_awaitable(handler_failure(e));
     }
@@ -213,14 +213,14 @@ asio::awaitable<void> exchange::call_handler(awaitable_response handling) {
     // An earlier handler may have changed this coroutine's cancellation state.
     co_await asio::this_coro::reset_cancellation_state(asio::enable_terminal_cancellation());
     co_await asio::this_coro::throw_if_cancelled(false);
-    waits_long_ = plan_.target->long_waiting;
+    waits_long_ = decision_.target->long_waiting;
     if (waits_long_) group_.begin_waiting(connection_);
     try {
         result<response> handled = co_await std::move(handling);
         if (handled) {
-            plan_.answer = std::move(*handled);
+            decision_.answer = std::move(*handled);
         } else {
-            const auto complete = plan_.target->complete_failure;
+            const auto complete = decision_.target->complete_failure;
             refuse(complete != nullptr ? complete(std::move(handled).error()) : std::move(handled).error());
         }
     } catch (const std::exception& e) {
@@ -233,38 +233,38 @@ asio::awaitable<void> exchange::call_handler(awaitable_response handling) {
 failure exchange::handler_failure(const std::exception& e) const {
     runtime::log(spdlog::level::err, "request failed",
                  {{"client", connection_.client()},
-                  {"route", plan_.target->path},
+                  {"route", decision_.target->path},
                   {"error", e.what()},
                   {"request_id", request_id_}});
     return make_failure(errc::internal_error, "The gateway failed; the log has the details under this request_id.");
 }
 
 void exchange::refuse(const failure& f) {
-    plan_.answer = problem_response(f, request_id_);
+    decision_.answer = problem_response(f, request_id_);
 }
 
 bool exchange::withdraw_credential(const dispatcher& routes, bool connection_withdrawn) {
-    if (plan_.caller && (connection_withdrawn || !routes.accepts(*plan_.caller))) credential_withdrawn_ = true;
+    if (decision_.caller && (connection_withdrawn || !routes.accepts(*decision_.caller))) credential_withdrawn_ = true;
     return credential_withdrawn_ && (waits_long_ || streaming_);
 }
 
 asio::awaitable<void> exchange::refuse_withdrawn() {
-    const response& answer = plan_.answer;
+    const response& answer = decision_.answer;
     // A cancelled handler that has done nothing answers so; a gateway that stops may have another reason.
     const bool cancelled = answer.problem == kind_of(errc::shutting_down).slug && !group_.closing();
     if (!cancelled && !answer.undo_undelivered) co_return;
     co_await undo();
     refuse(make_failure(errc::unauthenticated,
                         "The credential or client certificate of this call was withdrawn before it was answered."));
-    plan_.answer.headers.emplace_back("WWW-Authenticate", challenge);
+    decision_.answer.headers.emplace_back("WWW-Authenticate", challenge);
 }
 
 asio::awaitable<void> exchange::undo() {
-    if (!plan_.answer.undo_undelivered) co_return;
+    if (!decision_.answer.undo_undelivered) co_return;
     // The hang-up that led here must not cancel the undoing.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     try {
-        co_await plan_.answer.undo_undelivered();
+        co_await decision_.answer.undo_undelivered();
     } catch (const std::exception& e) {
         runtime::log(spdlog::level::err, "an answer was not delivered and could not be undone",
                      {{"client", connection_.client()}, {"error", e.what()}, {"request_id", request_id_}});
@@ -274,25 +274,25 @@ asio::awaitable<void> exchange::undo() {
 void exchange::report_answer(steady_clock::duration time) const {
     served_request report;
     report.verb = verb_;
-    report.route_path = plan_.route_path;
-    report.principal = plan_.principal();
+    report.route_path = decision_.route_path;
+    report.principal = decision_.principal();
     report.request_id = request_id_;
     report.trace_id = trace_id_;
-    report.status = connection_.peer_gone_ ? status_client_closed_request : plan_.answer.status;
-    report.problem = plan_.answer.problem;
-    report.reason = plan_.answer.problem_detail;
-    report.resource = plan_.answer.problem_resource;
-    report.in_history = plan_.answer.problem_in_history;
+    report.status = connection_.peer_gone_ ? status_client_closed_request : decision_.answer.status;
+    report.problem = decision_.answer.problem;
+    report.reason = decision_.answer.problem_detail;
+    report.resource = decision_.answer.problem_resource;
+    report.in_history = decision_.answer.problem_in_history;
     report.address = connection_.peer();
     report.time = time;
-    log_access(report, plan_.target != nullptr && plan_.target->is_readiness);
+    log_access(report, decision_.target != nullptr && decision_.target->is_readiness);
     group_.observer().on_served(report);
 }
 
 // --- sending the answer
 
 asio::awaitable<bool> exchange::deliver() {
-    const response& answer = plan_.answer;
+    const response& answer = decision_.answer;
     const auto ended = steady_clock::now();
     // The caller may have hung up before the event that ended the wait, even if the answer came quickly.
     if (answer.undo_undelivered) connection_.peer_gone_ = connection_.peer_gone_ || stream_.peer_has_hung_up();
@@ -321,12 +321,12 @@ void exchange::render_head_of_answer() {
     add.http_1_0 = http_1_0_;
     add.allowed_origin = allowed_origin_;
     add.varies_by_origin = varies_by_origin_;
-    add.varies_by_encoding = is_compressible(plan_.answer, group_.config().gzip_min_bytes);
-    render_head(head_, plan_.answer, add);
+    add.varies_by_encoding = is_compressible(decision_.answer, group_.config().gzip_min_bytes);
+    render_head(head_, decision_.answer, add);
 }
 
 asio::awaitable<bool> exchange::respond() {
-    response& answer = plan_.answer;
+    response& answer = decision_.answer;
     if (answer.expiring_body) {
         std::function<void(const std::string&)> make_head = [&](const std::string& body) {
             answer.body = body;
@@ -351,13 +351,13 @@ asio::awaitable<bool> exchange::respond() {
 
 void exchange::add_rate_fields() {
     if (rate_.empty()) return;
-    plan_.answer.headers.emplace_back("RateLimit-Policy", rate_.policy);
-    plan_.answer.headers.emplace_back("RateLimit", rate_.state);
+    decision_.answer.headers.emplace_back("RateLimit-Policy", rate_.policy);
+    decision_.answer.headers.emplace_back("RateLimit", rate_.state);
 }
 
 void exchange::count_answer() {
-    const std::size_t bytes = plan_.answer.body.size();
-    connection_.answer_memory_ = std::move(plan_.answer.memory);
+    const std::size_t bytes = decision_.answer.body.size();
+    connection_.answer_memory_ = std::move(decision_.answer.memory);
     if (connection_.answer_memory_ || bytes <= uncounted_bytes_max) return;
     if (group_.reserve_answer(connection_, bytes, !has_safe_method())) return;
     refuse(answers_budget_failure(bytes));
@@ -365,7 +365,7 @@ void exchange::count_answer() {
 }
 
 asio::awaitable<void> exchange::compress_answer() {
-    response& answer = plan_.answer;
+    response& answer = decision_.answer;
     if (has_header(answer, "Content-Encoding") || !is_compressible(answer, group_.config().gzip_min_bytes)) co_return;
     // A caller for whose compressed copy there is no memory gets the answer as it is.
     const std::size_t needed = gzip_encoder::memory_bytes + gzip_encoder::bound(answer.body.size());
@@ -376,14 +376,13 @@ asio::awaitable<void> exchange::compress_answer() {
     std::string compressed;
     compressed.reserve(gzip_encoder::bound(answer.body.size()));  // what a growing text copies is not counted
     std::string_view rest = answer.body;
-    while (!rest.empty()) {
-        const std::string_view piece = rest.substr(0, compressed_piece_bytes);
-        rest.remove_prefix(piece.size());
-        encoder.add(piece, rest.empty(), compressed);
-        if (rest.empty()) break;
+    while (rest.size() > compressed_piece_bytes) {
+        encoder.add(rest.substr(0, compressed_piece_bytes), compressed);
+        rest.remove_prefix(compressed_piece_bytes);
         co_await asio::post(stream_.socket().get_executor(), asio::use_awaitable);
         connection_.enter_phase(phase::writing, steady_clock::now());  // the caller is not the one who takes the time
     }
+    encoder.add_last(rest, compressed);
     if (compressed.size() >= answer.body.size()) co_return;
     answer.body = std::move(compressed);
     answer.headers.emplace_back("Content-Encoding", "gzip");

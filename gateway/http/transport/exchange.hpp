@@ -96,7 +96,7 @@ class exchange {
     /// Returns whether the answer allows a further request on the connection.
     bool keeps_alive() const { return keep_alive_; }
     /// Returns whether the answer refuses the caller's address, and not only this request.
-    bool refuses_address() const { return plan_.address_refused; }
+    bool refuses_address() const { return decision_.address_refused; }
     bool is_streaming() const { return streaming_; }
 
     /// Notes whether the credential of the caller was withdrawn: if `connection_withdrawn` or `routes` does not accept
@@ -108,8 +108,8 @@ class exchange {
     using phase = connection::phase;
     using message_parts = connection_stream::message_parts;
 
-    /// Chooses the route or the final answer from the request's head.
-    void plan_answer(std::chrono::steady_clock::time_point now);
+    /// Sets decision_ by the request's head.
+    void decide(std::chrono::steady_clock::time_point now);
     /// Counts what has arrived of a body. Out: false if it does not fit into http.bodies_max_bytes.
     bool reserve_body();
     /// Notes what the request's head decides about the form of its answer.
@@ -164,7 +164,7 @@ class exchange {
     bool admitted_ = false;                       ///< The head was not refused; its body is read.
     bool counted_ = false;                        ///< It was counted against the limits.
     bool expectation_taken_ = false;
-    dispatcher::plan plan_;  ///< What to do, and the answer. Its caller is null: none, or not authenticated.
+    dispatcher::decision decision_;  ///< What to do, and the answer, also that of the handler.
     limits::rate_fields rate_;
     limits::place under_way_;
     std::string request_id_;
@@ -182,7 +182,7 @@ class exchange {
     bool waits_long_ = false;                      ///< The handler under way is that of a route marked long_waiting.
     bool streaming_ = false;
     bool credential_withdrawn_ = false;  ///< Since the request was read.
-    std::string head_;
+    std::string head_;                   ///< Of the answer, or of the piece of a stream that is being sent.
 };
 
 }  // namespace fencegate::http

@@ -52,7 +52,8 @@ class exchange::chunk_writer final : public body_stream {
         while (!stream_.is_acknowledged()) {
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - lockcore::boot_clock::now());
             if (left.count() <= 0) co_return false;
-            timer.expires_after(std::clamp(left / 50, acknowledgement_interval_min, acknowledgement_interval_max));
+            const auto fraction = left / 50;  // the less time is left, the more often
+            timer.expires_after(std::clamp(fraction, acknowledgement_interval_min, acknowledgement_interval_max));
             boost::system::error_code cancelled;
             co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
             if (cancelled || connection_.peer_gone_) co_return true;
@@ -104,7 +105,7 @@ asio::awaitable<bool> exchange::stream() {
     chunk_writer out(*this);
     bool whole = true;
     try {
-        co_await plan_.answer.stream(out);
+        co_await decision_.answer.stream(out);
     } catch (const std::exception& e) {
         if (!connection_.peer_gone_) {
             runtime::log(spdlog::level::err, "stream failed",

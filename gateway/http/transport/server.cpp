@@ -82,10 +82,11 @@ void serve(tcp_socket socket, const asio::ip::address& peer, std::shared_ptr<ses
 }
 
 /// Serves a connection above the limit in the place of another one, which may be of any thread, because the kernel
-/// chooses the thread of each; refuses it if none may be closed. `asked`: how many threads had none to close; the one
-/// at `index` is next. The first one is asked twice: connections whose end it was about to read are gone then.
+/// chooses the thread of each; refuses it if none may be closed. The threads are asked in turn, by passing the socket
+/// on, the first one twice: connections whose end it was about to read are gone then.
 ///
-/// Threads: that at `index`, of which the socket is.
+/// In:      `asked`: how many threads had no connection to close.
+/// Threads: that at `index`, which is asked next, and of which the socket is.
 void serve_or_refuse(tcp_socket socket, const asio::ip::address& peer, connection_count::decision reason,
                      const std::shared_ptr<all_sessions>& all, std::size_t index, std::size_t asked) {
     const std::shared_ptr<session_group> here = all->threads[index].sessions.lock();
@@ -302,8 +303,8 @@ result<void> server::reload(const auth_config& auth, const http_config& cfg,
         std::make_shared<const dispatcher>(impl_->routes, auth, cfg, *impl_->limiter, impl_->current.get());
     if (const std::string& fault = replacement->token_source_fault(); !fault.empty())
         return make_failure(errc::invalid_request, "auth.jwt.jwks_url: " + fault);
-    // Destroyed at the end, when no other thread has it: it may wait for a thread of its own, which no thread that
-    // serves should do.
+    // Kept until all threads have replaced theirs, so that it is destroyed here: that may wait for a thread of its
+    // own, which no thread that serves should do.
     const auto earlier = std::exchange(impl_->current, replacement);
     const auto pending = std::make_shared<std::latch>(static_cast<std::ptrdiff_t>(impl_->loops.size()));
     for (const impl::loop& l : impl_->loops) {
