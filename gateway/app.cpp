@@ -258,7 +258,8 @@ int serve(const config& cfg, const config_source& source) {
     audit::storage_watch storage(database, events, io, name_of_gateway(cfg), cfg.http.request_timeout);
     postgres_register epochs(database);
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
-    lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(), {epochs, lease_keys, node_changes});
+    lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(),
+                                 {.epochs = epochs, .mac = lease_keys, .events = node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, io);
     metrics::guard_watch guard(database, cfg.postgres.guard_check_interval, io);
     metric_registry.add_readings({.locks = locks,
@@ -350,7 +351,7 @@ int serve(const config& cfg, const config_source& source) {
                                                    boost::asio::use_future)
                                  .get();
     if (!all_written)
-        spdlog::error("{} events could not be written to the history in time and are lost", events.size());
+        spdlog::error("{} events could not be written to the history in time and are lost", events.buffer().size());
     database.drain(std::chrono::steady_clock::now() + jobs_timeout);
     threads.stop();
     spdlog::info("stopped");

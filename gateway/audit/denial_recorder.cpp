@@ -18,45 +18,45 @@
 
 namespace fencegate::audit {
 
-denial_sampler::counts& denial_sampler::counts_of(const caller& source, time_point now) {
-    auto* callers = source.principal.empty() ? &addresses_ : &principals_;
-    caller key = source;
-    if (callers->size() >= callers_max && !callers->contains(source)) {
-        callers = &others_;
+denial_sampler::counts& denial_sampler::counts_of(const group& denied, time_point now) {
+    auto* groups = denied.principal.empty() ? &addresses_ : &principals_;
+    group key = denied;
+    if (groups->size() >= groups_max && !groups->contains(denied)) {
+        groups = &others_;
         key.principal.clear();
         key.address.clear();
     }
-    const auto [found, added] = callers->try_emplace(key);
+    const auto [found, added] = groups->try_emplace(key);
     if (added) {
         found->second.begun = now;
-        found->second.rest.source = key;
+        found->second.rest.denied = key;
     }
     return found->second;
 }
 
-bool denial_sampler::admit(const caller& source, time_point now) {
-    counts& current = counts_of(source, now);
+bool denial_sampler::admit(const group& denied, time_point now) {
+    counts& current = counts_of(denied, now);
     if (current.stored == stored_max) {
-        leave_out(source, now);
+        leave_out(denied, now);
         return false;
     }
     ++current.stored;
     return true;
 }
 
-void denial_sampler::leave_out(const caller& source, time_point now) {
-    left_out& rest = counts_of(source, now).rest;
+void denial_sampler::leave_out(const group& denied, time_point now) {
+    left_out& rest = counts_of(denied, now).rest;
     if (rest.count++ == 0) rest.from = now;
     rest.to = now;
 }
 
-void denial_sampler::end_windows(time_point now, bool all, const std::function<bool(const left_out&)>& store) {
-    for (windows* callers : {&principals_, &addresses_, &others_}) {
-        std::erase_if(*callers, [&](const auto& entry) {
+void denial_sampler::end_windows(time_point now, const std::function<bool(const left_out&)>& store) {
+    for (windows* groups : {&principals_, &addresses_, &others_}) {
+        std::erase_if(*groups, [&](const auto& entry) {
             const counts& current = entry.second;
             // A clock that was set back ends the window too.
-            const bool over = all || now < current.begun || now >= current.begun + window;
-            return over && (current.rest.count == 0 || store(current.rest));
+            const bool is_over = now < current.begun || now >= current.begun + window;
+            return is_over && (current.rest.count == 0 || store(current.rest));
         });
     }
 }
@@ -85,13 +85,13 @@ std::string_view beginning_of(std::string_view text) {
     return text.substr(0, size);
 }
 
-history_item make_item(const http::served_request& request, const denial_sampler::caller& source,
+history_item make_item(const http::served_request& request, const denial_sampler::group& denied,
                        const std::string& address, system_clock::time_point now) {
     history_item item;
     item.event = "request_denied";
     item.at = now;
     item.resource = request.resource;
-    item.initiator.principal = source.principal;
+    item.initiator.principal = denied.principal;
     item.initiator.trace_id = request.trace_id;
     item.detail = boost::json::serialize(boost::json::object{{"status", request.status},
                                                              {"problem", request.problem},
@@ -107,14 +107,14 @@ history_item make_item(const denial_sampler::left_out& rest, system_clock::time_
     history_item item;
     item.event = "request_denied";
     item.at = now;
-    item.initiator.principal = rest.source.principal;
-    boost::json::object detail{{"status", rest.source.status},
-                               {"problem", rest.source.problem},
+    item.initiator.principal = rest.denied.principal;
+    boost::json::object detail{{"status", rest.denied.status},
+                               {"problem", rest.denied.problem},
                                {"left_out", rest.count},
                                {"from", runtime::to_rfc3339(rest.from)},
                                {"to", runtime::to_rfc3339(rest.to)}};
-    if (!rest.source.address.empty()) detail["address"] = rest.source.address;
-    if (rest.source.address.empty() && rest.source.principal.empty()) detail["others"] = true;
+    if (!rest.denied.address.empty()) detail["address"] = rest.denied.address;
+    if (rest.denied.address.empty() && rest.denied.principal.empty()) detail["others"] = true;
     item.detail = boost::json::serialize(detail);
     return item;
 }
@@ -134,9 +134,9 @@ void log_refused_credential(const http::served_request& request, const std::stri
 }
 
 void log_left_out_credentials(const denial_sampler::left_out& rest) {
-    if (rest.source.status != status_unauthorized) return;
+    if (rest.denied.status != status_unauthorized) return;
     runtime::log(spdlog::level::warn, "authentication refused more often",
-                 {{"client", rest.source.address}, {"left_out", rest.count}});
+                 {{"client", rest.denied.address}, {"left_out", rest.count}});
 }
 
 /// Shared with the coroutine, which may end after the recorder.
@@ -146,22 +146,22 @@ struct denial_recorder::impl final : runtime::periodic {
     void record(const http::served_request& request) {
         const auto now = system_clock::now();
         const std::string address = canonical_address(request.address.to_string());
-        denial_sampler::caller source;
-        source.principal = request.principal;
-        if (source.principal.empty()) source.address = address;
-        source.problem = request.problem;
-        source.status = request.status;
+        denial_sampler::group denied;
+        denied.principal = request.principal;
+        if (denied.principal.empty()) denied.address = address;
+        denied.problem = request.problem;
+        denied.status = request.status;
         const std::lock_guard hold(mutex);
-        if (!sampler.admit(source, now)) return;
+        if (!sampler.admit(denied, now)) return;
         log_refused_credential(request, address);
-        if (!sink.add_low_priority(make_item(request, source, address, now))) sampler.leave_out(source, now);
+        if (!sink.add_low_priority(make_item(request, denied, address, now))) sampler.leave_out(denied, now);
     }
 
     /// Ends the windows that are over.
     asio::awaitable<duration> run_once() override {
         const auto now = system_clock::now();
         const std::lock_guard hold(mutex);
-        sampler.end_windows(now, false, [&](const denial_sampler::left_out& rest) {
+        sampler.end_windows(now, [&](const denial_sampler::left_out& rest) {
             if (!sink.add_low_priority(make_item(rest, now))) return false;
             log_left_out_credentials(rest);
             return true;
@@ -172,7 +172,7 @@ struct denial_recorder::impl final : runtime::periodic {
     void end_all_windows() {
         const auto now = system_clock::now();
         const std::lock_guard hold(mutex);
-        sampler.end_windows(now, true, [&](const denial_sampler::left_out& rest) {
+        sampler.end_windows(denial_sampler::time_point::max(), [&](const denial_sampler::left_out& rest) {
             sink.add(make_item(rest, now));
             log_left_out_credentials(rest);
             return true;

@@ -20,40 +20,40 @@ namespace fencegate::audit {
 /// of events: of each caller and problem the first stored_max within `window`. The others are counted.
 ///
 /// Threads: one at a time.
-/// Limits:  callers_max pairs of principal and problem, and as many of address and problem; further ones count together
+/// Limits:  groups_max pairs of principal and problem, and as many of address and problem; further ones count together
 ///          as `others`, for each problem.
 class denial_sampler {
   public:
     using time_point = std::chrono::system_clock::time_point;
     static constexpr std::chrono::seconds window{60};
     static constexpr std::uint64_t stored_max = 5;
-    static constexpr std::size_t callers_max = 250;
+    static constexpr std::size_t groups_max = 250;
 
-    /// Whose denials are counted together. Exactly one of `principal` and `address` is given.
-    struct caller {
+    /// The denials that are counted together. Exactly one of `principal` and `address` is given.
+    struct group {
         std::string principal;  ///< The authenticated caller.
         std::string address;    ///< The address of a caller that is not authenticated.
         std::string problem;    ///< The slug.
         unsigned status = 0;
-        friend bool operator<(const caller& a, const caller& b) {
+        friend bool operator<(const group& a, const group& b) {
             return std::tie(a.principal, a.address, a.problem, a.status) <
                    std::tie(b.principal, b.address, b.problem, b.status);
         }
     };
     /// The denials of one window that have no event of their own.
     struct left_out {
-        caller source;  ///< With neither principal nor address: of several callers.
+        group denied;  ///< With neither principal nor address: of several callers.
         std::uint64_t count = 0;
         time_point from, to;  ///< Of the first and of the last.
     };
 
     /// Counts a denial. Out: whether it is to be stored as an event of its own.
-    bool admit(const caller& source, time_point now);
+    bool admit(const group& denied, time_point now);
     /// Counts a denial as left out, because the event for which it was admitted could not be stored.
-    void leave_out(const caller& source, time_point now);
-    /// Ends the windows that are over; `all`: every window. Passes those with denials that were left out to `store`;
-    /// where that returns false, the window stays.
-    void end_windows(time_point now, bool all, const std::function<bool(const left_out&)>& store);
+    void leave_out(const group& denied, time_point now);
+    /// Ends the windows that are over; with time_point::max() every window. Passes those with denials that were left
+    /// out to `store`; where that returns false, the window stays.
+    void end_windows(time_point now, const std::function<bool(const left_out&)>& store);
 
   private:
     struct counts {
@@ -61,9 +61,9 @@ class denial_sampler {
         std::uint64_t stored = 0;
         left_out rest;
     };
-    using windows = std::map<caller, counts>;
+    using windows = std::map<group, counts>;
 
-    counts& counts_of(const caller& source, time_point now);
+    counts& counts_of(const group& denied, time_point now);
 
     windows principals_, addresses_, others_;
 };

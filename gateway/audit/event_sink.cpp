@@ -131,7 +131,7 @@ namespace asio = boost::asio;
 using clock = std::chrono::steady_clock;
 
 /// Maximum number of rows of one statement.
-constexpr std::size_t batch_max = 2'000;
+constexpr std::size_t rows_max = 2'000;
 constexpr std::chrono::milliseconds append_timeout{10'000};
 constexpr std::chrono::milliseconds backoff_min{100};
 constexpr std::chrono::milliseconds backoff_max{5'000};
@@ -159,12 +159,6 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         if (started.load()) wake_writer();
     }
 
-    bool enqueue_low_priority(history_item item) {
-        const bool added = buffer.add_low_priority(std::move(item));
-        if (added && started.load()) wake_writer();
-        return added;
-    }
-
     /// Wakes the writing coroutine, from any thread, with one message for any number of events.
     void wake_writer() {
         if (wake_requested.exchange(true)) return;
@@ -189,13 +183,13 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
     /// Errors: a failure that a repetition can't cure, or any failure while the sink is stopping.
     asio::awaitable<result<void>> append(batch_ptr batch) {
         auto backoff = std::chrono::milliseconds(0);
-        for (;;) {
+        for (bool sent_before = false;; sent_before = true) {
             const auto until = clock::now() + append_timeout;
             auto add = [batch](pg::session_slot& slot) { return pg::append_history(slot, *batch); };
             auto done = co_await database.run_once<std::size_t>(pg::worker_choice::any_worker(), until, std::move(add));
             if (done) {
-                // At the first attempt, another number of rows means that there is a second sender of this stream.
-                if (*done != batch->items.size() && backoff == backoff.zero())
+                // Rows that were not added are of an earlier attempt; without one, of a second sender of this stream.
+                if (*done != batch->items.size() && !sent_before)
                     spdlog::warn("of {} events {} were in the history already", batch->items.size(),
                                  batch->items.size() - *done);
                 co_return result<void>();
@@ -231,7 +225,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
 
     static asio::awaitable<void> write_all(std::shared_ptr<impl> self) {
         while (!self->stopping) {
-            const auto batch = std::make_shared<const history_batch>(self->buffer.take(batch_max));
+            const auto batch = std::make_shared<const history_batch>(self->buffer.take(rows_max));
             if (batch->items.empty()) {
                 self->loss_logged = false;
                 co_await self->wait_for_events(std::chrono::hours(1));
@@ -244,7 +238,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
             } else {
                 co_await self->append_one_by_one(batch);
             }
-            if (!self->flushing && self->buffer.size() < batch_max) {
+            if (!self->flushing && self->buffer.size() < rows_max) {
                 asio::steady_timer timer(self->io, batch_pause);
                 co_await timer.async_wait(asio::use_awaitable);
             }
@@ -291,23 +285,13 @@ void event_sink::add(history_item item) {
 }
 
 bool event_sink::add_low_priority(history_item item) {
-    return impl_->enqueue_low_priority(std::move(item));
+    const bool added = impl_->buffer.add_low_priority(std::move(item));
+    if (added && impl_->started.load()) impl_->wake_writer();
+    return added;
 }
 
-bool event_sink::must_refuse_leases(const std::string& principal) const {
-    return impl_->buffer.must_refuse_leases(principal);
-}
-
-bool event_sink::is_nearly_full() const {
-    return impl_->buffer.is_nearly_full();
-}
-
-std::uint64_t event_sink::dropped() const {
-    return impl_->buffer.dropped();
-}
-
-std::size_t event_sink::size() const {
-    return impl_->buffer.size();
+const event_buffer& event_sink::buffer() const {
+    return impl_->buffer;
 }
 
 void event_sink::start() {

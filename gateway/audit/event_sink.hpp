@@ -24,7 +24,8 @@ namespace fencegate::audit {
 /// of a node.
 std::vector<history_item> history_items(const lockcore::event& e);
 
-/// Rows of the history that wait to be written, numbered in order from 1 on.
+/// Rows of the history that wait to be written, numbered in order from 1 on: PostgreSQL adds the rows of each `stream`
+/// once, by their numbers.
 ///
 /// Threads: safe; one reader, which takes one batch at a time.
 /// Limits:  audit.buffer_max rows, including those that the reader has taken; further rows are dropped and counted.
@@ -94,11 +95,8 @@ class event_sink final : public lockcore::event_observer {
     /// whether it was added; an event that was not does not count as dropped.
     bool add_low_priority(history_item item);
 
-    /// As those of event_buffer. dropped() also counts events whose content PostgreSQL refused.
-    bool must_refuse_leases(const std::string& principal) const;
-    bool is_nearly_full() const;
-    std::uint64_t dropped() const;
-    std::size_t size() const;
+    /// Returns the buffer, whose dropped() also counts events whose content PostgreSQL refused.
+    const event_buffer& buffer() const;
 
     /// Begins to write, on `io`.
     void start();

@@ -26,9 +26,9 @@ std::string key_of(const std::vector<lockcore::resource_name>& resources, lockco
 }  // namespace
 
 void expiry_schedule::schedule(const std::string& key, entry& watched) {
-    if (watched.due) due_.erase({*watched.due, key});
-    watched.due = watched.check_at;
-    due_.emplace(*watched.due, key);
+    if (watched.scheduled_at) checks_.erase({*watched.scheduled_at, key});
+    watched.scheduled_at = watched.check_at;
+    checks_.emplace(*watched.scheduled_at, key);
 }
 
 void expiry_schedule::add_lease(watched_lease lease) {
@@ -38,7 +38,7 @@ void expiry_schedule::add_lease(watched_lease lease) {
         entry& watched = found->second;
         watched.lease.since = lease.since;
         watched.lease.until = std::max(watched.lease.until, lease.until);  // a renewal never shortens
-        watched.check_at = std::max(watched.check_at, lease.until);        // take_due() updates its place in due_
+        watched.check_at = std::max(watched.check_at, lease.until);        // take_due() updates its time in checks_
         return;
     }
     if (leases_.size() >= leases_max) return;
@@ -53,19 +53,19 @@ bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& r
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(key_of(resources, token));
     if (found == leases_.end()) return false;
-    if (found->second.due) due_.erase({*found->second.due, found->first});
+    if (found->second.scheduled_at) checks_.erase({*found->second.scheduled_at, found->first});
     leases_.erase(found);
     return true;
 }
 
 std::optional<expiry_schedule::watched_lease> expiry_schedule::take_due(time_point now) {
     const std::lock_guard lock(mutex_);
-    while (!due_.empty() && due_.begin()->first <= now) {
-        const auto [at, key] = *due_.begin();
+    while (!checks_.empty() && checks_.begin()->first <= now) {
+        const auto [at, key] = *checks_.begin();
         entry& watched = leases_.at(key);
         if (watched.check_at <= at) {
-            due_.erase(due_.begin());
-            watched.due.reset();
+            checks_.erase(checks_.begin());
+            watched.scheduled_at.reset();
             return watched.lease;
         }
         schedule(key, watched);  // it was renewed since it was scheduled
@@ -81,9 +81,14 @@ void expiry_schedule::schedule_check(const watched_lease& lease, time_point at) 
     schedule(found->first, found->second);
 }
 
-std::pair<std::size_t, std::size_t> expiry_schedule::sizes() const {
+std::size_t expiry_schedule::leases() const {
     const std::lock_guard lock(mutex_);
-    return {leases_.size(), due_.size()};
+    return leases_.size();
+}
+
+std::size_t expiry_schedule::scheduled_checks() const {
+    const std::lock_guard lock(mutex_);
+    return checks_.size();
 }
 
 namespace {

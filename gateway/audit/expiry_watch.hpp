@@ -38,7 +38,7 @@ class expiry_schedule {
         actor initiator;
         time_point since;          ///< When this gateway last granted or renewed it.
         time_point until;          ///< When it expires, by the grant and the renewals of this gateway.
-        time_point granted_at;     ///< When the gateway that granted it began to ask the nodes.
+        time_point granted_at;     ///< When the gateway that granted it began to ask the nodes for it.
         bool granted_here = true;  ///< False: this gateway has only renewed it.
     };
 
@@ -55,23 +55,23 @@ class expiry_schedule {
     /// Makes the next check of the lease due at `at`, or when it expires if that is later.
     void schedule_check(const watched_lease& lease, time_point at);
 
-    /// Returns the number of leases and the number of scheduled checks.
-    std::pair<std::size_t, std::size_t> sizes() const;
+    std::size_t leases() const;
+    std::size_t scheduled_checks() const;
 
   private:
     struct entry {
         watched_lease lease;
         time_point check_at;  ///< When it is to be checked next.
-        /// Its time in due_; empty while it is taken. It may be before check_at: a renewal sets only that, because most
-        /// leases are renewed several times before they are due.
-        std::optional<time_point> due;
+        /// Its time in checks_; empty while it is taken. It may be before check_at: a renewal sets only that, because
+        /// most leases are renewed several times before their check.
+        std::optional<time_point> scheduled_at;
     };
-    /// Puts the lease into due_ at its check_at.
+    /// Puts the lease into checks_ at its check_at.
     void schedule(const std::string& key, entry& watched);
 
     mutable std::mutex mutex_;
     std::unordered_map<std::string, entry> leases_;
-    std::set<std::pair<time_point, std::string>> due_;
+    std::set<std::pair<time_point, std::string>> checks_;  ///< With the key of the lease.
 };
 
 /// Passes events to the event_sink and adds the event that lockcore does not report: lease_expired, for a lease that

@@ -11,7 +11,7 @@ using notice = generation_steps::ports::notice;
 
 step::any generation_steps::on_state(const std::optional<state>& found) {
     if (!found) {  // readiness and the log report that PostgreSQL does not answer
-        if (floor_known_) find_replaced();
+        if (floor_known_) compare_with_nodes();
         return step::wait{};
     }
     if (!found->current) {
@@ -24,8 +24,8 @@ step::any generation_steps::on_state(const std::optional<state>& found) {
             seen_ = std::max(seen_, node.observed_epoch);
         return step::begin_change{seen_};
     }
-    if (found->floor < floor_)
-        return step::wait{.briefly = true};  // a connection to a server that was replaced, which ends now
+    // The answer came over an old connection, to a server that was replaced; the next look uses a new one.
+    if (found->floor < floor_) return step::wait{.briefly = true};
     if (found->floor > floor_) {
         ports_.raise_hints(found->floor);
         // Also at the first look: PostgreSQL may have been replaced since this gateway acknowledged its first writes.
@@ -35,60 +35,58 @@ step::any generation_steps::on_state(const std::optional<state>& found) {
     }
     floor_known_ = true;
     current_ = true;
-    find_replaced();
+    compare_with_nodes();
     if (lookups_left_ == 0) return step::wait{};
-    finishing_ = false;
+    finish_is_next_ = false;
     return step::find_lost_writes{};
 }
 
-void generation_steps::find_replaced() {
+void generation_steps::compare_with_nodes() {
     std::vector<lockcore::epoch> floors;
     for (const auto& node : ports_.nodes())
         floors.push_back(node.floor_epoch);
-    const auto quorum = static_cast<std::ptrdiff_t>(lockcore::majority_of(floors.size()));
-    std::ranges::nth_element(floors, floors.begin() + quorum - 1, std::greater{});
-    const lockcore::epoch known_by_majority = floors[static_cast<std::size_t>(quorum - 1)];
-    const bool found = known_by_majority > floor_;
-    if (std::exchange(replaced_, found) != found) ports_.report(found ? notice::replaced : notice::no_longer_replaced);
+    std::ranges::sort(floors, std::greater{});
+    const lockcore::epoch known_by_majority = floors[lockcore::majority_of(floors.size()) - 1];
+    const bool was_replaced = std::exchange(replaced_, known_by_majority > floor_);
+    if (replaced_ != was_replaced) ports_.report(replaced_ ? notice::replaced : notice::no_longer_replaced);
     ports_.require_floor(std::max(floor_, known_by_majority));
 }
 
 step::any generation_steps::on_begun(std::optional<lockcore::storage_floor> begun) {
     if (!begun) return step::wait{.briefly = true};
     floor_to_set_ = std::move(*begun);
-    second_round_ = false;
+    every_node_had_it_ = false;
     return step::announce{floor_to_set_};
 }
 
 step::any generation_steps::on_announced(const std::optional<lockcore::floor_announcement>& announced) {
     if (!announced) return step::wait{.briefly = true};
-    // A node may forget and be readmitted while the others answer: a second announcement shows it.
-    if (!second_round_ && announced->by_all && !announced->by_majority) {
-        second_round_ = true;
-        return step::announce{floor_to_set_};
-    }
+    // Where every node has the floor, but no majority is admitted, it has to be so a second time: a node may have
+    // forgotten the floor while the others answered.
+    const bool by_all_alone = announced->by_all && !announced->by_majority;
+    if (by_all_alone && !std::exchange(every_node_had_it_, true)) return step::announce{floor_to_set_};
     if (const auto close = lockcore::value_of(announced->too_close); close > 0) {
-        // The floor that was drawn last is returned again unless it is below this.
+        // PostgreSQL returns the change that is under way, with its floor, unless that is below `seen`.
         seen_ = std::max(seen_, lockcore::epoch{close + lockcore::floor_distance});
         return step::begin_change{seen_};
     }
-    if (!announced->by_majority && !(second_round_ && announced->by_all)) {
+    if (!announced->by_majority && !by_all_alone) {
         // Another gateway may have announced, and even finished, another change: PostgreSQL knows.
         if (!announced->changed && !std::exchange(waits_for_nodes_, true)) ports_.report(notice::waits_for_nodes);
         return step::wait{.briefly = true};
     }
     waits_for_nodes_ = false;
-    finishing_ = true;
+    finish_is_next_ = true;
     return step::find_lost_writes{};
 }
 
 step::any generation_steps::on_lost_writes(bool answered) {
     if (!answered) return step::wait{.briefly = true};
-    if (finishing_) return step::finish_change{floor_to_set_.change_id};
+    if (finish_is_next_) return step::finish_change{floor_to_set_.change_id};
     ports_.report_lost(true);
     --lookups_left_;
-    const bool looked_twice = lookups_left_ == lookups_ - 2;
-    if (looked_twice && counts_change_) ++changes_;
+    const int looked_up = lookups_ - lookups_left_;
+    if (looked_up == 2 && counts_change_) ++changes_;
     return step::wait{};
 }
 

@@ -91,15 +91,15 @@ class generation_steps {
 
     /// Returns whether PostgreSQL accepts guarded writes, as far as is known.
     bool is_current() const { return current_ && !replaced_; }
-    /// Returns the number of changes that were seen. Each counts as soon as lost writes were looked for twice after it.
+    /// Returns the number of changes that were seen. Each counts when lost writes were looked for twice after it.
     std::uint64_t changes() const { return changes_; }
     /// Returns whether nothing is left to do but to look again.
     bool is_settled() const { return is_current() && floor_known_ && lookups_left_ == 0; }
 
   private:
-    /// Finds out whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may know
-    /// of one that was never finished.
-    void find_replaced();
+    /// Sets replaced_: whether a majority of the nodes knows of a change that this PostgreSQL does not. A minority may
+    /// know of one that was never finished.
+    void compare_with_nodes();
 
     ports& ports_;
     const int lookups_;
@@ -114,9 +114,9 @@ class generation_steps {
     // Of the change that is under way.
     lockcore::epoch seen_{};  ///< As begin_change::seen.
     lockcore::storage_floor floor_to_set_;
-    bool second_round_ = false;     ///< The floor has been announced to every node once.
-    bool finishing_ = false;        ///< The lost writes are looked up for the row of the change, which is next.
-    bool waits_for_nodes_ = false;  ///< That is reported.
+    bool every_node_had_it_ = false;  ///< At the first announcement, although no majority of them was admitted.
+    bool finish_is_next_ = false;     ///< The lost writes are looked up for the row of the change.
+    bool waits_for_nodes_ = false;    ///< That is reported.
 };
 
 }  // namespace fencegate::audit

@@ -224,13 +224,13 @@ std::vector<MetricFamily> readings::Collect() const {
     read_database(out, sources_.database);
     read_storage(out, sources_.storage);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
-              static_cast<double>(sources_.events.size()));
+              static_cast<double>(sources_.events.buffer().size()));
     out.gauge("fencegate_history_buffer_full",
               "1 while less than an eighth of it is free: new leases are refused, or events are dropped soon "
               "(audit.on_full).",
-              sources_.events.is_nearly_full() ? 1 : 0);
+              sources_.events.buffer().is_nearly_full() ? 1 : 0);
     out.counter("fencegate_history_dropped_total", "Events lost: the buffer was full, or PostgreSQL refused them.",
-                static_cast<double>(sources_.events.dropped()));
+                static_cast<double>(sources_.events.buffer().dropped()));
     if (const auto guard = sources_.guard.latest()) {
         out.gauge("fencegate_guard_faults",
                   "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/guard names it.",

@@ -85,7 +85,8 @@ TEST(expiry_schedule, removed_leases_leave_nothing) {
         if (token % 2 == 0) schedule.add_lease(lease_of("a", token, start + seconds(4'000)));
         EXPECT_TRUE(schedule.remove_lease(lease.resources, lease.token));
     }
-    EXPECT_EQ(schedule.sizes(), std::pair(std::size_t{0}, std::size_t{0}));
+    EXPECT_EQ(schedule.leases(), 0U);
+    EXPECT_EQ(schedule.scheduled_checks(), 0U);
 }
 
 }  // namespace

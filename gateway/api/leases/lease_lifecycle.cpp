@@ -17,10 +17,10 @@ using boost::asio::awaitable;
 result<void> check_event_capacity(const audit::event_sink& events, const limits::limiter& limiter,
                                   const std::string& principal) {
     const std::string with_share = limiter.has_one_principal() ? std::string() : principal;
-    if (!events.must_refuse_leases(with_share)) return {};
+    if (!events.buffer().must_refuse_leases(with_share)) return {};
     return make_failure(
         errc::storage_unavailable,
-        events.is_nearly_full()
+        events.buffer().is_nearly_full()
             ? "No new leases: the buffer of lease events (audit.buffer_max) is nearly full while they wait for "
               "PostgreSQL."
             : "No new leases for this principal: its lease events that wait for PostgreSQL use three "
