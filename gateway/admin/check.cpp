@@ -22,31 +22,44 @@
 namespace fencegate::admin {
 namespace {
 
-/// Prints the results and remembers whether all of them are good.
+/// Prints the results and remembers whether there was a fault.
 class check_report {
   public:
-    void add(bool good, const std::string& subject, const std::string& detail) {
-        std::cout << (good ? "ok    " : "FAULT ") << subject << ": " << runtime::make_printable(detail) << "\n";
-        all_good_ = all_good_ && good;
+    void add_good(const std::string& subject, const std::string& detail) { print("ok    ", subject, detail); }
+    void add_warning(const std::string& subject, const std::string& detail) {
+        print("ok    ", subject, "WARNING: " + detail);
     }
-    bool all_good() const { return all_good_; }
+    void add_fault(const std::string& subject, const std::string& detail) {
+        print("FAULT ", subject, detail);
+        has_fault_ = true;
+    }
+    void add(bool good, const std::string& subject, const std::string& detail) {
+        if (good) return add_good(subject, detail);
+        add_fault(subject, detail);
+    }
+    bool has_fault() const { return has_fault_; }
 
   private:
-    bool all_good_ = true;
+    static void print(const char* mark, const std::string& subject, const std::string& detail) {
+        std::cout << mark << subject << ": " << runtime::make_printable(detail) << "\n";
+    }
+
+    bool has_fault_ = false;
 };
 
 /// Compares the cluster's row with the configuration. Does not write the row: the first gateway that joins does.
 void check_cluster(pg::session& database, const config& cfg, check_report& report) {
-    const auto row = database.exec(
-        "select array_to_string(node_names, ', '), quorum, max_ttl_ms, buckets, epoch, answer_bound_ms, cell from "
-        "fencing.cluster",
+    const auto rows = database.exec(
+        "select array_to_string(node_names, ', ') as node_names, quorum, max_ttl_ms, buckets, epoch, answer_bound_ms, "
+        "cell from fencing.cluster",
         {});
-    if (row.empty()) {
-        report.add(
-            true, "cluster",
+    if (rows.empty()) {
+        report.add_good(
+            "cluster",
             "no gateway has joined yet; the first one records cell, nodes, lease.max_ttl_ms and lease.answer_bound_ms");
         return;
     }
+    const auto stored = [&rows](const char* column) { return std::string(rows[0][column].c_str()); };
     std::vector<std::string> names;
     for (const auto& node : cfg.protocol.nodes)
         names.push_back(node.name);
@@ -54,15 +67,15 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     struct setting {
         std::string name, in_cluster, in_config;
     };
-    const std::string cluster_bound = row[0][5].c_str();
+    const std::string cluster_bound = stored("answer_bound_ms");
     const std::string own_bound = std::to_string(cfg.protocol.answer_bound.count());
     const std::string cell = std::to_string(cfg.protocol.cell);
     const std::vector<setting> settings{
-        {"cell", row[0][6].c_str(), cell},
-        {"redis.nodes", row[0][0].c_str(), fmt::format("{}", fmt::join(names, ", "))},
-        {"quorum", row[0][1].c_str(), std::to_string(lockcore::majority_of(names.size()))},
-        {"lease.max_ttl_ms", row[0][2].c_str(), std::to_string(cfg.protocol.max_ttl.count())},
-        {"buckets", row[0][3].c_str(), std::to_string(lockcore::buckets)},
+        {"cell", stored("cell"), cell},
+        {"redis.nodes", stored("node_names"), fmt::format("{}", fmt::join(names, ", "))},
+        {"quorum", stored("quorum"), std::to_string(lockcore::majority_of(names.size()))},
+        {"lease.max_ttl_ms", stored("max_ttl_ms"), std::to_string(cfg.protocol.max_ttl.count())},
+        {"buckets", stored("buckets"), std::to_string(lockcore::buckets)},
         // A gateway without a configured bound uses the cluster's.
         {"lease.answer_bound_ms", cluster_bound, cfg.lease.answer_bound_is_given ? own_bound : cluster_bound},
     };
@@ -70,15 +83,13 @@ void check_cluster(pg::session& database, const config& cfg, check_report& repor
     for (const auto& each : settings) {
         if (each.in_cluster == each.in_config) continue;
         agrees = false;
-        report.add(
-            false, "cluster",
-            each.name + " differs: the cluster has " + each.in_cluster + ", this configuration " + each.in_config);
+        report.add_fault("cluster", each.name + " differs: the cluster has " + each.in_cluster +
+                                        ", this configuration " + each.in_config);
     }
     if (agrees)
-        report.add(true, "cluster", "agrees with this configuration, cell " + cell + ", epoch " + row[0][4].c_str());
+        report.add_good("cluster", "agrees with this configuration, cell " + cell + ", epoch " + stored("epoch"));
     const std::chrono::milliseconds bound{std::stoll(cluster_bound)};
-    if (const auto warning = find_timeout_warning(cfg.protocol, bound))
-        report.add(true, "cluster", "WARNING: " + *warning);
+    if (const auto warning = find_timeout_warning(cfg.protocol, bound)) report.add_warning("cluster", *warning);
 }
 
 void check_guard(pg::session& database, check_report& report) {
@@ -86,27 +97,29 @@ void check_guard(pg::session& database, check_report& report) {
     const auto& faults = state.at("faults").as_array();
     const auto& tables = state.at("tables").as_array();
     for (const auto& fault : faults)
-        report.add(false, "guard", std::string(fault.as_string()));
+        report.add_fault("guard", std::string(fault.as_string()));
     for (const auto& each : tables) {
         const auto& table = each.as_object();
         if (table.at("state") == "enforced") continue;
-        const bool is_open = table.at("state") == "open";
-        report.add(!is_open, "guard", (is_open ? "" : "WARNING: ") + describe_table(table));
+        if (table.at("state") == "open") {
+            report.add_fault("guard", describe_table(table));
+        } else {
+            report.add_warning("guard", describe_table(table));
+        }
     }
     if (faults.empty() && count_tables(state, "enforced") == tables.size())
-        report.add(true, "guard", "every check is in place, tables: " + summarize_tables(state));
+        report.add_good("guard", "every check is in place, tables: " + summarize_tables(state));
     for (const auto& limit : state.at("limits").as_array())
-        report.add(true, "guard",
-                   "WARNING: this installation can't notice everything: " + std::string(limit.as_string()));
+        report.add_warning("guard", "this installation can't notice everything: " + std::string(limit.as_string()));
 }
 
 /// Makes the database connect as the recorder does, because only that shows that it can.
 void check_recorder(pg::session& database, check_report& report) {
     const auto fault = database.exec("select fencing.recorder_fault()", {});
     if (fault[0][0].is_null())
-        report.add(true, "recorder", "refusals of direct SQL get into the history");
+        report.add_good("recorder", "refusals of direct SQL get into the history");
     else
-        report.add(false, "recorder", std::string("refusals of direct SQL are not recorded: ") + fault[0][0].c_str());
+        report.add_fault("recorder", std::string("refusals of direct SQL are not recorded: ") + fault[0][0].c_str());
 }
 
 /// Checks that lease_ids of this gateway are proofs, if the database checks any.
@@ -135,10 +148,10 @@ void check_standby(pg::session& database, check_report& report) {
         "('off', 'local')",
         {});
     const bool synchronous = found[0][0].as<bool>() && !found[0][1].as<bool>();
-    report.add(true, "standby",
-               synchronous ? "commits wait for a synchronous standby"
-                           : "WARNING: no synchronous standby: a failover of PostgreSQL can lose writes that were "
-                             "answered (docs/operations/failover.md)");
+    if (synchronous) return report.add_good("standby", "commits wait for a synchronous standby");
+    report.add_warning("standby",
+                       "no synchronous standby: a failover of PostgreSQL can lose writes that were answered "
+                       "(docs/operations/failover.md)");
 }
 
 void check_storage(pg::session& database, check_report& report) {
@@ -155,7 +168,7 @@ void check_postgres(const config& cfg, check_report& report) {
         pg::session database(cfg.postgres);
         database.configure(cfg.postgres);
         if (const auto direct = pg::check_direct(database); !direct) {
-            report.add(false, "postgres", direct.error().detail);
+            report.add_fault("postgres", direct.error().detail);
             return;
         }
         const auto server = database.exec(
@@ -166,19 +179,19 @@ void check_postgres(const config& cfg, check_report& report) {
         const std::string name = std::string("PostgreSQL ") + server[0][0].c_str() + ", database " +
                                  server[0][1].c_str() + " as " + server[0][2].c_str();
         if (server[0][3].as<bool>()) {
-            report.add(false, "postgres", name + "; " + pg::cause_of("25006") + pg::read_only_advice);
+            report.add_fault("postgres", name + "; " + pg::cause_of("25006") + pg::read_only_advice);
             return;
         }
-        report.add(true, "postgres",
-                   name + (server[0][4].as<bool>() ? "; WARNING: a superuser, whom no privilege and no row security "
-                                                     "limits: use a role with fencing_gateway alone"
-                                                   : ""));
+        report.add_good("postgres", name + (server[0][4].as<bool>()
+                                                ? "; WARNING: a superuser, whom no privilege and no row security "
+                                                  "limits: use a role with fencing_gateway alone"
+                                                : ""));
         if (const auto schema = pg::check_schema(database); !schema) {
-            report.add(false, "schema", schema.error().detail);
+            report.add_fault("schema", schema.error().detail);
             return;
         }
         const auto version = database.exec("select fencing.schema_version()", {});
-        report.add(true, "schema", std::string("version ") + version[0][0].c_str());
+        report.add_good("schema", std::string("version ") + version[0][0].c_str());
         check_cluster(database, cfg, report);
         check_guard(database, report);
         check_storage(database, report);
@@ -186,21 +199,21 @@ void check_postgres(const config& cfg, check_report& report) {
         check_recorder(database, report);
         check_proof_keys(database, cfg, report);
     } catch (const pg::session_lost& e) {
-        report.add(false, "postgres", e.what());
+        report.add_fault("postgres", e.what());
     } catch (const pg::statement_failed& e) {
-        report.add(false, "postgres", e.what());
+        report.add_fault("postgres", e.what());
     }
 }
 
 void check_tls(const tls_config& tls, check_report& report) {
     const auto expired = find_expired_certificates(tls);
     for (const auto& fault : expired)
-        report.add(false, "tls", fault);
+        report.add_fault("tls", fault);
     if (const auto made = http::tls_context::create(tls); !made) {
-        report.add(false, "tls", made.error().detail);
+        report.add_fault("tls", made.error().detail);
     } else if (expired.empty()) {
         const auto chain = read_certificates(tls.certificates);
-        report.add(true, "tls", "the gateway's certificate is valid until " + expiry_of(*chain.front()));
+        report.add_good("tls", "the gateway's certificate is valid until " + expiry_of(*chain.front()));
     }
 }
 
@@ -222,21 +235,21 @@ int check(const config& cfg) {
     check_report report;
     const file_limit limit = raise_file_limit(cfg);
     report.add(limit.connections > 0, "connections", limit.describe(cfg));
-    report.add(true, "signing key", lockcore::hmac_sha256::id_of(cfg.lease.signing_key) + " signs lease ids");
+    report.add_good("signing key", lockcore::hmac_sha256::id_of(cfg.lease.signing_key) + " signs lease ids");
     for (const std::string& key : cfg.lease.verification_keys)
-        report.add(true, "verification key", lockcore::hmac_sha256::id_of(key) + " is accepted too");
+        report.add_good("verification key", lockcore::hmac_sha256::id_of(key) + " is accepted too");
     for (const std::string& warning : cfg.warnings)
-        report.add(true, "permissions", "WARNING: " + warning);
+        report.add_warning("permissions", warning);
     if (cfg.tls) check_tls(*cfg.tls, report);
     if (cfg.auth.jwt) check_token_keys(*cfg.auth.jwt, report);
-    if (const auto exposed = find_exposure_fault(cfg)) report.add(true, "insecure", *exposed + ", or behind a proxy");
+    if (const auto exposed = find_exposure_fault(cfg)) report.add_good("insecure", *exposed + ", or behind a proxy");
     const auto nodes = lockcore::probe_nodes(cfg.protocol);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const std::string path = nodes[i].ok ? "" : " (redis.nodes[" + std::to_string(i) + "])";
         report.add(nodes[i].ok, nodes[i].name + path, nodes[i].detail);
     }
     check_postgres(cfg, report);
-    return report.all_good() ? exit_ok : exit_unavailable;
+    return report.has_fault() ? exit_unavailable : exit_ok;
 }
 
 }  // namespace fencegate::admin

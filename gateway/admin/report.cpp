@@ -120,7 +120,7 @@ std::string render_text(const verification_result& found) {
     append_guard_state(out, found.guard_state);
     out << "\n";
     for (const auto& [letter, text] : promises)
-        out << "  " << (found.broken_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
+        out << "  " << (found.violations_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
             << text << "\n";
     out << "\n";
     std::map<char, std::int64_t> counted;
@@ -131,13 +131,13 @@ std::string render_text(const verification_result& found) {
         out << "  row " << f.id << ", " << runtime::make_printable(f.resource) << " (" << f.promise
             << "): " << runtime::make_printable(f.reason) << "\n";
     }
-    if (found.broken > printed)
-        out << "  and " << found.broken - printed << " more; --json names up to " << findings_max
+    if (found.violations > printed)
+        out << "  and " << found.violations - printed << " more; --json names up to " << findings_max
             << " of each promise\n";
     const bool open = has_open_times(found);
     const auto& limits = found.guard_state.at("limits").as_array();
-    if (found.broken > 0)
-        out << "\nBroken: " << found.broken << " findings.\n";
+    if (found.violations > 0)
+        out << "\nBroken: " << found.violations << " findings.\n";
     else if (c.rows == 0)
         out << "Nothing to prove: the selected part has no row of a resource.\n";
     else if (open)
@@ -176,10 +176,10 @@ std::string render_json(const verification_result& found) {
     for (const auto& [table, since] : found.protection.protected_since())
         tables.push_back(json::object{{"table", table}, {"protected_since", time(since)}});
     const json::object out{
-        {"verdict", found.broken == 0 ? "proved" : "broken"},
-        {"broken", found.broken},
+        {"verdict", found.violations == 0 ? "proved" : "broken"},
+        {"broken", found.violations},
         {"findings", std::move(findings)},
-        {"findings_left_out", found.broken - static_cast<std::int64_t>(found.findings.size())},
+        {"findings_left_out", found.violations - static_cast<std::int64_t>(found.findings.size())},
         {"from", time(found.from_us)},
         {"to", time(found.to_us)},
         {"first_row", time(c.first_us)},

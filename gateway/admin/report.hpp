@@ -21,14 +21,15 @@ inline constexpr std::size_t spans_in_text_max = 20;
 /// The result of a verification.
 struct verification_result {
     history_counts counts;
-    std::optional<std::int64_t> from_us;
+    std::optional<std::int64_t> from_us;  ///< The verified time; empty: from the first row on.
     std::int64_t to_us = 0;
-    std::int64_t broken = 0;  ///< Rows that violate a promise.
-    std::map<char, std::int64_t> broken_by_promise;
-    std::vector<finding> findings;        ///< The first findings_max of each promise.
-    std::int64_t missing_grants = 0;      ///< Tokens of writes without a grant in the history.
+    std::int64_t violations = 0;  ///< Of promises, by rows of the history.
+    std::map<char, std::int64_t> violations_by_promise;
+    std::vector<finding> findings;        ///< The first findings_max violations of each promise.
     std::int64_t generation_changes = 0;  ///< Promotions, restores and replacements of PostgreSQL.
-    std::int64_t lost_grants = 0;         ///< Such tokens whose grant was probably lost with one of them; not missing.
+    // Tokens of writes without a grant in the history.
+    std::int64_t lost_grants = 0;     ///< A generation change has probably lost the grant.
+    std::int64_t missing_grants = 0;  ///< All others.
     protection_spans protection{std::nullopt};
     boost::json::object guard_state;  ///< At the end, as fencing.guard_state() gives it.
     std::chrono::milliseconds took{};

@@ -116,8 +116,8 @@ class verification {
   private:
     /// Counts a violation, and lists it unless its promise has findings_max already.
     void report(finding f) {
-        ++result_.broken;
-        if (++result_.broken_by_promise[f.promise] <= findings_max) result_.findings.push_back(std::move(f));
+        ++result_.violations;
+        if (++result_.violations_by_promise[f.promise] <= findings_max) result_.findings.push_back(std::move(f));
     }
 
     void take_results() {
@@ -292,7 +292,7 @@ int verify(const postgres_config& database, const verify_options& options) {
         found.took =
             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - started_at);
         std::cout << runtime::prepare_for_stdout(options.json ? render_json(found) : render_text(found)) << std::flush;
-        return found.broken == 0 ? proved : broken;
+        return found.violations == 0 ? proved : broken;
     } catch (const wrong_time& e) {
         runtime::print_error("verify", e.what());
         return exit_usage;

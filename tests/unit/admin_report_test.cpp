@@ -47,7 +47,7 @@ TEST(admin_report, text_does_not_say_proved_of_times_without_checks) {
     const std::string text = render_text(found);
     EXPECT_TRUE(text.ends_with(not_proved)) << text;
     EXPECT_EQ(text.find("Proved.\n"), std::string::npos) << text;
-    found.broken = 1;
+    found.violations = 1;
     EXPECT_TRUE(render_text(found).ends_with("Broken: 1 findings.\n" + std::string(not_proved)));
 }
 
@@ -71,7 +71,7 @@ TEST(admin_report, text_does_not_say_proved_alone_if_something_is_not_noticed) {
 TEST(admin_report, text_has_no_control_characters_of_names) {
     verification_result found;
     found.findings.push_back({'b', 1, "~\x1b[2J\n  holds   b  forged", "by \x1b]0;x\x07"});
-    found.broken = 1;
+    found.violations = 1;
     found.guard_state = {{"tables",
                           {{{"table", "x\x1b[2J"},
                             {"state", "open"},
