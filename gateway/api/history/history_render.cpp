@@ -37,7 +37,7 @@ bool may_end_cell(char c) {
 /// that may end a cell, that a spreadsheet would evaluate or that begins with an apostrophe, so that a reader can
 /// remove it again; also before such a part that begins with a quotation mark, which a spreadsheet would remove before
 /// it evaluates the rest.
-void append_field(std::string& text, std::string_view value, char end = ',') {
+void append_field(std::string& text, std::string_view value) {
     const bool quoted = value.find_first_of("\",;|\t\r\n") != std::string_view::npos;
     if (quoted) text += '"';
     if (needs_apostrophe(value)) text += '\'';
@@ -48,11 +48,6 @@ void append_field(std::string& text, std::string_view value, char end = ',') {
         text += value[i];
     }
     if (quoted) text += '"';
-    if (end == ',') {
-        text += ',';
-    } else {
-        text += "\r\n";
-    }
 }
 
 using std::chrono::system_clock;
@@ -120,17 +115,17 @@ std::string_view history_csv_head() {
 }
 
 void append_history_csv(std::string& text, const history_item& item) {
-    append_field(text, std::to_string(item.id));
-    append_field(text, runtime::to_rfc3339(item.at));
-    append_field(text, item.event);
-    append_field(text, item.resource);
-    append_field(text, text_of(item.fencing_token));
-    append_field(text, text_of(item.last_fencing_token));
-    append_field(text, item.initiator.owner);
-    append_field(text, item.initiator.principal);
-    append_field(text, item.write_id);
-    append_field(text, item.initiator.trace_id);
-    append_field(text, item.detail, '\n');
+    const std::array<std::string, 10> before_detail{
+        std::to_string(item.id), runtime::to_rfc3339(item.at), item.event,
+        item.resource,           text_of(item.fencing_token),  text_of(item.last_fencing_token),
+        item.initiator.owner,    item.initiator.principal,     item.write_id,
+        item.initiator.trace_id};
+    for (const std::string& field : before_detail) {
+        append_field(text, field);
+        text += ',';
+    }
+    append_field(text, item.detail);
+    text += "\r\n";
 }
 
 void append_history_event(std::string& text, const history_item& item, lockcore::cell_id cell) {
@@ -165,8 +160,9 @@ std::string_view lease_timeline::describe_end(bool live, bool whole) const {
                : ended_->event == "lease_revoked" ? "revoked"
                                                   : "expired";
     }
-    // The ttl is not over: the event that ended it has not reached the history yet, or the nodes did not answer.
-    if (!(granted_ || renewed_) || !whole || (runs_until_ && *runs_until_ > system_clock::now())) return "unknown";
+    if (!(granted_ || renewed_) || !whole) return "unknown";
+    // While the ttl runs, the event of the end has not reached the history yet, or the nodes did not answer.
+    if (runs_until_ && *runs_until_ > system_clock::now()) return "unknown";
     return "ran_out";
 }
 

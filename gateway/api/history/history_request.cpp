@@ -66,9 +66,11 @@ std::optional<std::uint64_t> read_token(const http::query_reader& query, std::st
     return static_cast<std::uint64_t>(*token);
 }
 
-/// Errors: errc::misdirected_request. Adds other faults to `faults`.
-result<void> read_order(const http::query_reader& query, lockcore::cell_id cell, http::fault_list& faults,
-                        history_query& out) {
+/// Reads `order` and `cursor` into `out`. Faults of their content go to `faults`.
+///
+/// Errors: errc::misdirected_request, which the caller reports only if there are no faults.
+result<void> read_position(const http::query_reader& query, lockcore::cell_id cell, http::fault_list& faults,
+                           history_query& out) {
     const auto order = query.text("order");
     if (order && *order != "asc" && *order != "desc") faults.add("order", "has to be asc or desc");
     out.ascending = order == "asc";
@@ -77,7 +79,7 @@ result<void> read_order(const http::query_reader& query, lockcore::cell_id cell,
     const auto parts = lockcore::split_cell(*text);
     const auto cursor = parts ? parse_cursor(parts->name) : std::nullopt;
     if (!cursor) {
-        faults.add("cursor", "is not a next_cursor of this gateway");
+        faults.add("cursor", "is not a next_cursor of the history");
     } else if (cursor->ascending != out.ascending) {
         faults.add("cursor", "belongs to the other order");
     } else if (parts->cell != cell) {
@@ -89,8 +91,8 @@ result<void> read_order(const http::query_reader& query, lockcore::cell_id cell,
 }
 
 constexpr std::size_t cursor_bytes_max = 64;
-/// The beginning of the year 10000, in microseconds since 1970.
-constexpr std::int64_t at_end = 253'402'300'800'000'000;
+/// All times of cursors are before this, the beginning of the year 10000, in microseconds since 1970.
+constexpr std::int64_t end_of_times_us = 253'402'300'800'000'000;
 
 }  // namespace
 
@@ -127,15 +129,15 @@ result<history_query> parse_history_query(std::string_view text, lockcore::cell_
     if (out.token_min && out.token_max && *out.token_min > *out.token_max)
         faults.add("token_min", "is higher than token_max, so that they match no event");
     if (out.from && out.to && *out.from > *out.to) faults.add("from", "is after to, so that they match no event");
-    result<void> order;
+    result<void> position;
     if (!stream) {
         const bool page = form == history_form::page;
         const auto limit = query.integer("limit", {1, page ? page_limit_max : whole_limit_max});
         out.limit = static_cast<std::size_t>(limit.value_or(page ? 100 : whole_limit_max));
-        order = read_order(query, cell, faults, out);
+        position = read_position(query, cell, faults, out);
     }
     if (!faults.empty()) return std::move(faults).to_failure();
-    if (!order) return order.error();
+    if (!position) return position.error();
     return out;
 }
 
@@ -168,13 +170,14 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
 }
 
 result<std::int64_t> parse_event_id(std::string_view text, lockcore::cell_id cell) {
+    const failure no_id = invalid_field("Last-Event-ID", "has to be the id of an event of the history");
     const auto parts = lockcore::split_cell(text);
-    const std::string_view digits = parts ? parts->name : std::string_view();
+    if (!parts) return no_id;
+    const std::string_view digits = parts->name;
     std::int64_t id = 0;
     const auto fault = std::from_chars(digits.data(), digits.data() + digits.size(), id).ec;
     // Each id has one spelling, as each cursor has.
-    if (fault != std::errc{} || id < 0 || std::to_string(id) != digits)
-        return invalid_field("Last-Event-ID", "has to be the id of an event of the history");
+    if (fault != std::errc{} || id < 0 || std::to_string(id) != digits) return no_id;
     const bool names_cell = id != 0 || parts->cell != 0;
     if (names_cell && parts->cell != cell)
         return http::other_cell_failure("The header Last-Event-ID", parts->cell, cell);
@@ -193,17 +196,15 @@ std::optional<history_cursor> parse_cursor(std::string_view text) {
     if (text.empty() || text.size() > cursor_bytes_max) return std::nullopt;
     const auto bytes = lockcore::from_base64url(text);
     if (!bytes) return std::nullopt;
-    const std::size_t colon = bytes->find(':');
-    if (colon == std::string::npos) return std::nullopt;
     history_cursor out;
-    const char* last = bytes->data() + bytes->size();
-    const auto [middle, no_time] = std::from_chars(bytes->data() + colon + 1, last, out.last.at_us);
-    if (no_time != std::errc{} || middle == last || *middle != ':') return std::nullopt;
-    const auto [end, no_id] = std::from_chars(middle + 1, last, out.last.id);
-    if (no_id != std::errc{} || end != last || out.last.id < 0) return std::nullopt;
-    if (out.last.at_us < 0 || out.last.at_us >= at_end) return std::nullopt;
     out.ascending = bytes->starts_with("asc:");
-    // Each cursor has one spelling: a text that to_text would not produce is refused.
+    const std::size_t time = bytes->find(':');
+    const std::size_t id = bytes->find(':', time + 1);
+    if (time == std::string::npos || id == std::string::npos) return std::nullopt;
+    std::from_chars(bytes->data() + time + 1, bytes->data() + id, out.last.at_us);
+    std::from_chars(bytes->data() + id + 1, bytes->data() + bytes->size(), out.last.id);
+    if (out.last.id < 0 || out.last.at_us < 0 || out.last.at_us >= end_of_times_us) return std::nullopt;
+    // Each cursor has one spelling. A text that to_text would not produce, such as one without numbers, is refused.
     if (to_text(out) != text) return std::nullopt;
     return out;
 }

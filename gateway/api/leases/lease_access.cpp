@@ -36,7 +36,8 @@ void read_resource_header(std::string_view text, http::fault_list& faults, std::
     }
 }
 
-result<lockcore::lease_claims> bare_claims(const http::request& r) {
+/// Returns the claims of the headers that carry a token of another issuer.
+result<lockcore::lease_claims> read_bare_token(const http::request& r) {
     const auto granted = r.rights->require_for_some(scope::bare_tokens);
     if (!granted) return granted.error();
     lockcore::lease_claims out;
@@ -94,7 +95,7 @@ failure to_failure(const lockcore::failure& f) {
     if (f.code == lockcore::errc::resource_locked) {
         out.facts["remaining_ms"] = f.remaining.count();
         out.facts["queue_position"] = f.queue_position;
-        // A value that is no lease may have no known end.
+        // A node may have a value that is no lease under the key (`answers` names it), without a known end.
         if (f.answers.empty() || f.remaining.count() > 0) out.retry_after = f.remaining;
     }
     if (f.code == lockcore::errc::other_cell) out.facts["named_cell"] = f.cell;
@@ -147,7 +148,7 @@ result<lockcore::lease_claims> open_lease_or_token(const lockcore::lock_manager&
     if (bare && !lease_id.empty()) {
         return invalid_field("Fencing-Token", "can't be sent together with a lease, which has a token of its own");
     }
-    if (bare) return bare_claims(r);
+    if (bare) return read_bare_token(r);
     if (!lease_id.empty()) return open_lease(locks, lease_id, scope::writes, r);
     return make_failure(errc::fencing_required,
                         "No lease was sent: put its lease_id into the body of /v1/writes or into the header "

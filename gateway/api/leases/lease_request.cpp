@@ -61,20 +61,20 @@ std::vector<lockcore::resource_name> read_resources(const http::object_reader& b
     return {std::move(*name)};
 }
 
-std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& limits) {
-    const auto given = body.integer("ttl_ms", {lockcore::ttl_min.count(), limits.max_ttl.count()});
-    return given ? std::chrono::milliseconds(*given) : limits.default_ttl;
+std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& protocol) {
+    const auto given = body.integer("ttl_ms", {lockcore::ttl_min.count(), protocol.max_ttl.count()});
+    return given ? std::chrono::milliseconds(*given) : protocol.default_ttl;
 }
 
 lease_request read_lease_request(const http::object_reader& body, const http::request& r,
-                                 const lockcore::config& limits, http::fault_list& faults) {
+                                 const lockcore::config& protocol, http::fault_list& faults) {
     body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
     lease_request out;
-    out.acquire = read_wanted_lease(body, r, limits, faults);
+    out.acquire = read_wanted_lease(body, r, protocol, faults);
     out.acquire.idempotency_key = read_idempotency_key(r, faults);
     out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
-    const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), limits.max_hold.count()});
-    out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : limits.max_hold;
+    const auto max_hold = body.integer("max_hold_ms", {lockcore::ttl_min.count(), protocol.max_hold.count()});
+    out.max_hold = max_hold ? std::chrono::milliseconds(*max_hold) : protocol.max_hold;
     return out;
 }
 
@@ -92,11 +92,11 @@ std::string read_reason(const http::object_reader& body) {
 }  // namespace
 
 lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
-                                            const lockcore::config& limits, http::fault_list& faults) {
+                                            const lockcore::config& protocol, http::fault_list& faults) {
     lockcore::acquire_request out;
     out.resources = read_resources(body, faults);
-    out.ttl = read_ttl(body, limits);
-    out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, limits.max_wait.count()}).value_or(0));
+    out.ttl = read_ttl(body, protocol);
+    out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, protocol.max_wait.count()}).value_or(0));
     const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
     if (lockcore::has_control_character(owner)) body.fault("owner", "has a control character");
     out.holder.principal = r.principal;
@@ -105,13 +105,13 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
     return out;
 }
 
-result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits) {
+result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& protocol) {
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
 
     http::fault_list faults;
     const http::object_reader body(*parsed, "", faults);
-    lease_request out = read_lease_request(body, r, limits, faults);
+    lease_request out = read_lease_request(body, r, protocol, faults);
     out.acquire.kept = r.media_type == 1;  // text/event-stream
     if (body.has("max_hold_ms") && !out.acquire.kept) {
         body.fault("max_hold_ms",
@@ -121,25 +121,25 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
     return out;
 }
 
-result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& limits) {
+result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& protocol) {
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
-    lease_request out = read_lease_request(http::object_reader(*parsed, "", faults), r, limits, faults);
+    lease_request out = read_lease_request(http::object_reader(*parsed, "", faults), r, protocol, faults);
     if (!r.has_header("idempotency-key"))
         faults.add("Idempotency-Key", "is missing: it names the request that is cancelled");
     if (!faults.empty()) return std::move(faults).to_failure();
     return std::move(out.acquire);
 }
 
-result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& limits) {
-    if (r.body.empty()) return limits.default_ttl;
+result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& protocol) {
+    if (r.body.empty()) return protocol.default_ttl;
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
     const http::object_reader body(*parsed, "", faults);
     body.refuse_unknown({"ttl_ms"});
-    const auto ttl = read_ttl(body, limits);
+    const auto ttl = read_ttl(body, protocol);
     if (!faults.empty()) return std::move(faults).to_failure();
     return ttl;
 }
@@ -156,7 +156,7 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view text, lockcor
     const auto after = parts ? lockcore::from_base64url(parts->name) : std::nullopt;
     out.after = after.value_or("");
     if (!after || !lockcore::resource_name::is_prefix(out.after))
-        faults.add("cursor", "is not a next_cursor of this gateway");
+        faults.add("cursor", "is not a next_cursor of the list of leases");
     out.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     if (!faults.empty()) return std::move(faults).to_failure();
     if (!cursor.empty() && parts->cell != cell) return http::other_cell_failure("The cursor", parts->cell, cell);

@@ -26,22 +26,22 @@ struct lease_request {
 
 /// Reads the fields of a lease request: resource or resources, ttl_ms, wait_ms, owner. The principal is that of `r`.
 lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
-                                            const lockcore::config& limits, http::fault_list& faults);
+                                            const lockcore::config& protocol, http::fault_list& faults);
 
 /// Parses the body of POST /v1/leases.
 ///
 /// Errors: errc::invalid_request with every fault · errc::unsupported_media_type.
-result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& limits);
+result<lease_request> parse_lease_request(const http::request& r, const lockcore::config& protocol);
 
 /// Parses the body of POST /v1/leases/cancel: that of the request that it cancels, whose Idempotency-Key is required.
 ///
 /// Errors: those of parse_lease_request.
-result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& limits);
+result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& protocol);
 
 /// Returns the ttl of POST …/renew; lease.default_ttl_ms if the body or the field is missing.
 ///
 /// Errors: those of parse_lease_request.
-result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& limits);
+result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& protocol);
 
 /// Parses the query of GET /v1/leases. `principal` and `until` are left to the caller.
 ///

@@ -37,10 +37,11 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     return out;
 }
 
-/// Adds the write_id to the failure of a write; not if its key belongs to another call, because it was not made then.
-failure with_write_id(failure f, const std::string& write_id) {
-    const bool own_write = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
-    if (own_write && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
+/// Returns the failure of a write with its write_id; without it if the key belongs to another call, because then the
+/// write was not made.
+failure add_write_id(failure f, const std::string& write_id) {
+    const bool was_made = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
+    if (was_made && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
     return f;
 }
 
@@ -53,7 +54,7 @@ struct lease_of_write {
     lockcore::lease_claims claims;
     pg::deadline until;
     bool own = false;                   ///< Acquired for this write alone.
-    bool is_released = false;           ///< It is released after the write, and its token sealed with it.
+    bool release_after_write = false;   ///< Its token is sealed with the write then.
     bool may_have_other_holds = false;  ///< Of a re-entrant lease.
 };
 
@@ -69,45 +70,58 @@ awaitable<result<lease_of_write>> acquire_own_lease(write_ports& ports, write_co
     const bool caller_gone = co_await cancelled();
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     if (caller_gone) {
-        co_await ports.release_abandoned_lease(granted->claims, context.request.trace_id);
+        co_await ports.release(granted->claims, context.request.trace_id);
         co_return stopped;
     }
-    co_return lease_of_write{granted->claims, until, true, true, granted->reentrant};
+    lease_of_write out{.claims = granted->claims, .until = until};
+    out.own = true;
+    out.release_after_write = true;
+    out.may_have_other_holds = granted->reentrant;
+    co_return out;
 }
 
-awaitable<result<lease_of_write>> obtain_lease(write_ports& ports, write_context& context, bool check_live) {
-    if (context.call.own_lease) co_return co_await acquire_own_lease(ports, context);
+lease_of_write lease_of_caller(const write_context& context) {
     const lockcore::lease_claims& claims = *context.caller_claims;
-    if (check_live) {
-        const auto live = co_await ports.require_live(claims);
-        if (!live) co_return live.error();
-    }
-    co_return lease_of_write{claims, context.request.deadline, false, context.call.then_release, claims.may_be_shared};
+    lease_of_write out{.claims = claims, .until = context.request.deadline};
+    out.release_after_write = context.call.then_release;
+    out.may_have_other_holds = claims.may_be_shared;
+    return out;
 }
 
-/// Writes under the lease, and seals its token with the write if the lease is released. A lease of the write's own is
-/// released as soon as others can see the write.
+/// Writes under the lease, and seals its token with the write if the lease is to be released. A lease of the write's
+/// own is released as soon as others can see the write; one of the caller is opened again if the write fails.
 ///
-/// Out: `seal` is set if the lease is released, `released` if it is the write's own and was released.
-awaitable<result<pg::committed_write>> write_under_lease(write_ports& ports, write_context& context,
-                                                         const lease_of_write& lease, std::optional<lease_seal>& seal,
-                                                         std::optional<release_report>& released) {
+/// Out: once the write is on disk: the outcome, and the release of an own lease.
+awaitable<result<write_report>> write_under_lease(write_ports& ports, write_context& context,
+                                                  const lease_of_write& lease) {
     write_request request = make_write(context, lease.claims);
-    if (lease.is_released) {
+    const std::string write_id = request.write_id;
+    std::optional<lease_seal> seal;
+    if (lease.release_after_write) {
         auto prepared = co_await lease_seal::prepare(ports.seals(), lease.claims, lease.may_have_other_holds);
-        if (!prepared && lease.own) co_await ports.release_abandoned_lease(lease.claims, context.request.trace_id);
+        if (!prepared && lease.own) co_await ports.release(lease.claims, context.request.trace_id);
         if (!prepared) co_return prepared.error();
         seal.emplace(std::move(*prepared));
         request.seal = seal->is_last_hold();
     }
-    const std::string write_id = request.write_id;
     auto written = co_await ports.write(std::move(request), lease.until);
-    // The write may still be committed, and the next holder must see it. So the lease is not released but expires.
+    write_report report;
+    report.own_lease = lease.own;
+    // Where the write may still be committed, the next holder must see it: the lease is not released, it expires.
     const bool unknown = !written && written.error().outcome_unknown;
-    if (lease.own && !unknown) released = co_await ports.release(lease.claims, context.request.trace_id);
-    if (written) co_return written;
-    if (seal && !lease.own) seal->abandon(written.error());
-    co_return with_write_id(written.error(), write_id);
+    if (lease.own && !unknown) report.release = co_await ports.release(lease.claims, context.request.trace_id);
+    std::optional<failure> failed;
+    if (!written) {
+        failed = written.error();
+    } else if (written->durability) {
+        failed = co_await written->durability->wait();
+    }
+    if (failed) {
+        if (seal && !lease.own) seal->abandon(*failed);
+        co_return add_write_id(*failed, write_id);
+    }
+    report.outcome = std::move(written->outcome);
+    co_return report;
 }
 
 /// Connects the write service to the gateway's lock manager and database.
@@ -125,9 +139,6 @@ class service_ports final : public write_ports {
         return services_.database.writes().write(std::move(request), until);
     }
     seal_ports& seals() override { return seals_; }
-    awaitable<void> release_abandoned_lease(lockcore::lease_claims claims, std::string trace_id) override {
-        return api::release_abandoned_lease(services_.locks, std::move(claims), std::move(trace_id));
-    }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
         const auto admitted = admit_acquisition(services_.leases, caller_, peer_, request);
         if (!admitted) co_return admitted.error();
@@ -149,7 +160,7 @@ class service_ports final : public write_ports {
             out.holds_left = released->holds_left;
             out.released = out.holds_left == 0;
         } else {
-            out.released = released.error().code == lockcore::errc::lease_lost;
+            out.released = released.error().code == lockcore::errc::lease_lost;  // a majority has it no more
         }
         co_return out;
     }
@@ -226,57 +237,60 @@ result<write_context> prepare_write(const write_services& services, write_call c
 }  // namespace
 
 awaitable<result<write_report>> execute_write(write_ports& ports, write_context context) {
-    write_report report;
-    report.own_lease = context.call.own_lease.has_value();
+    const bool own_lease = context.call.own_lease.has_value();
     std::optional<write_outcome> earlier;
-    if (context.key && (report.own_lease || context.call.require_live)) {  // before it asks the nodes
+    if (context.key && (own_lease || context.call.require_live)) {  // before it asks the nodes
         auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
         if (!found) co_return found.error();
         earlier = std::move(*found);
     }
-    if (earlier && report.own_lease) {
-        report.outcome = std::move(*earlier);
-        report.release.emplace().released = true;
-        co_return report;
+    lease_of_write lease;
+    if (own_lease) {
+        if (earlier) {
+            write_report report{.outcome = std::move(*earlier), .own_lease = true};
+            report.release.emplace().released = true;
+            co_return report;
+        }
+        auto acquired = co_await acquire_own_lease(ports, context);
+        if (!acquired) co_return acquired.error();
+        lease = std::move(*acquired);
+    } else {
+        lease = lease_of_caller(context);
+        if (context.call.require_live && !earlier) {
+            const auto live = co_await ports.require_live(lease.claims);
+            if (!live) co_return live.error();
+        }
     }
-    const bool check_live = context.call.require_live && !earlier;
-    const auto lease = co_await obtain_lease(ports, context, check_live);
-    if (!lease) co_return lease.error();
-    std::optional<lease_seal> seal;
+    write_report report;
     if (earlier) {
         report.outcome = std::move(*earlier);
     } else {
-        auto written = co_await write_under_lease(ports, context, *lease, seal, report.release);
+        auto written = co_await write_under_lease(ports, context, lease);
         if (!written) co_return written.error();
-        report.outcome = std::move(written->outcome);
-        if (written->durability) {
-            const auto lost = co_await written->durability->wait();
-            if (lost && seal && !lease->own) seal->abandon(*lost);
-            if (lost) co_return with_write_id(*lost, report.outcome.write_id);
-        }
+        report = std::move(*written);
     }
-    if (lease->is_released && !lease->own) {
+    if (lease.release_after_write && !lease.own) {
         // Only now, so that the caller still has the lease if a crash loses the write.
-        report.release = co_await ports.release(lease->claims, context.request.trace_id);
+        report.release = co_await ports.release(lease.claims, context.request.trace_id);
         // The outcome may be that of an earlier call under another lease.
-        if (report.outcome.token != lease->claims.token) report.outcome.sealed = false;
+        if (report.outcome.token != lease.claims.token) report.outcome.sealed = false;
     }
     if (report.release && report.release->released && !report.outcome.sealed) {
-        actor initiator = make_actor(lease->claims, context.request);
+        actor initiator = make_actor(lease.claims, context.request);
         report.outcome.sealed =
-            co_await seal_after_release(ports.seals(), lease->claims, std::move(initiator), lease->until);
+            co_await seal_after_release(ports.seals(), lease.claims, std::move(initiator), lease.until);
     }
     co_return report;
 }
 
 awaitable<result<write_report>> run_write(const write_services& services, write_call call, http::request r) {
-    const bool own_lease = call.own_lease.has_value();
     service_ports ports(services, r.caller, r.peer);
     const auto storage = services.storage.check();
     if (!storage) co_return storage.error();
     auto context = prepare_write(services, std::move(call), std::move(r));
     if (!context) co_return context.error();
-    if (!own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    // Only the wait for a lease of its own can be cancelled.
+    if (!context->call.own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     auto done = co_await execute_write(ports, std::move(*context));
     if (done && !done->outcome.replayed)
         services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());

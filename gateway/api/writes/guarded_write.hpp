@@ -39,9 +39,6 @@ class write_ports {
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;
     virtual boost::asio::awaitable<result<void>> require_live(lockcore::lease_claims claims) = 0;
     virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
-    /// See lease_lifecycle.hpp.
-    virtual boost::asio::awaitable<void> release_abandoned_lease(lockcore::lease_claims claims,
-                                                                 std::string trace_id) = 0;
 };
 
 /// A write whose input was checked. It may wait for long, so it keeps no more of the request than it needs.

@@ -236,7 +236,7 @@ std::string read_lease_id(const http::object_reader& body, const http::request& 
 
 /// Reads the lease to acquire for this write alone; empty if the body asks for none.
 std::optional<lockcore::acquire_request> read_own_lease(const http::object_reader& body, const http::request& r,
-                                                        const lockcore::config& limits, http::fault_list& faults) {
+                                                        const lockcore::config& protocol, http::fault_list& faults) {
     if (!body.has("lease")) return std::nullopt;
     if (body.has("lease_id") || has_fencing_headers(r)) {
         body.fault("lease", "is given together with a lease_id or a token; give only one of them");
@@ -246,7 +246,7 @@ std::optional<lockcore::acquire_request> read_own_lease(const http::object_reade
     const std::string pointer = body.pointer_to("lease");
     const http::object_reader fields(*object, pointer, faults);
     fields.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner"});
-    return read_wanted_lease(fields, r, limits, faults);
+    return read_wanted_lease(fields, r, protocol, faults);
 }
 
 bool read_then(const http::object_reader& body) {
@@ -331,7 +331,7 @@ std::vector<operation> read_operations(value& given, const std::string& pointer,
     return out;
 }
 
-result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits) {
+result<write_call> parse_write_body(const http::request& r, const lockcore::config& protocol) {
     auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
@@ -340,7 +340,7 @@ result<write_call> parse_write_body(const http::request& r, const lockcore::conf
     body.refuse_unknown({"lease_id", "operations", "return", "require_live", "then", "lease"});
     write_call out;
     out.lease_id = read_lease_id(body, r, faults);
-    out.own_lease = read_own_lease(body, r, limits, faults);
+    out.own_lease = read_own_lease(body, r, protocol, faults);
     out.then_release = read_then(body);
     out.idempotency_key = read_idempotency_key(r, faults);
     if (!out.idempotency_key.empty()) out.fingerprint_text = make_fingerprint_text(*parsed, out.own_lease);

@@ -20,19 +20,18 @@ namespace fencegate::api {
 
 /// A guarded write as its caller requests it, on any of the routes for writes.
 struct write_call {
-    std::string lease_id{};  ///< Empty without own_lease: the headers have a token of another issuer.
+    std::string lease_id{};  ///< Empty: there is an own_lease, or the headers have a token of another issuer.
     /// In place of lease_id: a lease that is acquired for this write alone, and released when it has ended.
     std::optional<lockcore::acquire_request> own_lease{};
     std::vector<operation> operations{};
     bool return_rows = false;
     std::vector<selected_column> select{};  ///< Columns of the returned rows. Empty: every exposed column.
     row_format format = row_format::json;   ///< Of the returned rows.
-    std::string accepted_form{};    ///< What Accept asks for beside JSON; the fingerprint covers it. Empty: nothing.
-    bool require_live = false;      ///< Whether to check first that a majority of the nodes holds the lease.
-    bool then_release = false;      ///< Whether to seal the token with the write and then release the lease.
-    std::string idempotency_key{};  ///< Empty: none.
-    /// With a key: what the fingerprint covers of the body (fingerprint_text_of).
-    std::string fingerprint_text{};
+    std::string accepted_form{};     ///< What Accept asks for beside JSON; the fingerprint covers it. Empty: nothing.
+    bool require_live = false;       ///< Whether to check first that a majority of the nodes holds the lease.
+    bool then_release = false;       ///< Whether to seal the token with the write and then release the lease.
+    std::string idempotency_key{};   ///< Empty: none.
+    std::string fingerprint_text{};  ///< The body as the key's fingerprint covers it (fingerprint_text_of).
 };
 
 /// The result of the release after a write.
@@ -43,9 +42,9 @@ struct release_report {
 
 /// The result of an applied write. If `outcome.replayed`, an earlier call applied it.
 struct write_report {
-    write_outcome outcome;
+    write_outcome outcome{};
     bool own_lease = false;
-    std::optional<release_report> release;  ///< Empty: no release was requested.
+    std::optional<release_report> release{};  ///< Empty: no release was requested.
 };
 
 /// Returns the operator with this name in the conditions of bodies and queries; empty if there is none.
@@ -65,7 +64,7 @@ std::vector<assignment> take_assignments(boost::json::object& given, const std::
 /// Parses the body and the headers of POST /v1/writes.
 ///
 /// Errors: errc::invalid_request with every fault · errc::unsupported_media_type.
-result<write_call> parse_write_body(const http::request& r, const lockcore::config& limits);
+result<write_call> parse_write_body(const http::request& r, const lockcore::config& protocol);
 
 /// Returns the body of a 200 of POST /v1/writes, with the JSON of rows and values as PostgreSQL made it.
 std::string render_write(const write_report& report);
