@@ -128,11 +128,11 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
     const auto command =
         std::ranges::find(commands, words.front(), [](const CLI::App* each) { return each->get_name(); });
     if (command == commands.end()) return;
-    const CLI::Option* const option = (*command)->get_option_no_throw(words[words.size() - 2]);
-    if (option != nullptr && option->nonpositional() && option->get_items_expected_max() > 0) {
-        const std::string type = option->get_type_name();
+    const CLI::Option* const before = (*command)->get_option_no_throw(words[words.size() - 2]);
+    if (before != nullptr && before->nonpositional() && before->get_items_expected_max() > 0) {
+        const std::string type = before->get_type_name();  // of the option's value, which is to be completed
         if (type.find("FILE") != std::string::npos || type.find("DIR") != std::string::npos) std::cout << ":file\n";
-        if (option->check_lname("resource") || option->check_lname("prefix")) list_resources(begun);
+        if (before->check_lname("resource") || before->check_lname("prefix")) list_resources(begun);
         return offered.choices(type);
     }
     if (begun.starts_with('-')) return offered.options(**command);

@@ -29,11 +29,12 @@ std::uint64_t parse_number(std::string_view text) {
 
 namespace {
 
-command_marks marks_from(const std::string& text, std::string_view evicted) {
+/// `counts`: 'lost resets set'; empty: none was recorded.
+command_marks marks_from(const std::string& counts, std::string_view evicted) {
     command_marks m;
-    if (!text.empty()) {
-        m.text = text;
-        m.lost = text.substr(0, text.rfind(' '));
+    if (!counts.empty()) {
+        m.text = counts;
+        m.lost = counts.substr(0, counts.rfind(' '));
     }
     if (!evicted.empty()) m.evicted = evicted;
     return m;
@@ -45,12 +46,13 @@ bool syncs_every_write(const raw_node_facts& raw, const command_marks& marks) {
         !raw.replays_transactions || find_info_field(raw.info, "aof_enabled") != "1" ||
         find_info_field(raw.info, "aof_last_write_status") != "ok")
         return false;
-    // After a change of settings, a rewrite may be the one that begins a new append-only file: a crash before its end
-    // restores the old file.
+    // After a change of settings, which the marks count, a rewrite may be the one that begins a new append-only file: a
+    // crash before its end restores the old file.
+    const bool settings_changed = marks.text != command_marks().text;
     const bool rewriting = find_info_field(raw.info, "aof_rewrite_in_progress") != "0" ||
                            find_info_field(raw.info, "aof_rewrite_scheduled") != "0" ||
                            find_info_field(raw.info, "aof_last_bgrewrite_status") != "ok";
-    return !rewriting || marks.text == command_marks().text;
+    return !rewriting || !settings_changed;
 }
 
 }  // namespace
@@ -177,20 +179,21 @@ node_response::identified parse_identification(std::span<const reply> replies) {
                 out.missing_scripts.push_back(static_cast<command_kind>(k));
         }
     }
-    replies = replies.subspan(searches);
-    const reply& record = replies[0];
-    const reply& info = replies[1];
+    // The order is that of the commands of format_request.
+    const reply& record = replies[searches];
+    const reply& info = replies[searches + 1];
+    const std::span<const reply> settings = replies.subspan(searches + 2, sync_settings.size());
+    const reply& replay = replies[searches + 2 + sync_settings.size()];
     out.record_refusal = error_of(record);
     for (const reply& field : record.elements)
         raw.record.push_back(field.text);
     out.refusal = error_of(info);
     raw.info = info.text;
     for (std::size_t i = 0; i < sync_settings.size(); ++i) {
-        const reply& setting = replies[2 + i];
-        if (setting.elements.size() == 2)
-            raw.persistence += std::string(sync_settings[i]) + ' ' + setting.elements[1].text + ' ';
+        if (settings[i].elements.size() == 2)  // name and value
+            raw.persistence += std::string(sync_settings[i]) + ' ' + settings[i].elements[1].text + ' ';
     }
-    raw.replays_transactions = replies[2 + sync_settings.size()].text == "OK";
+    raw.replays_transactions = replay.text == "OK";
     out.facts = parse_node_facts(raw);
     out.has_record = raw.record.size() == record_fields;
     out.info_begin = raw.info.substr(0, 100);
@@ -201,7 +204,7 @@ node_response::lease_page parse_page(const reply& answer) {
     node_response::lease_page out;
     out.refusal = error_of(answer);
     if (!out.refusal.empty()) return out;
-    const std::vector<reply>& parts = answer.elements;
+    const std::vector<reply>& parts = answer.elements;  // base and cursor, then three parts for each lease
     if (parts.size() < 2 || parts.size() % 3 != 2) {
         out.refusal = "READ did not answer with a page";
         return out;
