@@ -234,27 +234,21 @@ int run(int argc, char** argv) {
         spdlog::set_level(spdlog::level::warn);
         return devstack::run(given.dev);
     }
-    if (migrate_command->parsed() && !given.conninfo.empty() && !given.require_proof)
-        return migrate(given, given.conninfo);
-    if (migrate_command->parsed() && given.config_file.empty()) {
-        std::cerr << (given.require_proof
-                          ? "fencegate migrate: --require-proof needs --config, which has the signing key\n"
-                          : "fencegate migrate: needs --config or --conninfo\n");
+    const CLI::App& command = *app.get_subcommands().front();
+    if (migrate_command->parsed() && given.require_proof && given.config_file.empty()) {
+        std::cerr << "fencegate migrate: --require-proof needs --config, which has the signing key\n";
         return exit_usage;
     }
-    if (verify_command->parsed() && (!given.conninfo.empty() || given.config_file.empty())) {
-        if (given.conninfo.empty()) {
-            std::cerr << "fencegate verify: needs --config or --conninfo\n";
-            return exit_usage;
-        }
+    if (given.conninfo.empty() && given.config_file.empty()) {
+        std::cerr << "fencegate " << command.get_name() << ": needs --config or --conninfo\n";
+        return exit_usage;
+    }
+    if (!given.conninfo.empty() && !given.require_proof) {  // the configuration is not needed
+        if (migrate_command->parsed()) return migrate(given, given.conninfo);
+        if (fence_all_command->parsed()) return admin::fence_all(given.conninfo, given.reason);
         postgres_config database;
         database.conninfo = given.conninfo;
         return admin::verify(database, given.verify);
-    }
-    if (fence_all_command->parsed() && (!given.conninfo.empty() || given.config_file.empty())) {
-        if (!given.conninfo.empty()) return admin::fence_all(given.conninfo, given.reason);
-        std::cerr << "fencegate fence-all: needs --config or --conninfo\n";
-        return exit_usage;
     }
     const bool listens = serve_command->parsed() || check_command->parsed();
     const auto rule = listens && !given.insecure ? exposure_rule::refuse : exposure_rule::allow;

@@ -93,10 +93,11 @@ void admission::identify() {
 
 void admission::process_facts(node_response::identified found) {
     node_facts& facts = found.facts;
-    // A server that can't be a node need not run scripts.
+    if (!found.refusal.empty()) return perform(supervisor_.commands_refused(found.refusal));
+    // A server that can't be a node need not run scripts, so that its record may be missing.
     const bool needs_record = !facts.run_id.empty() && find_misconfiguration(facts).empty();
-    const std::string& refusal = found.refusal.empty() && needs_record ? found.record_refusal : found.refusal;
-    if (!refusal.empty()) return perform(supervisor_.commands_refused(refusal));
+    if (needs_record && !found.record_refusal.empty())
+        return perform(supervisor_.commands_refused(found.record_refusal));
     if (facts.run_id.empty() || (needs_record && !found.has_record))
         return transport_.drop("does not answer like a Redis server: " + found.info_begin);
     if (!found.missing_scripts.empty())
@@ -147,8 +148,10 @@ void admission::query_register(node_supervisor::action query) {
     register_request::any asked = register_request::find{name()};
     if (query == node_supervisor::action::note_unsynced) asked = register_request::note_unsynced{name()};
     if (query == node_supervisor::action::draw_epoch)
-        asked = register_request::draw{
-            {name(), supervisor_.life(), supervisor_.facts().syncs_every_write, others_.highest_epoch()}};
+        asked = register_request::draw{{.node_name = name(),
+                                        .life = supervisor_.life(),
+                                        .synced = supervisor_.facts().syncs_every_write,
+                                        .highest_observed = others_.highest_epoch()}};
     ctx_.ask_register(std::move(asked), [this, number = steps_](register_response response) {
         // The answer is ignored if another step was taken meanwhile, as after the loss of the connection.
         if (stopped_ || number != steps_) return;

@@ -145,8 +145,9 @@ class connection::link : public std::enable_shared_from_this<link> {
             const std::string& host = owner_->address_.host;
             tls_->set_verify_mode(asio::ssl::verify_peer);
             SSL* const ssl = tls_->native_handle();
-            error_code is_name;
-            asio::ip::make_address(host, is_name);
+            error_code not_an_address;
+            asio::ip::make_address(host, not_an_address);
+            const bool is_name = not_an_address.failed();
             const bool is_expected = is_name ? SSL_set1_host(ssl, host.c_str()) == 1
                                              : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
             if (!is_expected) return fail_to_connect("TLS: the host can't be compared with a certificate");
@@ -179,12 +180,13 @@ class connection::link : public std::enable_shared_from_this<link> {
         read();
         std::string fault;
         const std::optional<std::string> auth = format_auth(owner_->address_, fault);
-        if (!fault.empty()) return fail({"its password can't be read: " + fault, true});
+        if (!fault.empty()) return fail({.reason = "its password can't be read: " + fault, .refused = true});
         if (!auth) return owner_->handlers_.connected();
         // Redis closes a connection that sends something long before its credentials were accepted.
         send(*auth, [this](const reply* answer) {
             if (!answer) return;
-            if (answer->is_error()) return fail({"refuses the credentials: " + answer->text, true});
+            if (answer->is_error())
+                return fail({.reason = "refuses the credentials: " + answer->text, .refused = true});
             owner_->handlers_.connected();
         });
     }

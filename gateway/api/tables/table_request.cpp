@@ -53,8 +53,10 @@ class parameter_reader {
             rows->limit = std::min(parse_count(name, value, faults).value_or(rows_max_), rows_max_);
         } else if (part == "offset") {
             rows->offset = parse_count(name, value, faults).value_or(0);
-        } else {
-            (part == "columns" ? out_.columns : out_.on_conflict) = parse_names(name, value, faults);
+        } else if (part == "columns") {
+            out_.columns = parse_names(name, value, faults);
+        } else {  // the last of the reserved names
+            out_.on_conflict = parse_names(name, value, faults);
         }
     }
 
@@ -121,9 +123,10 @@ bool same_keys(const boost::json::object& a, const boost::json::object& b) {
     return a.size() == b.size() && std::ranges::all_of(a, [&](const auto& member) { return b.contains(member.key()); });
 }
 
-/// Returns the columns that an insert sets: those that the parameter `columns` names, else the keys of the row.
+/// Returns the columns that an insert sets: those that the parameter `columns` names, else the keys of the row. A
+/// column that is named and missing in the row gets NULL, or is left out.
 std::vector<assignment> read_values(boost::json::object row, const std::string& pointer, const table_parameters& given,
-                                    bool missing_default, http::fault_list& faults) {
+                                    bool leaves_missing_out, http::fault_list& faults) {
     if (!given.columns) return take_assignments(row, pointer, faults);
     std::vector<assignment> out;
     for (const auto& name : *given.columns) {
@@ -132,7 +135,7 @@ std::vector<assignment> read_values(boost::json::object row, const std::string& 
             continue;
         }
         const auto* value = row.if_contains(name);
-        if (!value && missing_default) continue;
+        if (!value && leaves_missing_out) continue;
         out.push_back(
             {name, value ? *value : boost::json::value(), value ? http::child_pointer(pointer, name) : "columns"});
     }
@@ -154,8 +157,10 @@ void read_rows(boost::json::array rows, std::size_t rows_max, const table_parame
         }
     }
     if (!faults.empty()) return;
+    // Of several rows the first one's values stand for all: a column that it lacks may be in another.
     const bool several = rows.size() > 1;
-    out.values = read_values(rows[0].get_object(), "/0", given, out.missing_default && !several, faults);
+    const bool leaves_missing_out = out.missing_default && !several;
+    out.values = read_values(rows[0].get_object(), "/0", given, leaves_missing_out, faults);
     if (several) out.rows = std::move(rows);
 }
 

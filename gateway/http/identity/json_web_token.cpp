@@ -73,7 +73,7 @@ std::optional<token_parts> split_token(std::string_view token) {
                        token.substr(0, last)};
 }
 
-/// Decodes base64url. Out: empty also if another text has the same bytes and is the shortest form.
+/// Decodes base64url. Out: empty also if the text is not the one that encoding the same bytes gives.
 std::optional<std::string> decode_part(std::string_view part) {
     auto bytes = lockcore::from_base64url(part);
     if (!bytes || bytes->empty()) return std::nullopt;
@@ -114,7 +114,9 @@ token_result<const token_key*> find_key(const json::object& header, const jwt_co
     const auto id = text_of(header.if_contains("kid"));
     if (!id || !token_key_set::is_key_id(*id)) return token_fault{"The token's header has no valid kid."};
     const token_key* key = keys.find(*id);
-    if (key == nullptr) return token_fault{"The token is signed with a key that the gateway does not know.", true};
+    if (key == nullptr)
+        return token_fault{.detail = "The token is signed with a key that the gateway does not know.",
+                           .unknown_key = true};
     if (key->algorithm != *allowed) return token_fault{"The token's algorithm is not that of its key."};
     return key;
 }

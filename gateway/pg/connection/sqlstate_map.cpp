@@ -16,10 +16,14 @@
 namespace fencegate::pg {
 namespace {
 
+constexpr std::string_view detail_label = "\nDETAIL:  ";
+constexpr std::string_view context_label = "\nCONTEXT:  ";
+constexpr std::string_view constraint_label = "\nCONSTRAINT NAME:  ";
+constexpr std::string_view location_label = "\nLOCATION:  ";
 constexpr std::array<std::string_view, 12> labels{
-    "\nDETAIL:  ",          "\nHINT:  ",       "\nQUERY:  ",       "\nCONTEXT:  ",
-    "\nSCHEMA NAME:  ",     "\nTABLE NAME:  ", "\nCOLUMN NAME:  ", "\nDATATYPE NAME:  ",
-    "\nCONSTRAINT NAME:  ", "\nLOCATION:  ",   "\nLINE ",          "\nserver closed the connection",
+    detail_label,       "\nHINT:  ",       "\nQUERY:  ",       context_label,
+    "\nSCHEMA NAME:  ", "\nTABLE NAME:  ", "\nCOLUMN NAME:  ", "\nDATATYPE NAME:  ",
+    constraint_label,   location_label,    "\nLINE ",          "\nserver closed the connection",
 };
 
 /// Returns where the next label begins; the text's size where there is none.
@@ -72,12 +76,13 @@ server_error parse_server_error(std::string_view text) {
         text.remove_prefix(severity_end + 10);
     }
     out.message = remove_position(trimmed(text.substr(0, next_label(text, 0))));
-    out.detail = section(text, text.find(labels[0]), labels[0]);
-    const auto context = section(text, text.rfind(labels[3]), labels[3]);
+    out.detail = section(text, text.find(detail_label), detail_label);
+    // The last of each: the message and the detail may contain any text.
+    const auto context = section(text, text.rfind(context_label), context_label);
     out.parameter = parameter_of(context);
     out.in_code = names_code(context);
-    out.constraint = section(text, text.rfind(labels[8]), labels[8]);
-    out.origin = section(text, text.rfind(labels[9]), labels[9]);
+    out.constraint = section(text, text.rfind(constraint_label), constraint_label);
+    out.origin = section(text, text.rfind(location_label), location_label);
     out.origin.resize(std::min(out.origin.size(), out.origin.find(',')));
     return out;
 }
@@ -105,6 +110,7 @@ namespace {
 // another writer (that ends with 55P03, because lock_timeout is shorter than statement_timeout), and repeating it at
 // once would not help.
 constexpr std::array<sqlstate_rule, 26> rules{{
+    // code, meaning, show_message, ends_session
     {"08", errc::storage_unavailable, false, true},  // connection exceptions
     {"22", errc::unprocessable, true, false},        // a value that does not fit its type
     {"23", errc::constraint_violation, true, false},
