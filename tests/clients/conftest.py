@@ -15,6 +15,13 @@ from python_clients import Site  # noqa: E402
 from support.stack import Stack, make_folder  # noqa: E402
 from support.stack import running as running_stack  # noqa: E402
 
+# The longest ones begin first, so that none of them runs alone at the end.
+LONGEST = "test_java test_typescript test_go".split()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
 
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
