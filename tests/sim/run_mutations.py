@@ -2,20 +2,22 @@
 """Leaves out one rule at a time and requires that a schedule of the simulation, or of a test, shows it.
 
 Each line of mutations/table.tsv names a mutation, the checker that must find it, and the profile and the seed that show
-it. NAME.patch in that folder changes the product: a copy of it is patched, and the given seed must break the promise;
+it. NAME.patch in that folder changes the product, and the given seed must then break the promise;
 without the patch the same seed must break none.
 Where random seeds do not show the rule in useful time, the line names a program of tests and one of its tests,
 which plays the schedule that does: it must fail with the patch and pass without.
-For `sim` a patch of Lua files needs no build; of a patched C++ file only its unit (the file,
-or those that the build joins with it) is compiled, with the command of the build, and linked in front of the library.
+All mutations of a program are compiled at once: a variable of the environment chooses between the bodies of a
+function, as it is and as each patch has it. Scripts are read from a folder when a mutant runs.
 A name without a patch is a mutation of a part that is simulated (`sim --mutate list`);
 a line without a name is not run.
 """
 import argparse
 import concurrent.futures
 import json
+import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,38 +48,104 @@ def schedule_of(row):
     return "sim", ["--seed", row["seed"], *profile], f"VIOLATION of {row['checker']} "
 
 
-class Simulation:
-    def __init__(self, build):
-        self.build = build
-        self.program = build / "sim"
-
-    def patch_copy(self, name, folder):
-        """Copies what the simulation has of the product, applies the patch,
-        and returns the names of the files that it changes."""
-        patch = FOLDER / "mutations" / f"{name}.patch"
-        changed = [
-            line.split("\t")[0].split()[1].removeprefix("b/")
-            for line in patch.read_text().splitlines()
-            if line.startswith("+++ ")
-        ]
-        shutil.copytree(ROOT / "lockcore", folder / "lockcore")
-        shutil.copytree(ROOT / "gateway" / "audit", folder / "gateway" / "audit")
-        applied = run(["patch", "-p1", "--no-backup-if-mismatch", "-F0", "-i", str(patch)], cwd=folder)
+def apply_patch(name):
+    """Returns the texts of the files that the patch of a mutation changes, by their names."""
+    patch = (FOLDER / "mutations" / f"{name}.patch").read_text()
+    changed = [line.split("\t")[0].removeprefix("+++ b/") for line in patch.splitlines() if line.startswith("+++ ")]
+    with tempfile.TemporaryDirectory() as copy:
+        for source in changed:
+            (pathlib.Path(copy) / source).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, pathlib.Path(copy) / source)
+        applied = run(["patch", "-p1", "--no-backup-if-mismatch", "-F0"], cwd=copy, input=patch)
         if applied.returncode != 0:
-            raise RuntimeError(f"the patch does not apply:\n{applied.stdout}")
-        return changed
+            raise RuntimeError(f"the patch {name} does not apply:\n{applied.stdout}")
+        return {source: (pathlib.Path(copy) / source).read_text() for source in changed}
 
-    def embed_scripts(self, folder):
-        """Writes the header with the scripts of the copy, as the build does."""
-        scripts = sorted((folder / "lockcore" / "redis").rglob("*.lua"))
-        arguments = [
-            f"-DOUTPUT={folder}/generated/lockcore/redis/scripts.hpp",
-            "-DNAMESPACE=lockcore::redis::scripts",
-            "-DINPUTS=" + ";".join(map(str, scripts)),
-        ]
-        written = run(["cmake", *arguments, "-P", str(ROOT / "lockcore" / "embed.cmake")])
-        if written.returncode != 0:
-            raise RuntimeError(f"the scripts can't be embedded:\n{written.stderr}")
+
+TOKEN = re.compile(r"""//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'|[{};]""")
+CONTAINER = re.compile(r"\s*(template\s*<.*>\s*)?(inline\s+)?(namespace|struct|class|enum|union)\b", re.DOTALL)
+
+
+def split_bodies(text):
+    """Splits a C++ file at the braces of its functions: every second part is the body of one."""
+    parts, begin, header, inner = [], 0, 0, 0
+    for token in TOKEN.finditer(text):
+        if token[0] == "{":
+            if inner or not CONTAINER.match(re.sub("//.*|#.*", "", text[header : token.start()])):
+                inner += 1
+                if inner == 1:
+                    parts.append(text[begin : token.end()])
+                    begin = token.end()
+        elif token[0] == "}" and inner:
+            inner -= 1
+            if inner == 0:
+                parts.append(text[begin : token.start()])
+                begin = token.start()
+        if not inner and token[0] in ("{", "}", ";"):
+            header = token.end()
+    return [*parts, text[begin:]]
+
+
+def join_mutants(text, mutants):
+    """Returns a C++ file whose functions have, besides their own bodies, those of the mutants, by their names."""
+    parts = split_bodies(text)
+    joined = list(parts)
+    for name, changed in mutants.items():
+        others = split_bodies(changed)
+        if others[::2] != parts[::2]:
+            raise RuntimeError(f"{name} changes more than the bodies of functions")
+        for number in range(1, len(parts), 2):
+            if others[number] != parts[number]:
+                joined[number] = f'if (is_left_out("{name}")) {{{others[number]}}} else {{{joined[number]}}}'
+    return "".join(joined)
+
+
+# In front of a unit with mutants.
+CHOICE = """#include <cstdlib>
+#include <string_view>
+namespace {
+bool is_left_out(std::string_view name) {
+    static const char* const chosen = std::getenv("FENCEGATE_LEFT_OUT");
+    return chosen && name == chosen;
+}
+}
+"""
+# In place of the header with the embedded scripts.
+SCRIPTS_OF_FOLDER = """#pragma once
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+namespace lockcore::redis::scripts {
+inline std::string_view file(std::string_view name) {
+    std::ifstream in(std::getenv("FENCEGATE_SCRIPTS") + ("/" + std::string(name)));
+    if (!in) throw std::runtime_error("no such script");
+    return *new std::string(std::istreambuf_iterator<char>(in), {});
+}
+}
+"""
+
+
+class Simulation:
+    def __init__(self, build, rows, folder):
+        """Builds the programs with the mutants of these rows in a folder, which lasts longer than this object."""
+        self.build, self.folder = build, folder
+        self.program = build / "sim"
+        patches = {path.stem for path in (FOLDER / "mutations").glob("*.patch")}
+        self.texts = {row["name"]: apply_patch(row["name"]) for row in rows if row["name"] in patches}
+        scripts = {path.name: path.read_text() for path in (ROOT / "lockcore/redis").rglob("*.lua")}
+        for name, texts in {"intact": {}, **self.texts}.items():
+            own = {pathlib.Path(source).name: text for source, text in texts.items() if source.endswith(".lua")}
+            if own or not texts:
+                (folder / name).mkdir()
+                for file, text in {**scripts, **own}.items():
+                    (folder / name / file).write_text(text)
+        self.programs = self.build_programs(rows)
+
+    def has_scripts(self, name):
+        return (self.folder / name).exists()
 
     def find_units(self, target, sources):
         """Returns text and command of the units that contain the files: a file alone, or those that the build joins."""
@@ -97,30 +165,56 @@ class Simulation:
             raise RuntimeError(f"the build has no unit of {names}")
         return units
 
-    def compile(self, target, sources, folder):
-        """Compiles the units of the changed C++ files and links them with the other objects of the target.
-        Returns the program."""
-        copied = {f"{ROOT}/lockcore": f"{folder}/lockcore", f"{ROOT}/gateway/audit": f"{folder}/gateway/audit"}
+    def build_programs(self, rows):
+        """Compiles the units that the mutations of these rows change, each once with all of them,
+        and links them with the other objects. Returns the programs by their names."""
+        mutants, changed = {}, {target: set() for target in ("sim", *TEST_PROGRAMS)}
+        for row in rows:
+            for source, text in self.texts.get(row["name"], {}).items():
+                if source.endswith(".cpp"):
+                    mutants.setdefault(source, {})[row["name"]] = text
+                elif is_test(row):
+                    source = "lockcore/redis/script_set.cpp"
+                    mutants[source] = {}
+                else:
+                    continue
+                changed[schedule_of(row)[0]].add(source)
+        joined = self.folder / "joined"
+        for source, texts in mutants.items():
+            (joined / source).parent.mkdir(parents=True, exist_ok=True)
+            (joined / source).write_text(join_mutants((ROOT / source).read_text(), texts))
+        header = joined / "lockcore/redis/scripts.hpp"
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(SCRIPTS_OF_FOLDER)
 
-        def of_copy(text):
-            return re.sub("|".join(copied), lambda found: copied[found[0]], text)
-
-        objects = []
-        for number, (text, command) in enumerate(self.find_units(target, sources)):
-            unit, output = folder / f"{number}.cpp", folder / f"{number}.o"
-            unit.write_text(of_copy(text))
-            words = of_copy(command).split()
-            words[words.index("-c") + 1] = str(unit)
-            words[words.index("-o") + 1] = str(output)
-            words.insert(next(at for at, word in enumerate(words) if word.startswith("-")), f"-I{folder}/generated")
-            compiled = run(" ".join(words), shell=True, cwd=self.build)
+        def compile_unit(unit):
+            text, command = unit
+            for source in mutants:
+                text = text.replace(f'"{ROOT}/{source}"', f'"{joined}/{source}"')
+            words = shlex.split(command)
+            file = self.folder / words[words.index("-o") + 1].replace("/", "_")
+            file.with_suffix(".cpp").write_text(CHOICE + text)
+            words[words.index("-c") + 1], words[words.index("-o") + 1] = str(file.with_suffix(".cpp")), str(file)
+            words.insert(next(at for at, word in enumerate(words) if word.startswith("-")), f"-I{joined}")
+            compiled = run([*words, "-w"], cwd=self.build)
             if compiled.returncode != 0:
-                raise RuntimeError(f"{sources} do not compile:\n{compiled.stderr[-2000:]}")
-            objects.append(str(output))
-        link = run(["ninja", "-t", "commands", target], cwd=self.build).stdout.splitlines()[-1]
-        program = folder / target
-        # The objects stand in front of the library that has the same functions.
-        linked = run(link.replace(f" -o {target} ", f" -o {program} {' '.join(objects)} "), shell=True, cwd=self.build)
+                raise RuntimeError(f"the mutants do not compile:\n{compiled.stderr[-2000:]}")
+            return file
+
+        units = {target: self.find_units(target, sources) for target, sources in changed.items()}
+        distinct = list(dict.fromkeys(unit for found in units.values() for unit in found))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            objects = dict(zip(distinct, pool.map(compile_unit, distinct)))
+        return {target: self.link(target, [objects[unit] for unit in found]) for target, found in units.items()}
+
+    def link(self, target, objects):
+        """Links a program with these objects in front of the library that has the same functions. Returns it."""
+        if not objects:
+            return self.build / target
+        program = self.folder / target
+        command = run(["ninja", "-t", "commands", target], cwd=self.build).stdout.splitlines()[-1]
+        front = f" -o {program} {' '.join(map(str, objects))} "
+        linked = run(command.replace(f" -o {target} ", front), shell=True, cwd=self.build)
         if linked.returncode != 0:
             raise RuntimeError(f"{target} can't be linked:\n{linked.stderr[-2000:]}")
         return program
@@ -132,58 +226,47 @@ class Simulation:
         for _ in range(2 if row["profile"] == "paper_tests" else 1):
             try:
                 problem = self.find_violation(row)
-            except (RuntimeError, subprocess.TimeoutExpired) as fault:
+            except subprocess.TimeoutExpired as fault:
                 problem = str(fault)
             if not problem:
                 break
         return problem
 
-    def prepare(self, row, folder):
-        """Returns the program without the rule, and its options."""
-        if not (FOLDER / "mutations" / f"{row['name']}.patch").exists():
-            return self.program, ["--mutate", row["name"], "--checker", row["checker"]]
-        changed = self.patch_copy(row["name"], folder)
-        scripts = [source for source in changed if source.endswith(".lua")]
-        sources = [source for source in changed if not source.endswith(".lua")]
-        if is_test(row):
-            if scripts:
-                self.embed_scripts(folder)
-                sources.append("lockcore/redis/script_set.cpp")
-            return self.compile(row["profile"], sources, folder), []
-        options = ["--checker", row["checker"]]
-        if scripts:
-            (folder / "lua").mkdir()
-            for script in scripts:
-                shutil.copy(folder / script, folder / "lua")
-            options += ["--scripts", str(folder / "lua")]
-        return self.compile("sim", sources, folder) if sources else self.program, options
+    def run_mutant(self, row, *arguments):
+        """Runs the program of the row without the rule, and returns what it prints."""
+        target, name = schedule_of(row)[0], row["name"]
+        scripts = self.folder / (name if self.has_scripts(name) else "intact")
+        environment = {**os.environ, "FENCEGATE_LEFT_OUT": name, "FENCEGATE_SCRIPTS": str(scripts)}
+        options = []
+        if target == "sim":
+            options = ["--checker", row["checker"]]
+            if name not in self.texts:
+                options += ["--mutate", name]
+            elif self.has_scripts(name):
+                options += ["--scripts", scripts]
+        done = run([self.programs[target], *options, *arguments], env=environment)
+        return done.stdout + done.stderr
 
     def find_violation(self, row):
         target, arguments, sign = schedule_of(row)
         intact = run([self.build / target, *arguments])
         if intact.returncode != 0 or (is_test(row) and "[  PASSED  ] 1 test" not in intact.stdout):
             return f"the schedule breaks a promise without the mutation:\n{intact.stdout}"
-        with tempfile.TemporaryDirectory() as name:
-            program, options = self.prepare(row, pathlib.Path(name))
-            found = run([program, *options, *arguments])
-            if sign not in found.stdout:
-                return f"it is not noticed that this is left out: {row['left_out']}\n{found.stdout}{found.stderr}"
-        return ""
+        found = self.run_mutant(row, *arguments)
+        return "" if sign in found else f"it is not noticed that this is left out: {row['left_out']}\n{found}"
 
     def search(self, row, seconds):
         """Returns a seed that shows the mutation and breaks no promise without it; empty if none was found in time."""
-        with tempfile.TemporaryDirectory() as name:
-            program, options = self.prepare(row, pathlib.Path(name))
-            profile = ["--profile", row["profile"]] if row["profile"] != "-" else []
-            first, deadline = 1, time.monotonic() + seconds
-            while (left := int(deadline - time.monotonic())) > 0:
-                found = run([program, *options, *profile, "--for", str(left), "--from", str(first)]).stdout
-                seed = re.search(r"--seed (\d+)", found)
-                if f"VIOLATION of {row['checker']} " not in found or not seed:
-                    return ""
-                if run([self.program, "--seed", seed[1], *profile]).returncode == 0:
-                    return seed[1]
-                first = int(seed[1]) + 1
+        profile = ["--profile", row["profile"]] if row["profile"] != "-" else []
+        first, deadline = 1, time.monotonic() + seconds
+        while (left := int(deadline - time.monotonic())) > 0:
+            found = self.run_mutant(row, *profile, "--for", str(left), "--from", str(first))
+            seed = re.search(r"--seed (\d+)", found)
+            if f"VIOLATION of {row['checker']} " not in found or not seed:
+                return ""
+            if run([self.program, "--seed", seed[1], *profile]).returncode == 0:
+                return seed[1]
+            first = int(seed[1]) + 1
         return ""
 
 
@@ -201,6 +284,31 @@ def run_seeds(simulation, count, seconds, jobs):
     outputs = [process.communicate()[0] for process in processes]
     print("".join(output.splitlines()[-1] + "\n" for output in outputs), end="")
     return [output for process, output in zip(processes, outputs) if process.returncode != 0]
+
+
+def run_all(simulation, rows, options):
+    """Runs seeds and mutations as the options say. Returns how many passed and failed."""
+    passed = failed = 0
+    if options.seeds:
+        reports = run_seeds(simulation, options.seeds, options.seeds_for, options.jobs)
+        passed, failed = (0, 1) if reports else (1, 0)
+        print("".join(reports), end="")
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+
+        def check(row):
+            problem = simulation.check(row)
+            seed = simulation.search(row, options.search) if problem and options.search and not is_test(row) else ""
+            return f"{problem}another seed: {seed}" if seed else problem
+
+        for row, problem in zip(rows, pool.map(check, rows)):
+            if problem and (seed := re.search(r"another seed: (\d+)$", problem)):
+                TABLE.write_text(
+                    re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", TABLE.read_text())
+                )
+                problem = f"is found by seed {seed[1]}, which is in the table now"
+            passed, failed = (passed, failed + 1) if problem else (passed + 1, failed)
+            print(f"{'FAILED' if problem else 'found '} {row['name']} {problem}", flush=True)
+    return passed, failed
 
 
 def main():
@@ -224,28 +332,10 @@ def main():
         help="look so long for another seed where a mutation is not found, and write it into the table",
     )
     options = parser.parse_args()
-    simulation = Simulation(options.build.resolve())
-    passed = failed = 0
-    if options.seeds:
-        reports = run_seeds(simulation, options.seeds, options.seeds_for, options.jobs)
-        passed, failed = (0, 1) if reports else (1, 0)
-        print("".join(reports), end="")
     rows = [row for row in read_table() if is_run(row) and (not options.names or row["name"] in options.names)]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-
-        def check(row):
-            problem = simulation.check(row)
-            seed = simulation.search(row, options.search) if problem and options.search and not is_test(row) else ""
-            return f"{problem}another seed: {seed}" if seed else problem
-
-        for row, problem in zip(rows, pool.map(check, rows)):
-            if problem and (seed := re.search(r"another seed: (\d+)$", problem)):
-                TABLE.write_text(
-                    re.sub(rf"(?m)^({row['name']}\t[^\t]*\t[^\t]*\t)\d+", rf"\g<1>{seed[1]}", TABLE.read_text())
-                )
-                problem = f"is found by seed {seed[1]}, which is in the table now"
-            passed, failed = (passed, failed + 1) if problem else (passed + 1, failed)
-            print(f"{'FAILED' if problem else 'found '} {row['name']} {problem}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        simulation = Simulation(options.build.resolve(), rows, pathlib.Path(folder))
+        passed, failed = run_all(simulation, rows, options)
     print(f"{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
