@@ -2,6 +2,7 @@
 
 #include <gateway/api/routes.hpp>
 #include <gateway/api/writes/idempotency.hpp>
+#include <gateway/api/writes/waiting_writes.hpp>
 #include <gateway/audit/denial_recorder.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/expiry_watch.hpp>
@@ -239,6 +240,7 @@ int serve(const config& cfg, const config_source& source) {
     // Construction: each part after those that it refers to. Parts with coroutines of their own run them in the first
     // thread (`io`).
     api::running_keys keys;  // before the threads: at their end they destroy coroutines that remove keys from it
+    api::waiting_writes waiting;
     runtime::io_threads threads(cfg.http.threads);
     auto& io = *threads.contexts().front();
     audit::event_sink events(cfg.audit, database, io);
@@ -279,8 +281,13 @@ int serve(const config& cfg, const config_source& source) {
                                         .events = events,
                                         .limiter = limiter,
                                         .held_leases = held_leases};
-    const api::write_services write_api{
-        .settings = cfg, .locks = locks, .database = database, .storage = storage, .keys = keys, .leases = lease_api};
+    const api::write_services write_api{.settings = cfg,
+                                        .locks = locks,
+                                        .database = database,
+                                        .storage = storage,
+                                        .keys = keys,
+                                        .waiting = waiting,
+                                        .leases = lease_api};
     const api::history_services history_api{
         .settings = cfg, .locks = locks, .database = database, .feed = feed, .limiter = limiter};
     const api::state_services state_api{.settings = cfg,

@@ -33,6 +33,7 @@ class database;
 namespace fencegate::api {
 
 class running_keys;
+class waiting_writes;
 
 // What the handlers of each area use. They take it by reference; a helper takes the one part that it needs.
 //
@@ -54,6 +55,7 @@ struct write_services {
     pg::database& database;
     audit::storage_watch& storage;
     running_keys& keys;
+    waiting_writes& waiting;       ///< The one-shot writes that acquire their leases.
     const lease_services& leases;  ///< For a write that acquires a lease of its own.
 };
 

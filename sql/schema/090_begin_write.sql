@@ -167,8 +167,9 @@ begin
                       as t (resource, token, write_id, owner, principal, trace_id, detail, opened_write, place)
     ), entered as (
       insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-      select n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n
-        where n.token >= lowest order by n.resource collate "C"
+      select distinct on (n.resource collate "C")
+             n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n
+        where n.token >= lowest order by n.resource collate "C", n.place
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
             entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
@@ -180,21 +181,24 @@ begin
       select 'write_applied', e.resource, n.token, e.last_fencing_token, fencing.bound_text(n.owner, 200),
         fencing.bound_text(n.principal, 200), fencing.bound_text(n.trace_id, 200), n.write_id,
              fencing.bound_detail(n.detail)
-        from given n join entered e on e.resource = n.resource collate "C" order by n.place
+        from given n join entered e on e.resource = n.resource collate "C" and e.last_fencing_token = n.token
+        order by n.place
     )
     select n.resource, greatest(e.found_fencing_token, case when e.resource is not null then lowest end),
       e.last_fencing_token, e.resource is not null
-      from given n left join entered e on e.resource = n.resource collate "C" order by n.place;
+      from given n left join entered e on e.resource = n.resource collate "C" and e.last_fencing_token = n.token
+      order by n.place;
 end
 $$;
 comment on function fencing.begin_writes(text[], bigint[], uuid[], text[], text[], text[], jsonb[], uuid[]) is
-  'begin_write for many writes at once, each on one resource, no resource twice: the n-th items of the lists are one '
-  'write. Raises the fences, opens the resources and adds a write_applied row for each. A resource can be changed only '
+  'begin_write for many writes at once, each on one resource: the n-th items of the lists are one write. '
+  'Writes on the same resource have the same token, or only the first is accepted. '
+  'Raises the fences, opens the resources and adds a write_applied row for each. A resource can be changed only '
   'after set_config(''fencing.write_id'', <write_id>, true) has selected the write_id for which it is open: '
   'that of its own write (turns not given), or that of one write for several; the guard then does not separate those, '
   'and the caller has to make sure that each changes only its own resource. One row for each write, '
   'in the order of the lists. A stale write (its token is lower than the fence or the floor) has accepted = false '
   'and no row in the history: the caller rolls back, leaves it out, and passes it to begin_write, which records it. '
   'SQLSTATE FG503: the storage generation changed; 22023: not a resource, not a token, no write_id, '
-  'or lists of different lengths; 21000: a resource twice; 55P03: lock_timeout. '
+  'or lists of different lengths; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';

@@ -33,9 +33,20 @@ select event, resource, fencing_token, last_fencing_token, owner, principal, tra
 select g.resource, g.last_fencing_token, i.stock from fencing.guard g
   left join inventory i on g.resource = 'inventory/' || i.sku
  where i.sku in ('sku-1', 'sku-2', 'sku-3') or g.resource = 'inventory/new' order by 1;
-select fencing.begin_writes('{a,a}', '{1,1}',
-    '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000002}', '{x,x}', '{p,p}', '{NULL,NULL}',
-    '{NULL,NULL}');
+-- Writes of one lease enter their resource once, and are recorded each; one with another token is not accepted.
+begin;
+select * from fencing.begin_writes('{inventory/sku-3,inventory/sku-1,inventory/sku-1,inventory/sku-1}', '{8,7,7,6}',
+  '{00000000-0000-0000-0000-000000000013,00000000-0000-0000-0000-000000000011,00000000-0000-0000-0000-000000000012,'
+  '00000000-0000-0000-0000-000000000010}',
+  '{c,a,a,b}', '{p3,p1,p1,p2}', '{NULL,NULL,NULL,NULL}', '{NULL,NULL,NULL,NULL}',
+  '{00000000-0000-0000-0000-000000000013,00000000-0000-0000-0000-000000000011,00000000-0000-0000-0000-000000000011,'
+  '00000000-0000-0000-0000-000000000010}');
+select set_config('fencing.write_id', '00000000-0000-0000-0000-000000000011', true);
+update inventory set stock = stock - 1 where sku = 'sku-1';
+update inventory set stock = stock - 1 where sku = 'sku-1';
+commit;
+select event, resource, fencing_token, last_fencing_token, principal, right(write_id::text, 2) as write
+  from fencing.history where right(write_id::text, 2) between '10' and '13' order by id;
 select fencing.begin_writes('{a}', '{1,2}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}', '{NULL}', '{NULL}');
 select fencing.begin_writes('{a}', '{0}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}', '{NULL}', '{NULL}');
 select fencing.begin_writes('{a//b}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{x}', '{p}',

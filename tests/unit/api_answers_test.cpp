@@ -298,7 +298,12 @@ std::vector<http::route> routes_without_services() {
     static auto& limiter = reinterpret_cast<limits::limiter&>(unused);
     static const lease_services leases{settings, locks,   database,
                                        events,   limiter, reinterpret_cast<limits::held_leases&>(unused)};
-    static const write_services writes{settings, locks, database, storage, reinterpret_cast<running_keys&>(unused),
+    static const write_services writes{settings,
+                                       locks,
+                                       database,
+                                       storage,
+                                       reinterpret_cast<running_keys&>(unused),
+                                       reinterpret_cast<waiting_writes&>(unused),
                                        leases};
     static const history_services history{settings, locks, database, reinterpret_cast<audit::history_feed&>(unused),
                                           limiter};

@@ -78,6 +78,11 @@ class fake_ports final : public write_ports, private seal_ports {
         }
         co_return out;
     }
+    awaitable<std::vector<result<pg::committed_write>>> write_together(std::vector<pg::timed_write>) override {
+        ADD_FAILURE() << "a single write shares nothing";
+        co_return std::vector<result<pg::committed_write>>();
+    }
+    awaitable<std::optional<failure>> require_durable(time_point, time_point) override { co_return std::nullopt; }
     seal_ports& seals() override { return *this; }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request) override {
         if (const auto error = fails("acquire")) co_return *error;
@@ -127,10 +132,11 @@ class execute_write_test : public ::testing::Test {
   protected:
     result<write_report> run(fake_ports& used) {
         std::optional<result<write_report>> got;
-        asio::co_spawn(io, execute_write(used, context), [&got](const std::exception_ptr& thrown, auto report) {
-            if (thrown) std::rethrow_exception(thrown);
-            got = std::move(report);
-        });
+        asio::co_spawn(io, execute_write(used, waiting, context),
+                       [&got](const std::exception_ptr& thrown, auto report) {
+                           if (thrown) std::rethrow_exception(thrown);
+                           got = std::move(report);
+                       });
         io.restart();
         io.run();
         return std::move(got).value();
@@ -145,6 +151,7 @@ class execute_write_test : public ::testing::Test {
 
     asio::io_context io;
     fake_ports ports{io};
+    waiting_writes waiting;
     write_context context;
 };
 
@@ -297,16 +304,17 @@ TEST_F(execute_write_test, own_lease_each_step_fails_released_unless_unknown) {
 }
 
 /// Awaits execute_write with cancellation that does not throw, as the server does for handlers.
-awaitable<result<write_report>> execute_without_throwing(write_ports& ports, write_context context) {
+awaitable<result<write_report>> execute_without_throwing(write_ports& ports, waiting_writes& waiting,
+                                                         write_context context) {
     co_await asio::this_coro::throw_if_cancelled(false);
-    co_return co_await execute_write(ports, std::move(context));
+    co_return co_await execute_write(ports, waiting, std::move(context));
 }
 
 TEST_F(execute_write_test, own_lease_caller_hangs_up_released_unused) {
     set_own_lease();
     asio::cancellation_signal signal;
     std::optional<result<write_report>> got;
-    asio::co_spawn(io, execute_without_throwing(ports, context),
+    asio::co_spawn(io, execute_without_throwing(ports, waiting, context),
                    asio::bind_cancellation_slot(signal.slot(), [&got](const std::exception_ptr& thrown, auto report) {
                        if (!thrown) got = std::move(report);
                    }));

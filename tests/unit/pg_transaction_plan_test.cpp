@@ -103,6 +103,35 @@ TEST_F(transaction_plan_test, several_writes_timeouts_from_options) {
     EXPECT_NE(plan_transaction(writes, options).steps[1].sql->find("'synchronous_commit', 'off'"), std::string::npos);
 }
 
+TEST_F(transaction_plan_test, writes_of_one_lease_enter_once) {
+    requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"}),
+                make_request("4", {"b"}, 8)};
+    const auto writes = plan_all(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    EXPECT_EQ(steps_of(plan),
+              "begin timeouts guards select operation operation select operation guard operation select |")
+        << "another token enters by itself";
+    EXPECT_EQ(test::elements((*plan.steps[2].parameters)[7]), (std::vector<std::string>{"1", "1", "3"}))
+        << "the resource is open for the first of them, which is selected for both";
+    requests[1].seal = true;
+    const auto sealing = plan_all(requests, *known);
+    EXPECT_EQ(plan_transaction(sealing, options).steps.back().kind, step_kind::seal);
+    auto alone = plan_all(requests, *known);
+    alone[1].left_alone = true;
+    EXPECT_NE(plan_transaction(alone, options).steps.back().kind, step_kind::seal);
+}
+
+TEST_F(transaction_plan_test, writes_of_one_lease_join_no_update) {
+    known = make_catalog(true);
+    options = options_of(*known, refused);
+    requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"}),
+                make_request("4", {"c"}), make_request("5", {"d"}), make_request("6", {"e"})};
+    const auto writes = plan_all(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    EXPECT_FALSE(plan.writes[0].group || plan.writes[1].group) << "a statement changes a row once";
+    EXPECT_TRUE(plan.writes[2].group && plan.writes[3].group);
+}
+
 database_identity_ptr identity_of(const std::string& role, const std::string& claims) {
     return std::make_shared<const database_identity>(database_identity{role, claims});
 }
@@ -173,7 +202,7 @@ TEST_F(transaction_plan_test, isolated_write_keeps_its_outcome_in_the_gateways_r
 }
 
 TEST_F(transaction_plan_test, role_ended_before_several_are_entered) {
-    requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"})};
+    requests = {make_request("1", {"a"}), make_request("2", {"a"}, 8), make_request("3", {"b"})};
     requests[0].identity = identity_of("shop", "{}");
     EXPECT_EQ(steps(),
               "begin timeouts guard take operation constraints leave guards select defer operation select operation "
@@ -201,8 +230,8 @@ TEST_F(transaction_plan_test, separate_guards_entered_one_by_one) {
     EXPECT_EQ(steps(), "begin timeouts guard operation guard operation select |");
 }
 
-TEST_F(transaction_plan_test, repeated_resource_entered_by_another_call) {
-    requests.push_back(make_request("3", {"b"}));
+TEST_F(transaction_plan_test, resource_of_another_lease_entered_by_another_call) {
+    requests.push_back(make_request("3", {"b"}, 8));
     requests.push_back(make_request("4", {"c"}));
     EXPECT_EQ(
         steps(),

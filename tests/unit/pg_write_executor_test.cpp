@@ -84,6 +84,15 @@ TEST(take_next_batch, operation_limit_ends_batch) {
     EXPECT_EQ(ids(take_next_batch(waiting)), "34");
 }
 
+TEST(take_next_batch, group_taken_whole) {
+    std::vector waiting{make_pending("1", {"a"}, shared_operations_max - 1), make_pending("2", {"b", "d"}),
+                        make_pending("3", {"b", "d"}), make_pending("4", {"c"})};
+    waiting[1].grouped = waiting[2].grouped = true;
+    EXPECT_EQ(ids(take_next_batch(waiting)), "1") << "the second of the group does not fit";
+    EXPECT_EQ(ids(take_next_batch(waiting)), "23") << "the resources of the second are locked already";
+    EXPECT_EQ(ids(take_next_batch(waiting)), "4");
+}
+
 TEST(sort_by_resource, order_of_arrival_kept_per_resource) {
     std::vector waiting{make_pending("1", {"b"}), make_pending("2", {"a"}), make_pending("3", {"b"}),
                         make_pending("4", {"a"})};
@@ -280,6 +289,61 @@ TEST_F(batch_test, late_write_refused_alone) {
     expect_each_answered_truly(session);
     EXPECT_EQ(callers[1]->got->error().code, errc::storage_unavailable);
     EXPECT_EQ(session.committed.size(), 3U);
+}
+
+/// The second and third writes are a group, which seals its token.
+class group_test : public batch_test {
+  protected:
+    group_test() {
+        batch[2].request.resources = batch[1].request.resources;
+        batch[2].request.seal = batch[1].grouped = batch[2].grouped = true;
+    }
+
+    bool is_sealed(std::size_t i) const { return callers[i]->got->value().outcome.sealed; }
+};
+
+TEST_F(group_test, all_committed_sealed_and_answered_early) {
+    flush = flush_mode::deferred_if_shared;
+    fake_session session;
+    run(session);
+    EXPECT_EQ(std::ranges::count(session.log, "commit"), 1);
+    ASSERT_TRUE(callers[1]->got && callers[2]->got);
+    EXPECT_TRUE(is_sealed(1) && is_sealed(2));
+    EXPECT_TRUE(callers[2]->got->value().durability);
+}
+
+TEST_F(group_test, one_leaves_token_not_sealed) {
+    std::get<update_operation>(batch[1].request.operations[0]).set[0].name = "id";
+    flush = flush_mode::deferred_if_shared;
+    fake_session session;
+    session.refused_text = "set \"id\"";
+    session.fault_sqlstate = "23505";
+    run(session);
+    EXPECT_EQ(ids(isolated), "2");
+    EXPECT_FALSE(isolated[0].request.seal);
+    EXPECT_TRUE(session.sealed.empty()) << "the other needs the token";
+    ASSERT_TRUE(callers[2]->got);
+    EXPECT_FALSE(is_sealed(2));
+    EXPECT_TRUE(callers[2]->got->value().durability) << "the lease is released when both are visible";
+    run_isolated(session);
+    EXPECT_EQ(callers[1]->got->error().code, errc::constraint_violation);
+}
+
+TEST_F(group_test, one_not_planned_token_not_sealed) {
+    std::get<update_operation>(batch[2].request.operations[0]).table = "nothing";
+    fake_session session;
+    run(session);
+    EXPECT_EQ(ids(isolated), "3");
+    EXPECT_FALSE(isolated[0].request.seal || is_sealed(1));
+    EXPECT_TRUE(session.sealed.empty());
+}
+
+TEST_F(group_test, other_leaves_group_sealed) {
+    std::get<update_operation>(batch[3].request.operations[0]).table = "nothing";
+    fake_session session;
+    run(session);
+    EXPECT_EQ(ids(isolated), "4");
+    EXPECT_TRUE(is_sealed(1) && is_sealed(2));
 }
 
 TEST_F(batch_test, unreachable_server_tried_once) {

@@ -11,8 +11,12 @@
 
 #include <lockcore/lock_manager.hpp>
 
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace fencegate::api {
@@ -49,78 +53,189 @@ awaitable<bool> cancelled() {
     co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
 }
 
-/// The lease under which a write is executed, or the token of another issuer.
-struct lease_of_write {
-    lockcore::lease_claims claims;
-    pg::deadline until;
-    bool own = false;                   ///< Acquired for this write alone.
-    bool release_after_write = false;   ///< Its token is sealed with the write then.
-    bool may_have_other_holds = false;  ///< Of a re-entrant lease.
-};
+/// The answer to a one-shot write that was cancelled before it wrote.
+failure stopped_failure() {
+    return make_failure(errc::shutting_down, "The call was cancelled; nothing was written.");
+}
 
-awaitable<result<lease_of_write>> acquire_own_lease(write_ports& ports, write_context& context) {
-    const failure stopped = make_failure(errc::shutting_down, "The call was cancelled; nothing was written.");
-    if (co_await cancelled()) co_return stopped;
-    lockcore::acquire_request wanted = std::move(*context.call.own_lease);
-    wanted.closed = !wanted.holder.owner.empty();  // no hold may join a lease that is sealed at once
-    const pg::deadline until = context.request.deadline + wanted.wait;
-    const auto granted = co_await ports.acquire(std::move(wanted));
-    if (!granted) co_return granted.error();
-    // From here on the lease has to be released, also if the caller hangs up.
-    const bool caller_gone = co_await cancelled();
-    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    if (caller_gone) {
-        co_await ports.release(granted->claims, context.request.trace_id);
-        co_return stopped;
-    }
-    lease_of_write out{.claims = granted->claims, .until = until};
-    out.own = true;
-    out.release_after_write = true;
-    out.may_have_other_holds = granted->reentrant;
+pg::deadline deadline_of(const one_shot_write& write) {
+    return write.context.request.deadline + write.wait;
+}
+
+/// Runs acquire() so that a cancellation ends it as an answer, not as an exception.
+awaitable<result<lockcore::lease>> acquire_own_lease(write_ports& ports, lockcore::acquire_request wanted) {
+    co_await asio::this_coro::throw_if_cancelled(false);
+    co_return co_await ports.acquire(std::move(wanted));
+}
+
+/// Writes all of a group in one transaction, which also seals the token if all of them end in it.
+awaitable<std::vector<result<pg::committed_write>>> write_all(write_ports& ports, std::vector<pg::timed_write> writes) {
+    if (writes.size() > 1) co_return co_await ports.write_together(std::move(writes));
+    auto written = co_await ports.write(std::move(writes.front().request), writes.front().until);
+    std::vector<result<pg::committed_write>> out;
+    out.push_back(std::move(written));
     co_return out;
 }
 
-lease_of_write lease_of_caller(const write_context& context) {
-    const lockcore::lease_claims& claims = *context.caller_claims;
-    lease_of_write out{.claims = claims, .until = context.request.deadline};
-    out.release_after_write = context.call.then_release;
-    out.may_have_other_holds = claims.may_be_shared;
-    return out;
+/// Seals the token of a group that was written without a seal.
+awaitable<void> seal_group(write_ports& ports, const lockcore::lease_claims& claims, const one_shot_write& last,
+                           std::vector<result<pg::committed_write>>& written) {
+    const auto unsealed = [](const auto& each) { return each && !each->outcome.sealed; };
+    if (std::ranges::none_of(written, unsealed)) co_return;
+    actor initiator = make_actor(claims, last.context.request);
+    const bool sealed = co_await seal_after_release(ports.seals(), claims, std::move(initiator), deadline_of(last));
+    if (!sealed) co_return;
+    for (auto& each : written) {
+        if (unsealed(each)) each->outcome.sealed = true;
+    }
 }
 
-/// Writes under the lease, and seals its token with the write if the lease is to be released. A lease of the write's
-/// own is released as soon as others can see the write; one of the caller is opened again if the write fails.
+/// Writes a group under the lease that one of it was granted, releases the lease as soon as others can see the writes,
+/// and sets the answers.
+awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
+                            const std::vector<one_shot_ptr>& group) {
+    const auto& trace_id = group.front()->context.request.trace_id;
+    const auto prepared = co_await lease_seal::prepare(ports.seals(), granted.claims, granted.reentrant);
+    if (!prepared) {
+        co_await ports.release(granted.claims, trace_id);
+        for (const auto& each : group)
+            each->answer = one_shot_answer{prepared.error()};
+        co_return;
+    }
+    std::vector<pg::timed_write> writes;
+    std::vector<std::string> ids;
+    for (const auto& each : group) {
+        auto& write =
+            writes.emplace_back(pg::timed_write{make_write(each->context, granted.claims), deadline_of(*each)});
+        write.request.seal = prepared->is_last_hold();
+        ids.push_back(write.request.write_id);
+    }
+    const auto began = std::chrono::steady_clock::now();
+    const bool together = writes.size() > 1;
+    auto written = co_await write_all(ports, std::move(writes));
+    // A write may still be committed, and the next holder must see it. So the lease is not released but expires.
+    const bool unknown =
+        std::ranges::any_of(written, [](const auto& each) { return !each && each.error().outcome_unknown; });
+    release_report release;
+    if (!unknown) release = co_await ports.release(granted.claims, trace_id);
+    if (release.released) co_await seal_group(ports, granted.claims, *group.back(), written);
+    for (std::size_t i = 0; i < group.size(); ++i) {
+        if (!written[i]) written[i] = add_write_id(written[i].error(), ids[i]);
+        std::optional<std::chrono::steady_clock::time_point> unproven;
+        if (together && pg::reveals_unproven_data(written[i])) unproven = began;
+        group[i]->answer = one_shot_answer{std::move(written[i]), release, unproven};
+    }
+}
+
+/// Does the same, and answers the writes that were taken, also where it throws.
+awaitable<void> write_and_notify(write_ports& ports, lockcore::lease granted, std::vector<one_shot_ptr> group,
+                                 one_shot_ptr self) {
+    const auto notify = [&] {
+        for (const auto& each : group) {
+            if (each != self) each->notify();
+        }
+    };
+    try {
+        co_await write_group(ports, granted, group);
+    } catch (...) {
+        failure why = make_failure(errc::internal_error, "The writes that shared a lease failed.");
+        why.outcome_unknown = true;
+        for (const auto& each : group)
+            each->answer = one_shot_answer{why};
+        notify();
+        throw;
+    }
+    notify();
+}
+
+/// Acquires a lease and writes under it, or is taken by another write that was granted the lease.
 ///
-/// Out: once the write is on disk: the outcome, and the release of an own lease.
-awaitable<result<write_report>> write_under_lease(write_ports& ports, write_context& context,
-                                                  const lease_of_write& lease) {
-    write_request request = make_write(context, lease.claims);
-    const std::string write_id = request.write_id;
+/// Out: the answer; empty: the caller hung up before.
+awaitable<std::optional<one_shot_answer>> await_turn(write_ports& ports, waiting_writes& waiting, one_shot_ptr self) {
+    if (co_await cancelled()) co_return std::nullopt;
+    const auto pass_on = [self](asio::cancellation_type type) {
+        self->acquisition.emit(type);
+        return type;
+    };
+    co_await asio::this_coro::reset_cancellation_state(pass_on, asio::disable_cancellation());
+    const waiting_writes::entry entry(waiting, self);
+    lockcore::acquire_request wanted = std::move(*self->context.call.own_lease);
+    wanted.closed = !wanted.holder.owner.empty();  // no hold may join a lease that is sealed at once
+    auto acquiring = acquire_own_lease(ports, std::move(wanted));
+    const auto executor = co_await asio::this_coro::executor;
+    auto token = asio::bind_cancellation_slot(self->acquisition.slot(), asio::use_awaitable);
+    auto granted = co_await asio::co_spawn(executor, std::move(acquiring), std::move(token));
+    // From here on the lease has to be released, also if the caller hangs up.
+    const bool caller_gone = co_await cancelled();
+    co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    const bool taken = !waiting.remove(*self);
+    if (granted && (taken || caller_gone)) co_await ports.release(granted->claims, self->context.request.trace_id);
+    if (taken) {
+        co_await self->await_answer();
+    } else if (caller_gone) {
+        co_return std::nullopt;
+    } else if (!granted) {
+        co_return one_shot_answer{granted.error()};
+    } else {
+        auto group = waiting.take_group(self);
+        co_await write_and_notify(ports, std::move(*granted), std::move(group), self);
+    }
+    co_return std::move(self->answer);
+}
+
+/// Writes under a lease of the caller, and seals its token with the write if the lease is released.
+///
+/// Out: the outcome, which is on disk.
+awaitable<result<write_outcome>> write_under_lease(write_ports& ports, write_context& context,
+                                                   const lockcore::lease_claims& claims) {
+    write_request request = make_write(context, claims);
     std::optional<lease_seal> seal;
-    if (lease.release_after_write) {
-        auto prepared = co_await lease_seal::prepare(ports.seals(), lease.claims, lease.may_have_other_holds);
-        if (!prepared && lease.own) co_await ports.release(lease.claims, context.request.trace_id);
+    if (context.call.then_release) {
+        auto prepared = co_await lease_seal::prepare(ports.seals(), claims, claims.may_be_shared);
         if (!prepared) co_return prepared.error();
         seal.emplace(std::move(*prepared));
         request.seal = seal->is_last_hold();
     }
-    auto written = co_await ports.write(std::move(request), lease.until);
-    write_report report;
-    report.own_lease = lease.own;
-    // Where the write may still be committed, the next holder must see it: the lease is not released, it expires.
-    const bool unknown = !written && written.error().outcome_unknown;
-    if (lease.own && !unknown) report.release = co_await ports.release(lease.claims, context.request.trace_id);
+    const std::string write_id = request.write_id;
+    auto written = co_await ports.write(std::move(request), context.request.deadline);
     std::optional<failure> failed;
     if (!written) {
         failed = written.error();
     } else if (written->durability) {
         failed = co_await written->durability->wait();
     }
-    if (failed) {
-        if (seal && !lease.own) seal->abandon(*failed);
-        co_return add_write_id(*failed, write_id);
+    if (!failed) co_return std::move(written->outcome);
+    if (seal) seal->abandon(*failed);
+    co_return add_write_id(std::move(*failed), write_id);
+}
+
+awaitable<result<write_report>> execute_one_shot(write_ports& ports, waiting_writes& waiting, write_context context) {
+    write_report report;
+    report.own_lease = true;
+    if (context.key) {  // before it asks the nodes
+        auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
+        if (!found) co_return found.error();
+        if (*found) {
+            report.outcome = std::move(**found);
+            report.release.emplace().released = true;
+            co_return report;
+        }
     }
-    report.outcome = std::move(written->outcome);
+    const auto executor = co_await asio::this_coro::executor;
+    const auto until = context.request.deadline + context.call.own_lease->wait;
+    auto answer = co_await await_turn(ports, waiting, std::make_shared<one_shot_write>(executor, std::move(context)));
+    if (!answer) co_return stopped_failure();
+    if (answer->unproven_since) {
+        const auto why = co_await ports.require_durable(*answer->unproven_since, until);
+        if (why) co_return *why;
+    }
+    if (!answer->written) co_return answer->written.error();
+    report.outcome = std::move(answer->written->outcome);
+    report.release = answer->release;
+    if (answer->written->durability) {
+        const auto lost = co_await answer->written->durability->wait();
+        if (lost) co_return add_write_id(*lost, report.outcome.write_id);
+    }
     co_return report;
 }
 
@@ -137,6 +252,12 @@ class service_ports final : public write_ports {
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
         return services_.database.writes().write(std::move(request), until);
+    }
+    awaitable<std::vector<result<pg::committed_write>>> write_together(std::vector<pg::timed_write> writes) override {
+        return services_.database.writes().write_together(std::move(writes));
+    }
+    awaitable<std::optional<failure>> require_durable(time_point since, time_point until) override {
+        return services_.database.writes().require_durable(since, until);
     }
     seal_ports& seals() override { return seals_; }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
@@ -236,49 +357,37 @@ result<write_context> prepare_write(const write_services& services, write_call c
 
 }  // namespace
 
-awaitable<result<write_report>> execute_write(write_ports& ports, write_context context) {
-    const bool own_lease = context.call.own_lease.has_value();
+awaitable<result<write_report>> execute_write(write_ports& ports, waiting_writes& waiting, write_context context) {
+    if (context.call.own_lease) co_return co_await execute_one_shot(ports, waiting, std::move(context));
+    const lockcore::lease_claims claims = *context.caller_claims;
+    const bool releases = context.call.then_release;
+    write_report report;
     std::optional<write_outcome> earlier;
-    if (context.key && (own_lease || context.call.require_live)) {  // before it asks the nodes
+    if (context.key && context.call.require_live) {  // before it asks the nodes
         auto found = co_await ports.find_outcome(context.request.principal, *context.key, context.request.deadline);
         if (!found) co_return found.error();
         earlier = std::move(*found);
     }
-    lease_of_write lease;
-    if (own_lease) {
-        if (earlier) {
-            write_report report{.outcome = std::move(*earlier), .own_lease = true};
-            report.release.emplace().released = true;
-            co_return report;
-        }
-        auto acquired = co_await acquire_own_lease(ports, context);
-        if (!acquired) co_return acquired.error();
-        lease = std::move(*acquired);
-    } else {
-        lease = lease_of_caller(context);
-        if (context.call.require_live && !earlier) {
-            const auto live = co_await ports.require_live(lease.claims);
-            if (!live) co_return live.error();
-        }
+    if (context.call.require_live && !earlier) {
+        const auto live = co_await ports.require_live(claims);
+        if (!live) co_return live.error();
     }
-    write_report report;
     if (earlier) {
         report.outcome = std::move(*earlier);
     } else {
-        auto written = co_await write_under_lease(ports, context, lease);
+        auto written = co_await write_under_lease(ports, context, claims);
         if (!written) co_return written.error();
-        report = std::move(*written);
+        report.outcome = std::move(*written);
     }
-    if (lease.release_after_write && !lease.own) {
-        // Only now, so that the caller still has the lease if a crash loses the write.
-        report.release = co_await ports.release(lease.claims, context.request.trace_id);
-        // The outcome may be that of an earlier call under another lease.
-        if (report.outcome.token != lease.claims.token) report.outcome.sealed = false;
-    }
-    if (report.release && report.release->released && !report.outcome.sealed) {
-        actor initiator = make_actor(lease.claims, context.request);
+    if (!releases) co_return report;
+    // Only now, so that the caller still has the lease if a crash loses the write.
+    report.release = co_await ports.release(claims, context.request.trace_id);
+    // The outcome may be that of an earlier call under another lease.
+    if (report.outcome.token != claims.token) report.outcome.sealed = false;
+    if (report.release->released && !report.outcome.sealed) {
+        actor initiator = make_actor(claims, context.request);
         report.outcome.sealed =
-            co_await seal_after_release(ports.seals(), lease.claims, std::move(initiator), lease.until);
+            co_await seal_after_release(ports.seals(), claims, std::move(initiator), context.request.deadline);
     }
     co_return report;
 }
@@ -291,7 +400,7 @@ awaitable<result<write_report>> run_write(const write_services& services, write_
     if (!context) co_return context.error();
     // Only the wait for a lease of its own can be cancelled.
     if (!context->call.own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    auto done = co_await execute_write(ports, std::move(*context));
+    auto done = co_await execute_write(ports, services.waiting, std::move(*context));
     if (done && !done->outcome.replayed)
         services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
     co_return done;

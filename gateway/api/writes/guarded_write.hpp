@@ -2,11 +2,12 @@
 
 #include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/services.hpp>
+#include <gateway/api/writes/waiting_writes.hpp>
 #include <gateway/api/writes/write_body.hpp>
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/write_request.hpp>
 #include <gateway/http/message.hpp>
-#include <gateway/pg/write/group_commit.hpp>
+#include <gateway/pg/write/write_executor.hpp>
 
 #include <lockcore/lease.hpp>
 
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace fencegate::api {
 
@@ -31,6 +33,9 @@ class write_ports {
                                                                                       idempotency_key key,
                                                                                       time_point until) = 0;
     virtual boost::asio::awaitable<result<pg::committed_write>> write(write_request request, time_point until) = 0;
+    virtual boost::asio::awaitable<std::vector<result<pg::committed_write>>> write_together(
+        std::vector<pg::timed_write> writes) = 0;
+    virtual boost::asio::awaitable<std::optional<failure>> require_durable(time_point since, time_point until) = 0;
 
     /// What the seal of a lease's token uses.
     virtual seal_ports& seals() = 0;
@@ -41,24 +46,17 @@ class write_ports {
     virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
 };
 
-/// A write whose input was checked. It may wait for long, so it keeps no more of the request than it needs.
-struct write_context {
-    write_call call;
-    http::request request;                                ///< Without body and headers.
-    std::optional<lockcore::lease_claims> caller_claims;  ///< Of the caller's lease or token; empty for an own lease.
-    std::optional<idempotency_key> key;
-    std::shared_ptr<void> running;  ///< Entry in running_keys; released when destroyed.
-};
-
 /// Executes a guarded write under a lease of the caller, or under a lease of its own, which it acquires and releases.
 ///
 /// Out:    a lease of the caller is released only after the write was applied and is on disk. An own lease is released
 ///         as soon as the write is visible to others or has failed; the answer waits for the disk. If it is unknown
 ///         whether the write was committed, an own lease is left to expire. A re-entrant lease is sealed with its last
-///         hold, and accepts no further hold from before the write on.
+///         hold, and accepts no further hold from before the write on. Writes of `waiting` that could wait for the same
+///         lease are executed with this one, in one transaction.
 /// Errors: those of the ports, with the write_id if the write was made.
 /// Cancel: while it waits for an own lease; then it leaves nothing behind and has written nothing. Otherwise none.
-boost::asio::awaitable<result<write_report>> execute_write(write_ports& ports, write_context context);
+boost::asio::awaitable<result<write_report>> execute_write(write_ports& ports, waiting_writes& waiting,
+                                                           write_context context);
 
 /// Executes a guarded write of a request: opens or acquires the lease, writes, and releases the lease.
 ///

@@ -16,9 +16,9 @@ inline const std::string begin_write_sql =
     "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
 compat::parameters begin_write_parameters(const write_request& request);
 
-/// The statement that calls fencing.begin_writes, for writes of one resource each, no resource twice. The same
-/// columns, one row for each write. `open_for` has for each write the write_id for which its resource is opened:
-/// select_write_sql has to select that write_id before the resource can be changed.
+/// The statement that calls fencing.begin_writes, for writes of one resource each; those of the same resource have the
+/// same token. The same columns, one row for each write. `open_for` has for each write the write_id for which its
+/// resource is opened: select_write_sql has to select that write_id before the resource can be changed.
 inline const std::string begin_writes_sql =
     "select resource, last_fencing_token, accepted from fencing.begin_writes($1::text[], $2::bigint[], "
     "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[])";

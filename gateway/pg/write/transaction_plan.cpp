@@ -110,7 +110,9 @@ class transaction_planner {
     /// Selects none of several writes, so that the guard refuses changes by what they have deferred: it does not say
     /// for which of them it makes a change.
     void deselect_writes() {
-        if (section_.deferring.size() > 1) add(step_kind::select_write, select_write_sql, store({""}));
+        if (section_.deferring.size() <= 1) return;
+        add(step_kind::select_write, select_write_sql, store({""}));
+        selected_ = nullptr;
     }
 
     /// Lets the next operations defer again.
@@ -138,7 +140,7 @@ class transaction_planner {
     void seal() {
         std::vector<const write_request*> requests;
         for (const auto& write : writes_) {
-            if (write.request->seal) requests.push_back(write.request);
+            if (write.seals()) requests.push_back(write.request);
         }
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
@@ -149,13 +151,20 @@ class transaction_planner {
         if (!requests.empty()) add(step_kind::seal, seal_sql, store(seal_parameters(requests)));
     }
 
+    /// Whether a write has the resource of the one before it, under the same token.
+    bool continues_lease(std::size_t index) const {
+        const auto& request = *writes_[index].request;
+        const auto& before = *writes_[index - 1].request;
+        return request.token == before.token && request.resources == before.resources;
+    }
+
     /// Returns the end of the writes, from `begin` on, whose resources one call can enter: writes of one resource each,
-    /// no resource twice. At least one write.
+    /// those of the same resource under one token. At least one write.
     std::size_t find_joined_end(std::size_t begin) const {
         auto end = begin;
         while (options_.join_guards && !options_.isolated && end < writes_.size() &&
                writes_[end].request->resources.size() == 1 &&
-               (end == begin || writes_[end].resource() != writes_[end - 1].resource())) {
+               (end == begin || writes_[end].resource() != writes_[end - 1].resource() || continues_lease(end))) {
             ++end;
         }
         return std::max(end, begin + 1);
@@ -173,8 +182,9 @@ class transaction_planner {
         std::map<std::string_view, std::vector<std::size_t>> by_sql;
         for (auto i = begin; options_.join_updates && i < end; ++i) {
             const auto& write = writes_[i];
-            const bool only_updates = write.statements.operations.size() == 1 && !write.request->return_rows &&
-                                      !write.request->identity &&
+            const bool shares = (i > begin && continues_lease(i)) || (i + 1 < end && continues_lease(i + 1));
+            const bool only_updates = !shares && write.statements.operations.size() == 1 &&
+                                      !write.request->return_rows && !write.request->identity &&
                                       std::holds_alternative<update_operation>(write.request->operations.front());
             if (only_updates) by_sql[write.statements.operations.front().sql.sql].push_back(i);
         }
@@ -200,13 +210,18 @@ class transaction_planner {
         std::vector<const write_request*> requests;
         std::vector<std::string> open_for;
         leave_role();
+        selected_ = nullptr;
         for (auto i = begin; i < end; ++i) {
             auto& steps = plan_.writes[i];
             steps.guard = plan_.steps.size();
             steps.guard_row = static_cast<int>(i - begin);
             requests.push_back(writes_[i].request);
-            const auto selected = steps.group ? plan_.groups[*steps.group].first_write : i;
-            open_for.push_back(writes_[selected].request->write_id);
+            if (steps.group) {
+                steps.selected = plan_.groups[*steps.group].first_write;
+            } else {
+                steps.selected = i > begin && continues_lease(i) ? plan_.writes[i - 1].selected : i;
+            }
+            open_for.push_back(writes_[steps.selected].request->write_id);
         }
         add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, open_for)));
     }
@@ -220,6 +235,7 @@ class transaction_planner {
             add(kind, sql, store(std::move(values))).group = update.group;
             return plan_.steps.size() - 1;
         };
+        selected_ = nullptr;
         auto& group = plan_.groups[update.group];
         group.select =
             add_joined(step_kind::select_write, select_write_sql, {writes_[group.first_write].request->write_id});
@@ -241,8 +257,11 @@ class transaction_planner {
         auto& steps = plan_.writes[index];
         end_section(write.request->identity);
         if (steps.guard_row) {  // its resource is entered already
-            add(step_kind::select_write, select_write_sql, store({write.request->write_id})).write = index;
+            const auto* selected = writes_[steps.selected].request;
+            if (std::exchange(selected_, selected) != selected)
+                add(step_kind::select_write, select_write_sql, store({selected->write_id})).write = index;
         } else {
+            selected_ = nullptr;
             leave_role();
             steps.guard = plan_.steps.size();
             add(step_kind::guard, begin_write_sql, store(begin_write_parameters(*write.request))).write = index;
@@ -273,6 +292,7 @@ class transaction_planner {
     const transaction_options& options_;
     transaction_plan plan_;
     role_section section_;
+    const write_request* selected_ = nullptr;  ///< The write that the last select_write step has selected.
 };
 
 void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, compat::parameters values) {

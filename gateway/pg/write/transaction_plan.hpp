@@ -19,6 +19,10 @@ namespace fencegate::pg {
 struct planned_write {
     const write_request* request = nullptr;
     write_statements statements;  ///< Without faults.
+    bool grouped = false;         ///< Of several writes of one lease (pending_write::grouped).
+    bool left_alone = false;      ///< A write of its group has left, and still needs the token: it is not sealed.
+
+    bool seals() const { return request->seal && !left_alone; }
 
     const std::string& resource() const { return request->resources.front().str(); }
 };
@@ -63,6 +67,7 @@ struct write_steps {
     std::optional<int> key_row;    ///< The write's row in the answer of the step that claims the keys.
     std::size_t guard = 0;         ///< The step that enters its resources.
     std::optional<int> guard_row;  ///< The write's row in the answer of that step; empty: all rows.
+    std::size_t selected = 0;      ///< The write for which a joined guard step has opened its resource.
     std::size_t first_operation = 0;
     std::optional<std::size_t> group;  ///< The group, where one statement updates for several writes.
     std::size_t position = 0;          ///< The write's position in that group, from 1 on.

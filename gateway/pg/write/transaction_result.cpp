@@ -81,7 +81,7 @@ class evaluation {
         if (out.refusal || seen_.error || seen_.answers.size() < steps_.end) return out;
         outcome_.write_id = write_.request->write_id;
         outcome_.token = write_.request->token;
-        if (write_.request->seal) mark_sealed(outcome_);
+        if (write_.seals()) mark_sealed(outcome_);
         out.outcome = std::move(outcome_);
         return out;
     }

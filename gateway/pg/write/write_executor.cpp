@@ -5,6 +5,8 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 #include <variant>
@@ -32,14 +34,59 @@ bool calls_function(const write_request& request) {
                                [](const auto& operation) { return std::holds_alternative<call_operation>(operation); });
 }
 
-/// Whether the answer follows from data of another transaction that may not be on disk yet: from an outcome kept by it,
-/// or from rows that made PostgreSQL refuse. The failure to reach PostgreSQL follows from no data.
+/// The answers to writes that run together.
+struct joint_answers {
+    explicit joint_answers(std::size_t writes) : each(writes), missing(writes) {}
+
+    std::vector<std::optional<result<committed_write>>> each;
+    std::atomic<std::size_t> missing;
+    std::shared_ptr<caller_awaiting<std::vector<result<committed_write>>>> caller{};
+};
+
+/// Waits for the answer to one of them. The last answer answers their caller.
+class joint_caller final : public caller_awaiting<committed_write> {
+  public:
+    joint_caller(std::shared_ptr<joint_answers> answers, std::size_t index)
+        : answers_(std::move(answers)), index_(index) {}
+
+    void answer(result<committed_write> value) noexcept override {
+        if (answered_.exchange(true)) return;
+        answers_->each[index_] = std::move(value);
+        if (--answers_->missing > 0) return;
+        std::vector<result<committed_write>> out;
+        for (auto& each : answers_->each)
+            out.push_back(std::move(*each));
+        answers_->caller->answer(std::move(out));
+    }
+    void give_up(bool unchanged) noexcept override { answer(unresponsive_failure(unchanged)); }
+    boost::asio::any_io_executor executor() const override { return answers_->caller->executor(); }
+
+  private:
+    std::shared_ptr<joint_answers> answers_;
+    std::size_t index_;
+    std::atomic<bool> answered_{false};
+};
+
+/// The callers of writes that run together, as long as the worker that took them has not passed them on.
+class joint_callers final : public waiting_caller {
+  public:
+    void add(std::shared_ptr<waiting_caller> caller) { callers_.push_back(std::move(caller)); }
+    void give_up(bool unchanged) noexcept override {
+        for (const auto& caller : callers_) {
+            if (caller->responsible == nullptr) caller->give_up(unchanged);
+        }
+    }
+
+  private:
+    std::vector<std::shared_ptr<waiting_caller>> callers_;
+};
+
+}  // namespace
+
 bool reveals_unproven_data(const result<committed_write>& written) {
     if (written) return written->outcome.replayed;
     return written.error().durability_unproven && written.error().code != errc::storage_unavailable;
 }
-
-}  // namespace
 
 void write_executor::run_batch(write_session& session, const std::vector<pending_lookup>& lookups) {
     using outcomes = std::vector<std::optional<result<write_outcome>>>;
@@ -110,18 +157,21 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
     std::vector<pending_write> later;
     std::size_t operations = 0;
     std::string highest;
-    bool full = false;
-    for (auto& write : waiting) {
-        const auto& request = write.request;
-        // Once one does not fit, all later ones wait, even smaller ones: those with one first resource stay in order.
-        full = full || (!batch.empty() && operations + request.operations.size() > shared_operations_max);
-        if (full || (!batch.empty() && highest > write.first_resource())) {
-            later.push_back(std::move(write));
-            continue;
+    bool full =
+        false;  // then all later writes wait, even smaller ones, so that those with one first resource stay in order
+    for (std::size_t i = 0; i < waiting.size();) {
+        auto end = i + 1;
+        auto added = waiting[i].request.operations.size();
+        for (; end < waiting.size() && are_grouped(waiting[i], waiting[end]); ++end)
+            added += waiting[end].request.operations.size();
+        full = full || (!batch.empty() && operations + added > shared_operations_max);
+        const bool waits = full || (!batch.empty() && highest > waiting[i].first_resource());
+        if (!waits) {
+            operations += added;
+            highest = waiting[i].request.resources.back().str();
         }
-        operations += request.operations.size();
-        highest = request.resources.back().str();
-        batch.push_back(std::move(write));
+        for (; i < end; ++i)
+            (waits ? later : batch).push_back(std::move(waiting[i]));
     }
     waiting = std::move(later);
     return batch;
@@ -146,23 +196,39 @@ worker& write_executor::least_loaded_worker() const {
     return **std::ranges::min_element(workers_, {}, [](const auto& member) { return member->rank(); });
 }
 
+void write_executor::submit_writes(queued_writes queued) {
+    auto& chosen = worker_for(queued.writes.front().request.resources);
+    chosen.submit(std::make_unique<batched_job<write_executor, queued_writes>>(*this, std::move(queued)));
+}
+
 flush_mode write_executor::choose_flush_mode() const {
     if (!flush_.is_available()) return flush_mode::by_commit;
     return flush_.is_busy() ? flush_mode::deferred : flush_mode::deferred_if_shared;
 }
 
-void write_executor::run_batch(session_slot& slot, std::vector<pending_write> writes) {
+void write_executor::run_batch(session_slot& slot, std::vector<queued_writes> queued) {
+    std::vector<pending_write> writes;
+    for (auto& each : queued)
+        std::ranges::move(each.writes, std::back_inserter(writes));
     sizes_.count(writes.size());
     slot_catalog catalogs(slot, catalogs_);
     sort_by_resource(writes);
     while (!writes.empty()) {
         // Before each batch, because writes of the one before may wait now.
         std::vector<pending_write> waiting;
-        for (auto& write : writes) {
-            if (calls_function(write.request) || isolated_.has_writes_on(write.request.resources)) {
-                isolated_.submit(std::move(write), later_writes::in_its_queue);
-            } else {
-                waiting.push_back(std::move(write));
+        for (std::size_t i = 0; i < writes.size();) {
+            const bool isolate =
+                calls_function(writes[i].request) || isolated_.has_writes_on(writes[i].request.resources);
+            auto end = i + 1;
+            while (end < writes.size() && are_grouped(writes[i], writes[end]))
+                ++end;
+            for (; i < end; ++i) {
+                if (!isolate) {
+                    waiting.push_back(std::move(writes[i]));
+                } else {
+                    writes[i].leave_group();
+                    isolated_.submit(std::move(writes[i]), later_writes::in_its_queue);
+                }
             }
         }
         writes = std::move(waiting);
@@ -181,15 +247,36 @@ asio::awaitable<result<committed_write>> write_executor::write(write_request req
     const auto began = clock::now();
     auto submit = [this, until,
                    request = std::move(request)](std::shared_ptr<caller_awaiting<committed_write>> caller) mutable {
-        auto& chosen = worker_for(request.resources);
-        chosen.submit(std::make_unique<batched_job<write_executor, pending_write>>(
-            *this, pending_write{std::move(request), until, std::move(caller)}));
+        queued_writes queued{{}, until, caller};
+        queued.writes.push_back({std::move(request), until, std::move(caller)});
+        submit_writes(std::move(queued));
     };
     auto written = co_await await_reply<committed_write>(effect::by_commit, std::move(submit));
     if (!reveals_unproven_data(written)) co_return written;
     auto why = co_await flush_.require_durable(began, until);
     if (why) co_return std::move(*why);
     co_return written;
+}
+
+asio::awaitable<std::vector<result<committed_write>>> write_executor::write_together(std::vector<timed_write> writes) {
+    using answers = std::vector<result<committed_write>>;
+    auto until = deadline::min();
+    for (const auto& write : writes)
+        until = std::max(until, write.until);
+    auto submit = [this, until, writes = std::move(writes)](std::shared_ptr<caller_awaiting<answers>> caller) mutable {
+        const auto collected = std::make_shared<joint_answers>(writes.size());
+        collected->caller = std::move(caller);
+        auto callers = std::make_shared<joint_callers>();
+        queued_writes queued{{}, until, callers};
+        for (auto& write : writes) {
+            auto waiting = std::make_shared<joint_caller>(collected, queued.writes.size());
+            callers->add(waiting);
+            queued.writes.push_back({std::move(write.request), write.until, std::move(waiting), true});
+        }
+        submit_writes(std::move(queued));
+    };
+    auto collected = co_await await_reply<answers>(effect::by_commit, std::move(submit));
+    co_return std::move(collected.value());  // each write has its own answer
 }
 
 asio::awaitable<result<std::optional<write_outcome>>> write_executor::find_outcome(std::string principal,

@@ -45,6 +45,29 @@ struct pending_lookup {
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
 };
 
+/// A write and the time until which it may begin.
+struct timed_write {
+    write_request request;
+    deadline until;
+};
+
+/// Whether the answer follows from data of another transaction that may not be on disk yet: from an outcome kept by it,
+/// or from rows that made PostgreSQL refuse. The failure to reach PostgreSQL follows from no data.
+bool reveals_unproven_data(const result<committed_write>& written);
+
+/// One write, or several of one lease that run together, in the queue of a worker.
+struct queued_writes {
+    std::vector<pending_write> writes;  ///< Not empty.
+    deadline until;
+    std::shared_ptr<waiting_caller> caller;
+
+    const std::string& principal() const { return writes.front().principal(); }
+    void refuse(const failure& why) noexcept {
+        for (auto& write : writes)
+            write.refuse(why);
+    }
+};
+
 /// Maximum number of outcomes deleted by one job, which takes some milliseconds of a worker's time.
 inline constexpr std::size_t sweep_max = 500;
 /// The pause after a job that found fewer expired outcomes than sweep_max.
@@ -97,7 +120,7 @@ inline constexpr std::size_t shared_operations_max = 128;
 void sort_by_resource(std::vector<pending_write>& waiting);
 
 /// Takes the writes of the next transaction out of `waiting`, which is sorted: as many as fit, in ascending order of
-/// their resources' names. A pure function.
+/// their resources' names. Writes of a group are taken together. A pure function.
 ///
 /// Guards are locked in the order of their resources' names everywhere. A write on several resources that would break
 /// this order waits for the next transaction on the same worker.
@@ -135,6 +158,21 @@ class write_executor {
     ///         outcome_unknown only where that fails too.
     boost::asio::awaitable<result<committed_write>> write(write_request request, deadline until);
 
+    /// Runs writes under one lease, of the same resources and principal, in order, and in one transaction if they fit
+    /// what is exposed and PostgreSQL refuses none. Each succeeds or fails for itself.
+    ///
+    /// In:     none calls a function; they have at most shared_operations_max operations together, or `writes` is one.
+    ///         All seal the token, or none.
+    /// Out:    as write(), one for each, when all of them are visible or have failed. The token is sealed only if all
+    ///         that were applied are `sealed`: not if one of them had to run by itself. An answer that
+    ///         reveals_unproven_data() must not be given before require_durable() returns.
+    boost::asio::awaitable<std::vector<result<committed_write>>> write_together(std::vector<timed_write> writes);
+    /// See group_commit. `since`: a moment before write_together().
+    boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point since,
+                                                                   deadline until) {
+        return flush_.require_durable(since, until);
+    }
+
     /// Looks up the outcome kept under a principal's idempotency key, without claiming the key. For a call that does
     /// more than write, before it does that; a later write() may still find an outcome.
     ///
@@ -158,13 +196,14 @@ class write_executor {
 
     /// Runs writes that waited together: passes those that must not share a transaction to the isolated workers, and
     /// runs the others in batches. Called by a worker.
-    void run_batch(session_slot& slot, std::vector<pending_write> writes);
+    void run_batch(session_slot& slot, std::vector<queued_writes> queued);
     /// Looks up the outcomes kept under all keys in one round trip, once more on a new session where the first was
     /// lost, and answers each caller. Called by the worker for such look-ups.
     static void run_batch(write_session& session, const std::vector<pending_lookup>& lookups);
 
   private:
     worker& worker_for(const std::vector<lockcore::resource_name>& resources) const;
+    void submit_writes(queued_writes queued);
     flush_mode choose_flush_mode() const;
 
     catalog_store& catalogs_;

@@ -98,6 +98,9 @@ class shared_transaction {
             spdlog::warn("updates of several writes can't be joined into one statement: {}", update);
             batch_options_.refused->add(update);
         }
+        for (std::size_t i = 0; i < planned_.size(); ++i) {
+            if (verdict.changes[i] == batch_change::leaves) keep_tokens(planned_[i]);
+        }
         std::vector<planned_write> staying;
         std::vector<batch_write*> results;
         for (std::size_t i = 0; i < planned_.size(); ++i) {
@@ -110,6 +113,16 @@ class shared_transaction {
         }
         planned_ = std::move(staying);
         results_ = std::move(results);
+    }
+
+    /// Leaves the token of a write that leaves to it.
+    void keep_tokens(const planned_write& leaving) {
+        if (!leaving.grouped) return;
+        for (auto& write : planned_) {
+            if (write.request->token == leaving.request->token &&
+                write.request->resources == leaving.request->resources)
+                write.left_alone = true;
+        }
     }
 
     void separate_checks() {
@@ -173,11 +186,11 @@ class shared_transaction {
     std::vector<batch_write*> results_;   ///< Where the result of each goes.
 };
 
-/// Returns the entry for a committed write that waits for the disk. The caller of a sealing write is answered at once,
-/// so that its lease can be released while it waits.
+/// Returns the entry for a committed write that waits for the disk. The caller of a sealing write, or of one of a
+/// group, is answered at once, so that its lease can be released while it waits.
 undurable_write make_undurable_write(pending_write& write, write_outcome outcome) {
     undurable_write out{.write_id = outcome.write_id, .resource = write.first_resource(), .until = write.until};
-    if (write.request.seal) {
+    if (write.request.seal || write.grouped) {
         auto waiter = std::make_shared<durability_waiter>(write.caller->executor());
         write.caller->answer(committed_write{std::move(outcome), waiter});
         out.caller = waiter;
@@ -211,7 +224,12 @@ std::vector<batch_write> plan_batch(const std::vector<pending_write>& batch, con
         if (now >= batch[i].until) continue;  // delayed by an earlier batch; its caller may have been answered
         auto statements =
             build_statements(known, request.operations, {request.return_rows, request.select, request.format});
-        if (statements.faults.empty()) out[i].write = planned_write{&request, std::move(statements)};
+        if (statements.faults.empty()) out[i].write = planned_write{&request, std::move(statements), batch[i].grouped};
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        for (std::size_t j = 0; out[i].write && j < out.size(); ++j) {
+            if (!out[j].write && are_grouped(batch[i], batch[j])) out[i].write->left_alone = true;
+        }
     }
     return out;
 }
@@ -231,6 +249,7 @@ void settle(pending_write& write, batch_write& done, unanswered_writes& out) {
         case batch_result::retry_isolated:
         case batch_result::waited:
             if (clock::now() < write.until) {
+                write.leave_group();
                 out.left.push_back({std::move(write), done.status == batch_result::waited});
             } else {
                 write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));

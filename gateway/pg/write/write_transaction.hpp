@@ -24,11 +24,23 @@ struct pending_write {
     write_request request;
     deadline until;
     std::shared_ptr<caller_awaiting<committed_write>> caller;
+    /// One of several writes under the same lease, which follow each other: see write_executor::write_together. All of
+    /// them are answered as soon as they are visible. If one of them leaves the transaction, none seals the token.
+    bool grouped = false;
 
+    /// The write is to run outside of the group's transaction.
+    void leave_group() {
+        if (grouped) request.seal = false;
+    }
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
     const std::string& principal() const { return request.initiator.principal; }
     const std::string& first_resource() const { return request.resources.front().str(); }
 };
+
+/// Whether two writes are of one group.
+inline bool are_grouped(const pending_write& a, const pending_write& b) {
+    return a.grouped && b.grouped && a.request.token == b.request.token && a.request.resources == b.request.resources;
+}
 
 /// How long a statement of a shared transaction may run or wait for a lock before its write is removed from the batch.
 inline constexpr std::chrono::milliseconds shared_statement_timeout{100};
