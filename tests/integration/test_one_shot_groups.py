@@ -77,6 +77,22 @@ def test_one_refused_in_a_group_keeps_its_own_answer(stack: Stack, api: Api, uni
     assert seal[0] == applied[0]["fencing_token"] + 1
 
 
+def test_sold_out_group_is_refused_and_recorded_each(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
+    sku, other = create_sku(stack, unique_name("sold"), 0), create_sku(stack, unique_name("left"), 10)
+    lease, other_lease = api.must_acquire(sku.resource), api.must_acquire(other.resource)
+    calls, sales = begin_one_shots(api, sku, 6), begin_one_shots(api, other, 3)
+    api.must_release(lease)
+    api.must_release(other_lease)
+    problems = [expect_problem(call.answer(), 409, "expectation-failed") for call in calls]
+    for problem in problems:
+        assert (problem["expected_rows"], problem["rows_affected"], problem["operation"]) == (1, 0, 0)
+    failed = [write_id for _, write_id, _ in events_of(stack, sku, "write_failed")]
+    assert failed == [problem["write_id"] for problem in problems]
+    assert events_of(stack, sku, "write_applied") == events_of(stack, sku, "fence_raised") == []
+    assert {call.answer().status for call in sales} == {200} and other.stock() == 7
+    assert lease_keys(stack.nodes(), sku.resource) == []
+
+
 def test_group_with_keys_repeats_get_their_outcomes(stack: Stack, api: Api, unique_name: Callable[[str], str]) -> None:
     sku = create_sku(stack, unique_name("keyed"), 1000)
     lease = api.must_acquire(sku.resource)

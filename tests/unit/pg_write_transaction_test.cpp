@@ -4,6 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace fencegate::pg {
 namespace {
 
@@ -264,6 +269,100 @@ TEST(shared_transaction, cut_connection_not_tried_again) {
         EXPECT_FALSE(*write.outcome);
     }
     EXPECT_FALSE(session.logged("connect"));
+}
+
+// Writes that changed no row
+
+/// Writes of which each expects one row. Those that set the count 9 change none.
+std::vector<write_request> make_sales(const std::vector<std::pair<std::string, bool>>& sales) {
+    std::vector<write_request> out;
+    for (const auto& [resource, sold_out] : sales) {
+        out.push_back(make_request(std::to_string(out.size() + 1), {resource}));
+        auto& update = std::get<update_operation>(out.back().operations[0]);
+        update.expect_rows = 1;
+        if (sold_out) update.set[0].value = 9;
+    }
+    return out;
+}
+
+void sell_out(fake_session& session) {
+    session.answers["update shop.stock"] = [](const compat::parameters& values) {
+        return test::make_affected(std::ranges::find(values, "9") != values.end() ? 0 : 1);
+    };
+}
+
+std::vector<batch_result> statuses_of(const std::vector<batch_write>& writes) {
+    std::vector<batch_result> out;
+    for (const auto& write : writes)
+        out.push_back(write.status);
+    return out;
+}
+
+constexpr auto decided = batch_result::decided;
+constexpr auto retried = batch_result::retry_isolated;
+
+TEST(shared_transaction, unchanged_writes_refused_together) {
+    fake_session session;
+    sell_out(session);
+    auto requests = make_sales({{"a", true}, {"a", true}, {"b", true}});
+    requests[2].key = make_key("k");
+    const auto writes = run(session, requests, false, true);
+    ASSERT_EQ(statuses_of(writes), (std::vector{decided, decided, decided}));
+    for (const auto& write : writes) {
+        EXPECT_EQ(write.outcome->error().code, errc::expectation_failed);
+        EXPECT_TRUE(write.outcome->error().in_history);
+        EXPECT_EQ(write.outcome->error().facts.at("operation").as_uint64(), 0U);
+    }
+    EXPECT_TRUE(session.committed.empty());
+    EXPECT_EQ(session.recorded.size(), 1U) << "one statement has all rows";
+    EXPECT_EQ(session.kept.size(), 1U);
+    EXPECT_EQ(std::ranges::count(session.log, "rollback"), 1);
+}
+
+TEST(shared_transaction, unchanged_write_leaves_the_others) {
+    fake_session session;
+    sell_out(session);
+    const auto requests = make_sales({{"a", false}, {"b", true}, {"c", false}});
+    const auto writes = run(session, requests, true, true);
+    ASSERT_EQ(statuses_of(writes), (std::vector{batch_result::committed, decided, batch_result::committed}));
+    EXPECT_TRUE(writes[1].outcome->error().durability_unproven) << "its caller waits for the disk";
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
+}
+
+TEST(shared_transaction, unchanged_write_behind_a_change_runs_again) {
+    fake_session session;
+    sell_out(session);
+    const auto requests = make_sales({{"a", true}, {"a", false}, {"a", true}});
+    EXPECT_EQ(statuses_of(run(session, requests, false, true)), (std::vector{decided, decided, retried}))
+        << "the change before the third is rolled back";
+    fake_session triggers;
+    sell_out(triggers);
+    EXPECT_EQ(statuses_of(run(triggers, make_sales({{"a", true}}))), std::vector{retried}) << "triggers may have run";
+    fake_session two;
+    sell_out(two);
+    auto half = make_sales({{"a", true}});
+    half[0].operations.push_back(make_sales({{"a", false}})[0].operations[0]);
+    EXPECT_EQ(statuses_of(run(two, half, false, true)), std::vector{retried}) << "its second operation made a change";
+}
+
+TEST(shared_transaction, unrecorded_refusals_run_again) {
+    fake_session session;
+    sell_out(session);
+    session.refused_text = "record_events";
+    EXPECT_EQ(statuses_of(run(session, make_sales({{"a", true}, {"b", true}}), false, true)),
+              (std::vector{retried, retried}));
+}
+
+TEST(shared_transaction, each_message_of_refusals_fails_answers_stay_true) {
+    const auto requests = make_sales({{"a", true}, {"b", false}, {"c", true}});
+    fail_each_message([&](fake_session& session) {
+        sell_out(session);
+        const auto writes = run(session, requests, false, true);
+        for (std::size_t i = 0; i < writes.size(); ++i) {
+            if (writes[i].status == decided) expect_truth(session, requests[i].write_id, *writes[i].outcome);
+        }
+        EXPECT_FALSE(session.open);
+    });
 }
 
 }  // namespace

@@ -326,4 +326,15 @@ transaction_plan plan_failure_record(const std::string& item_json, const std::ve
     return plan;
 }
 
+transaction_plan plan_refusal_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
+                                      const transaction_options& options) {
+    transaction_plan plan;
+    add_step(plan, step_kind::timeouts, options.defer_flush ? timeouts_deferred_sql : timeouts_sql,
+             {std::to_string(options.statement_timeout.count()), std::to_string(options.lock_timeout.count())});
+    add_step(plan, step_kind::record, record_events_sql(), {items_json});
+    if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql, keep_outcomes_parameters(kept));
+    plan.steps.back().ends_round_trip = true;
+    return plan;
+}
+
 }  // namespace fencegate::pg

@@ -136,4 +136,8 @@ transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes
 /// function.
 transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept);
 
+/// Plans the same for writes that ended without a change; the steps are a transaction of their own. A pure function.
+transaction_plan plan_refusal_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
+                                      const transaction_options& options);
+
 }  // namespace fencegate::pg

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -73,6 +74,7 @@ class evaluation {
 
     write_verdict perform() {
         write_verdict out;
+        out.unchanged = changed_nothing();  // before the texts are moved out
         out.refusal = read_key();
         if (!out.refusal) out.refusal = read_guard();
         for (std::size_t i = 0; !out.refusal && i < write_.statements.operations.size(); ++i)
@@ -135,6 +137,24 @@ class evaluation {
         return std::nullopt;
     }
 
+    /// Whether the operations are known to have changed nothing: all are answered, and no row was affected.
+    bool changed_nothing() const {
+        const auto& operations = write_.statements.operations;
+        for (std::size_t i = 0; i < operations.size(); ++i) {
+            const auto step = steps_.first_operation + i;
+            if (step >= seen_.answers.size() || !operations[i].changes_rows_only) return false;
+            if (steps_.group) {
+                if (groups_[*steps_.group].changed(steps_.position) != 0) return false;
+                continue;
+            }
+            const auto text = seen_.texts.find(step);
+            const auto* receiver = text == seen_.texts.end() ? nullptr : &text->second;
+            if (receiver != nullptr && receiver->refused()) return false;
+            if (rows_affected(operations[i].shape, seen_.answers[step], receiver) != 0) return false;
+        }
+        return true;
+    }
+
     std::optional<write_refusal> read_failure() const {
         if (seen_.error) {
             const auto& step = failed_step(plan_, seen_);
@@ -185,6 +205,12 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
     return out.separate_guards || out.separate_updates || out.separate_checks;
 }
 
+bool is_final(const write_verdict& verdict) {
+    return verdict.unchanged && verdict.refusal && verdict.refusal->why.code == errc::expectation_failed;
+}
+
+}  // namespace
+
 history_item failed_item(const write_request& request, const write_refusal& refusal,
                          std::chrono::system_clock::time_point now) {
     boost::json::object detail;
@@ -203,8 +229,6 @@ history_item failed_item(const write_request& request, const write_refusal& refu
     item.detail = boost::json::serialize(detail);
     return item;
 }
-
-}  // namespace
 
 bool gives_text(answer_shape shape) {
     return shape == answer_shape::rows || shape == answer_shape::value;
@@ -271,12 +295,24 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
         if (group.update < seen.answers.size()) groups.emplace_back(seen.answers[group.update], group.writes);
     }
     const std::string* locked = nullptr;  // the resource of the write that waited
+    std::set<std::string_view> changed;   // the resources whose rows an earlier write may have changed
     out.complete = !seen.error;
     for (std::size_t i = 0; i < writes.size(); ++i) {
         auto verdict = evaluation(plan, writes[i], i, seen, groups).perform();
         out.complete = out.complete && verdict.outcome.has_value();
         if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
-        if (verdict.refusal) out.changes[i] = batch_change::leaves;
+        const auto& resources = writes[i].request->resources;
+        const auto is_changed = [&](const auto& resource) { return changed.contains(resource.str()); };
+        if (verdict.refusal && is_final(verdict) && std::ranges::none_of(resources, is_changed)) {
+            out.changes[i] = batch_change::ends;
+            out.refusals.emplace(i, std::move(*verdict.refusal));
+        } else if (verdict.refusal) {
+            out.changes[i] = batch_change::leaves;
+        }
+        if (!verdict.unchanged) {
+            for (const auto& resource : resources)
+                changed.insert(resource.str());
+        }
         if (out.waited && failed->write == i) locked = &writes[i].resource();
         // Later writes on its resource would wait for the same lock.
         if (locked != nullptr && !verdict.outcome && writes[i].resource() == *locked)

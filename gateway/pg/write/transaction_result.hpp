@@ -41,11 +41,13 @@ struct write_refusal {
 struct write_verdict {
     std::optional<write_outcome> outcome{};
     std::optional<write_refusal> refusal{};
+    bool unchanged = false;  ///< Its operations are known to have changed nothing.
 };
 
 enum class batch_change {
     stays,   ///< The write stays in the transaction.
     leaves,  ///< The write is removed and tried again isolated.
+    ends,    ///< The write is removed: its refusal is final, because nothing that is rolled back could change it.
 };
 
 /// Whether a statement waited for too long, for a lock or else, or was the victim of a deadlock.
@@ -53,12 +55,13 @@ bool is_timeout_or_deadlock(std::string_view sqlstate);
 
 /// What to do next with a transaction of several writes.
 struct batch_verdict {
-    bool complete = false;                  ///< All writes succeeded: the transaction can be committed.
-    std::vector<batch_change> changes{};    ///< One for each write.
-    std::vector<write_outcome> outcomes{};  ///< One for each write, if `complete`.
-    bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
-    bool separate_updates = false;          ///< A joined update failed: update one by one next time.
-    bool separate_checks = false;           ///< What several writes have deferred failed: run it write by write.
+    bool complete = false;                            ///< All writes succeeded: the transaction can be committed.
+    std::vector<batch_change> changes{};              ///< One for each write.
+    std::vector<write_outcome> outcomes{};            ///< One for each write, if `complete`.
+    std::map<std::size_t, write_refusal> refusals{};  ///< Of the writes that end, by their index.
+    bool separate_guards = false;   ///< A joined guard step failed: enter the resources one by one next time.
+    bool separate_updates = false;  ///< A joined update failed: update one by one next time.
+    bool separate_checks = false;   ///< What several writes have deferred failed: run it write by write.
     std::vector<std::string> refused_updates{};  ///< planned_group::single_update of those that can't be joined.
     bool waited = false;                         ///< A statement exceeded its timeout, or was a deadlock's victim.
 };
@@ -98,12 +101,17 @@ write_verdict evaluate_write(const transaction_plan& plan, const planned_write& 
 /// Returns what to do next with a transaction of several writes. Moves the texts out of `seen`; throws as
 /// evaluate_write does.
 ///
-/// Out:     a refused write leaves; where a step for several writes failed, all stay and are tried one by one; where it
-///          concerns no write, all leave.
+/// Out:     a refused write leaves, or ends if neither it nor an earlier write on its resources has changed a row;
+///          where a step for several writes failed, all stay and are tried one by one; where it concerns no write, all
+///          leave.
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen);
 
 /// Returns the refusal for an error of PostgreSQL at `step`; null: at COMMIT.
 write_refusal refuse_for_error(const server_error& error, const transaction_step* step);
+
+/// Returns the history's row of a write that failed at `now`.
+history_item failed_item(const write_request& request, const write_refusal& refusal,
+                         std::chrono::system_clock::time_point now);
 
 /// Decides how the transaction of an isolated write ends that was refused at `now`.
 /// May replace `refusal.why`. A pure function.

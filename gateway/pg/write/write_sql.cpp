@@ -258,6 +258,7 @@ class operation_writer : row_writer {
     }
 
     void finish_change(const exposed_table& table, const std::string& table_name) {
+        out_.changes_rows_only = !table.shared_resource_expression.empty();
         if (!returned_.wanted) return;
         const auto list = columns(table, table_name, returned_.select);
         out_.sql.sql =

@@ -32,6 +32,13 @@ std::size_t end_of_round_trip(const write_session& session, const transaction_pl
     return all_prepared ? end : plan.prepared_with_timeouts;
 }
 
+/// A write that ended without a change.
+struct ended_write {
+    batch_write* result;  ///< Where its result goes.
+    const write_request* request;
+    write_refusal refusal;
+};
+
 /// A transaction of several writes, until those that stay in it are committed.
 class shared_transaction {
   public:
@@ -73,6 +80,31 @@ class shared_transaction {
         }
     }
 
+    /// Decides the writes that ended, after the history has their rows. Where that fails, they run isolated.
+    void record_refusals() {
+        if (ended_.empty()) return;
+        std::vector<history_item> items;
+        std::vector<outcome_to_keep> kept;
+        for (auto& [write, request, refusal] : ended_) {
+            items.push_back(failed_item(*request, refusal, std::chrono::system_clock::now()));
+            if (request->key) kept.push_back({request, write_kept(*request, refusal.why)});
+        }
+        try {
+            run_.record_all(items, kept);
+        } catch (const statement_failed& e) {
+            spdlog::warn("refusals of writes could not be recorded together: {} {}", e.error.sqlstate, e.error.message);
+            return;
+        } catch (const session_lost&) {
+            return;
+        }
+        for (auto& [write, request, refusal] : ended_) {
+            refusal.why.in_history = true;
+            refusal.why.durability_unproven = batch_options_.defer_flush;
+            write->outcome = std::move(refusal.why);
+            write->status = batch_result::decided;
+        }
+    }
+
   private:
     static transaction_options first_options(const batch_options& options) {
         transaction_options out;
@@ -89,7 +121,7 @@ class shared_transaction {
     }
 
     /// Removes the writes that leave, and changes the options for those that run again.
-    void adapt(const batch_verdict& verdict) {
+    void adapt(batch_verdict& verdict) {
         if (verdict.waited) limit_time(reduced_statement_timeout);
         if (verdict.separate_guards) run_.options().join_guards = false;
         if (verdict.separate_updates) run_.options().join_updates = false;
@@ -107,6 +139,8 @@ class shared_transaction {
             if (verdict.changes[i] == batch_change::stays) {
                 staying.push_back(std::move(planned_[i]));
                 results.push_back(results_[i]);
+            } else if (const auto refused = verdict.refusals.find(i); refused != verdict.refusals.end()) {
+                ended_.push_back({results_[i], planned_[i].request, std::move(refused->second)});
             } else if (verdict.waited) {
                 results_[i]->status = batch_result::waited;
             }
@@ -184,6 +218,7 @@ class shared_transaction {
     write_transaction run_;
     std::vector<planned_write> planned_;  ///< The writes that are left in the transaction.
     std::vector<batch_write*> results_;   ///< Where the result of each goes.
+    std::vector<ended_write> ended_;      ///< The writes whose refusals are final.
 };
 
 /// Returns the entry for a committed write that waits for the disk. The caller of a sealing write, or of one of a
@@ -328,6 +363,13 @@ void write_transaction::record(const history_item& item, const std::vector<outco
     if (seen.error) throw statement_failed(*seen.error);
 }
 
+void write_transaction::record_all(const std::vector<history_item>& items, const std::vector<outcome_to_keep>& kept) {
+    const auto plan = plan_refusal_records(history_json(items), kept, options_);
+    transcript seen;
+    execute(plan, statement_errors::usable_session, deadline::max(), seen);
+    if (seen.error) throw statement_failed(*seen.error);
+}
+
 /// Sends the steps of `plan` and reads their answers, round trip by round trip, as long as allows_next() holds.
 ///
 /// Out: `seen`: the answers so far, also where it throws.
@@ -427,6 +469,7 @@ void run_shared_transaction(write_session& session, memory_budget& budget, std::
     } catch (const session_lost& lost) {
         transaction.fail_all(unavailable_because(lost.cause));
     }
+    transaction.record_refusals();
 }
 
 unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,

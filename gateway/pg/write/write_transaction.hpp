@@ -78,6 +78,9 @@ class write_transaction {
     /// Adds the history's row of a failed write, and keeps its refusal where `kept` is not empty. Throws
     /// statement_failed.
     void record(const history_item& item, const std::vector<outcome_to_keep>& kept);
+    /// Adds the history's rows of writes that ended without a change, and keeps their refusals, in a transaction of its
+    /// own, which does not wait for the disk with `defer_flush`. Throws statement_failed.
+    void record_all(const std::vector<history_item>& items, const std::vector<outcome_to_keep>& kept);
 
     /// Whether the transaction was sent again on a new session.
     bool was_repeated() const { return repeated_; }
@@ -138,7 +141,8 @@ struct batch_options {
 /// In:      see plan_transaction; no write calls a function.
 /// Out:     each write's result. It is decided only if the write was committed or the connection broke. After anything
 ///          else the write leaves, the transaction is rolled back, and the other writes start again without it, so that
-///          no write's error, lock or refusal affects the outcome of another.
+///          no write's error, lock or refusal affects the outcome of another. A write that ends because it changed no
+///          row, and expected to, is decided too, after the history has its row.
 /// Errors:  where the connection broke before COMMIT was sent, tries once more on a new one; then storage_unavailable,
 ///          nothing was changed. Where it broke during COMMIT, the transaction is looked up by write_id; where that
 ///          fails, outcome_unknown. Throws where an answer can't be read: nothing was changed.
