@@ -155,8 +155,8 @@ comment on function fencing.bound_text(text, integer) is
   'Nothing that a caller sends is stored without a limit. Locks: none.';
 
 create or replace function fencing.bound_detail(detail jsonb) returns jsonb
-language sql immutable parallel safe
-as $$  -- as above
+language sql stable parallel safe
+as $$  -- as above; stable as pg_column_size is, else it would not be inlined
   select case when pg_catalog.pg_column_size(detail) operator(pg_catalog.>) 65536
     then pg_catalog.jsonb_build_object('left_out_bytes', pg_catalog.pg_column_size(detail))
               else detail end;

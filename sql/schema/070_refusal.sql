@@ -3,9 +3,11 @@
 
 create or replace function fencing.bound_time(at timestamptz) returns timestamptz
 language sql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-  select case when at between '2000-01-01' and clock_timestamp() + interval '1 day' then at else clock_timestamp() end;
+as $$  -- no search_path of its own, so that it is inlined; therefore every name is qualified
+  select case when at operator(pg_catalog.>=) '2000-01-01'::pg_catalog.timestamptz
+                and at operator(pg_catalog.<=) (pg_catalog.clock_timestamp()
+                  operator(pg_catalog.+) '1 day'::pg_catalog.interval)
+              then at else pg_catalog.clock_timestamp() end;
 $$;
 comment on function fencing.bound_time(timestamptz) is
   'The time of an event; now where there is none, or one that no event can have: before the year 2000, '
@@ -13,9 +15,8 @@ comment on function fencing.bound_time(timestamptz) is
 
 create or replace function fencing.bound_token(token bigint) returns bigint
 language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select case when token between 0 and 9007199254740992 then token end;
+as $$  -- as above
+  select case when token operator(pg_catalog.>=) 0 and token operator(pg_catalog.<=) 9007199254740992 then token end;
 $$;
 comment on function fencing.bound_token(bigint) is
   'The token or fence of an event; null where it can be neither: below 0, or above 2^53. Locks: none.';
