@@ -68,7 +68,7 @@ comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text
   'Locks: the guard rows in the order of their names.';
 
 create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text,
-    principal text, trace_id text, detail jsonb)
+    principal text, trace_id text, detail jsonb, seal boolean)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -85,6 +85,10 @@ begin
     null;  -- the common case saves a call
   else
     perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
+    if seal then
+      raise exception using errcode = '22023',
+        message = 'begin_write seals one resource; for several call seal_writes';
+    end if;
   end if;
   lowest := fencing.storage_floor();
   -- Selects among the open resources, opens none.
@@ -93,21 +97,25 @@ begin
     return query
       with entered as (
         insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
-        values (resources[1], begin_write.fencing_token, pg_current_xact_id(), transaction_timestamp(),
+        values (resources[1], begin_write.fencing_token + seal::integer, pg_current_xact_id(), transaction_timestamp(),
             begin_write.write_id::text)
         on conflict on constraint guard_pkey do update
           set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
               entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
-          where g.last_fencing_token <= excluded.last_fencing_token
+          where g.last_fencing_token <= begin_write.fencing_token
         returning g.resource::text, g.found_fencing_token, g.last_fencing_token
       ), recorded as (
         insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
             write_id, detail)
-        select 'write_applied', e.resource, begin_write.fencing_token, e.last_fencing_token,
-          fencing.bound_text(begin_write.owner, 200), fencing.bound_text(begin_write.principal, 200),
-               fencing.bound_text(begin_write.trace_id, 200), begin_write.write_id,
-                 fencing.bound_detail(begin_write.detail)
-          from entered e
+        select x.event, e.resource, x.token, x.token, fencing.bound_text(begin_write.owner, 200),
+          fencing.bound_text(begin_write.principal, 200), fencing.bound_text(begin_write.trace_id, 200),
+               begin_write.write_id, x.detail
+          from entered e cross join lateral (
+            select 'write_applied', begin_write.fencing_token, fencing.bound_detail(begin_write.detail)
+            union all
+            select 'fence_raised', e.last_fencing_token,
+                jsonb_build_object('found_token', begin_write.fencing_token, 'reason', 'seal') where seal
+          ) x (event, token, detail)
       )
       select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e;
     if found then
@@ -120,18 +128,31 @@ begin
                                                            begin_write.detail, lowest);
 end
 $$;
-comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
+comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb, boolean) is
   'For gateways. Locks the guard rows. If the token is lower than any fence (at least the floor), opens no resource, '
   'adds a write_rejected row for each stale resource and returns accepted = false in all rows (the caller commits, '
   'so that the refusal is kept; where the floor refused it, the row''s detail has cause = storage-generation-changed). '
   'Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
   'One row for each resource, in the order of the names: found_token is the fence before, '
-  'last_fencing_token the fence now. From now on the transaction''s changes are checked against the resources '
-  'of this write alone, no longer against those of an earlier write of the batch. '
+  'last_fencing_token the fence now. seal, for one resource: as seal_writes for the write that follows, of which the '
+  'token is the last use, at a fraction of its cost. '
+  'From now on the transaction''s changes are checked against the resources of this write alone, '
+  'no longer against those of an earlier write of the batch. '
   'To undo the write, the caller rolls back to a savepoint taken before this call. '
   'SQLSTATE FG503: the storage generation changed; 22023: not a resource or not a token; '
   '22004: no write_id; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';
+
+create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text,
+    principal text, trace_id text, detail jsonb)
+returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
+language sql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select * from fencing.begin_write($1, $2, $3, $4, $5, $6, $7, false);
+$$;
+comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
+  'begin_write that seals nothing. SQLSTATE and locks: as that.';
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[],

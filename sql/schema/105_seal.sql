@@ -4,6 +4,11 @@ create or replace function fencing.seal_writes(resources text[], fencing_tokens 
     owners text[], principals text[], trace_ids text[]) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+-- Planned once, by the guard's index whatever its size: otherwise planning costs several times the rest.
+set plan_cache_mode = force_generic_plan
+set enable_hashjoin = off
+set enable_mergejoin = off
+set enable_seqscan = off
 as $$
 begin
   with given as (

@@ -40,6 +40,7 @@ as $$
     ('function', 'fencing.schema_version()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.proof_keys()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_write(text[],bigint,uuid,text,text,text,jsonb)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.begin_write(text[],bigint,uuid,text,text,text,jsonb,boolean)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_writes(text[],bigint[],uuid[],text[],text[],text[],jsonb[],uuid[])',
         'fencing_gateway', 'execute'),
     ('function', 'fencing.shared_resource_expression(regclass)', 'fencing_gateway', 'execute'),

@@ -174,6 +174,7 @@ answer_rows fake_session::perform(const prepared_call& call) {
         // A stale token commits the history's row, and no write.
         if (std::ranges::all_of(rows, [](const auto& entered) { return entered[2] == "t"; })) {
             pending_.writes.push_back(*values[2]);
+            if (calls("$7::jsonb, true)")) pending_.sealed.push_back(*values[2]);
         } else {
             pending_.recorded.emplace_back("write_rejected by the guard");
         }

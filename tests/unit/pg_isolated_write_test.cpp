@@ -101,7 +101,9 @@ TEST(run_isolated, lost_transaction_keeps_no_outcome) {
         session.drop();
         return test::make_rows({{""}});
     };
-    EXPECT_THROW(run_one(session, make_isolated()), session_lost);
+    auto request = make_isolated();
+    request.resources.push_back(make_request("1", {"b"}).resources.front());
+    EXPECT_THROW(run_one(session, request), session_lost);
     EXPECT_TRUE(session.kept.empty() && session.committed.empty());
 }
 

@@ -1,5 +1,6 @@
 #include "pg_fake_session.hpp"
 
+#include <gateway/pg/write/guard_call.hpp>
 #include <gateway/pg/write/transaction_plan.hpp>
 
 #include <gtest/gtest.h>
@@ -286,9 +287,29 @@ TEST_F(transaction_plan_test, isolated_checks_each_answer) {
     requests[0].operations.push_back(requests[0].operations[0]);
     requests[0].seal = true;
     options.isolated = true;
-    EXPECT_EQ(steps(), "begin timeouts guard | operation | operation | seal |");
+    EXPECT_EQ(steps(), "begin timeouts guard | operation | operation |");
     requests[0].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
-    EXPECT_EQ(steps(), "begin timeouts claim | savepoint guard | operation | operation | seal |");
+    EXPECT_EQ(steps(), "begin timeouts claim | savepoint guard | operation | operation |");
+}
+
+TEST_F(transaction_plan_test, guard_seals_only_a_write_that_is_alone) {
+    const auto guard_sql = [this] {
+        const auto writes = plan_all(requests, *known);
+        const auto plan = plan_transaction(writes, options);
+        return *plan.steps[plan.writes[0].guard].sql;
+    };
+    requests.resize(1);
+    EXPECT_EQ(guard_sql(), begin_write_sql);
+    requests[0].seal = true;
+    EXPECT_EQ(guard_sql(), begin_sealing_write_sql);
+    EXPECT_EQ(steps(), "begin timeouts guard operation |");
+    requests[0].operations = {call_operation{"count_stock", {}}};
+    EXPECT_EQ(guard_sql(), begin_write_sql) << "a function may use the token";
+    EXPECT_EQ(steps(), "begin timeouts guard operation seal |");
+    requests[0] = make_request("1", {"a", "b"});
+    requests[0].seal = true;
+    EXPECT_EQ(guard_sql(), begin_write_sql);
+    EXPECT_EQ(steps(), "begin timeouts guard operation seal |");
 }
 
 TEST_F(transaction_plan_test, function_step_is_user_code) {

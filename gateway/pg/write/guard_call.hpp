@@ -13,7 +13,11 @@ namespace fencegate::pg {
 /// The statement that calls fencing.begin_write. Columns: resource, last_fencing_token, accepted.
 inline const std::string begin_write_sql =
     "select resource, last_fencing_token, accepted "
-    "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb)";
+    "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb, false)";
+/// The same for a write of one resource whose token is sealed with it.
+inline const std::string begin_sealing_write_sql =
+    "select resource, last_fencing_token, accepted "
+    "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb, true)";
 compat::parameters begin_write_parameters(const write_request& request);
 
 /// The statement that calls fencing.begin_writes, for writes of one resource each; those of the same resource have the

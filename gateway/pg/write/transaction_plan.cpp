@@ -137,10 +137,18 @@ class transaction_planner {
         section_.identity = nullptr;
     }
 
+    /// Whether the call of the guard seals the token, which costs little, because nothing else in the transaction uses
+    /// it: no other write, and no function, to which a caller can pass it.
+    bool is_sealed_by_guard(const planned_write& write) const {
+        const auto is_call = [](const operation& each) { return std::holds_alternative<call_operation>(each); };
+        return write.seals() && writes_.size() == 1 && write.request->resources.size() == 1 &&
+               std::ranges::none_of(write.request->operations, is_call);
+    }
+
     void seal() {
         std::vector<const write_request*> requests;
         for (const auto& write : writes_) {
-            if (write.seals()) requests.push_back(write.request);
+            if (write.seals() && !is_sealed_by_guard(write)) requests.push_back(write.request);
         }
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
@@ -264,7 +272,8 @@ class transaction_planner {
             selected_ = nullptr;
             leave_role();
             steps.guard = plan_.steps.size();
-            add(step_kind::guard, begin_write_sql, store(begin_write_parameters(*write.request))).write = index;
+            const auto& sql = is_sealed_by_guard(write) ? begin_sealing_write_sql : begin_write_sql;
+            add(step_kind::guard, sql, store(begin_write_parameters(*write.request))).write = index;
         }
         plan_.steps.back().ends_round_trip = options_.isolated;
         defer();

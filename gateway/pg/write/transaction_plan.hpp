@@ -125,7 +125,7 @@ struct transaction_options {
 ///          names; if isolated, exactly one write. Only an isolated write calls functions.
 /// Out:     one round trip, or two where a statement has to be prepared (prepared_with_timeouts); for an isolated write
 ///          one up to the claim of its key, one up to its guard, one for each operation, and one for the seal. Keys are
-///          claimed before the first write; seals follow the last.
+///          claimed before the first write; seals follow the last, except that the guard seals a write that is alone.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
 /// Plans the steps that keep outcomes, at the end of the same transaction; no steps for empty `outcomes`. A pure
