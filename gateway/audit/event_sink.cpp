@@ -136,7 +136,7 @@ constexpr std::chrono::milliseconds append_timeout{10'000};
 constexpr std::chrono::milliseconds backoff_min{100};
 constexpr std::chrono::milliseconds backoff_max{5'000};
 /// Least pause between two batches unless the buffer has a full batch: each batch costs a commit, whatever its size.
-constexpr std::chrono::milliseconds batch_pause{5};
+constexpr std::chrono::milliseconds batch_pause{20};
 /// How often flush() checks whether everything is written.
 constexpr std::chrono::milliseconds flush_interval{5};
 

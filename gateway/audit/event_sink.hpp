@@ -81,7 +81,7 @@ class event_buffer {
 ///
 /// Threads:  any, but start() and flush().
 /// Lifetime: outlives the lock_manager; the database outlives the run of `io`.
-/// Limits:   audit.buffer_max rows (one for each resource); batches of up to 2,000 rows, at least 5 ms apart unless
+/// Limits:   audit.buffer_max rows (one for each resource); batches of up to 2,000 rows, at least 20 ms apart unless
 ///           they are full; pauses of up to 5 s while PostgreSQL is unreachable.
 class event_sink final : public lockcore::event_observer {
   public:
