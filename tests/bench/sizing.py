@@ -69,6 +69,7 @@ class Sizes(Bench):
         rate = next(value for name, value in measured["result"].items() if name.endswith("_per_s"))
         return {
             "operations": rate * seconds,
+            "p50": measured["result"]["p50_ms"],
             "rows": rows - before[0],
             "bytes": size - before[1],
             **{name: measured[name] for name in (*PROCESSES, "wal")},
@@ -81,6 +82,7 @@ class Sizes(Bench):
         return {
             **costs,
             "rate": full["operations"] / self.arguments.seconds,
+            "p50": full["p50"],
             "row": used["bytes"] / max(used["rows"], 1),
         }
 
