@@ -14,6 +14,7 @@ set local client_min_messages = warning;
 \ir schema/025_storage_generation.sql
 \ir schema/030_guard.sql
 \ir schema/040_history.sql
+\ir schema/045_row_change.sql
 \ir schema/050_rotation.sql
 \ir schema/060_cluster.sql
 \ir schema/065_generation_change.sql
@@ -26,6 +27,8 @@ set local client_min_messages = warning;
 \ir schema/105_seal.sql
 \ir schema/107_code_of_others.sql
 \ir schema/110_protect.sql
+\ir schema/115_record_changes.sql
+\ir schema/116_recorded_tables.sql
 \ir schema/120_checks.sql
 \ir schema/122_guard_changes.sql
 \ir schema/125_openings.sql

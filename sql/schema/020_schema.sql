@@ -154,6 +154,18 @@ comment on function fencing.bound_text(text, integer) is
   'The text; where it has more bytes than max_length, its first characters and its length in bytes. '
   'Nothing that a caller sends is stored without a limit. Locks: none.';
 
+create or replace function fencing.bounded_text_of(expression text) returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format($e$case when octet_length(%1$s) > 200
+    then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)'
+    else coalesce(%1$s, '') end$e$, expression)
+$$;
+comment on function fencing.bounded_text_of(text) is
+  'The text of an expression that does what bound_text does, and gives an empty text for null, '
+  'for check functions: the writing role may call no function of this schema. Locks: none.';
+
 create or replace function fencing.bound_detail(detail jsonb) returns jsonb
 language sql stable parallel safe
 as $$  -- as above; stable as pg_column_size is, else it would not be inlined

@@ -22,6 +22,9 @@ create table if not exists fencing.guard (
   entered_xid         xid8,
   entered_at          timestamptz,
   entered_for         text not null default '',
+  entered_token       bigint,
+  entered_write       uuid,
+  entered_by          text,
   constraint guard_pkey primary key (resource)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -43,6 +46,13 @@ comment on column fencing.guard.entered_at is
 comment on column fencing.guard.entered_for is
   'The write for which it was entered; empty for a caller of enter(). '
   'Keeps the writes of one batch from changing each other''s resources.';
+
+comment on column fencing.guard.entered_token is
+  'The token of the gateway''s write that entered it, which may be sealed already; null for a caller of enter().';
+comment on column fencing.guard.entered_write is
+  'That write, of several under one token the first; null for a caller of enter(). '
+  'One statement may serve several writes, of which entered_for names one.';
+comment on column fencing.guard.entered_by is 'The caller of that write; null for a caller of enter().';
 
 create or replace function fencing.fence(resource text) returns bigint
 language plpgsql stable security definer

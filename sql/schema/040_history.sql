@@ -97,12 +97,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception using errcode = '42501',
-    message = format('fencing.history can be added to, never changed: %s is refused', lower(tg_op)),
+    message = format('%s can be added to, never changed: %s is refused', pg_partition_root(tg_relid), lower(tg_op)),
     hint = 'fencing.rotate_history(keep) drops old partitions.';
 end
 $$;
 comment on function fencing.refuse_history_change() is
-  'Trigger: raises 42501 for every update, delete and truncate of the history. Locks: none.';
+  'Trigger: raises 42501 for every update, delete and truncate of history and row_change. Locks: none.';
 
 create table if not exists fencing.history_default partition of fencing.history default;
 comment on table fencing.history_default is

@@ -1,6 +1,6 @@
--- Partitions of the history: one for each week, created ahead; old ones are dropped whole.
+-- Partitions of the history and of row_change: one for each week, created ahead; old ones are dropped whole.
 
-create or replace function fencing.make_history_partition(day timestamptz) returns boolean
+create or replace function fencing.make_week(parent name, day timestamptz) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO, MDY'  -- the bounds are written as text
@@ -9,21 +9,27 @@ as $$
 declare
   lower_bound constant timestamptz := date_trunc('week', day, 'UTC');
   upper_bound constant timestamptz := date_trunc('week', day + interval '168 hours', 'UTC');
-  partition   constant text := 'history_' || to_char(lower_bound at time zone 'UTC', 'YYYYMMDD');
+  partition   constant text := format('%s_%s', parent, to_char(lower_bound at time zone 'UTC', 'YYYYMMDD'));
+  rest        constant text := parent || '_default';
+  has_rows boolean;
 begin
   if to_regclass('fencing.' || partition) is not null then
     return false;
   end if;
-  execute format('create table fencing.%I (like fencing.history including defaults including constraints)', partition);
+  execute format('create table fencing.%I (like fencing.%I including defaults including constraints)', partition,
+      parent);
   perform fencing.give_to_owner('table', format('fencing.%I', partition));
-  execute format('comment on table fencing.%I is %L', partition, 'One week of fencing.history, from this UTC day on.');
-  if exists (select from fencing.history_default d where d.at >= lower_bound and d.at < upper_bound) then
-    alter table fencing.history_default disable trigger history_append_only;
-    execute format('with moved as (delete from fencing.history_default where at >= $1 and at < $2 returning *) '
-                   'insert into fencing.%I select * from moved', partition) using lower_bound, upper_bound;
-    alter table fencing.history_default enable always trigger history_append_only;
+  execute format('comment on table fencing.%I is %L', partition,
+      format('One week of fencing.%s, from this UTC day on.', parent));
+  execute format('select exists (select from fencing.%I d where d.at >= $1 and d.at < $2)', rest)
+    into has_rows using lower_bound, upper_bound;
+  if has_rows then
+    execute format('alter table fencing.%I disable trigger history_append_only', rest);
+    execute format('with moved as (delete from fencing.%I where at >= $1 and at < $2 returning *) '
+                   'insert into fencing.%I select * from moved', rest, partition) using lower_bound, upper_bound;
+    execute format('alter table fencing.%I enable always trigger history_append_only', rest);
   end if;
-  execute format('alter table fencing.history attach partition fencing.%I for values from (%L) to (%L)', partition,
+  execute format('alter table fencing.%I attach partition fencing.%I for values from (%L) to (%L)', parent, partition,
       lower_bound, upper_bound);
   execute format('alter table fencing.%I enable always trigger history_append_only', partition);
   execute format('create trigger history_no_truncate before truncate on fencing.%I for each statement '
@@ -34,11 +40,26 @@ begin
   return true;
 end
 $$;
-comment on function fencing.make_history_partition(timestamptz) is
+comment on function fencing.make_week(name, timestamptz) is
   'Creates the partition of that moment''s week (Monday, UTC) and moves rows there from the default partition; '
-  'false if it exists already. '
-  'For the role that installed the schema. Locks: history share update exclusive, history_default access exclusive, '
-  'in this order; where rows move, before these history_default share row exclusive.';
+  'false if it exists already. parent: history or row_change. '
+  'Locks: the parent share update exclusive, its default partition access exclusive, '
+  'in this order; where rows move, before these the default partition share row exclusive.';
+
+create or replace function fencing.make_history_partition(day timestamptz) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  made constant boolean := fencing.make_week('history', day);
+begin
+  return fencing.make_week('row_change', day) or made;
+end
+$$;
+comment on function fencing.make_history_partition(timestamptz) is
+  'Creates the partitions of that moment''s week (Monday, UTC) of history and row_change, and moves rows there '
+  'from the default partitions; false if both exist already. '
+  'For the role that installed the schema. Locks: as make_week, the history first.';
 
 create or replace function fencing.make_history_partitions() returns integer
 language plpgsql
@@ -54,7 +75,8 @@ begin
   weeks := array(
     select generate_series(now(), now() + weeks_ahead * interval '168 hours', interval '168 hours')
     union all
-    (select distinct date_trunc('week', d.at, 'UTC') as week from fencing.history_default d
+    (select distinct date_trunc('week', d.at, 'UTC') as week
+       from (select h.at from fencing.history_default h union all select c.at from fencing.row_change_default c) d
         where d.at between '2000-01-01' and '3000-01-01' order by week desc limit default_weeks_max));
   foreach week in array weeks loop
     made := made + fencing.make_history_partition(week)::integer;
@@ -63,7 +85,7 @@ begin
 end
 $$;
 comment on function fencing.make_history_partitions() is
-  'Creates the partitions of this week and the next eight, and those for rows in the default partition, '
+  'Creates the partitions of this week and the next eight, and those for rows in the default partitions, '
   'of at most 20 weeks in one call. For the role that installed the schema. '
   'Locks: as make_history_partition, where it creates any.';
 
@@ -71,13 +93,25 @@ create or replace function fencing.old_history_partitions(keep interval) returns
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select c.relname::text from pg_inherits i join pg_class c on c.oid = i.inhrelid
-   where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$'
+  select distinct right(c.relname, 8) from pg_inherits i join pg_class c on c.oid = i.inhrelid
+   where i.inhparent in ('fencing.history'::regclass, 'fencing.row_change'::regclass)
+     and c.relname ~ '^(history|row_change)_[0-9]{8}$'
      and to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '168 hours' <= now() - keep
    order by 1;
 $$;
 comment on function fencing.old_history_partitions(interval) is
-  'The partitions that have only rows older than keep, oldest first. Locks: none.';
+  'The weeks (YYYYMMDD) whose partitions have only rows older than keep, oldest first. Locks: none.';
+
+create or replace function fencing.drop_week(week text) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  execute format('drop table if exists fencing.history_%s, fencing.row_change_%s', week, week);
+end
+$$;
+comment on function fencing.drop_week(text) is
+  'Drops the partitions of a week of history and row_change. Locks: those and both parents, access exclusive.';
 
 create or replace function fencing.forget_event_streams() returns void
 language sql
@@ -94,16 +128,17 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  partition text;
+  week text;
 begin
   if keep is null or keep <= interval '0' then
     raise exception using errcode = '22023', message = 'keep must be a positive interval';
   end if;
-  lock table only fencing.history in access exclusive mode;  -- before any partition, as every reader does: no deadlock
+  -- Before any partition, as every reader does: no deadlock.
+  lock table only fencing.history, only fencing.row_change in access exclusive mode;
   made := fencing.make_history_partitions();
   dropped := 0;
-  foreach partition in array array(select fencing.old_history_partitions(keep)) loop
-    execute format('drop table fencing.%I', partition);
+  foreach week in array array(select fencing.old_history_partitions(keep)) loop
+    perform fencing.drop_week(week);
     dropped := dropped + 1;
   end loop;
   perform fencing.forget_event_streams();
@@ -112,10 +147,12 @@ end
 $$;
 comment on function fencing.rotate_history(interval) is
   'Creates the partitions of this week and the next eight, moves rows there from the default partition, '
-  'and drops the partitions that have only rows older than keep. '
+  'and drops the partitions that have only rows older than keep, of history and row_change alike. '
+  'made and dropped: weeks. '
   'For the role that installed the schema, where no gateway does it (keep_history); a repetition does nothing. '
   'SQLSTATE 22023: keep is not positive. '
-  'Locks: history access exclusive until the end of the transaction, so that writes wait meanwhile; set lock_timeout.';
+  'Locks: history and row_change access exclusive until the end of the transaction, so that writes wait meanwhile; '
+  'set lock_timeout.';
 
 create or replace function fencing.keep_history(keep_days integer)
   returns table (made integer, dropped integer, remaining integer)
@@ -147,8 +184,8 @@ begin
     if remaining > 0 and made = 0 then
       begin
         -- Before the partition, as every reader does: no deadlock.
-        lock table only fencing.history in access exclusive mode;
-        execute format('drop table fencing.%I', old[1]);
+        lock table only fencing.history, only fencing.row_change in access exclusive mode;
+        perform fencing.drop_week(old[1]);
         dropped := 1;
         remaining := remaining - 1;
       exception when lock_not_available then
@@ -160,7 +197,7 @@ begin
 end
 $$;
 comment on function fencing.keep_history(integer) is
-  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest partition '
+  'For gateways: creates partitions ahead as rotate_history does, and drops the oldest week '
   'that has only rows older than keep_days (0: drops none), one in each call and none in a call that created any. '
   'remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; '
   'that is the longest that writes are delayed. '
@@ -169,7 +206,8 @@ comment on function fencing.keep_history(integer) is
   'keep_days is at least 7, so that a gateway''s role can''t be used to delete traces of what it has just done. '
   'SQLSTATE 22023: keep_days; 55P03: partitions had to be created and a lock was not free within 100 ms; '
   'nothing was done, call again later. '
-  'Locks: as make_history_partition where partitions are created, history access exclusive where one is dropped, '
+  'Locks: as make_history_partition where partitions are created, history and row_change access exclusive where one '
+  'is dropped, '
   'each waited for 100 ms at most, and a row of schema_version.';
 
 do $$

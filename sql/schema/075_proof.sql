@@ -17,6 +17,24 @@ comment on column fencing.proof_key.outer_pad is 'The same for its second step: 
 comment on column fencing.proof_key.added_at is 'When add_proof_key() was last called for it.';
 comment on column fencing.proof_key.expires_at is 'From then on proofs signed with the key are refused; null: never.';
 
+create or replace function fencing.hmac_pad(key bytea, byte integer) returns bytea
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  padded constant bytea := case when length(key) > 64 then sha256(key) else key end;
+  pad bytea := '';
+begin
+  for i in 0..63 loop
+    pad := pad || set_byte(decode('00', 'hex'), 0,
+        (case when i < length(padded) then get_byte(padded, i) else 0 end) # byte);
+  end loop;
+  return pad;
+end
+$$;
+comment on function fencing.hmac_pad(bytea, integer) is
+  'The key in the form in which HMAC-SHA256 uses it: padded to 64 bytes, each xor a byte. Locks: none.';
+
 create or replace function fencing.add_proof_key(key bytea, expires_at timestamptz default null, name text default null)
   returns text
 language plpgsql
@@ -24,19 +42,14 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-  padded bytea := case when length(key) > 64 then sha256(key) else key end;
-  inner_pad bytea := '';
-  outer_pad bytea := '';
-  byte integer;
+  inner_pad bytea;
+  outer_pad bytea;
 begin
   if key is null or length(key) < 32 then
     raise exception using errcode = '22023', message = 'a signing key has at least 32 bytes';
   end if;
-  for i in 0..63 loop
-    byte := case when i < length(padded) then get_byte(padded, i) else 0 end;
-    inner_pad := inner_pad || set_byte(decode('00', 'hex'), 0, byte # 54);
-    outer_pad := outer_pad || set_byte(decode('00', 'hex'), 0, byte # 92);
-  end loop;
+  inner_pad := fencing.hmac_pad(key, 54);
+  outer_pad := fencing.hmac_pad(key, 92);
   name := coalesce(name, 'key-' || left(encode(sha256(outer_pad), 'hex'), 12));
   insert into fencing.proof_key values (name, inner_pad, outer_pad, clock_timestamp(), expires_at)
   on conflict on constraint proof_key_pkey do update

@@ -35,7 +35,8 @@ begin
           left(coalesce(current_setting('fencing.write_id', true), ''), 64))
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
-            entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+            entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for,
+            entered_token = null, entered_write = null, entered_by = null
         where g.last_fencing_token <= excluded.last_fencing_token
       returning g.found_fencing_token
     ), recorded as (

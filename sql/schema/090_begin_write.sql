@@ -47,7 +47,9 @@ begin
     with entered as (
       update fencing.guard g
          set last_fencing_token = token, found_fencing_token = g.last_fencing_token, entered_xid = pg_current_xact_id(),
-             entered_at = transaction_timestamp(), entered_for = begin_write_on_many.write_id::text
+             entered_at = transaction_timestamp(), entered_for = begin_write_on_many.write_id::text,
+             entered_token = token, entered_write = begin_write_on_many.write_id,
+             entered_by = fencing.bound_text(begin_write_on_many.principal, 200)
        where g.resource = any (names)
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
@@ -96,12 +98,16 @@ begin
   if cardinality(resources) = 1 and begin_write.fencing_token >= lowest then
     return query
       with entered as (
-        insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
+        insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for,
+            entered_token, entered_write, entered_by)
         values (resources[1], begin_write.fencing_token + seal::integer, pg_current_xact_id(), transaction_timestamp(),
-            begin_write.write_id::text)
+            begin_write.write_id::text, begin_write.fencing_token, begin_write.write_id,
+            fencing.bound_text(begin_write.principal, 200))
         on conflict on constraint guard_pkey do update
           set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
-              entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+              entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for,
+              entered_token = excluded.entered_token, entered_write = excluded.entered_write,
+              entered_by = excluded.entered_by
           where g.last_fencing_token <= begin_write.fencing_token
         returning g.resource::text, g.found_fencing_token, g.last_fencing_token
       ), recorded as (
@@ -187,13 +193,18 @@ begin
         with ordinality
                       as t (resource, token, write_id, owner, principal, trace_id, detail, opened_write, place)
     ), entered as (
-      insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for)
+      insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for,
+          entered_token, entered_write, entered_by)
       select distinct on (n.resource collate "C")
-             n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text from given n
+             n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text, n.token,
+             n.write_id, fencing.bound_text(n.principal, 200)
+        from given n
         where n.token >= lowest order by n.resource collate "C", n.place
       on conflict on constraint guard_pkey do update
         set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
-            entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for
+            entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for,
+            entered_token = excluded.entered_token, entered_write = excluded.entered_write,
+            entered_by = excluded.entered_by
         where g.last_fencing_token <= excluded.last_fencing_token
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (

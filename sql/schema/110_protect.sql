@@ -461,6 +461,7 @@ begin
       expression.row_expression);
   perform fencing.record_new_checks(
     array(select relation::oid union select p.relid from pg_partition_tree(relation) p));
+  perform fencing.renew_recorders(array[relation::oid]);
   perform fencing.apply_clone_privileges(true);
   if was_name is not null then
     insert into fencing.former_name (relation, name) values (relation, was_name) on conflict do nothing;
@@ -522,6 +523,7 @@ begin
   delete from fencing.former_name f where f.relation = unprotect.relation;
   perform fencing.free_name(relation);
   perform fencing.remove_checks(relation);
+  perform fencing.renew_recorders(array[relation::oid]);
   perform fencing.apply_clone_privileges(true);
   perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was,
                                                                       'for_good', nullif(for_good, false)));

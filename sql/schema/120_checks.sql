@@ -9,18 +9,6 @@
 -- in a setting that it empties. A trigger whose name sorts between theirs could change that setting:
 -- protect() and the event triggers refuse one, and guard_faults() names it.
 
-create or replace function fencing.bounded_text_of(expression text) returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-  select format($e$case when octet_length(%1$s) > 200
-    then left(%1$s, 200) || '... (' || octet_length(%1$s)::text || ' bytes)'
-    else coalesce(%1$s, '') end$e$, expression)
-$$;
-comment on function fencing.bounded_text_of(text) is
-  'The text of an expression that does what bound_text does, and gives an empty text for null, '
-  'for check functions: the writing role may call no function of this schema. Locks: none.';
-
 create or replace function fencing.check_body(row_expression text, by_row boolean, mode text) returns text
 language sql immutable
 set search_path = pg_catalog, pg_temp
@@ -234,7 +222,8 @@ as $$
   select t.tgrelid, t.tgname from pg_trigger t
    where t.tgrelid = any ($1) and t.tgname > 'fencing_check' and t.tgname < 'fencing_verify~'
      and t.tgname not in (select x.name from fencing.expected_triggers(false, '', '') x union all select x.name
-         from fencing.expected_triggers(true, '', '') x);
+         from fencing.expected_triggers(true, '', '') x union all select x.name
+           from (values (false), (true)) b (by_row) cross join fencing.expected_recorders(b.by_row, null) x);
 $$;
 comment on function fencing.triggers_between(oid[]) is
   'Other triggers of these tables that would run between the two of protect() (triggers fire in the order '
@@ -321,12 +310,14 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select distinct f.oid::regprocedure::text, c.relowner::regrole::text
-    from fencing.protected p join pg_class c on c.oid = p.relation and c.relkind = 'p'
-         join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname in (p.check_function, 'verify_change')
+    from (select p.relation, array[p.check_function, 'verify_change'] as functions from fencing.protected p
+          union all select r.relation, array[r.find_function, r.keep_function] from fencing.recorded_table r) p
+         join pg_class c on c.oid = p.relation and c.relkind = 'p'
+         join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = any (p.functions)
                        and f.proowner <> c.relowner;
 $$;
 comment on function fencing.clone_privileges() is
-  'The functions that owners of protected partitioned tables may execute, because PostgreSQL asks for it '
+  'The functions that owners of protected or recorded partitioned tables may execute, because PostgreSQL asks for it '
   'where it clones triggers to a partition that they make. Nobody can call a trigger function otherwise. Locks: none.';
 
 create or replace function fencing.apply_clone_privileges(revokes boolean) returns void
@@ -339,7 +330,7 @@ begin
   for item in
     select g.object, g.role, false as grants from fencing.granted_privileges() g
      where revokes and g.kind = 'function' and g.privilege = 'execute'
-       and g.object ~ '^fencing[.](verify_change|"?check_[0-9]+_.*)[(][)]$'
+       and g.object ~ '^fencing[.](verify_change|"?(check|record)_[0-9]+_.*)[(][)]$'
        and (g.object, g.role) not in (select c.object, c.role from fencing.clone_privileges() c)
     union all
     select c.object, c.role, true
@@ -399,7 +390,7 @@ as $$
          coalesce(t.oid <> r.trigger_id or t.xmin <> r.row_version, false)
     from fencing.protected p
          cross join lateral (select p.relation::oid union select relid from pg_partition_tree(p.relation)) k (oid)
-         join pg_trigger t on t.tgrelid = k.oid and t.tgname ~ '^fencing_(check|verify)_'
+         join pg_trigger t on t.tgrelid = k.oid and t.tgname ~ '^fencing_(check|verify|record)_'
          left join fencing.recorded_check r
                 on r.relation = t.tgrelid and r.name = t.tgname
                    and r.system_identifier = (select c.system_identifier from pg_control_system() c)
@@ -461,6 +452,11 @@ begin
       null;  -- it belongs to another role, or is locked: guard_faults() names it, and the next call tries again
     end;
   end loop;
+  begin
+    perform fencing.renew_recorders(null);
+  exception when others then
+    null;  -- as above
+  end;
   begin
     perform fencing.apply_clone_privileges(false);
   exception when others then

@@ -26,9 +26,16 @@ as $$
            join tables g on g.root = r.root
            left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
     union all
+    select t.oid, x.name, f.oid, x.kind, '', 'record_changes()', 'table'
+      from fencing.recorded_table r join pg_class c on c.oid = r.relation
+           cross join lateral fencing.expected_recorders(c.relkind = 'p', r) x
+           cross join lateral (select r.relation::oid union select relid from pg_partition_tree(r.relation)) t (oid)
+           left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
+    union all
     select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '',
       'alter table ... enable always trigger', 'history'
-      from pg_partition_tree('fencing.history') h
+      from (select * from pg_partition_tree('fencing.history')
+            union all select * from pg_partition_tree('fencing.row_change')) h
            cross join (values ('history_append_only'::name, 27), ('history_no_truncate', 34)) as x (name, kind)
   )
   select c.oid, null::oid, case when x.about = 'history' then 'history' when t.oid is null then 'missing trigger'
@@ -53,6 +60,14 @@ as $$
            and f.pronargs = 0
    where (f.prosrc = fencing.check_body(p.row_expression, c.relkind = 'p', p.mode) and not f.prosecdef
        and f.proconfig = fencing.check_settings()) is not true
+  union all
+  select r.relation, null, 'function', format('%s: the function fencing.%s() is not what this version '
+      'of record_changes() makes for its columns; call it again', r.relation, x.name)
+    from fencing.recorded_table r join pg_class c on c.oid = r.relation
+         cross join lateral (values (r.find_function, fencing.find_body(r, c.relkind = 'p'), false),
+           (r.keep_function, fencing.keep_body(r, c.relkind = 'p'), true)) x (name, body, is_definer)
+         left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.name and f.pronargs = 0
+   where (f.prosrc = x.body and f.prosecdef = x.is_definer and f.proconfig = fencing.recorder_settings()) is not true
   union all
   select g.oid, g.root, 'trigger between', format('%s: the trigger %s runs between the checks '
       'and could change what they hand on; rename or drop it', g.oid::regclass, b.name)
@@ -172,16 +187,19 @@ begin
   -- Partitions of the history are dropped when they are old; what an operator has added, such as an index, is no part.
   select d.object_identity into part from pg_event_trigger_dropped_objects() d
    where d.object_type = 'schema' and d.object_name = 'fencing'
-      or d.address_names[1] = 'fencing' and d.address_names[2] !~ '^history_([0-9]{8}|default)$'
+      or d.address_names[1] = 'fencing' and d.address_names[2] !~ '^(history|row_change)_([0-9]{8}|default)$'
          and (d.object_type in ('table', 'view', 'sequence', 'table column', 'table constraint')
               or d.object_type = 'trigger' and d.address_names[3] ~ '^history_'
-              or d.object_type = 'function' and d.address_names[2] !~ '^check_[0-9]+_')
+              or d.object_type = 'function' and d.address_names[2] !~ '^(check|record)_[0-9]+_')
    order by d.object_type <> 'schema', d.original desc limit 1;
   if not found then
     -- protect() and unprotect() take a table from the list before they drop its function.
     select d.object_identity into part from pg_event_trigger_dropped_objects() d
      where d.object_type = 'function' and d.address_names[1] = 'fencing'
-       and d.address_names[2] in (select p.check_function from fencing.protected p) limit 1;
+       and (d.address_names[2] in (select p.check_function from fencing.protected p)
+         or exists (select from fencing.recorded_table r
+             where d.address_names[2] in (r.find_function, r.keep_function)))
+     limit 1;
   end if;
   if part is not null then
     raise exception using errcode = '55000',
@@ -222,7 +240,8 @@ as $$  -- plpgsql, because it caches the plans
 begin
   return exists (with recursive above (oid) as (select r.oid from unnest(relations) as r (oid) union select i.inhparent
         from above a join pg_inherits i on i.inhrelid = a.oid)
-                 select from above a join fencing.protected p on p.relation = a.oid)
+                 select from above a where exists (select from fencing.protected p where p.relation = a.oid)
+                   or exists (select from fencing.recorded_table r where r.relation = a.oid))
       or exists (select from pg_inherits i join fencing.protected p on p.relation = i.inhrelid
           where i.inhparent = any (relations))
       or exists (select from fencing.protected p where to_regclass(p.relation_name) = any (relations))
@@ -232,7 +251,8 @@ begin
 end
 $$;
 comment on function fencing.can_have_faults(oid[]) is
-  'Whether table_faults() could name one of these relations, or has named it in known_fault: a protected table, '
+  'Whether table_faults() could name one of these relations, or has named it in known_fault: a protected '
+  'or recorded table, '
   'what is below one by partitions or inheritance, what is directly above one, '
   'and what has the name under which one is or was protected. '
   'Much cheaper than table_faults(), for the event triggers run after every command that creates or alters a relation, '
@@ -271,7 +291,7 @@ begin
     end if;
     touched := array(select to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))::oid
         from pg_event_trigger_dropped_objects() d
-                       where d.object_type = 'trigger' and d.address_names[3] ~ '^fencing_(check|verify)_');
+                       where d.object_type = 'trigger' and d.address_names[3] ~ '^fencing_(check|verify|record)_');
   else
     touched := array(select case when d.classid = 'pg_trigger'::regclass
                                  then (select t.tgrelid from pg_trigger t join pg_proc f on f.oid = t.tgfoid
@@ -292,8 +312,16 @@ begin
     loop
       execute format('alter table %s enable always trigger fencing_check_truncate', target);
     end loop;
+    for target in
+      select t.tgrelid from pg_trigger t
+       where t.tgrelid = any (touched) and t.tgname = 'fencing_record_truncate' and t.tgenabled = 'O'
+         and t.tgfoid = 'fencing.record_truncate()'::regprocedure
+    loop
+      execute format('alter table %s enable always trigger fencing_record_truncate', target);
+    end loop;
   elsif tg_event = 'ddl_command_end' then
     perform fencing.complete_partition(i.partition, i.mode) from fencing.incomplete_partitions(touched) i;
+    perform fencing.renew_recorders(touched);
     if tg_tag = 'ALTER TABLE' then  -- which may have changed the owner
       perform fencing.apply_clone_privileges(true);
     end if;
@@ -325,6 +353,10 @@ begin
                       else true end
    order by f.fault limit 1;
   if found then
+    if found_fault ~ '; record_changes[(][)] puts it back$' then
+      raise exception using errcode = '55000', message = 'changes would not be recorded any more: ' || found_fault,
+        hint = 'fencing.stop_recording() ends the record of a table.';
+    end if;
     raise exception using errcode = '55000', message = 'this would open a protected table: ' || found_fault,
       hint = 'fencing.unprotect() takes the protection off, and fencing.protect() puts it on again.';
   end if;

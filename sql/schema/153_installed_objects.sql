@@ -8,8 +8,8 @@ create table if not exists fencing.installed_object (
   primary key (kind, name)
 );
 comment on table fencing.installed_object is
-  'The functions and relations that this version installs, except what protect() generates and the partitions of the '
-  'history. Every installation writes the table again.';
+  'The functions and relations that this version installs, except what protect() and record_changes() generate '
+  'and the partitions of the history. Every installation writes the table again.';
 comment on column fencing.installed_object.kind is 'function or table (also a view or a sequence).';
 comment on column fencing.installed_object.name is 'With its schema; of a function also the argument types.';
 comment on column fencing.installed_object.digest is
@@ -26,7 +26,7 @@ as $$
                                              p.prorettype::regtype, p.proconfig, p.proargnames, p.proargmodes)::text,
                                                'UTF8'))
     from pg_proc p join pg_language l on l.oid = p.prolang join pg_namespace n on n.oid = p.pronamespace
-   where n.nspname in ('fencing', 'fencing_event_triggers') and p.proname !~ '^check_[0-9]+_'
+   where n.nspname in ('fencing', 'fencing_event_triggers') and p.proname !~ '^(check|record)_[0-9]+_'
   union all
   select 'table', c.oid::regclass::text,
          sha256(convert_to(jsonb_build_array(c.relkind, c.relpersistence, c.relrowsecurity, c.relforcerowsecurity,

@@ -35,6 +35,9 @@ begin
 end
 $$;
 
+-- The same for the tables whose changes are recorded.
+select fencing.renew_recorders(null);
+
 -- The checks of an older version, of a restored dump, or after pg_upgrade.
 select fencing.record_new_checks(null);
 

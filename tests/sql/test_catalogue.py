@@ -24,8 +24,8 @@ RULES = {
     "every function pins search_path": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
            -- These have no settings, and all names in them are qualified: they are inlined, or run in every write.
-           and proname not in ('is_resource', 'name_fault', 'bound_text', 'bound_detail', 'live_timeline',
-                               'storage_floor')
+           and proname not in ('is_resource', 'name_fault', 'bound_text', 'bound_detail', 'bounded_value',
+                               'live_timeline', 'storage_floor')
            and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)""",
     "every security definer function of the database pins search_path": """
         select oid::regprocedure from pg_proc where prosecdef
@@ -84,12 +84,12 @@ RULES = {
           where t.typowner <> s.nspowner""",
     "what changes something, or may answer differently twice in a statement, is volatile": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile <> 'v'
-           and proname <> 'check_body'  -- a template, as text
+           and proname !~ '^(check|find|keep)_body$'  -- a template, as text
            and prosrc ~* '\\m(insert into|update fencing|delete from|set_config|nextval|lock table|execute '
              'format|pg_notify|clock_timestamp|record_refusal)\\M'""",
     "what reads tables or settings is not immutable": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace and provolatile = 'i'
-          and proname <> 'check_body'
+          and proname !~ '^(check|find|keep)_body$'
            and prosrc ~* '\\m(from fencing|from pg_|current_setting|now\\(|session_user)'""",
     "what a role may call and that reads what the role may not is security definer": """
         select p.oid::regprocedure from pg_proc p, aclexplode(p.proacl) a where p.pronamespace = 'fencing'::regnamespace

@@ -31,6 +31,8 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
 
 /// The statement that selects one of those write_ids, so that the following statements change its resources.
 inline const std::string select_write_sql = "select set_config('fencing.write_id', $1, true)";
+/// The statement that names the write whose changes are recorded, where another one has opened its resource.
+inline const std::string name_write_sql = "select set_config('fencing.changing_write_id', $1, true)";
 
 /// The statement that calls fencing.seal_writes.
 inline const std::string seal_sql =

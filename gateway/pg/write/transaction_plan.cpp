@@ -268,6 +268,8 @@ class transaction_planner {
             const auto* selected = writes_[steps.selected].request;
             if (std::exchange(selected_, selected) != selected)
                 add(step_kind::select_write, select_write_sql, store({selected->write_id})).write = index;
+            if (selected != write.request)
+                add(step_kind::select_write, name_write_sql, store({write.request->write_id})).write = index;
         } else {
             selected_ = nullptr;
             leave_role();
