@@ -111,6 +111,7 @@ std::vector<http::route> routes(const gateway_services& services) {
         add_rows(post, base + "{function}", change, call_function);
     }
     add_api(get, "/v1/history", scope::history, history, show_history);
+    add_api(get, "/v1/changes", scope::history, history, show_changes);
     add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
     add_negotiated(get, "/v1/nodes", scope::operate, as_json, show_nodes);

@@ -71,6 +71,9 @@ http::awaitable_response read_function(const write_services& services, http::req
 /// GET /v1/history: one page, or all events as application/x-ndjson or text/csv.
 http::awaitable_response show_history(const history_services& services, http::request r);
 
+/// GET /v1/changes: the rows that changed, in the same forms.
+http::awaitable_response show_changes(const history_services& services, http::request r);
+
 /// GET /v1/history/summary
 http::awaitable_response summarize_history(const history_services& services, http::request r);
 

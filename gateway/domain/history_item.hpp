@@ -80,6 +80,42 @@ struct history_page {
     std::int64_t read_to = 0;
 };
 
+/// One changed row of a table whose changes are recorded (fencing.record_changes). `key`, `old_values` and `new_values`
+/// are JSON objects as text; empty: none.
+struct change_item {
+    std::int64_t id = 0;
+    std::chrono::system_clock::time_point at;
+    std::string table, operation, key, old_values, new_values;
+    std::string resource;  ///< Empty: the change concerns no resource.
+    std::optional<std::uint64_t> fencing_token;
+    std::string write_id;  ///< Empty: direct SQL.
+    std::string principal;
+    bool direct = false;      ///< By direct SQL, not by a write of a gateway.
+    std::string application;  ///< Of direct SQL; empty: none.
+};
+
+inline history_position position_of(const change_item& item) {
+    return {std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count(), item.id};
+}
+
+/// Filters of GET /v1/changes: those of the history without event, owner and trace_id, and its own. `key` is a JSON
+/// object.
+struct change_query : history_query {
+    std::optional<std::string> table, key, column;
+
+    bool is_found_at_once() const { return resource || write_id || key; }
+};
+
+/// As for the history.
+inline bool is_search(const change_query& query) {
+    return (query.is_filtered() || query.table || query.column) && !query.write_id && !query.key;
+}
+
+struct change_page {
+    std::vector<change_item> items;
+    bool more = false;
+};
+
 /// What the history has of a lease.
 struct recorded_lease {
     bool ended = false;  ///< It was released or revoked, or its expiry is recorded.

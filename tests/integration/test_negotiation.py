@@ -122,6 +122,7 @@ READS = {
     "rows": "/v1/tables/inventory",
     "function": "/v1/rpc/shop_check",
     "history": "/v1/history",
+    "changes": "/v1/changes",
     "summary": "/v1/history/summary",
     "leases": "/v1/leases",
     "resource": "/v1/resources/negotiated%2Fall",

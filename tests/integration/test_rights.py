@@ -138,10 +138,10 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
         body={"reason": "test", "last_fencing_token": 0},
     )
     yield Call("GET", f"/v1/resource?resource={quoted}", [("history", resource)])
-    for path in ("/v1/history", "/v1/history/stream"):
+    for path in ("/v1/history", "/v1/changes", "/v1/history/stream"):
         yield Call("GET", f"{path}?resource={quoted}", [("history", resource)])
         yield Call("GET", f"{path}?resource={quoted}&resource_prefix=x", [("history", resource)])
-    for path in ("/v1/leases", "/v1/history", "/v1/history/summary", "/v1/history/stream"):
+    for path in ("/v1/leases", "/v1/history", "/v1/changes", "/v1/history/summary", "/v1/history/stream"):
         yield Call("GET", f"{path}?resource_prefix={prefix}", [("history", prefix + "*")])
         yield Call("GET", path, [("history", "*")])
     yield Call(

@@ -35,6 +35,26 @@ TEST(api_history_query, every_filter_then_read) {
     EXPECT_FALSE(q->after);
 }
 
+TEST(api_change_query, every_filter_then_read) {
+    const auto q = parse_change_query(
+        "resource=a&table=public.t&key=%7B%22id%22:7,%22s%22:%22x%22%7D&column=n&principal=p&token_min=3&order=asc", 0,
+        history_form::page);
+    ASSERT_TRUE(q);
+    EXPECT_EQ(q->resource, "a");
+    EXPECT_EQ(q->table, "public.t");
+    EXPECT_EQ(q->key, R"({"id":"7","s":"x"})");
+    EXPECT_EQ(q->column, "n");
+    EXPECT_EQ(q->principal, "p");
+    EXPECT_EQ(q->token_min, 3U);
+    EXPECT_TRUE(q->ascending);
+    EXPECT_TRUE(q->is_found_at_once());
+}
+
+TEST(api_change_query, event_or_key_without_object_then_refused) {
+    for (const char* text : {"event=write_applied", "owner=o", "key=7", "key={}", "key={\"id\":null}", "table="})
+        EXPECT_FALSE(parse_change_query(text, 0, history_form::whole)) << text;
+}
+
 TEST(api_history_query, nothing_given_then_newest_hundred) {
     const auto q = parse_history_query("", 0);
     ASSERT_TRUE(q);

@@ -54,6 +54,26 @@ TEST(history_sql, every_filter_value_is_bound) {
     EXPECT_EQ(s.parameters.back(), "5000");
 }
 
+TEST(changes_sql, every_filter_value_is_bound) {
+    change_query q;
+    q.table = "public.t";
+    q.key = R"({"id":"1"})";
+    q.column = "n";
+    q.resource = q.principal = q.write_id = "x";
+    q.token_min = q.token_max = 2;
+    q.after = history_position{2'500'000, 7};
+    const auto s = changes_sql(q);
+    EXPECT_NE(s.sql.find("from fencing.row_change where relation = $1 and row_key = $2::jsonb and jsonb_exists("),
+              std::string::npos)
+        << s.sql;
+    EXPECT_NE(
+        s.sql.find("(at, id) < ($9::timestamptz, $10::bigint) and at <= $9::timestamptz order by at desc, id desc"),
+        std::string::npos)
+        << s.sql;
+    EXPECT_EQ(s.parameters.size(), 11u);
+    EXPECT_EQ(s.parameters.at(1), R"({"id":"1"})");
+}
+
 TEST(history_sql, range_of_ids_is_read_whatever_the_filters) {
     history_query q;
     q.ids = {7, 9};

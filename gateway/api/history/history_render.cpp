@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -50,7 +51,54 @@ void append_field(std::string& text, std::string_view value) {
     if (quoted) text += '"';
 }
 
+/// Appends a CSV record with its CRLF.
+void append_record(std::string& text, std::initializer_list<std::string_view> fields) {
+    for (const std::string_view& field : fields) {
+        if (&field != fields.begin()) text += ',';
+        append_field(text, field);
+    }
+    text += "\r\n";
+}
+
 using std::chrono::system_clock;
+
+void append_token(http::object_writer& out, std::string_view name, const std::optional<std::uint64_t>& token) {
+    if (token) {
+        out.number(name, *token);
+    } else {
+        out.null(name);
+    }
+}
+
+std::string_view json_or_null(const std::string& json) {
+    return json.empty() ? "null" : std::string_view(json);
+}
+
+template <class Item>
+void append_items(std::string& text, const std::vector<Item>& items) {
+    text += '[';
+    for (const Item& item : items) {
+        if (&item != items.data()) text += ',';
+        append_history_item(text, item);
+    }
+    text += ']';
+}
+
+template <class Page>
+std::string render_page(const Page& page, bool ascending, lockcore::cell_id cell) {
+    std::string text;
+    text.reserve(64 + 384 * page.items.size());
+    http::object_writer out(text);
+    out.key("items");
+    append_items(text, page.items);
+    if (page.more && !page.items.empty()) {
+        out.text("next_cursor", lockcore::mark_cell(cell, to_text({ascending, position_of(page.items.back())})));
+    } else {
+        out.null("next_cursor");
+    }
+    out.end();
+    return text;
+}
 
 std::optional<std::chrono::milliseconds> ttl_of(const history_item& item) {
     boost::system::error_code fault;
@@ -69,63 +117,62 @@ void append_history_item(std::string& text, const history_item& item) {
         .text("at", runtime::to_rfc3339(item.at))
         .text("event", item.event)
         .text_or_null("resource", item.resource);
-    const auto token = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
-        if (value) {
-            out.number(name, *value);
-        } else {
-            out.null(name);
-        }
-    };
-    token("fencing_token", item.fencing_token);
-    token("last_fencing_token", item.last_fencing_token);
+    append_token(out, "fencing_token", item.fencing_token);
+    append_token(out, "last_fencing_token", item.last_fencing_token);
     out.text_or_null("owner", item.initiator.owner)
         .text_or_null("principal", item.initiator.principal)
         .text_or_null("write_id", item.write_id);
-    out.text_or_null("trace_id", item.initiator.trace_id)
-        .raw("detail", item.detail.empty() ? "null" : item.detail)
+    out.text_or_null("trace_id", item.initiator.trace_id).raw("detail", json_or_null(item.detail)).end();
+}
+
+void append_history_item(std::string& text, const change_item& item) {
+    http::object_writer out(text);
+    out.number("id", item.id)
+        .text("at", runtime::to_rfc3339(item.at))
+        .text("table", item.table)
+        .text("operation", item.operation)
+        .raw("key", json_or_null(item.key))
+        .raw("old", json_or_null(item.old_values))
+        .raw("new", json_or_null(item.new_values))
+        .text_or_null("resource", item.resource);
+    append_token(out, "fencing_token", item.fencing_token);
+    out.text_or_null("write_id", item.write_id)
+        .text_or_null("principal", item.principal)
+        .boolean("direct", item.direct)
+        .text_or_null("application", item.application)
         .end();
 }
 
 void append_history_items(std::string& text, const std::vector<history_item>& items) {
-    text += '[';
-    for (const history_item& item : items) {
-        if (&item != items.data()) text += ',';
-        append_history_item(text, item);
-    }
-    text += ']';
+    append_items(text, items);
 }
 
 std::string render_history(const history_page& page, bool ascending, lockcore::cell_id cell) {
-    std::string text;
-    text.reserve(64 + 384 * page.items.size());
-    http::object_writer out(text);
-    out.key("items");
-    append_history_items(text, page.items);
-    if (page.more && !page.items.empty()) {
-        out.text("next_cursor", lockcore::mark_cell(cell, to_text({ascending, position_of(page.items.back())})));
-    } else {
-        out.null("next_cursor");
-    }
-    out.end();
-    return text;
+    return render_page(page, ascending, cell);
+}
+
+std::string render_history(const change_page& page, bool ascending, lockcore::cell_id cell) {
+    return render_page(page, ascending, cell);
 }
 
 std::string_view history_csv_head() {
     return "id,at,event,resource,fencing_token,last_fencing_token,owner,principal,write_id,trace_id,detail\r\n";
 }
 
+std::string_view change_csv_head() {
+    return "id,at,table,operation,key,old,new,resource,fencing_token,write_id,principal,direct,application\r\n";
+}
+
 void append_history_csv(std::string& text, const history_item& item) {
-    const std::array<std::string, 10> before_detail{
-        std::to_string(item.id), runtime::to_rfc3339(item.at), item.event,
-        item.resource,           text_of(item.fencing_token),  text_of(item.last_fencing_token),
-        item.initiator.owner,    item.initiator.principal,     item.write_id,
-        item.initiator.trace_id};
-    for (const std::string& field : before_detail) {
-        append_field(text, field);
-        text += ',';
-    }
-    append_field(text, item.detail);
-    text += "\r\n";
+    append_record(text, {std::to_string(item.id), runtime::to_rfc3339(item.at), item.event, item.resource,
+                         text_of(item.fencing_token), text_of(item.last_fencing_token), item.initiator.owner,
+                         item.initiator.principal, item.write_id, item.initiator.trace_id, item.detail});
+}
+
+void append_history_csv(std::string& text, const change_item& item) {
+    append_record(text, {std::to_string(item.id), runtime::to_rfc3339(item.at), item.table, item.operation, item.key,
+                         item.old_values, item.new_values, item.resource, text_of(item.fencing_token), item.write_id,
+                         item.principal, item.direct ? "true" : "false", item.application});
 }
 
 void append_history_event(std::string& text, const history_item& item, lockcore::cell_id cell) {

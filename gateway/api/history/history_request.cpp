@@ -6,6 +6,10 @@
 #include <lockcore/encoding.hpp>
 #include <lockcore/types.hpp>
 
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -90,6 +94,59 @@ result<void> read_position(const http::query_reader& query, lockcore::cell_id ce
     return {};
 }
 
+/// Reads what the queries of the history and of changes have in common; a parameter that the query has not is absent.
+///
+/// Errors: errc::invalid_request with every fault · errc::misdirected_request.
+result<void> read_filters(const http::query_reader& query, lockcore::cell_id cell, history_form form,
+                          http::fault_list& faults, history_query& out) {
+    out.resource = query.text("resource");
+    out.resource_prefix = query.text("resource_prefix");
+    out.owner = query.text("owner");
+    out.principal = query.text("principal");
+    out.trace_id = query.text("trace_id");
+    out.event = query.text("event");
+    if (out.event && !are_events(*out.event))
+        faults.add("event", "is not the name of an event, or several names separated by commas, each once");
+    out.write_id = query.text("write_id");
+    if (out.write_id && !is_uuid(*out.write_id)) faults.add("write_id", "has to be a UUID");
+    out.token_min = read_token(query, "token_min");
+    out.token_max = read_token(query, "token_max");
+    out.from = read_time(query, "from", faults);
+    out.to = read_time(query, "to", faults);
+    for (const char* name : {"resource", "owner", "principal", "trace_id", "table", "column"}) {
+        if (query.text(name) == "") faults.add(name, "is empty, so that it matches no event");
+    }
+    if (out.token_min && out.token_max && *out.token_min > *out.token_max)
+        faults.add("token_min", "is higher than token_max, so that they match no event");
+    if (out.from && out.to && *out.from > *out.to) faults.add("from", "is after to, so that they match no event");
+    result<void> position;
+    if (form != history_form::stream) {
+        const bool page = form == history_form::page;
+        const auto limit = query.integer("limit", {1, page ? page_limit_max : whole_limit_max});
+        out.limit = static_cast<std::size_t>(limit.value_or(page ? 100 : whole_limit_max));
+        position = read_position(query, cell, faults, out);
+    }
+    if (!faults.empty()) return std::move(faults).to_failure();
+    return position;
+}
+
+/// Reads the key of a row, a JSON object. Its numbers become text.
+std::optional<std::string> read_key(const http::query_reader& query, http::fault_list& faults) {
+    const auto text = query.text("key");
+    if (!text) return std::nullopt;
+    boost::system::error_code fault;
+    auto key = boost::json::parse(*text, fault);
+    bool valid = !fault && key.is_object() && !key.get_object().empty();
+    if (valid) {
+        for (auto& [column, value] : key.get_object()) {
+            if (value.is_int64() || value.is_uint64()) value = boost::json::serialize(value);
+            valid = valid && (value.is_string() || value.is_object());
+        }
+    }
+    if (!valid) faults.add("key", "has to be a JSON object of columns and their values as text, like {\"id\": \"7\"}");
+    return boost::json::serialize(key);
+}
+
 constexpr std::size_t cursor_bytes_max = 64;
 /// All times of cursors are before this, the beginning of the year 10000, in microseconds since 1970.
 constexpr std::int64_t end_of_times_us = 253'402'300'800'000'000;
@@ -109,35 +166,23 @@ result<history_query> parse_history_query(std::string_view text, lockcore::cell_
                                      "token_min", "token_max", "trace_id", "from", "to", "order", "limit", "cursor"},
                                     faults);
     history_query out;
-    out.resource = query.text("resource");
-    out.resource_prefix = query.text("resource_prefix");
-    out.owner = query.text("owner");
-    out.principal = query.text("principal");
-    out.trace_id = query.text("trace_id");
-    out.event = query.text("event");
-    if (out.event && !are_events(*out.event))
-        faults.add("event", "is not the name of an event, or several names separated by commas, each once");
-    out.write_id = query.text("write_id");
-    if (out.write_id && !is_uuid(*out.write_id)) faults.add("write_id", "has to be a UUID");
-    out.token_min = read_token(query, "token_min");
-    out.token_max = read_token(query, "token_max");
-    out.from = read_time(query, "from", faults);
-    out.to = read_time(query, "to", faults);
-    for (const char* name : {"resource", "owner", "principal", "trace_id"}) {
-        if (query.text(name) == "") faults.add(name, "is empty, so that it matches no event");
-    }
-    if (out.token_min && out.token_max && *out.token_min > *out.token_max)
-        faults.add("token_min", "is higher than token_max, so that they match no event");
-    if (out.from && out.to && *out.from > *out.to) faults.add("from", "is after to, so that they match no event");
-    result<void> position;
-    if (!stream) {
-        const bool page = form == history_form::page;
-        const auto limit = query.integer("limit", {1, page ? page_limit_max : whole_limit_max});
-        out.limit = static_cast<std::size_t>(limit.value_or(page ? 100 : whole_limit_max));
-        position = read_position(query, cell, faults, out);
-    }
-    if (!faults.empty()) return std::move(faults).to_failure();
-    if (!position) return position.error();
+    const auto done = read_filters(query, cell, form, faults, out);
+    if (!done) return done.error();
+    return out;
+}
+
+result<change_query> parse_change_query(std::string_view text, lockcore::cell_id cell, history_form form) {
+    http::fault_list faults;
+    const http::query_reader query(text,
+                                   {"resource", "resource_prefix", "table", "key", "column", "principal", "write_id",
+                                    "token_min", "token_max", "from", "to", "order", "limit", "cursor"},
+                                   faults);
+    change_query out;
+    out.table = query.text("table");
+    out.key = read_key(query, faults);
+    out.column = query.text("column");
+    const auto done = read_filters(query, cell, form, faults, out);
+    if (!done) return done.error();
     return out;
 }
 

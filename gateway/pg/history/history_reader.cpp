@@ -52,26 +52,59 @@ std::string string_of(const pqxx::field& field) {
     return field.is_null() ? std::string() : std::string(field.c_str());
 }
 
-history_item item_of(const answer_rows& row) {
-    const auto text = [&row](int column) { return std::string(row.text(0, column)); };
-    const auto token = [&row](int column) {
-        return row.is_null(0, column) ? std::nullopt
-                                      : std::optional<std::uint64_t>(std::strtoull(row.text(0, column), nullptr, 10));
-    };
-    history_item item;
+std::optional<std::uint64_t> token_of(const answer_rows& row, int column) {
+    if (row.is_null(0, column)) return std::nullopt;
+    return std::strtoull(row.text(0, column), nullptr, 10);
+}
+
+/// Reads id and time, the first two columns.
+template <class Item>
+Item begin_item(const answer_rows& row) {
+    Item item;
     item.id = std::strtoll(row.text(0, 0), nullptr, 10);
     const std::chrono::microseconds at(std::strtoll(row.text(0, 1), nullptr, 10));
     item.at = std::chrono::system_clock::time_point(at);
+    return item;
+}
+
+history_item item_of(const answer_rows& row) {
+    const auto text = [&row](int column) { return std::string(row.text(0, column)); };
+    auto item = begin_item<history_item>(row);
     item.event = text(2);
     item.resource = text(3);
-    item.fencing_token = token(4);
-    item.last_fencing_token = token(5);
+    item.fencing_token = token_of(row, 4);
+    item.last_fencing_token = token_of(row, 5);
     item.initiator.owner = text(6);
     item.initiator.principal = text(7);
     item.initiator.trace_id = text(8);
     item.write_id = text(9);
     item.detail = text(10);
     return item;
+}
+
+change_item change_of(const answer_rows& row) {
+    const auto text = [&row](int column) { return std::string(row.text(0, column)); };
+    auto item = begin_item<change_item>(row);
+    item.table = text(2);
+    item.operation = text(3);
+    item.key = text(4);
+    item.old_values = text(5);
+    item.new_values = text(6);
+    item.resource = text(7);
+    item.fencing_token = token_of(row, 8);
+    item.write_id = text(9);
+    item.principal = text(10);
+    item.direct = text(11) == "t";
+    item.application = text(12);
+    return item;
+}
+
+std::size_t bytes_of(const history_item& item) {
+    return item.detail.size();
+}
+
+std::size_t bytes_of(const change_item& item) {
+    return item.key.size() + item.old_values.size() + item.new_values.size();
 }
 
 using time_point = std::chrono::system_clock::time_point;
@@ -96,16 +129,14 @@ std::optional<time_point> earlier(std::optional<time_point> a, std::optional<tim
 /// Returns the windows of time to search one after the other, in the query's order: one for each partition where a
 /// filter may match rows of some partitions only. In one statement PostgreSQL would search every partition for its
 /// first match before it returns the first row, and so read all rows of partitions without a match.
-std::vector<window> windows_of(session& session, const history_query& query) {
-    const bool found_at_once = query.ids || query.resource || query.write_id || query.trace_id;
-    if (found_at_once || !query.is_filtered()) return {window{}};
+std::vector<window> windows_of(session& session, const history_query& query, const char* table) {
     // Future weeks are one window, because they are empty.
     const auto rows = session.exec(
         "select extract(epoch from t.week)::bigint from pg_inherits i join pg_class c on c.oid = i.inhrelid, "
         "lateral (select to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as week) as t "
-        "where i.inhparent = 'fencing.history'::regclass and c.relname ~ '^history_[0-9]{8}$' "
+        "where i.inhparent = $1::regclass and c.relname ~ '_[0-9]{8}$' "
         "and t.week < now() + interval '168 hours' order by 1",
-        {});
+        {table});
     std::vector<window> out(1);
     for (const auto& row : rows) {
         const time_point week{std::chrono::seconds(row[0].as<std::int64_t>())};
@@ -126,6 +157,28 @@ std::vector<window> windows_of(session& session, const history_query& query) {
     return out;
 }
 
+/// Reads the rows of the windows one after the other into a page.
+template <class Query, class Page, class Item>
+void read_windows(session& session, const Query& query, const std::vector<window>& windows,
+                  statement (*sql_of)(const Query&), Item (*read_item)(const answer_rows&), Page& page) {
+    Query part = query;
+    std::size_t bytes = 0;
+    for (const window& interval : windows) {
+        part.from = later(query.from, interval.begin);
+        part.to = earlier(query.to, interval.end);
+        if (part.from && part.to && *part.from >= *part.to) continue;
+        part.limit = limit_of(query) - page.items.size() + 1;  // one more tells whether items follow
+        const auto wanted = sql_of(part);
+        session.read_each(wanted.sql, wanted.parameters, [&](const answer_rows& row) {
+            page.more = page.more || page.items.size() == limit_of(query) || bytes >= history_page_bytes_max;
+            if (page.more) return;
+            page.items.push_back(read_item(row));
+            bytes += bytes_of(page.items.back());
+        });
+        if (page.more) break;
+    }
+}
+
 /// Returns 0 for a text that is no ttl: rows of the history may have been inserted by hand.
 std::chrono::milliseconds ttl_of(std::string_view text) {
     std::uint32_t ttl = 0;
@@ -144,24 +197,8 @@ std::int64_t end_of_block(session& session, const std::pair<std::int64_t, std::i
     return rows.empty() ? ids.second : rows[0][0].as<std::int64_t>();
 }
 
-}  // namespace
-
-statement history_sql(const history_query& query) {
-    statement out;
-    out.sql =
-        "select id, (extract(epoch from at) * 1000000)::bigint, event, resource, fencing_token, last_fencing_token, "
-        "owner, principal, "
-        "trace_id, write_id, detail::text from ";
-    if (query.ids) {
-        // `offset 0` keeps the filters out of it: by the index of a filter PostgreSQL could read rows of all ids.
-        const auto above = out.bind(std::to_string(query.ids->first));
-        const auto up_to = out.bind(std::to_string(query.ids->second));
-        out.sql += "(select * from fencing.history where id > " + above + "::bigint and id <= " + up_to +
-                   "::bigint order by id offset 0) as block";
-    } else {
-        out.sql += "fencing.history";
-    }
-    filter where(out);
+/// Adds the conditions, the order and the limit of a query.
+void add_filters(statement& out, filter& where, const history_query& query) {
     where.add("resource = ", query.resource);
     where.add_prefix(query.resource_prefix);
     if (query.event && query.event->find(',') != std::string::npos)
@@ -190,6 +227,27 @@ statement history_sql(const history_query& query) {
         out.sql += query.ascending ? " order by at asc, id asc" : " order by at desc, id desc";
     }
     out.sql += " limit " + out.bind(std::to_string(query.limit)) + "::bigint";
+}
+
+}  // namespace
+
+statement history_sql(const history_query& query) {
+    statement out;
+    out.sql =
+        "select id, (extract(epoch from at) * 1000000)::bigint, event, resource, fencing_token, last_fencing_token, "
+        "owner, principal, "
+        "trace_id, write_id, detail::text from ";
+    if (query.ids) {
+        // `offset 0` keeps the filters out of it: by the index of a filter PostgreSQL could read rows of all ids.
+        const auto above = out.bind(std::to_string(query.ids->first));
+        const auto up_to = out.bind(std::to_string(query.ids->second));
+        out.sql += "(select * from fencing.history where id > " + above + "::bigint and id <= " + up_to +
+                   "::bigint order by id offset 0) as block";
+    } else {
+        out.sql += "fencing.history";
+    }
+    filter where(out);
+    add_filters(out, where, query);
     return out;
 }
 
@@ -200,21 +258,31 @@ history_page read_history(session& session, const history_query& query) {
         page.read_to = query.has_every_row() ? query.ids->second : end_of_block(session, *query.ids);
         part.ids->second = page.read_to;
     }
-    std::size_t bytes = 0;
-    for (const window& interval : windows_of(session, query)) {
-        part.from = later(query.from, interval.begin);
-        part.to = earlier(query.to, interval.end);
-        if (part.from && part.to && *part.from >= *part.to) continue;
-        part.limit = limit_of(query) - page.items.size() + 1;  // one more tells whether items follow
-        const auto wanted = history_sql(part);
-        session.read_each(wanted.sql, wanted.parameters, [&](const answer_rows& row) {
-            page.more = page.more || page.items.size() == limit_of(query) || bytes >= history_page_bytes_max;
-            if (page.more) return;
-            page.items.push_back(item_of(row));
-            bytes += page.items.back().detail.size();
-        });
-        if (page.more) break;
-    }
+    const bool found_at_once = query.ids || query.resource || query.write_id || query.trace_id;
+    const bool by_week = query.is_filtered() && !found_at_once;
+    read_windows(session, part, by_week ? windows_of(session, query, "fencing.history") : std::vector<window>(1),
+                 history_sql, item_of, page);
+    return page;
+}
+
+statement changes_sql(const change_query& query) {
+    statement out;
+    out.sql =
+        "select id, (extract(epoch from at) * 1000000)::bigint, relation, operation, row_key::text, old::text, "
+        "new::text, resource, fencing_token, write_id, principal, direct, application from fencing.row_change";
+    filter where(out);
+    where.add("relation = ", query.table);
+    where.add("row_key = ", query.key, "::jsonb");
+    where.add("jsonb_exists(coalesce(old, '{}') || coalesce(new, '{}'), ", query.column, "::text)");
+    add_filters(out, where, query);
+    return out;
+}
+
+change_page read_changes(session& session, const change_query& query) {
+    change_page page;
+    const bool by_week = (query.is_filtered() || query.table || query.column) && !query.is_found_at_once();
+    read_windows(session, query, by_week ? windows_of(session, query, "fencing.row_change") : std::vector<window>(1),
+                 changes_sql, change_of, page);
     return page;
 }
 

@@ -8,7 +8,7 @@ namespace fencegate::pg {
 
 /// Maximum number of items of one page, whatever the query's limit is.
 inline constexpr std::size_t history_page_max = 1'000;
-/// A page ends after the item with which the `detail` texts of the page reach this number of bytes.
+/// A page ends after the item with which the JSON texts of the page reach this number of bytes.
 inline constexpr std::size_t history_page_bytes_max = 4 << 20;
 
 /// Maximum number of rows that one read by history_query::ids looks at, so that its time has a bound however few rows
@@ -21,6 +21,10 @@ statement history_sql(const history_query& query);
 /// Reads one page, of at most history_page_max items and about history_page_bytes_max bytes. Throws as session::exec
 /// does.
 history_page read_history(session& session, const history_query& query);
+
+/// The same for GET /v1/changes.
+statement changes_sql(const change_query& query);
+change_page read_changes(session& session, const change_query& query);
 
 /// A lease whose events are looked for from a time on.
 struct asked_lease {
