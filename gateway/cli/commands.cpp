@@ -126,6 +126,7 @@ commands::commands(CLI::App& app) : app_(app) {
     add_leases();
     add_resources();
     add_history();
+    add_changes();
     add_lock();
     add_elect();
     add_completion();
@@ -206,11 +207,7 @@ void commands::add_history() {
             "  fencegate history --event write_rejected --event lease_revoked --from -1h --asc | jq .detail\n"
             "  fencegate history --from yesterday --to today --csv > yesterday.csv\n"
             "  fencegate history --event write_rejected --follow");
-    const auto text = [&](const char* name, std::string& target, const char* help, const char* type = "TEXT") {
-        return command.add_option(name, target, help)->type_name(type);
-    };
-    text("--resource", history_.resource, "Only events of this resource");
-    text("--prefix", history_.prefix, "Only events of resources whose names begin with TEXT");
+    add_filters(command, history_, "events");
     command.add_option("--event", history_.events, "Only events of this type; may be given several times")
         ->type_name("TEXT")
         ->allow_extra_args(false)
@@ -219,13 +216,48 @@ void commands::add_history() {
                                "lease_revoked", "fence_raised", "write_applied", "write_rejected", "write_failed",
                                "node_quarantined", "node_readmitted", "epoch_raised", "request_denied", "guard_changed",
                                "storage_generation_changed"}));
-    text("--owner", history_.owner, "Only events of this owner");
-    text("--principal", history_.principal, "Only events of this principal");
-    text("--token-min", history_.token_min, "Only events with this token or a higher one", "TOKEN");
-    text("--token-max", history_.token_max, "Only events with this token or a lower one", "TOKEN");
-    text("--trace-id", history_.trace_id, "Only events of this trace");
-    text("--write-id", history_.write_id, "Only events of this write", "UUID");
-    const auto time = [&](const char* name, std::string& target, const char* help) {
+    command.add_option("--owner", history_.owner, "Only events of this owner")->type_name("TEXT");
+    command.add_option("--trace-id", history_.trace_id, "Only events of this trace")->type_name("TEXT");
+    command
+        .add_flag("--follow,-f", follow_,
+                  "Print new events as they are recorded; reconnects when the connection breaks")
+        ->excludes(command.get_option("--asc"))
+        ->excludes(command.get_option("--limit"))
+        ->excludes(command.get_option("--csv"));
+}
+
+void commands::add_changes() {
+    CLI::App& command = add("changes", "Show which rows changed, from which values to which; newest first",
+                            std::string(exit_codes) +
+                                "Of tables for which fencing.record_changes() was called. Times are as in history.\n"
+                                "Examples:\n"
+                                "  fencegate changes --table public.inventory --row sku=sku-1\n"
+                                "  fencegate changes --write-id 01a1fc68-4bc4-7371-881a-fddb4432f9eb | jq .new\n"
+                                "  fencegate changes --column price --from yesterday --csv > prices.csv");
+    add_filters(command, changes_, "changes");
+    command.add_option("--table", changes_.table, "Only changes of this table, with its schema")->type_name("TEXT");
+    command
+        .add_option("--row", changes_.key,
+                    "Only changes of the row whose primary key has this value; once for each of its columns")
+        ->type_name("COLUMN=VALUE")
+        ->allow_extra_args(false)
+        ->check([](const std::string& given) {
+            return given.find('=') == std::string::npos ? "has to be COLUMN=VALUE" : std::string();
+        });
+    command.add_option("--column", changes_.column, "Only changes with a value of this column")->type_name("TEXT");
+}
+
+void commands::add_filters(CLI::App& command, history_filter& filter, const std::string& items) {
+    const auto text = [&](const char* name, std::string& target, const char* which, const char* type = "TEXT") {
+        command.add_option(name, target, "Only " + items + " " + which)->type_name(type);
+    };
+    text("--resource", filter.resource, "of this resource");
+    text("--prefix", filter.prefix, "of resources whose names begin with TEXT");
+    text("--principal", filter.principal, "of this principal");
+    text("--token-min", filter.token_min, "with this token or a higher one", "TOKEN");
+    text("--token-max", filter.token_max, "with this token or a lower one", "TOKEN");
+    text("--write-id", filter.write_id, "of this write", "UUID");
+    const auto time = [&](const char* name, std::string& target, const char* which) {
         const auto parse = [name, &target](const std::string& given) {
             const auto at = parse_time_argument(given, std::chrono::system_clock::now());
             if (!at)
@@ -233,21 +265,14 @@ void commands::add_history() {
                     name, given + " is no time such as 2026-11-21T10:00:00Z, 2026-11-21, yesterday or -1h");
             target = *at;
         };
-        command.add_option_function<std::string>(name, parse, help)->type_name("TIME");
+        command.add_option_function<std::string>(name, parse, "Only " + items + " " + which)->type_name("TIME");
     };
-    time("--from", history_.from, "Only events at or after this time");
-    time("--to", history_.to, "Only events before this time");
-    auto* asc = command.add_flag("--asc", history_.ascending, "Oldest first");
-    auto* limit = command.add_option("--limit", history_.limit, "Maximum number of rows [100; all with --csv]")
-                      ->check(CLI::Range(std::size_t{1}, limit_max));
-    auto* csv = command.add_flag("--csv", csv_, "Print CSV (RFC 4180) with a header line")
-                    ->excludes(command.get_option("--json"));
-    command
-        .add_flag("--follow,-f", follow_,
-                  "Print new events as they are recorded; reconnects when the connection breaks")
-        ->excludes(asc)
-        ->excludes(limit)
-        ->excludes(csv);
+    time("--from", filter.from, "at or after this time");
+    time("--to", filter.to, "before this time");
+    command.add_flag("--asc", filter.ascending, "Oldest first");
+    command.add_option("--limit", filter.limit, "Maximum number of rows [100; all with --csv]")
+        ->check(CLI::Range(std::size_t{1}, limit_max));
+    command.add_flag("--csv", csv_, "Print CSV (RFC 4180) with a header line")->excludes(command.get_option("--json"));
 }
 
 void commands::add_lock() {
@@ -381,7 +406,10 @@ int commands::run(const std::string& name) {
     } else if (name == "leases") {
         list_leases(client(gateway_), leases_, json_);
     } else if (csv_) {
-        print_history_csv(client(gateway_), history_);
+        const bool history = name == "history";
+        print_csv(client(gateway_), history ? "/v1/history" : "/v1/changes", history ? history_ : changes_);
+    } else if (name == "changes") {
+        list_changes(client(gateway_), changes_, json_);
     } else if (follow_) {
         follow_history(client(gateway_), history_, json_);
     } else {

@@ -19,8 +19,8 @@ namespace fencegate::cli {
 /// would take it as if they were not given.
 void refuse_empty_values(CLI::App& app);
 
-/// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, lock and
-/// elect; and completion.
+/// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, changes,
+/// lock and elect; and completion.
 class commands {
   public:
     /// Adds the subcommands to `app`, which outlives this object.
@@ -44,6 +44,9 @@ class commands {
     void add_leases();
     void add_resources();
     void add_history();
+    void add_changes();
+    /// Adds what history and changes have in common. `items`: what they list.
+    void add_filters(CLI::App& command, history_filter& filter, const std::string& items);
     void add_lock();
     void add_elect();
     void add_holding_options(CLI::App& command);
@@ -60,7 +63,7 @@ class commands {
     gateway_options gateway_;
     bool json_ = false;
     lease_filter leases_;
-    history_filter history_;
+    history_filter history_, changes_;
     bool follow_ = false;
     bool csv_ = false;
     std::string resource_prefix_;

@@ -62,6 +62,23 @@ std::vector<cell> make_history_line(const json::object& item) {
             display_text(item, "detail")};
 }
 
+colour operation_colour(std::string_view operation) {
+    if (operation == "insert") return colour::green;
+    return operation == "update" ? colour::none : colour::red;
+}
+
+std::vector<cell> make_change_line(const json::object& item) {
+    const std::string operation = get_text(item, "operation");
+    return {cell(display_text(item, "at"), colour::faint),
+            display_text(item, "table"),
+            cell(operation, operation_colour(operation)),
+            display_text(item, "key"),
+            display_text(item, "fencing_token"),
+            display_text(item, "principal"),
+            display_text(item, "old"),
+            display_text(item, "new")};
+}
+
 void print_pages(const client& gateway, std::string_view path, parameters filters, std::size_t limit,
                  table output_table, const output_style& style, std::vector<cell> (*make_line)(const json::object&)) {
     const bool more = gateway.read_pages(path, std::move(filters), limit, [&](const json::array& items) {
@@ -97,18 +114,24 @@ std::string join(const std::vector<std::string>& names) {
     return out;
 }
 
+/// Returns the key of a row as a JSON object; empty if none is given.
+std::string make_key(const std::vector<std::string>& columns) {
+    json::object key;
+    for (const auto& column : columns) {
+        const auto sign = column.find('=');
+        key[column.substr(0, sign)] = column.substr(sign + 1);
+    }
+    return key.empty() ? std::string() : json::serialize(key);
+}
+
 parameters make_filters(const history_filter& filter) {
-    return {{"resource", filter.resource},
-            {"resource_prefix", filter.prefix},
-            {"event", join(filter.events)},
-            {"owner", filter.owner},
-            {"principal", filter.principal},
-            {"token_min", filter.token_min},
-            {"token_max", filter.token_max},
-            {"trace_id", filter.trace_id},
-            {"write_id", filter.write_id},
-            {"from", filter.from},
-            {"to", filter.to}};
+    return {{"resource", filter.resource},   {"resource_prefix", filter.prefix},
+            {"event", join(filter.events)},  {"owner", filter.owner},
+            {"principal", filter.principal}, {"token_min", filter.token_min},
+            {"token_max", filter.token_max}, {"trace_id", filter.trace_id},
+            {"write_id", filter.write_id},   {"table", filter.table},
+            {"column", filter.column},       {"key", make_key(filter.key)},
+            {"from", filter.from},           {"to", filter.to}};
 }
 
 /// Reads the gateway's version from its metrics; empty if they do not contain it.
@@ -224,12 +247,29 @@ void list_history(const client& gateway, const history_filter& filter, bool json
                 make_history_table(style), style, make_history_line);
 }
 
-void print_history_csv(const client& gateway, const history_filter& filter) {
+void list_changes(const client& gateway, const history_filter& filter, bool json_lines) {
+    const output_style style = detect_output_style(json_lines);
+    table changes({{"at"},
+                   {"table", false, 3},
+                   {"operation"},
+                   {"key", false, 3},
+                   {"token", true},
+                   {"principal", false, 2},
+                   {"old", false, 1},
+                   {"new", false, 1}},
+                  std::cout, style);
+    parameters filters = make_filters(filter);
+    filters.emplace_back("order", filter.ascending ? "asc" : "");
+    print_pages(gateway, "/v1/changes", std::move(filters), filter.limit.value_or(history_limit), std::move(changes),
+                style, make_change_line);
+}
+
+void print_csv(const client& gateway, std::string_view path, const history_filter& filter) {
     parameters filters = make_filters(filter);
     filters.emplace_back("order", filter.ascending ? "asc" : "");
     filters.emplace_back("limit", filter.limit ? std::to_string(*filter.limit) : "");
     runtime::csv_filter filter_csv(runtime::is_stdout_terminal());
-    gateway.download(make_target("/v1/history", filters), "text/csv",
+    gateway.download(make_target(path, filters), "text/csv",
                      [&](std::string_view piece) { std::cout << filter_csv.take(piece); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fencegate::cli {
@@ -14,10 +15,13 @@ struct lease_filter {
     std::size_t limit = 1'000;
 };
 
-/// Selects events, as GET /v1/history does. An empty text or list selects all.
+/// Selects events, as GET /v1/history does, or changes of rows, as GET /v1/changes does. An empty text or list selects
+/// all.
 struct history_filter {
     std::string resource, prefix, owner, principal, token_min, token_max, trace_id, write_id, from, to;
     std::vector<std::string> events;
+    std::string table, column;
+    std::vector<std::string> key;  ///< column=value
     bool ascending = false;
     std::optional<std::size_t> limit;
 };
@@ -32,9 +36,12 @@ void list_resources(const client& gateway, const std::string& prefix);
 /// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
 void list_history(const client& gateway, const history_filter& filter, bool json);
 
-/// Prints the events as CSV as the gateway sends it, all of them unless the filter has a limit. Throws
-/// gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
-void print_history_csv(const client& gateway, const history_filter& filter);
+/// The same for changes of rows.
+void list_changes(const client& gateway, const history_filter& filter, bool json);
+
+/// Prints the events (/v1/history) or changes (/v1/changes) as CSV as the gateway sends it, all of them unless the
+/// filter has a limit. Throws gateway_unreachable, also when the answer is incomplete, and gateway_refusal.
+void print_csv(const client& gateway, std::string_view path, const history_filter& filter);
 
 /// Prints new events as they are recorded, and reconnects when the connection breaks. Returns when the output can't be
 /// written any more. Throws as list_history.
