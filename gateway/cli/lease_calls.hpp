@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/cli/client.hpp>
-#include <gateway/cli/lock.hpp>
+#include <gateway/cli/lock_options.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>

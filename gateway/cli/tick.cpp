@@ -2,7 +2,7 @@
 
 #include <gateway/cli/answers.hpp>
 #include <gateway/cli/client.hpp>
-#include <gateway/cli/lock.hpp>
+#include <gateway/cli/lock_options.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 #include <gateway/runtime/text.hpp>

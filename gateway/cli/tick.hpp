@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gateway/cli/http_transfer.hpp>
-#include <gateway/cli/lock.hpp>
+#include <gateway/cli/lock_options.hpp>
 
 #include <boost/asio/awaitable.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/lock.hpp>
+#include <gateway/cli/lock_options.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>

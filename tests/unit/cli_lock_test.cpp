@@ -1,4 +1,4 @@
-#include <gateway/cli/lock.hpp>
+#include <gateway/cli/lock_options.hpp>
 #include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
 #include <gateway/runtime/rfc3339.hpp>
