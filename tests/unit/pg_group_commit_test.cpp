@@ -154,7 +154,7 @@ TEST_F(flush_test, function_not_granted_flush_unavailable) {
     EXPECT_FALSE(flush.is_available());
     EXPECT_EQ(writes["1"], outcome::durable) << "looked up instead";
     const auto caller = std::make_shared<read_caller>();
-    flush.add(begun, soon, caller);
+    flush.answer_when_durable(begun, soon, caller);
     EXPECT_EQ(caller->received, outcome::durable) << "from then on none is visible before it is on disk";
 }
 
