@@ -161,7 +161,7 @@ class job {
 
 /// Returns the failure of work that did not begin before its deadline.
 failure deadline_passed_failure();
-/// Returns the failure of work for which a queue has no room.
+/// Returns the failure of work for which a queue is full.
 failure queue_full_failure();
 
 /// Work that a worker runs together with all work of its kind that waits, up to jobs_max.

@@ -180,6 +180,48 @@ commit_status resolve_commit(write_session& session, const std::string& write_id
     return commit_status::unknown;
 }
 
+commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
+                           deadline until) {
+    bool open = false;
+    try {
+        session.begin_commit();
+        open = session.in_transaction();
+    } catch (const session_lost&) {
+    }
+    // On another session, or after an error, COMMIT would succeed and commit nothing.
+    if (!open) {
+        session.drop();
+        return commit_status::not_committed;
+    }
+    try {
+        session.command("commit");
+        return commit_status::committed;
+    } catch (const statement_failed&) {
+        // If PostgreSQL refuses COMMIT before it executes it (a timeout), the transaction stays open.
+        roll_back(session);
+        throw;
+    } catch (const session_lost&) {
+    } catch (const std::exception&) {
+        session.drop();  // it is not known how far COMMIT came
+    }
+    return resolve_commit(session, write_id, resource, until);
+}
+
+std::optional<failure> failure_of(commit_status status) {
+    switch (status) {
+        case commit_status::committed:
+            return std::nullopt;
+        case commit_status::not_committed:
+            return unavailable_because("the connection to PostgreSQL broke during the commit");
+        case commit_status::unknown:
+            break;
+    }
+    failure out = unavailable(
+        "The connection to PostgreSQL broke during the commit; whether the write was committed is not known.");
+    out.outcome_unknown = true;
+    return out;
+}
+
 void durability_waiter::answer(std::optional<failure> why) {
     if (answered_.exchange(true)) return;
     failure_ = std::move(why);

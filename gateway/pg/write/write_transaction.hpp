@@ -101,20 +101,6 @@ class write_transaction {
     bool repeated_ = false;
 };
 
-/// Commits the session's transaction. Where the connection breaks during COMMIT, finds out whether it was committed
-/// (resolve_commit).
-///
-/// In:      `write_id` and `resource` of any write of the transaction.
-/// Out:     `committed`: it is on disk, and on the standbys of synchronous_standby_names (statement_timeout does not
-///          end that wait). `not_committed`: nothing was changed.
-/// Errors:  throws statement_failed where PostgreSQL refused and rolled back (deferred constraints and triggers).
-/// Timeout: `until` and silence_max.
-commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,
-                           deadline until);
-
-/// Returns the failure for the callers of a write; empty for `committed`.
-std::optional<failure> failure_of(commit_status status);
-
 enum class batch_result {
     retry_isolated,  ///< Nothing was changed. Running the write isolated decides its outcome.
     waited,          ///< The same; it waits for a lock or is slow, and so would later writes on its resources.
