@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -351,6 +352,18 @@ TEST(shared_transaction, unrecorded_refusals_run_again) {
     session.refused_text = "record_events";
     EXPECT_EQ(statuses_of(run(session, make_sales({{"a", true}, {"b", true}}), false, true)),
               (std::vector{retried, retried}));
+}
+
+TEST(shared_transaction, unreadable_record_leaves_the_others_committed) {
+    fake_session session;
+    sell_out(session);
+    session.answers["record_events"] = [](const compat::parameters&) -> answer_rows {
+        throw std::length_error("injected");
+    };
+    EXPECT_EQ(statuses_of(run(session, make_sales({{"a", false}, {"b", true}}), true, true)),
+              (std::vector{batch_result::committed, retried}))
+        << "run again, the first would be made twice";
+    EXPECT_EQ(session.committed, std::multiset<std::string>{"1"});
 }
 
 TEST(shared_transaction, each_message_of_refusals_fails_answers_stay_true) {

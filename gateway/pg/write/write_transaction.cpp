@@ -80,21 +80,26 @@ class shared_transaction {
         }
     }
 
-    /// Decides the writes that ended, after the history has their rows. Where that fails, they run isolated.
-    void record_refusals() {
+    /// Decides the writes that ended, after the history has their rows. Where that fails, they run isolated. Throws
+    /// nothing: the other writes may be committed.
+    void record_refusals() noexcept {
         if (ended_.empty()) return;
-        std::vector<history_item> items;
-        std::vector<outcome_to_keep> kept;
-        for (auto& [write, request, refusal] : ended_) {
-            items.push_back(failed_item(*request, refusal, std::chrono::system_clock::now()));
-            if (request->key) kept.push_back({request, write_kept(*request, refusal.why)});
-        }
         try {
+            std::vector<history_item> items;
+            std::vector<outcome_to_keep> kept;
+            for (auto& [write, request, refusal] : ended_) {
+                items.push_back(failed_item(*request, refusal, std::chrono::system_clock::now()));
+                if (request->key) kept.push_back({request, write_kept(*request, refusal.why)});
+            }
             run_.record_all(items, kept);
         } catch (const statement_failed& e) {
             spdlog::warn("refusals of writes could not be recorded together: {} {}", e.error.sqlstate, e.error.message);
             return;
         } catch (const session_lost&) {
+            return;
+        } catch (const std::exception& e) {
+            run_.session().drop();
+            spdlog::warn("refusals of writes could not be recorded together: {}", e.what());
             return;
         }
         for (auto& [write, request, refusal] : ended_) {
