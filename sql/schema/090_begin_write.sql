@@ -158,7 +158,7 @@ as $$
   select * from fencing.begin_write($1, $2, $3, $4, $5, $6, $7, false);
 $$;
 comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
-  'begin_write that seals nothing. SQLSTATE and locks: as that.';
+  'begin_write that seals nothing. SQLSTATE: as that. Locks: as that.';
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[],

@@ -66,6 +66,27 @@ def test_write_of_a_gateway_and_direct_sql_are_told_apart(stack: Stack, api: Api
     assert (update["table"], update["operation"], update["key"]) == (f"public.{table}", "update", {"id": "1"})
 
 
+def test_one_shots_of_one_lease_each_have_their_own_change(stack: Stack, api: Api, table: str) -> None:
+    resource = f"{table}/9"
+    insert_directly(stack, table, 9, 9)
+    lease = api.must_acquire(resource)
+    calls = []
+    for number in range(3):
+        write = {"update": table, "where": {"id": 9}, "set": {"n": 10 + number}}
+        wanted = {"resource": resource, "wait_ms": 20_000}
+        calls.append(api.begin("POST", "/v1/writes", {"lease": wanted, "operations": [write]}))
+        api.await_waiters(resource, number + 1)
+    api.must_release(lease)
+    done = [call.answer().json() for call in calls]
+    alone = {"update": table, "where": {"id": 9}, "set": {"n": 20}}
+    done.append(api.post("/v1/writes", {"lease": {"resource": resource}, "operations": [alone]}).json())
+    assert done[0]["fencing_token"] == done[2]["fencing_token"] < done[3]["fencing_token"]
+    found = [change for change in reversed(changes(api, resource=resource)) if change["operation"] == "update"]
+    assert [(change["write_id"], change["fencing_token"], change["new"]) for change in found] == [
+        (write["write_id"], write["fencing_token"], {"n": n}) for write, n in zip(done, ("10", "11", "12", "20"))
+    ]
+
+
 def test_refused_and_failed_writes_leave_no_change(stack: Stack, api: Api, table: str) -> None:
     insert_directly(stack, table, 2, 3)
     lease = api.must_acquire(f"{table}/2")

@@ -11,6 +11,8 @@ from support.faults import install_shop
 from support.shop import Sku, create_sku
 from support.stack import Stack, lease_keys
 
+CLUSTER_MAX_TTL_MS = 20_000
+
 
 def begin_one_shots(api: Api, sku: Sku, number: int, *operations: Json, **lease: object) -> list[Call]:
     """Sends one-shot writes one after the other, each when the one before waits; they sell one piece by default."""
@@ -147,7 +149,7 @@ def test_principals_take_turns_in_order_of_arrival(cluster: Cluster) -> None:
     keys = {name: f"key-of-{name}-long-enough" for name in names}
     settings = cluster.settings()
     settings["auth"] = {
-        "api_keys": [credential(name, key, "leases", "writes", "operate") for name, key in keys.items()]
+        "api_keys": [credential(name, key, "leases", "writes", "operate", "history") for name, key in keys.items()]
     }
     sku = Sku(install_shop(cluster, "turns", 1000), cluster)  # type: ignore[arg-type]
     with cluster.serving(settings) as gateway:

@@ -188,7 +188,7 @@ TEST(api_history_render, page_then_items_and_cursor) {
               R"("last_fencing_token":null,"owner":null,"principal":null,"write_id":null,"trace_id":null,)"
               R"("detail":{"x": 1}}],)"
               R"("next_cursor":"ZGVzYzowOjc"})");
-    EXPECT_EQ(render_history({}, false, 0), R"({"items":[],"next_cursor":null})");
+    EXPECT_EQ(render_history(history_page{}, false, 0), R"({"items":[],"next_cursor":null})");
 }
 
 std::string csv_of_owner(const std::string& owner) {

@@ -110,8 +110,9 @@ TEST_F(transaction_plan_test, writes_of_one_lease_enter_once) {
     const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_EQ(steps_of(plan),
-              "begin timeouts guards select operation operation select operation guard operation select |")
+              "begin timeouts guards select operation select operation select operation guard operation select |")
         << "another token enters by itself";
+    EXPECT_EQ((*plan.steps[5].parameters)[0], "2") << "the write that changes what another one has opened is named";
     EXPECT_EQ(test::elements((*plan.steps[2].parameters)[7]), (std::vector<std::string>{"1", "1", "3"}))
         << "the resource is open for the first of them, which is selected for both";
     requests[1].seal = true;
