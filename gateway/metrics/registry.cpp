@@ -147,7 +147,8 @@ void read_database(families& out, const pg::database& database) {
     auto& histogram = batches.metric.emplace_back().histogram;
     for (std::size_t n = 0; n < pg::batch_sizes::classes; ++n) {
         histogram.sample_count += sizes.counted(n);
-        histogram.bucket.push_back({histogram.sample_count, static_cast<double>(std::size_t{1} << n)});
+        if (n + 1 < pg::batch_sizes::classes)  // larger ones are counted in sample_count alone
+            histogram.bucket.push_back({histogram.sample_count, static_cast<double>(std::size_t{1} << n)});
     }
     histogram.sample_sum = static_cast<double>(sizes.writes());
 }

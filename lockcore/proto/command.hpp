@@ -11,7 +11,7 @@
 
 namespace lockcore {
 
-/// The commands of the protocol, one script each in redis/scripts. `undo` runs the script of `release` for a failed
+/// The commands about leases; each has scripts in redis/scripts. `undo` runs the script of `release` for a failed
 /// attempt, `hold` runs the script of `renew` to add a hold.
 ///
 /// The commands of one loop turn are sent in this order: what extends or adds a hold before the release of that hold,

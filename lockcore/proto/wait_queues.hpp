@@ -72,7 +72,7 @@ class wait_queue {
 
     /// The longest time between two tries: the most that a lost message delays a waiter.
     static constexpr milliseconds retry_delay_max{250};
-    /// The delay after the first refusal; it doubles with each further refusal, up to retry_delay_max.
+    /// The longest delay after the first refusal; it doubles with each further refusal, up to retry_delay_max.
     static constexpr milliseconds retry_delay_min{4};
     /// The delay after the first node has reported the end of a lease.
     static constexpr milliseconds majority_grace{5};

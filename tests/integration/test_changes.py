@@ -140,7 +140,7 @@ def test_pages_and_exports_have_each_change_once(stack: Stack, api: Api, table: 
     assert json.loads(rows[-1]["new"]) == paged[-1]["new"] and rows[-1]["old"] == ""
 
 
-@pytest.mark.parametrize("key", ["7", "{}", "[]", '{"id": null}', '{"id": 1.5}', "id=7"])
+@pytest.mark.parametrize("key", ["7", "{}", "[]", '{"id": null}', '{"id": 1.5}', '{"id": "\\u0000"}', "id=7"])
 def test_key_that_is_no_object_of_values_is_refused(api: Api, key: str) -> None:
     assert pointers_of(api.get("/v1/changes", key=key)) == ["key"]
 

@@ -121,6 +121,11 @@ def one_shot(shop: str, number: int, *operations: Json, **fields: Any) -> Json:
     }
 
 
+def test_changes_of_rows_are_for_callers_that_may_read_all_rows(callers: dict[str, Api]) -> None:
+    refused = expect_problem(callers["anna"].get("/v1/changes"), 403, "forbidden")
+    assert refused["detail"].startswith("The caller may not read every row of every table"), refused
+
+
 def test_row_security_applies_to_the_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
     own = callers["anna"].post("/v1/writes", one_shot("anna", 1))
     assert own.status == 200 and own.json()["results"][0]["rows_affected"] == 1, own

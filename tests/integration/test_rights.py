@@ -18,6 +18,7 @@ from support.polling import eventually
 ALL = ["leases", "writes", "history", "operate", "bare_tokens"]
 OWN, SECRET, OTHER = "own/1", "own/secret/1", "other/1"
 RESOURCES = [OWN, SECRET, OTHER]
+EVERY_TABLE = "every table"  # a credential with `exposed` has not all of them
 
 # All of them are credentials of one principal, so that a lease is never another's.
 CREDENTIALS: dict[str, dict[str, Any]] = {
@@ -139,11 +140,13 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     )
     yield Call("GET", f"/v1/resource?resource={quoted}", [("history", resource)])
     for path in ("/v1/history", "/v1/changes", "/v1/history/stream"):
-        yield Call("GET", f"{path}?resource={quoted}", [("history", resource)])
-        yield Call("GET", f"{path}?resource={quoted}&resource_prefix=x", [("history", resource)])
+        exposed = EVERY_TABLE if path == "/v1/changes" else None
+        yield Call("GET", f"{path}?resource={quoted}", [("history", resource)], exposed)
+        yield Call("GET", f"{path}?resource={quoted}&resource_prefix=x", [("history", resource)], exposed)
     for path in ("/v1/leases", "/v1/history", "/v1/changes", "/v1/history/summary", "/v1/history/stream"):
-        yield Call("GET", f"{path}?resource_prefix={prefix}", [("history", prefix + "*")])
-        yield Call("GET", path, [("history", "*")])
+        exposed = EVERY_TABLE if path == "/v1/changes" else None
+        yield Call("GET", f"{path}?resource_prefix={prefix}", [("history", prefix + "*")], exposed)
+        yield Call("GET", path, [("history", "*")], exposed)
     yield Call(
         "GET", f"/v1/history?resource_prefix={prefix}", [("history", prefix + "*")], headers={"Accept": "text/csv"}
     )

@@ -41,6 +41,8 @@ class fake_queue final : public write_ports, private seal_ports {
     bool closes = true;  ///< Whether close_to_new_holds() succeeds.
     bool held = false;   ///< Writes wait for finish_writes().
     release_report released{true, 0};
+    std::chrono::milliseconds validity{10'000};  ///< Of the leases that are granted.
+    time_point latest = time_point::min();       ///< The latest deadline of a write.
 
     std::vector<std::vector<std::string>> groups{};  ///< The writes that ran together.
     std::vector<std::string> sealing{};              ///< The writes that were to seal the token.
@@ -73,6 +75,7 @@ class fake_queue final : public write_ports, private seal_ports {
         std::vector<result<pg::committed_write>> out;
         for (const auto& [request, until] : writes) {
             const auto& id = request.initiator.trace_id;
+            latest = std::max(latest, until);
             group.push_back(id);
             if (request.seal) sealing.push_back(id);
             tokens[id] = lockcore::value_of(request.token);
@@ -111,6 +114,7 @@ class fake_queue final : public write_ports, private seal_ports {
         out.claims.holder = request.holder;
         out.claims.token = lockcore::fencing_token{++token_};
         out.reentrant = reentrant;
+        out.validity = validity;
         co_return out;
     }
     awaitable<result<void>> require_live(lockcore::lease_claims) override { co_return result<void>(); }
@@ -166,12 +170,14 @@ class one_shot_groups : public ::testing::Test {
         std::vector<std::string> resources = {"a"};
         std::size_t operations = 1;
         bool calls = false;
+        std::chrono::seconds time{60};  ///< Until its deadline.
     };
 
     void send(const std::string& id, const options& given) {
         write_context context;
         context.request.principal = "orders";
         context.request.trace_id = id;
+        context.request.deadline = std::chrono::steady_clock::now() + given.time;
         context.request.rights = std::make_shared<http::rights>();
         auto& wanted = context.call.own_lease.emplace();
         wanted.holder = {"orders", given.owner};
@@ -223,6 +229,21 @@ class one_shot_groups : public ::testing::Test {
 };
 
 using writes = std::vector<std::string>;
+
+TEST_F(one_shot_groups, group_ends_with_its_lease_and_its_first_deadline) {
+    using namespace std::chrono_literals;
+    send_all({"1", "2"});
+    grant("1");
+    EXPECT_LE(ports.latest, std::chrono::steady_clock::now() + 10s) << "the validity";
+    ports.latest = {};
+    send("3", {.time = 5s});
+    send("4");
+    grant("4");
+    EXPECT_LE(ports.latest, std::chrono::steady_clock::now() + 5s) << "the deadline of one is that of all";
+    send("5");
+    grant("5");
+    EXPECT_GT(ports.latest, std::chrono::steady_clock::now() + 50s) << "alone it has its own";
+}
 
 TEST_F(one_shot_groups, waiting_writes_share_the_lease) {
     send_all({"1", "2", "3"});

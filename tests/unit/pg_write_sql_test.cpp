@@ -164,6 +164,7 @@ TEST(write_sql, read_without_select_refused_by_name) {
     EXPECT_EQ(bad(conflict).pointer, "/operations/0/insert");
     EXPECT_EQ(bad(rows, true).pointer, "/operations/0/insert");
     EXPECT_NE(good(rows).sql.sql, "");
+    EXPECT_FALSE(good(rows).changes_rows_only) << "another write's row may have been the cause";
     delete_operation op;
     op.table = "notes";
     op.where = {where("id", comparison_operator::eq, 1)};

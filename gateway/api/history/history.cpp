@@ -320,6 +320,8 @@ http::awaitable_response show_history(const history_services& services, http::re
 }
 
 http::awaitable_response show_changes(const history_services& services, http::request r) {
+    const auto allowed = r.rights->require_all_rows();
+    if (!allowed) return http::as_awaitable(allowed.error());
     auto query = parse_change_query(r.query, services.settings.protocol.cell, form_of(r));
     return answer_query<change_page>(services, std::move(query), change_csv_head(), std::move(r));
 }

@@ -130,13 +130,22 @@ result<void> read_filters(const http::query_reader& query, lockcore::cell_id cel
     return position;
 }
 
+/// Whether a text, or one in an object, has the character that texts of PostgreSQL cannot have.
+bool has_nul(const boost::json::value& value) {
+    if (const auto* text = value.if_string()) return text->find('\0') != boost::json::string::npos;
+    const auto* object = value.if_object();
+    return object && std::ranges::any_of(*object, [](const auto& member) {
+               return has_nul(boost::json::string(member.key())) || has_nul(member.value());
+           });
+}
+
 /// Reads the key of a row, a JSON object. Its numbers become text.
 std::optional<std::string> read_key(const http::query_reader& query, http::fault_list& faults) {
     const auto text = query.text("key");
     if (!text) return std::nullopt;
     boost::system::error_code fault;
     auto key = boost::json::parse(*text, fault);
-    bool valid = !fault && key.is_object() && !key.get_object().empty();
+    bool valid = !fault && key.is_object() && !key.get_object().empty() && !has_nul(key);
     if (valid) {
         for (auto& [column, value] : key.get_object()) {
             if (value.is_int64() || value.is_uint64()) value = boost::json::serialize(value);

@@ -104,9 +104,13 @@ awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
     }
     std::vector<pg::timed_write> writes;
     std::vector<std::string> ids;
+    // All of a group are answered together, and end with the lease, so that others get their turn.
+    auto until = deadline_of(*group.front());
+    if (group.size() > 1) until = std::min(until, std::chrono::steady_clock::now() + granted.validity);
+    for (const auto& each : group)
+        until = std::min(until, deadline_of(*each));
     for (const auto& each : group) {
-        auto& write =
-            writes.emplace_back(pg::timed_write{make_write(each->context, granted.claims), deadline_of(*each)});
+        auto& write = writes.emplace_back(pg::timed_write{make_write(each->context, granted.claims), until});
         write.request.seal = prepared->is_last_hold();
         ids.push_back(write.request.write_id);
     }

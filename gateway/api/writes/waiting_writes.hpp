@@ -45,7 +45,7 @@ struct one_shot_answer {
 
 /// A one-shot write, from before it acquires its lease until its answer.
 ///
-/// Threads: not safe, but for answer(). Its members are used by the thread of `executor`, and by the write that has
+/// Threads: not safe, but for notify(). Its members are used by the thread of `executor`, and by the write that has
 ///          taken it.
 class one_shot_write {
   public:

@@ -104,6 +104,13 @@ result<void> rights::require_exposed(std::string_view name) const {
                                              (shown ? std::string(name) : "of this name") + ".");
 }
 
+result<void> rights::require_all_rows() const {
+    if (!exposed_ && !database_) return {};
+    return make_failure(
+        errc::forbidden,
+        "The caller may not read every row of every table: its credential has exposed or database_role.");
+}
+
 identity make_identity(const std::string& principal, const rights_config& given, std::string credential) {
     const boost::json::object claims{{"sub", principal}, {"role", given.database_role}};
     return {principal, rights(given, rights::time_point::max(), boost::json::serialize(claims)), std::move(credential)};

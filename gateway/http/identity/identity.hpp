@@ -69,6 +69,8 @@ class rights {
 
     /// Requires that the table or function may be used.
     result<void> require_exposed(std::string_view name) const;
+    /// Requires that the caller may read every row of every table: `exposed` and `database_role` limit that.
+    result<void> require_all_rows() const;
 
     /// Returns in whose name statements run in the database.
     const database_identity_ptr& database() const { return database_; }

@@ -42,7 +42,8 @@ commit_status resolve_commit(write_session& session, const std::string& write_id
 ///
 /// In:      `write_id` and `resource` of any write of the transaction.
 /// Out:     `committed`: it is on disk, and on the standbys of synchronous_standby_names (statement_timeout does not
-///          end that wait). `not_committed`: nothing was changed.
+///          end that wait), unless the transaction has turned synchronous_commit off. `not_committed`: nothing was
+///          changed.
 /// Errors:  throws statement_failed where PostgreSQL refused and rolled back (deferred constraints and triggers).
 /// Timeout: `until` and silence_max.
 commit_status commit_write(write_session& session, const std::string& write_id, const std::string& resource,

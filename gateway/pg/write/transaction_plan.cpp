@@ -159,11 +159,12 @@ class transaction_planner {
         if (!requests.empty()) add(step_kind::seal, seal_sql, store(seal_parameters(requests)));
     }
 
-    /// Whether a write has the resource of the one before it, under the same token.
+    /// Whether a write has the resource of the one before it, under the same token and of the same caller.
     bool continues_lease(std::size_t index) const {
         const auto& request = *writes_[index].request;
         const auto& before = *writes_[index - 1].request;
-        return request.token == before.token && request.resources == before.resources;
+        return request.token == before.token && request.resources == before.resources &&
+               request.initiator.principal == before.initiator.principal;
     }
 
     /// Returns the end of the writes, from `begin` on, whose resources one call can enter: writes of one resource each,

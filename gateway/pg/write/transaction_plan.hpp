@@ -34,7 +34,7 @@ enum class step_kind {
     savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
-    select_write,  ///< Selects the write whose resources the following steps may change; or none.
+    select_write,  ///< Selects the write whose resources the following steps may change, or none; or names one.
     take_role,     ///< Takes the database role of a write's caller for its operations.
     operation,     ///< An operation of a write, or the update of a group.
     leave_role,    ///< Takes the gateway's own role again.
@@ -56,7 +56,7 @@ struct transaction_step {
     std::optional<std::size_t> write{};              ///< Index of the write; empty: the step serves several writes.
     std::optional<std::size_t> group{};              ///< Index in transaction_plan::groups.
     std::size_t operation = 0;                       ///< Index of the write's operation.
-    const operation_statement* statement = nullptr;  ///< Says how the answer is read; null: it has no result.
+    const operation_statement* statement = nullptr;  ///< Says how the answer is read; null: not an operation.
     bool runs_user_code = false;
     bool in_callers_role = false;  ///< The statement is refused if the caller's role, not the gateway's, may not do it.
     bool ends_round_trip = false;  ///< Later steps are sent only if allows_next() holds for all up to here.
@@ -125,7 +125,8 @@ struct transaction_options {
 ///          names; if isolated, exactly one write. Only an isolated write calls functions.
 /// Out:     one round trip, or two where a statement has to be prepared (prepared_with_timeouts); for an isolated write
 ///          one up to the claim of its key, one up to its guard, one for each operation, and one for the seal. Keys are
-///          claimed before the first write; seals follow the last, except that the guard seals a write that is alone.
+///          claimed before the first write; seals follow the last, except that the guard seals a write that is alone,
+///          on one resource, and calls no function.
 transaction_plan plan_transaction(const std::vector<planned_write>& writes, const transaction_options& options);
 
 /// Plans the steps that keep outcomes, at the end of the same transaction; no steps for empty `outcomes`. A pure

@@ -32,7 +32,7 @@ struct transcript {
 /// Why a write was refused.
 struct write_refusal {
     step_kind step = step_kind::begin;
-    std::string sqlstate{};  ///< Empty: PostgreSQL executed the statement.
+    std::string sqlstate{};  ///< Empty: PostgreSQL has refused no statement.
     failure why{};
     std::optional<result<write_outcome>> earlier{};  ///< The outcome kept under its key; replaces `why`.
 };
@@ -101,9 +101,9 @@ write_verdict evaluate_write(const transaction_plan& plan, const planned_write& 
 /// Returns what to do next with a transaction of several writes. Moves the texts out of `seen`; throws as
 /// evaluate_write does.
 ///
-/// Out:     a refused write leaves, or ends if neither it nor an earlier write on its resources has changed a row;
-///          where a step for several writes failed, all stay and are tried one by one; where it concerns no write, all
-///          leave.
+/// Out:     a refused write leaves, or ends if it failed only its expect_rows, and neither it nor an earlier write on
+///          its resources has changed a row; where a step for several writes failed, all stay and are tried one by one;
+///          where it concerns no write, all leave.
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen);
 
 /// Returns the refusal for an error of PostgreSQL at `step`; null: at COMMIT.

@@ -45,7 +45,7 @@ struct pending_lookup {
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
 };
 
-/// A write and the time until which it may begin.
+/// A write and its deadline.
 struct timed_write {
     write_request request;
     deadline until;
@@ -91,12 +91,13 @@ class outcome_sweep {
     std::chrono::steady_clock::time_point last_{};
 };
 
-/// Counts batches by the number of their writes, in powers of two: the n-th count has the batches of up to 2^n writes.
+/// Counts batches by the number of their writes, in powers of two: the n-th count has the batches of up to 2^n writes,
+/// the last one all larger ones.
 ///
 /// Threads: safe.
 class batch_sizes {
   public:
-    static constexpr std::size_t classes = 7;  ///< 1, 2, 4, … 64
+    static constexpr std::size_t classes = 8;  ///< 1, 2, 4, … 64, and more
 
     void count(std::size_t writes) {
         if (writes == 0) return;
@@ -130,11 +131,13 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 /// (transaction_result.hpp).
 ///
 /// A write goes to the worker of its first resource, where principals take turns: the writes of one principal that have
-/// the same first resource keep their order of arrival. Not so those behind a write that its batch has only refused,
-/// which runs again later; and writes that share another resource are ordered by its guard row alone.
+/// the same first resource keep their order of arrival. There are two exceptions: a write that its batch could not
+/// decide runs again by itself, after those that arrived later; and writes that share another resource are ordered by
+/// its guard row alone.
 ///
 /// Writes that wait for a worker share a transaction, and share the wait for the disk with all others
-/// (group_commit.hpp). Writes that call functions, wait for locks or are refused go to isolated_write_executor.
+/// (group_commit.hpp). Writes that call functions or wait for locks, and refused ones that may have changed rows, go to
+/// isolated_write_executor.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
 /// Limits:  postgres.connections workers, of which the first two take batches; as many isolated workers, and one that

@@ -82,6 +82,8 @@ class operation_writer : row_writer {
         out_.expect_rows = op.expect_rows;
         out_.rows_max = op.rows_max;
         finish_change(*table, op.table);
+        // It may have changed no row because of another resource's row, which the transaction may roll back.
+        if (op.on_conflict) out_.changes_rows_only = false;
     }
 
     void operator()(const delete_operation& op) {

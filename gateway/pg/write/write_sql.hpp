@@ -19,8 +19,9 @@ struct operation_statement {
     std::optional<std::int64_t> expect_rows;  ///< The number of rows that it must affect; empty: any number.
     std::optional<std::int64_t> rows_max;     ///< The most rows that it may affect; empty: any number.
     std::string pointer;                      ///< The part of the request that is at fault where PostgreSQL names none.
-    std::string on_conflict;         ///< Where the request has the columns that have to be those of a unique index.
-    bool changes_rows_only = false;  ///< Nothing is to be undone where no row was affected: the table has no triggers.
+    std::string on_conflict;  ///< Where the request has the columns that have to be those of a unique index.
+    bool changes_rows_only =
+        false;  ///< Where no row was affected, nothing is to be undone and no other write was the cause.
 };
 
 /// The statements of a write, or the faults of the request.

@@ -80,10 +80,21 @@ class shared_transaction {
         }
     }
 
-    /// Decides the writes that ended, after the history has their rows. Where that fails, they run isolated. Throws
-    /// nothing: the other writes may be committed.
-    void record_refusals() noexcept {
+    /// Decides the writes that ended, after the history has their rows, as far as it takes them. Throws nothing: the
+    /// other writes may be committed.
+    void decide_ended() noexcept {
         if (ended_.empty()) return;
+        const bool recorded = record_refusals();
+        for (auto& [write, request, refusal] : ended_) {
+            refusal.why.in_history = recorded;
+            refusal.why.durability_unproven = !recorded || batch_options_.defer_flush;
+            write->outcome = std::move(refusal.why);
+            write->status = batch_result::decided;
+        }
+    }
+
+  private:
+    bool record_refusals() noexcept {
         try {
             std::vector<history_item> items;
             std::vector<outcome_to_keep> kept;
@@ -92,25 +103,14 @@ class shared_transaction {
                 if (request->key) kept.push_back({request, write_kept(*request, refusal.why)});
             }
             run_.record_all(items, kept);
-        } catch (const statement_failed& e) {
-            spdlog::warn("refusals of writes could not be recorded together: {} {}", e.error.sqlstate, e.error.message);
-            return;
-        } catch (const session_lost&) {
-            return;
+            return true;
         } catch (const std::exception& e) {
+            spdlog::warn("failures of {} writes may be missing from the history: {}", ended_.size(), e.what());
             run_.session().drop();
-            spdlog::warn("refusals of writes could not be recorded together: {}", e.what());
-            return;
-        }
-        for (auto& [write, request, refusal] : ended_) {
-            refusal.why.in_history = true;
-            refusal.why.durability_unproven = batch_options_.defer_flush;
-            write->outcome = std::move(refusal.why);
-            write->status = batch_result::decided;
+            return false;
         }
     }
 
-  private:
     static transaction_options first_options(const batch_options& options) {
         transaction_options out;
         out.defer_flush = options.defer_flush;
@@ -432,7 +432,7 @@ void run_shared_transaction(write_session& session, memory_budget& budget, std::
     } catch (const session_lost& lost) {
         transaction.fail_all(unavailable_because(lost.cause));
     }
-    transaction.record_refusals();
+    transaction.decide_ended();
 }
 
 unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
