@@ -12,7 +12,9 @@ create table if not exists fencing.recorded_table (
   find_function name not null,
   keep_function name not null,
   recorded_by   text not null default session_user,
-  recorded_at   timestamptz not null default clock_timestamp()
+  recorded_at   timestamptz not null default clock_timestamp(),
+  numbers       smallint[] not null,
+  relation_oid  oid not null
 );
 comment on table fencing.recorded_table is 'The tables whose changes are recorded in row_change. Granted to no one.';
 comment on column fencing.recorded_table.relation is 'The table, or the root of a partitioned table.';
@@ -23,6 +25,10 @@ comment on column fencing.recorded_table.find_function is 'The generated functio
 comment on column fencing.recorded_table.keep_function is 'The generated function of the second trigger.';
 comment on column fencing.recorded_table.recorded_by is 'Who called record_changes() last.';
 comment on column fencing.recorded_table.recorded_at is 'When.';
+comment on column fencing.recorded_table.numbers is
+  'The attribute numbers of columns and of masked then: a column that gets one of the names later is another one.';
+comment on column fencing.recorded_table.relation_oid is
+  'The table, as a number, which a dump does not translate: a restored table may have other attribute numbers.';
 
 create table if not exists fencing.mask_key (
   singleton boolean primary key default true check (singleton),
@@ -146,6 +152,18 @@ $$;
 comment on function fencing.recorded_columns(fencing.recorded_table) is
   'The columns of a table that its second trigger reads. Locks: none.';
 
+create or replace function fencing.column_numbers(relation regclass, names text[]) returns smallint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array(
+    select a.attnum from unnest(names) with ordinality as n (name, place)
+      left join pg_attribute a on a.attrelid = relation and a.attname = n.name and a.attnum > 0 and not a.attisdropped
+     order by n.place);
+$$;
+comment on function fencing.column_numbers(regclass, text[]) is
+  'The attribute numbers of the columns of these names; null for a name that no column has. Locks: none.';
+
 create or replace function fencing.recorded_source(recorded fencing.recorded_table, by_row boolean, image text)
   returns text
 language sql stable
@@ -262,6 +280,23 @@ $f$,
 $body$;
 comment on function fencing.keep_body(fencing.recorded_table, boolean) is
   'The body of the function of the second trigger, for the columns that the table has now. Locks: none.';
+
+create or replace function fencing.stopped_body() returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $body$
+  values ($f$
+begin
+  raise exception using errcode = '42703', message = format('changes of %s can''t be recorded: a column that '
+      'record_changes() names was renamed or dropped; fencing.record_changes() has to be called again',
+      tg_relid::regclass),
+    hint = 'Call it in the transaction that renames or drops the column.';
+end
+$f$)
+$body$;
+comment on function fencing.stopped_body() is
+  'The body of the function of the first trigger while a named column is not the one that record_changes() found, '
+  'so that what is to be masked is not recorded under another name. Locks: none.';
 
 create or replace function fencing.find_body(recorded fencing.recorded_table, by_row boolean) returns text
 language sql stable

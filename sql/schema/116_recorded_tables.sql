@@ -75,20 +75,26 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   by_row constant boolean := (select c.relkind = 'p' from pg_class c where c.oid = recorded.relation);
+  found_numbers constant smallint[] := fencing.column_numbers(recorded.relation,
+      recorded.columns || recorded.masked);
+  is_same boolean := recorded.numbers = found_numbers;
   item record;
 begin
-  -- A column that is named and missing may have another name now. Writes fail until record_changes() is called again.
-  if exists (select from unnest(recorded.columns || recorded.masked) as n (name)
-      where not exists (select from fencing.recorded_columns(recorded) c where c.name = n.name)) then
-    return;
+  if recorded.relation_oid <> recorded.relation and array_position(found_numbers, null) is null
+      and not exists (select from pg_proc p where p.pronamespace = 'fencing'::regnamespace
+        and p.proname = recorded.find_function and p.prosrc = fencing.stopped_body()) then  -- restored from a dump
+    update fencing.recorded_table r set numbers = found_numbers, relation_oid = r.relation
+     where r.relation = recorded.relation;
+    is_same := true;
   end if;
   for item in
     select * from (values
-      (recorded.find_function, fencing.find_body(recorded, by_row), false,
+      (recorded.find_function, case when is_same then fencing.find_body(recorded, by_row)
+                                    else fencing.stopped_body() end, false,
           'finds the resources of the rows that change'),
       (recorded.keep_function, fencing.keep_body(recorded, by_row), true, 'adds the rows that change to row_change'))
       as f (name, body, is_definer, purpose)
-     where not exists (select from pg_proc p
+     where (is_same or f.name = recorded.find_function) and not exists (select from pg_proc p
          where p.pronamespace = 'fencing'::regnamespace and p.proname = f.name and p.prosrc = f.body
            and p.prosecdef = f.is_definer and p.proconfig = fencing.recorder_settings())
   loop
@@ -106,7 +112,8 @@ end
 $$;
 comment on function fencing.renew_recorder(fencing.recorded_table) is
   'Creates the functions of the triggers of a recorded table, or replaces them where its columns, '
-  'its protection or this version need others. Locks: none.';
+  'its protection or this version need others. Where a named column is not the one that record_changes() found, '
+  'writes fail from then on (stopped_body). Locks: none.';
 
 create or replace function fencing.renew_recorders(relations oid[]) returns void
 language plpgsql
@@ -207,7 +214,7 @@ begin
   recorded := row(relation, columns, masked,
       format('record_%s_find_%s', nextval('fencing.check_id_seq'), left(class.relname, 30)),
       format('record_%s_keep_%s', currval('fencing.check_id_seq'), left(class.relname, 30)),
-      session_user, clock_timestamp());
+      session_user, clock_timestamp(), fencing.column_numbers(relation, columns || masked), relation);
   perform fencing.renew_recorder(recorded);
   for item in select * from fencing.expected_recorders(class.relkind = 'p', recorded) t
     where t.name <> 'fencing_record_truncate' loop

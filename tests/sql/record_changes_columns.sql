@@ -1,0 +1,35 @@
+-- record_changes names columns: one that gets the name of another is not taken for it.
+create view changes as select operation as op, old, new from fencing.row_change order by id;
+create table item (id integer primary key, note text, price text);
+select fencing.protect('item', $$'item/' || id::text$$, 'observe');
+select fencing.record_changes('item', null, array['note']);
+insert into item values (1, 'a secret', '5');
+-- a new column of the name
+alter table item rename note to note_old;
+alter table item add note text;
+update item set note_old = 'another secret', note = 'x';
+select regexp_replace(f, 'record_\d+', 'record_N') as fault from fencing.guard_faults() f;
+alter table item rename note to note_new;
+alter table item rename note_old to note;
+update item set note = 'another secret', note_new = 'x';
+-- two columns that swap their names
+alter table item rename note to other;
+alter table item rename price to note;
+alter table item rename other to price;
+update item set price = 'a third secret', note = '6';
+select fencing.record_changes('item', null, array['price']);
+update item set price = 'a third secret', note = '6';
+select op, regexp_replace(old::text, '[0-9a-f]{64}', '(hash)') as old,
+  regexp_replace(new::text, '[0-9a-f]{64}', '(hash)') as new from changes;
+select count(*) from changes where old::text || new::text ~ 'secret';
+select fencing.guard_faults();
+-- after a dump was restored, columns may have other numbers
+update fencing.recorded_table set numbers = '{77}', relation_oid = 1;
+alter table item add later text default 'l';
+update item set later = 'm';
+select old, new from changes where new ? 'later';
+-- but not where writes failed before
+alter table item rename price to note_old;
+update fencing.recorded_table set relation_oid = 1;
+alter table item add price text;
+update item set note_old = 'a fourth secret';
