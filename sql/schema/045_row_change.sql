@@ -39,7 +39,7 @@ comment on column fencing.row_change.old is
   '{"left_out_bytes": n, "sha256": "..."}: its text has more than 8 KiB.';
 comment on column fencing.row_change.new is 'The values after, in the same form.';
 comment on column fencing.row_change.resource is
-  'The row''s resource; null if the table was not protected, or the expression gave none.';
+  'The row''s resource; null if the expression gave none (mode observe), or for truncate.';
 comment on column fencing.row_change.fencing_token is
   'The token with which the transaction entered the resource; null if it did not.';
 comment on column fencing.row_change.write_id is 'The gateway''s write, as in the history; null for direct SQL.';

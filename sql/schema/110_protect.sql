@@ -361,6 +361,9 @@ begin
       delete from fencing.former_name f where f.relation = item.relation;
       perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', item.relation::regclass::text,
             'was', item.mode));
+      perform fencing.record_guard_change('stop_recording',
+                jsonb_build_object('relation', item.relation::regclass::text, 'was', r.was))
+         from fencing.remove_recorder(item.relation) r (was) where r.was is not null;
     end if;
   end loop;
   for item in
@@ -514,6 +517,10 @@ begin
     raise exception using errcode = '42704', message = format('%s is protected as a partition of %s', relation, root),
       hint = 'unprotect() that, or detach the partition first.';
   end if;
+  if exists (select from fencing.recorded_table r where r.relation = unprotect.relation) then
+    raise exception using errcode = '55000', message = format('changes of %s are recorded', relation),
+      hint = 'fencing.stop_recording() first. Mode observe lets all changes pass, and records them.';
+  end if;
   select p.mode into was from fencing.protected p where p.relation = unprotect.relation;
   delete from fencing.unprotected u
    where u.relation = unprotect.relation or not exists (select from pg_class c where c.oid = u.relation);
@@ -523,7 +530,6 @@ begin
   delete from fencing.former_name f where f.relation = unprotect.relation;
   perform fencing.free_name(relation);
   perform fencing.remove_checks(relation);
-  perform fencing.renew_recorders(array[relation::oid]);
   perform fencing.apply_clone_privileges(true);
   perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', relation::text, 'was', was,
                                                                       'for_good', nullif(for_good, false)));
@@ -533,5 +539,6 @@ comment on function fencing.unprotect(regclass, boolean) is
   'Removes everything that protect() created, and frees the names that the table had before. '
   'The fences stay. The table counts as open until protect() is called again, '
   'unless it is for good: for a table that needs no protection any more. '
-  'SQLSTATE 42704: the table is not protected; 42501: another role owns it. '
+  'SQLSTATE 42704: the table is not protected; 55000: its changes are recorded (stop_recording); '
+  '42501: another role owns it. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';

@@ -115,7 +115,7 @@ begin
              where o.resource = t.resource collate "C" and o.entered_xid = pg_current_xact_id_if_assigned()
                and o.entered_at = transaction_timestamp() limit 1) g on true
      where t.resource <> '';
-  if '' = any (resources) then  -- a row of a table that is not protected: by the write that is under way, if any
+  if '' = any (resources) then  -- in mode observe, a row that has none: by the write under way, if any
     if write is not null then
       select g.entered_by, fencing.write_under_way(write, g.resource, g.entered_token) into caller, write
         from fencing.history h join fencing.guard g on g.resource = h.resource
@@ -353,10 +353,9 @@ $f$,
                          else format('%%1$s := array(select %s from (select (%s) as resource from fencing_%%2$s '
                                'as fencing_row) t);', x.bounded, x.expression) end as assign
                     from (select q.mode, replace(fencing.bounded_text_of('t.resource'), '%', '%%') as bounded,
-                            replace(coalesce(q.row_expression, 'null::text'), '%', '%%') as expression
-                            from (select 1) one
-                                 left join fencing.protected q on q.relation = recorded.relation) x) q) p
+                            replace(q.row_expression, '%', '%%') as expression
+                            from fencing.protected q where q.relation = recorded.relation) x) q) p
 $body$;
 comment on function fencing.find_body(fencing.recorded_table, boolean) is
-  'The body of the function of the first trigger: each row''s resource by the expression of protect(), '
-  'empty where the table is not protected. In mode observe it refuses nothing. Locks: none.';
+  'The body of the function of the first trigger: each row''s resource by the expression of protect(). '
+  'In mode observe it refuses nothing. Locks: none.';

@@ -192,6 +192,8 @@ begin
   select * into class from pg_class where oid = relation;
   masked := coalesce(masked, '{}');
   fault := case
+    when not exists (select from fencing.protected p where p.relation = relation)
+      then 'it is not protected; protect() it first'
     when not exists (select from pg_index i where i.indrelid = relation and i.indisprimary)
       then 'it has no primary key, which identifies a changed row'
     when columns = '{}' then 'no column is named'
@@ -241,10 +243,10 @@ comment on function fencing.record_changes(regclass, text[], text[]) is
   'by whatever it is made: gateways, direct SQL, COPY, MERGE, cascades and triggers. '
   'columns: those whose values are recorded (null: all, also later ones, except virtual ones); an update of others '
   'alone is not recorded. masked: of these a keyed hash is recorded. The key is always recorded. '
-  'A partitioned table is recorded at its root, by row; else by statement. unprotect() leaves it as it is. '
+  'A partitioned table is recorded at its root, by row; else by statement. unprotect() waits for stop_recording(). '
   'A call replaces the one before. It has to be called again, in the same transaction, where a named column '
   'is renamed or dropped: else writes fail with 42703. The caller installed the schema and owns the table. '
-  'SQLSTATE 22023: there is no primary key, or a column is missing or virtual; 42809, 0A000: not a table '
+  'SQLSTATE 22023: the table is not protected, there is no primary key, or a column is missing or virtual; 42809, 0A000: not a table '
   'that can be protected; 42501: another role owns it; 25001: the transaction is not read committed. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 

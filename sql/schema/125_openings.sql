@@ -27,7 +27,8 @@ as $$
            left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
     union all
     select t.oid, x.name, f.oid, x.kind, '', 'record_changes()', 'table'
-      from fencing.recorded_table r join pg_class c on c.oid = r.relation
+      from fencing.recorded_table r join fencing.protected p on p.relation = r.relation
+           join pg_class c on c.oid = r.relation
            cross join lateral fencing.expected_recorders(c.relkind = 'p', r) x
            cross join lateral (select r.relation::oid union select relid from pg_partition_tree(r.relation)) t (oid)
            left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.function and f.pronargs = 0
@@ -63,7 +64,8 @@ as $$
   union all
   select r.relation, null, 'function', format('%s: the function fencing.%s() is not what this version '
       'of record_changes() makes for its columns; call it again', r.relation, x.name)
-    from fencing.recorded_table r join pg_class c on c.oid = r.relation
+    from fencing.recorded_table r join fencing.protected p on p.relation = r.relation
+         join pg_class c on c.oid = r.relation
          cross join lateral (values (r.find_function, fencing.find_body(r, c.relkind = 'p'), false),
            (r.keep_function, fencing.keep_body(r, c.relkind = 'p'), true)) x (name, body, is_definer)
          left join pg_proc f on f.pronamespace = 'fencing'::regnamespace and f.proname = x.name and f.pronargs = 0
@@ -240,8 +242,7 @@ as $$  -- plpgsql, because it caches the plans
 begin
   return exists (with recursive above (oid) as (select r.oid from unnest(relations) as r (oid) union select i.inhparent
         from above a join pg_inherits i on i.inhrelid = a.oid)
-                 select from above a where exists (select from fencing.protected p where p.relation = a.oid)
-                   or exists (select from fencing.recorded_table r where r.relation = a.oid))
+                 select from above a where exists (select from fencing.protected p where p.relation = a.oid))
       or exists (select from pg_inherits i join fencing.protected p on p.relation = i.inhrelid
           where i.inhparent = any (relations))
       or exists (select from fencing.protected p where to_regclass(p.relation_name) = any (relations))
@@ -251,8 +252,7 @@ begin
 end
 $$;
 comment on function fencing.can_have_faults(oid[]) is
-  'Whether table_faults() could name one of these relations, or has named it in known_fault: a protected '
-  'or recorded table, '
+  'Whether table_faults() could name one of these relations, or has named it in known_fault: a protected table, '
   'what is below one by partitions or inheritance, what is directly above one, '
   'and what has the name under which one is or was protected. '
   'Much cheaper than table_faults(), for the event triggers run after every command that creates or alters a relation, '

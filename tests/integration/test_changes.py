@@ -27,7 +27,10 @@ def table(stack: Stack) -> Iterator[str]:
         f"select fencing.expose_table('{name}')"
     )
     yield name
-    stack.query(f"select fencing.unprotect('{name}', true); select fencing.hide('{name}'); drop table {name}")
+    stack.query(
+        f"select fencing.stop_recording('{name}'), fencing.unprotect('{name}', true), fencing.hide('{name}');"
+        f"drop table {name}"
+    )
 
 
 def changes(api: Api, **query: object) -> list[Json]:

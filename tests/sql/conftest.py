@@ -72,7 +72,8 @@ NEED_SUPERUSER = set(
     test_recorder_login_can_only_add_refusals
     another_role protect_bad_expression protect_refusals refusal_without_recorder unprotect
     api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes inheritance partitioned
-    prepared_transaction replication_role rights_below_the_table schema_changes_refused
+    prepared_transaction record_changes_columns record_changes_schema replication_role rights_below_the_table
+    schema_changes_refused
 """.split()
 )
 

@@ -85,6 +85,7 @@ select op, key, old, new, resource from changes where relation = 'public.part';
 create type public.pair as (x integer, y text);
 create table sized (id integer primary key, big text, bytes bytea, at timestamptz, n numeric, j jsonb,
   p pair, l text[]);
+select fencing.protect('sized', $$case when id < 4 then 'sized/' || id::text end$$, 'observe');
 select fencing.record_changes('sized');
 set timezone = 'Asia/Tokyo';
 set bytea_output = escape;
@@ -98,7 +99,7 @@ reset timezone;
 select op, key, regexp_replace(old::text, 'x{100,}', 'x...') as old,
        regexp_replace(new::text, 'x{100,}', 'x...') as new, resource, direct from changes
   where relation = 'public.sized';
--- a gateway's write of a table that is not protected; a caller who only sets the write_id is direct SQL
+-- a gateway's write of a row without a resource, in mode observe; a caller who only sets the write_id is direct SQL
 grant insert on sized to test_gateway, test_app;
 \connect - test_gateway
 begin;
@@ -118,6 +119,8 @@ select key, resource, token, write, principal, direct from changes where (key ->
 -- what cannot be recorded
 create table keyless (id integer, v text);
 select fencing.record_changes('keyless');
+select fencing.protect('keyless', $$'keyless/' || id::text$$);
+select fencing.record_changes('keyless');
 select fencing.record_changes('part', array['nothing']);
 select fencing.record_changes('part', '{}');
 select fencing.record_changes('part', array['v'], array['hall']);
@@ -134,6 +137,7 @@ select count(*) > 0 as readable from fencing.row_change;
 delete from fencing.row_change;
 \connect - postgres
 -- the end
+select fencing.unprotect('part');
 select fencing.stop_recording('part');
 select fencing.stop_recording('part');
 begin;
