@@ -145,7 +145,7 @@ as $$
          coalesce(a.attname = any (recorded.columns), true), a.attname = any (recorded.masked)
     from pg_attribute a
          cross join lateral (select exists (select from pg_index i where i.indrelid = a.attrelid and i.indisprimary
-             and a.attnum = any (i.indkey)) as is_key) k
+             and a.attnum = any ((i.indkey::smallint[])[0:i.indnkeyatts - 1])) as is_key) k
    where a.attrelid = recorded.relation and a.attnum > 0 and not a.attisdropped and a.attgenerated <> 'v'
      and (k.is_key or recorded.columns is null or a.attname = any (recorded.columns));
 $$;

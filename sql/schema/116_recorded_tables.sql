@@ -191,32 +191,31 @@ begin
   perform fencing.require_protectable(relation);
   select * into class from pg_class where oid = relation;
   masked := coalesce(masked, '{}');
+  recorded := row(relation, columns, masked,
+      format('record_%s_find_%s', nextval('fencing.check_id_seq'), left(class.relname, 30)),
+      format('record_%s_keep_%s', currval('fencing.check_id_seq'), left(class.relname, 30)),
+      session_user, clock_timestamp(), fencing.column_numbers(relation, columns || masked), relation);
   fault := case
     when not exists (select from fencing.protected p where p.relation = relation)
       then 'it is not protected; protect() it first'
     when not exists (select from pg_index i where i.indrelid = relation and i.indisprimary)
       then 'it has no primary key, which identifies a changed row'
     when columns = '{}' then 'no column is named'
+    when (select count(*) > 550 from fencing.recorded_columns(recorded)) then 'more than 550 columns would be recorded'
     else (select min(case when a.attname is null then format('it has no column %s', n.name)
                           when a.attgenerated = 'v'
                             then format('the column %s is virtual, and triggers do not have its value', n.name)
-                          when not c.is_recorded and not c.is_key
+                          when c.name is null
                             then format('the column %s is masked and not among those that are recorded', n.name) end)
             from unnest(columns || masked) n (name)
                  left join pg_attribute a on a.attrelid = relation and a.attname = n.name and a.attnum > 0
                    and not a.attisdropped
-                 left join lateral (select n.name = any (columns) is not false as is_recorded,
-                     exists (select from pg_index i where i.indrelid = relation and i.indisprimary
-                         and a.attnum = any (i.indkey)) as is_key) c on true) end;
+                 left join fencing.recorded_columns(recorded) c on c.name = n.name) end;
   if fault is not null then
     raise exception using errcode = '22023',
       message = format('changes of %s can''t be recorded: %s', relation, fault);
   end if;
   was := fencing.remove_recorder(relation);
-  recorded := row(relation, columns, masked,
-      format('record_%s_find_%s', nextval('fencing.check_id_seq'), left(class.relname, 30)),
-      format('record_%s_keep_%s', currval('fencing.check_id_seq'), left(class.relname, 30)),
-      session_user, clock_timestamp(), fencing.column_numbers(relation, columns || masked), relation);
   perform fencing.renew_recorder(recorded);
   for item in select * from fencing.expected_recorders(class.relkind = 'p', recorded) t
     where t.name <> 'fencing_record_truncate' loop
@@ -246,7 +245,7 @@ comment on function fencing.record_changes(regclass, text[], text[]) is
   'A partitioned table is recorded at its root, by row; else by statement. unprotect() waits for stop_recording(). '
   'A call replaces the one before. It has to be called again, in the same transaction, where a named column '
   'is renamed or dropped: else writes fail with 42703. The caller installed the schema and owns the table. '
-  'SQLSTATE 22023: the table is not protected, there is no primary key, or a column is missing or virtual; 42809, 0A000: not a table '
+  'SQLSTATE 22023: the table is not protected, there is no primary key, more than 550 columns would be recorded, or a column is missing or virtual; 42809, 0A000: not a table '
   'that can be protected; 42501: another role owns it; 25001: the transaction is not read committed. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 

@@ -33,3 +33,24 @@ alter table item rename price to note_old;
 update fencing.recorded_table set relation_oid = 1;
 alter table item add price text;
 update item set note_old = 'a fourth secret';
+-- columns that the primary key only includes are not of the key
+create table covering (id integer, note text, v text, primary key (id) include (note));
+select fencing.protect('covering', $$'covering/' || id::text$$, 'observe');
+select fencing.record_changes('covering', array['v'], array['note']);
+select fencing.record_changes('covering', array['v']);
+insert into covering values (1, 'a', 'v');
+update covering set note = 'b';
+update covering set v = 'w';
+select operation, row_key, old, new from fencing.row_change where relation = 'public.covering' order by id;
+-- many columns
+do $$ begin
+  execute (select format('create table wide (id integer primary key, %s)', string_agg(format('c%s text', n), ', '))
+    from generate_series(1, 549) n);
+end $$;
+select fencing.protect('wide', $$'wide/' || id::text$$, 'observe'), fencing.record_changes('wide');
+insert into wide (id, c1, c549) values (1, 'a', 'b');
+update wide set c549 = 'c';
+select operation, new -> 'c549' as new from fencing.row_change where relation = 'public.wide' order by id;
+alter table wide add c550 text;
+select fencing.record_changes('wide');
+select fencing.record_changes('wide', array['c550']);
