@@ -118,10 +118,13 @@ begin
   if '' = any (resources) then  -- in mode observe, a row that has none: by the write under way, if any
     if write is not null then
       select g.entered_by, fencing.write_under_way(write, g.resource, g.entered_token) into caller, write
-        from fencing.history h join fencing.guard g on g.resource = h.resource
+        from fencing.history h cross join lateral
+             (select o.* from fencing.guard o
+               where o.resource = h.resource and o.entered_write = write
+                 and o.entered_xid = pg_current_xact_id_if_assigned() and o.entered_at = transaction_timestamp()
+               limit 1) g
        where h.write_id = write and h.at >= transaction_timestamp()
-         and h.at < transaction_timestamp() + interval '168 hours' and g.entered_write = write
-         and g.entered_xid = pg_current_xact_id_if_assigned() and g.entered_at = transaction_timestamp() limit 1;
+         and h.at < transaction_timestamp() + interval '168 hours' limit 1;
       if found then
         return query select '', null::bigint, write, caller, false, null::text;
         return;

@@ -116,6 +116,17 @@ commit;
 \connect - postgres
 select key, resource, token, write, principal, direct from changes where (key ->> 'id') in ('4', '5')
   and relation = 'public.sized';
+-- of the guard only the row of the resource is read
+insert into fencing.guard (resource, last_fencing_token) select 'many/' || n, 1 from generate_series(1, 20000) n;
+analyze fencing.guard;
+begin;
+select accepted from fencing.begin_write('{many/last}', 6, '00000000-0000-0000-0000-00000000000f', 'o', 'eve', null,
+  '{}');
+set local fencing.write_id = '00000000-0000-0000-0000-00000000000f';
+insert into sized (id) values (6);
+select key, write, principal, direct from changes where (key ->> 'id') = '6' and relation = 'public.sized';
+select pg_stat_get_xact_tuples_returned('fencing.guard'::regclass) < 100 as reads_few;
+commit;
 -- what cannot be recorded
 create table keyless (id integer, v text);
 select fencing.record_changes('keyless');
