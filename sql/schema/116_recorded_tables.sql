@@ -123,7 +123,7 @@ declare
   item fencing.recorded_table;
 begin
   for item in select r.* from fencing.recorded_table r join pg_class c on c.oid = r.relation
-    where relations is null or r.relation = any (relations)
+    where r.relation = any (relations)
        or exists (select from pg_partition_tree(r.relation) p where p.relid = any (relations)) loop
     perform fencing.renew_recorder(item);
     perform fencing.create_truncate_recorders(item.relation);
@@ -131,8 +131,29 @@ begin
 end
 $$;
 comment on function fencing.renew_recorders(oid[]) is
-  'renew_recorder and create_truncate_recorders for the recorded tables among and above these relations (null: all). '
+  'renew_recorder and create_truncate_recorders for the recorded tables among and above these relations. '
   'Locks: partitions that are new, share row exclusive.';
+
+create or replace function fencing.renew_all_recorders() returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
+as $$
+declare
+  target oid;
+begin
+  for target in select r.relation from fencing.recorded_table r loop
+    begin
+      perform fencing.renew_recorders(array[target]);
+    exception when others then
+      null;  -- a partition belongs to another role, or is locked: guard_faults() names it, and the next call tries again
+    end;
+  end loop;
+end
+$$;
+comment on function fencing.renew_all_recorders() is
+  'renew_recorders for each recorded table that is not locked, for installations. '
+  'Locks until the end of the transaction: partitions that are new, share row exclusive, each waited for 100 ms at most.';
 
 create or replace function fencing.remove_recorder(relation regclass) returns jsonb
 language plpgsql

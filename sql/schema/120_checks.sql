@@ -452,11 +452,7 @@ begin
       null;  -- it belongs to another role, or is locked: guard_faults() names it, and the next call tries again
     end;
   end loop;
-  begin
-    perform fencing.renew_recorders(null);
-  exception when others then
-    null;  -- as above
-  end;
+  perform fencing.renew_all_recorders();
   begin
     perform fencing.apply_clone_privileges(false);
   exception when others then

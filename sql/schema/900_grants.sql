@@ -36,7 +36,7 @@ end
 $$;
 
 -- The same for the tables whose changes are recorded.
-select fencing.renew_recorders(null);
+select fencing.renew_all_recorders();
 
 -- The checks of an older version, of a restored dump, or after pg_upgrade.
 select fencing.record_new_checks(null);

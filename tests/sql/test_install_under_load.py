@@ -109,6 +109,46 @@ def test_install_repeated_locks_tables_only_as_comment_does(server, database):
     installer.close()
 
 
+RECORDED = """
+    create table busy (id integer primary key, v text) partition by list (id);
+    create table stale (id integer primary key, v text);
+    create table broken (id integer primary key, v text);
+    select fencing.protect(t, $$'resource/' || id::text$$, 'observe'), fencing.record_changes(t)
+      from unnest('{busy,broken,stale}'::regclass[]) as t;
+    do $$ declare name name; begin
+      for name in select evtname from pg_event_trigger where evtname ~ '^fencing_' loop
+        execute format('alter event trigger %I disable', name);
+      end loop;
+    end $$;
+    create table busy_1 partition of busy for values in (1);
+    alter table stale add later text;
+    alter table broken add later text;
+    create function fencing.record_0_x() returns integer language sql as 'select 1';
+    update fencing.recorded_table set find_function = 'record_0_x' where relation = 'broken'::regclass;
+"""
+
+
+def test_install_renews_recorders_that_it_can(server, database):
+    owner, writer = server.connect(database), server.connect(database, autocommit=False)
+    installer = server.connect(database, autocommit=False)
+    with owner.cursor() as cursor, writer.cursor() as writing, installer.cursor() as installing:
+        cursor.execute(RECORDED)
+        writing.execute("insert into busy_1 values (1, 'v')")
+        install(installing)
+        installer.commit()
+        writer.commit()
+        cursor.execute("insert into stale values (1, 'v', 'later')")
+        cursor.execute("select new ->> 'later' from fencing.row_change where relation = 'public.stale'")
+        assert cursor.fetchone() == ("later",)
+        faults = " ".join(fault for (fault,) in rows(server, database, "select fencing.guard_faults()"))
+        assert "public.busy_1: the trigger fencing_record_truncate is missing" in faults
+        assert "public.broken: the function fencing.record_0_x()" in faults and "public.stale" not in faults
+        cursor.execute("select fencing.complete_partitions()")
+        assert not [fault for (fault,) in rows(server, database, "select fencing.guard_faults()") if "busy" in fault]
+    for connection in (owner, writer, installer):
+        connection.close()
+
+
 def test_install_concurrent_waits_for_the_first(server, database):
     first, second = server.connect(database, autocommit=False), server.connect(database, autocommit=False)
     with first.cursor() as cursor, second.cursor() as second_cursor:
