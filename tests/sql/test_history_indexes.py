@@ -16,7 +16,11 @@ FILL = """
       from generate_series(0, 199999) as t (n);
     insert into fencing.history (at, event) select '2026-03-10T00:00:00Z'::timestamptz, 'lease_revoked'
       from generate_series(1, 20);
-    vacuum analyze fencing.history;
+    insert into fencing.row_change (at, relation, operation, row_key, direct)
+    select '2026-03-09T00:00:00Z'::timestamptz + n * interval '15 seconds', 'public.t', 'update',
+      jsonb_build_object('id', case when n % 20 = 0 then 'hot' else n::text end), false
+      from generate_series(0, 39999) as t (n);
+    vacuum analyze fencing.history, fencing.row_change;
 """
 # Each filter with the index that its plan must use; empty: any index.
 FILTERS = {
@@ -89,3 +93,16 @@ def test_history_page_with_time_parameters_plans_one_partition(filled):
     filled.execute("explain execute page('2026-03-09T00:00:00.000000Z', '2026-03-16T00:00:00.000000Z')")
     plan = "\n".join(line for (line,) in filled.fetchall())
     assert "Subplans Removed" not in plan and "history_20260309" in plan, plan
+
+
+@pytest.mark.parametrize("key", ["hot", "1001"])
+def test_changes_of_a_key_are_read_in_order_of_time(filled, key):
+    filled.execute(
+        "explain select * from fencing.row_change where relation = 'public.t' "
+        "and jsonb_hash_extended(row_key, 0) = jsonb_hash_extended(%s::jsonb, 0) and jsonb_eq(row_key, %s::jsonb) "
+        "and at >= '2026-03-09' and at < '2026-03-16' order by at desc, id desc limit 101",
+        [f'{{"id": "{key}"}}'] * 2,
+    )
+    plan = "\n".join(line for (line,) in filled.fetchall())
+    assert "jsonb_hash_extended_at_id_idx" in plan and "Seq Scan" not in plan, plan
+    assert "Sort  " not in plan, plan

@@ -63,15 +63,17 @@ TEST(changes_sql, every_filter_value_is_bound) {
     q.token_min = q.token_max = 2;
     q.after = history_position{2'500'000, 7};
     const auto s = changes_sql(q);
-    EXPECT_NE(s.sql.find("from fencing.row_change where relation = $1 and row_key = $2::jsonb and jsonb_exists("),
+    EXPECT_NE(s.sql.find("from fencing.row_change where relation = $1 and jsonb_hash_extended(row_key, 0) = "
+                         "jsonb_hash_extended($2::jsonb, 0) and jsonb_eq(row_key, $3::jsonb) and jsonb_exists("),
               std::string::npos)
         << s.sql;
     EXPECT_NE(
-        s.sql.find("(at, id) < ($9::timestamptz, $10::bigint) and at <= $9::timestamptz order by at desc, id desc"),
+        s.sql.find("(at, id) < ($10::timestamptz, $11::bigint) and at <= $10::timestamptz order by at desc, id desc"),
         std::string::npos)
         << s.sql;
-    EXPECT_EQ(s.parameters.size(), 11u);
+    EXPECT_EQ(s.parameters.size(), 12u);
     EXPECT_EQ(s.parameters.at(1), R"({"id":"1"})");
+    EXPECT_EQ(s.parameters.at(2), R"({"id":"1"})");
 }
 
 TEST(history_sql, range_of_ids_is_read_whatever_the_filters) {

@@ -272,7 +272,9 @@ statement changes_sql(const change_query& query) {
         "new::text, resource, fencing_token, write_id, principal, direct, application from fencing.row_change";
     filter where(out);
     where.add("relation = ", query.table);
-    where.add("row_key = ", query.key, "::jsonb");
+    // As a function: with two equalities PostgreSQL expects few rows of a frequent key, and would sort all of them.
+    where.add("jsonb_hash_extended(row_key, 0) = jsonb_hash_extended(", query.key, "::jsonb, 0)");
+    where.add("jsonb_eq(row_key, ", query.key, "::jsonb)");
     where.add("jsonb_exists(coalesce(old, '{}') || coalesce(new, '{}'), ", query.column, "::text)");
     add_filters(out, where, query);
     return out;
