@@ -146,14 +146,15 @@ begin
     begin
       perform fencing.renew_recorders(array[target]);
     exception when others then
-      null;  -- a partition belongs to another role, or is locked: guard_faults() names it, and the next call tries again
+      null;  -- a partition belongs to another role, or is locked: guard_faults() names it
     end;
   end loop;
 end
 $$;
 comment on function fencing.renew_all_recorders() is
   'renew_recorders for each recorded table that is not locked, for installations. '
-  'Locks until the end of the transaction: partitions that are new, share row exclusive, each waited for 100 ms at most.';
+  'Locks until the end of the transaction: partitions that are new, share row exclusive, '
+  'each waited for 100 ms at most.';
 
 create or replace function fencing.remove_recorder(relation regclass) returns jsonb
 language plpgsql
@@ -265,8 +266,10 @@ comment on function fencing.record_changes(regclass, text[], text[]) is
   'alone is not recorded. masked: of these a keyed hash is recorded. The key is always recorded. '
   'A partitioned table is recorded at its root, by row; else by statement. unprotect() waits for stop_recording(). '
   'A call replaces the one before. It has to be called again, in the same transaction, where a named column '
-  'is renamed or dropped: else writes fail with 42703. The caller installed the schema and owns the table. '
-  'SQLSTATE 22023: the table is not protected, there is no primary key, more than 550 columns would be recorded, or a column is missing or virtual; 42809, 0A000: not a table '
+  'is renamed or dropped: else writes fail with 42703; without event triggers, where any column is added, renamed '
+  'or dropped. The caller installed the schema and owns the table. '
+  'SQLSTATE 22023: the table is not protected, there is no primary key, more than 550 columns would be recorded, '
+  'or a column is missing or virtual; 42809, 0A000: not a table '
   'that can be protected; 42501: another role owns it; 25001: the transaction is not read committed. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';
 

@@ -54,3 +54,21 @@ select operation, new -> 'c549' as new from fencing.row_change where relation = 
 alter table wide add c550 text;
 select fencing.record_changes('wide');
 select fencing.record_changes('wide', array['c550']);
+-- without event triggers
+create table plain (id integer primary key, a text, b text);
+select fencing.protect('plain', $$'plain/' || id::text$$, 'observe'), fencing.record_changes('plain');
+alter event trigger fencing_refuse_openings disable;
+alter table plain drop a;
+insert into plain values (1, 'b');
+begin;
+alter table plain rename b to c;
+select fencing.record_changes('plain');
+commit;
+insert into plain values (2, 'c');
+alter table plain add d text;
+insert into plain values (3, 'c', 'd');
+alter table plain rename c to e;
+insert into plain values (4, 'e', 'd');
+select fencing.complete_partitions();
+insert into plain values (4, 'e', 'd');
+select new from fencing.row_change where relation = 'public.plain' order by id;
