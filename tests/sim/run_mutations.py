@@ -249,7 +249,9 @@ class Simulation:
 
     def find_violation(self, row):
         target, arguments, sign = schedule_of(row)
-        intact = run([self.build / target, *arguments])
+        # The same program, so that it is the mutation that fails.
+        environment = {**os.environ, "FENCEGATE_LEFT_OUT": "", "FENCEGATE_SCRIPTS": str(self.folder / "intact")}
+        intact = run([self.programs[target], *arguments], env=environment)
         if intact.returncode != 0 or (is_test(row) and "[  PASSED  ] 1 test" not in intact.stdout):
             return f"the schedule breaks a promise without the mutation:\n{intact.stdout}"
         found = self.run_mutant(row, *arguments)
