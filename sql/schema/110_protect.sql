@@ -361,9 +361,7 @@ begin
       delete from fencing.former_name f where f.relation = item.relation;
       perform fencing.record_guard_change('unprotect', jsonb_build_object('relation', item.relation::regclass::text,
             'was', item.mode));
-      perform fencing.record_guard_change('stop_recording',
-                jsonb_build_object('relation', item.relation::regclass::text, 'was', r.was))
-         from fencing.remove_recorder(item.relation) r (was) where r.was is not null;
+      perform fencing.end_recording(item.relation);
     end if;
   end loop;
   for item in
@@ -384,8 +382,7 @@ begin
 end
 $$;
 comment on function fencing.remove_checks(regclass) is
-  'Drops the triggers that protect() created, and their function. '
-  'Locks: the table and its partitions, access exclusive.';
+  'Drops the triggers that protect() created and their function. Locks: the table, its partitions, access exclusive.';
 
 create or replace function fencing.free_name(relation regclass) returns void
 language sql
@@ -539,6 +536,5 @@ comment on function fencing.unprotect(regclass, boolean) is
   'Removes everything that protect() created, and frees the names that the table had before. '
   'The fences stay. The table counts as open until protect() is called again, '
   'unless it is for good: for a table that needs no protection any more. '
-  'SQLSTATE 42704: the table is not protected; 55000: its changes are recorded (stop_recording); '
-  '42501: another role owns it. '
+  'SQLSTATE 42704: the table is not protected; 55000: its changes are recorded; 42501: another role owns it. '
   'Locks until the end of the transaction: the table and its partitions, access exclusive.';

@@ -191,6 +191,24 @@ comment on function fencing.remove_recorder(regclass) is
   'Drops what record_changes() created for a table; returns what was recorded, null if nothing. '
   'Locks: the table and its partitions, access exclusive.';
 
+create or replace function fencing.end_recording(relation regclass) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  was constant jsonb := fencing.remove_recorder(relation);
+begin
+  if was is null then
+    return false;
+  end if;
+  perform fencing.record_guard_change('stop_recording', jsonb_build_object('relation', relation::text, 'was', was));
+  return true;
+end
+$$;
+comment on function fencing.end_recording(regclass) is
+  'remove_recorder, and the row of the history; false where nothing was recorded. '
+  'Locks: the table and its partitions, access exclusive.';
+
 create or replace function fencing.record_changes(relation regclass, columns text[] default null,
     masked text[] default '{}') returns void
 language plpgsql
@@ -278,20 +296,16 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set quote_all_identifiers = off
 as $$
-declare
-  was jsonb;
 begin
   if relation is null then
     raise exception using errcode = '42704', message = 'no table is given';
   end if;
   perform fencing.require_owner(relation);
   execute format('lock table %s in access exclusive mode', relation);
-  was := fencing.remove_recorder(relation);
-  if was is null then
+  if not fencing.end_recording(relation) then
     raise exception using errcode = '42704', message = format('changes of %s are not recorded', relation);
   end if;
   perform fencing.apply_clone_privileges(true);
-  perform fencing.record_guard_change('stop_recording', jsonb_build_object('relation', relation::text, 'was', was));
 end
 $$;
 comment on function fencing.stop_recording(regclass) is
