@@ -96,7 +96,7 @@ void run_command() {
     } else if (script.has("history")) {
         cli::list_history(cli::client(gateway), {}, json);
     } else if (script.has("csv")) {
-        cli::print_history_csv(cli::client(gateway), {});
+        cli::print_csv(cli::client(gateway), "/v1/history", {});
     } else if (script.has("follow")) {
         script.ends_with_stream = true;
         cli::follow_history(cli::client(gateway), {}, json);
