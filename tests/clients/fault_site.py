@@ -22,6 +22,7 @@ from support.tcp_gate import open_gates
 
 KEYS = {name: f"the key of {name}, which is long" for name in ("worker", "blind", "limited")}
 PASSWORD = "fencing"
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 def is_watch(request: bytes) -> bool:
@@ -110,8 +111,13 @@ class Site:
         eventually(lambda: not self._is_watched(lease_id), 15, goal="the lease is not watched")
 
     def _is_watched(self, lease_id: str) -> bool:
-        latest = [link.latest_request for gate in self.gate_set.members for link in gate.links.copy()]
-        return any(is_watch(request) and lease_id.encode() in request for request in latest)
+        links = [link for gate in self.gate_set.members for link in gate.links.copy()]
+        return any(
+            is_watch(link.latest_request)
+            and lease_id.encode() in link.latest_request
+            and not link.latest_reply.endswith(LAST_CHUNK)  # a client keeps the connection of a stream that has ended
+            for link in links
+        )
 
     def recover(self) -> None:
         self._configure("reset synchronous_standby_names")

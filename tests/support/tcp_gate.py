@@ -58,6 +58,7 @@ class Link:
         self.gate, self.client = gate, client
         self.upstream: asyncio.StreamWriter | None = None
         self.latest_request = b""  # the latest bytes from the client
+        self.latest_reply = b""  # the latest bytes that answer it
         self.has_lost_bytes = False
         self.ended = False
 
@@ -86,7 +87,9 @@ class Link:
         try:
             while data := await source.read(CHUNK):
                 if direction is self.gate.requests:
-                    self.latest_request = data
+                    self.latest_request, self.latest_reply = data, b""
+                else:
+                    self.latest_reply = data
                 waiting.put_nowait((self.gate.loop.time(), data))
         except OSError:
             self.end(reset=True)
