@@ -120,8 +120,6 @@ def prepare_cli(page: Page) -> None:
     for name in ("nightly", "ship", "mailer"):
         (page.home / name).write_text('#!/bin/sh\ntest -n "$FENCING_TOKEN" && echo done\n')
         (page.home / name).chmod(0o755)
-    for name in (".zfunc", ".config/fish/completions"):
-        (page.home / name).mkdir(parents=True)
     page.refuse_a_write()
 
 
