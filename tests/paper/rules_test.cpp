@@ -1,5 +1,5 @@
 // docs/protocol.md, "Rules R1 to R10": one test or more a rule, against the product's Lua scripts on real Redis nodes.
-// Rules for the caller are tested with acquire_machine. README.md in this folder lists the tests of each rule.
+// Rules for the caller are tested with acquire_machine. The name of a test begins with its rule: `r5_…`, `top_up_…`.
 #include <proto/lease_record.hpp>
 
 #include "paper/admitted_nodes.hpp"
