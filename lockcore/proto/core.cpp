@@ -33,7 +33,7 @@ core::core(const services& provided)
       ctx_(provided.settings, provided.mac, provided.random),
       wake_mark_(nonce::from_bits(provided.random.next(), 0).str().substr(0, 16)),
       links_(make_links(provided.leads)),
-      queues_(ctx_, [this](call_id call) { poll(*acquiring_.at(call)); }),
+      queues_(ctx_, [this](call_id call) { continue_wait(*acquiring_.at(call)); }),
       rounds_(ctx_, links_, wake_mark_, validities_, queues_),
       kept_(ctx_, rounds_) {}
 
@@ -150,7 +150,7 @@ void core::on(const input::cancel& what) {
     if (const auto found = acquiring_.find(what.call); found != acquiring_.end()) {
         acquire_call& c = *found->second;
         c.cancelled = true;
-        if (c.waiter) poll(c);
+        if (c.waiter) continue_wait(c);
     }
     kept_.cancel(what.call);
 }

@@ -188,7 +188,7 @@ class core final : private cluster_view {
     void take_outcome(acquire_call& c, result<lease> outcome);
     void join_queue(acquire_call& c);
     /// Lets a waiter try again if it is its turn, end its wait, or sleep on.
-    void poll(acquire_call& c);
+    void continue_wait(acquire_call& c);
     void finish(acquire_call& c, result<lease> outcome);
     static bool is_retryable(const failure& f);
     static failure make_shutdown_failure();

@@ -270,18 +270,18 @@ void core::take_outcome(acquire_call& c, result<lease> outcome) {
     const bool waits = c.request.wait > milliseconds{0};
     if (outcome || !waits || !is_retryable(outcome.error())) return finish(c, std::move(outcome));
     if (!c.waiter) return join_queue(c);
-    queues_.refused(*c.waiter, outcome.error());
-    poll(c);
+    queues_.end_try(*c.waiter, outcome.error());
+    continue_wait(c);
 }
 
 void core::join_queue(acquire_call& c) {
     const result<wait_queues::waiter*> joined = queues_.join(c.call, c.request);
     if (!joined) return finish(c, joined.error());
     c.waiter = *joined;
-    poll(c);
+    continue_wait(c);
 }
 
-void core::poll(acquire_call& c) {
+void core::continue_wait(acquire_call& c) {
     if (c.waiter->trying) return;
     if (c.handoff) {
         c.attempt = std::exchange(c.handoff, nullptr);

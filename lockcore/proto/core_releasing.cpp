@@ -154,7 +154,7 @@ void core::on(input::cancel_request what) {
     for (const call_id call : calls) {
         acquire_call& c = *acquiring_.at(call);
         c.cancelled = c.key_cancelled = true;
-        if (c.waiter) poll(c);
+        if (c.waiter) continue_wait(c);
     }
 }
 

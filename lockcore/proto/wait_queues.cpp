@@ -18,7 +18,7 @@ std::size_t wait_queue::position(ticket t) const {
     return static_cast<std::size_t>(std::distance(waiting_.begin(), waiting_.find(t))) + 1;
 }
 
-milliseconds wait_queue::refused(milliseconds remaining, std::uint64_t random) {
+milliseconds wait_queue::delay_after_refusal(milliseconds remaining, std::uint64_t random) {
     const milliseconds doubled = retry_delay_min * (std::int64_t{1} << std::min(refusals_, 10U));
     ++refusals_;
     reporting_nodes_.reset();
@@ -31,7 +31,7 @@ milliseconds wait_queue::refused(milliseconds remaining, std::uint64_t random) {
     return std::min(jittered, remaining + milliseconds{1 + static_cast<std::int64_t>(random % 4)});
 }
 
-milliseconds wait_queue::lease_ended(node_index node, const nonce& ended) {
+milliseconds wait_queue::delay_after_end_of_lease(node_index node, const nonce& ended) {
     if (!(ended == ended_lease_)) {
         ended_lease_ = ended;
         reporting_nodes_.reset();
@@ -47,14 +47,14 @@ bool wait_queue::begin_handoff() {
     return true;
 }
 
-milliseconds wait_queue::lease_released(bool others_wait) {
+milliseconds wait_queue::delay_after_release(bool others_wait) {
     handed_over_ = 0;
     refusals_ = 0;
     return others_wait ? yield_time : milliseconds{0};
 }
 
-wait_queues::wait_queues(core_context& ctx, std::function<void(call_id)> poll)
-    : ctx_(ctx), poll_(std::move(poll)), tickets_(ctx.settings.waiters_max) {}
+wait_queues::wait_queues(core_context& ctx, std::function<void(call_id)> continue_wait)
+    : ctx_(ctx), continue_wait_(std::move(continue_wait)), tickets_(ctx.settings.waiters_max) {}
 
 // --- a place in a queue
 
@@ -78,8 +78,9 @@ result<wait_queues::waiter*> wait_queues::join(call_id call, const acquire_reque
     w.last_refusal = make_failure(errc::resource_locked, "Another lease holds the resource.");
     // The first waiter of a queue has just been refused and has left its wake mark, or it must yield to other managers;
     // so it waits before its next try.
-    w.until = ctx_.now.monotonic;
-    if (joined.order.size() == 1) w.until += joined.order.refused(milliseconds{0}, ctx_.random.next());
+    w.sleeps_until = ctx_.now.monotonic;
+    if (joined.order.size() == 1)
+        w.sleeps_until += joined.order.delay_after_refusal(milliseconds{0}, ctx_.random.next());
     return &w;
 }
 
@@ -112,8 +113,8 @@ wait_queues::choice wait_queues::decide(waiter& w) {
     const bool woken = std::exchange(w.woken, false);
     if (ctx_.now.monotonic >= w.give_up_at) return choice::give_up;
     const bool is_head = queues_.at(queue_key(w.request)).order.head() == w.ticket;
-    if (!is_head) w.until = w.give_up_at;
-    if (is_head && (woken || ctx_.now.monotonic >= w.until)) return choice::try_now;
+    if (!is_head) w.sleeps_until = w.give_up_at;
+    if (is_head && (woken || ctx_.now.monotonic >= w.sleeps_until)) return choice::try_now;
     sleep(w);
     return choice::sleep;
 }
@@ -124,11 +125,11 @@ void wait_queues::begin_try(waiter& w) {
     w.trying = true;
 }
 
-void wait_queues::refused(waiter& w, failure refusal) {
+void wait_queues::end_try(waiter& w, failure refusal) {
     w.trying = false;
     queue& own = queues_.at(queue_key(w.request));
     own.held_until = ctx_.now.monotonic + std::min(refusal.remaining, ctx_.settings.max_ttl);
-    w.until = ctx_.now.monotonic + own.order.refused(refusal.remaining, ctx_.random.next());
+    w.sleeps_until = ctx_.now.monotonic + own.order.delay_after_refusal(refusal.remaining, ctx_.random.next());
     w.last_refusal = std::move(refusal);
 }
 
@@ -143,7 +144,7 @@ failure wait_queues::give_up(waiter& w) {
 
 void wait_queues::sleep(waiter& w) {
     ctx_.timers.cancel(w.timer);
-    w.timer = ctx_.timers.set(std::min(w.until, w.give_up_at), [this, call = w.call] { poll_(call); });
+    w.timer = ctx_.timers.set(std::min(w.sleeps_until, w.give_up_at), [this, call = w.call] { continue_wait_(call); });
 }
 
 void wait_queues::wake(waiter& w) {
@@ -151,7 +152,7 @@ void wait_queues::wake(waiter& w) {
     // By then the call may have been answered.
     ctx_.call_at_step_end([this, call = w.call, ticket = w.ticket] {
         if (const auto found = waiting_.find(ticket); found != waiting_.end() && found->second.call == call)
-            poll_(call);
+            continue_wait_(call);
     });
 }
 
@@ -188,14 +189,14 @@ void wait_queues::schedule_head_retry(const std::string& resource, milliseconds 
     waiter& head = head_of(found->second);
     if (delay <= milliseconds{0}) return wake(head);
     if (head.trying) return;
-    head.until = std::min(head.until, ctx_.now.monotonic + delay);
+    head.sleeps_until = std::min(head.sleeps_until, ctx_.now.monotonic + delay);
     sleep(head);
 }
 
 void wait_queues::reschedule_head_retry(queue& q, monotonic_time time) {
     waiter& head = head_of(q);
     if (time <= ctx_.now.monotonic) return wake(head);
-    head.until = time;
+    head.sleeps_until = time;
     if (!head.trying) sleep(head);
 }
 
@@ -254,7 +255,8 @@ void wait_queues::lease_released(const lease_claims& claims, bool others_wait) {
             handoffs_.erase(r.str());
         }
         if (waits_here)
-            reschedule_head_retry(found->second, ctx_.now.monotonic + found->second.order.lease_released(must_yield));
+            reschedule_head_retry(found->second,
+                                  ctx_.now.monotonic + found->second.order.delay_after_release(must_yield));
         const auto [first, last] = secondary_waits_.equal_range(r.str());
         for (auto entry = first; entry != last; ++entry)
             schedule_head_retry(entry->second, milliseconds{0});
@@ -264,7 +266,7 @@ void wait_queues::lease_released(const lease_claims& claims, bool others_wait) {
 void wait_queues::lease_ended(const input::lease_ended& what) {
     const auto end_in = [this, &what](const std::string& resource) {
         if (const auto found = queues_.find(resource); found != queues_.end())
-            schedule_head_retry(resource, found->second.order.lease_ended(what.node, what.ended));
+            schedule_head_retry(resource, found->second.order.delay_after_end_of_lease(what.node, what.ended));
     };
     end_in(what.resource);
     const auto [first, last] = secondary_waits_.equal_range(what.resource);

@@ -20,7 +20,8 @@ namespace lockcore {
 /// The waiters for one resource at one manager, in order of arrival. Only the head contends at the nodes. The queue
 /// decides when the head tries again, and whether a lease released here is handed over to it.
 ///
-/// The queue has no clock and no randomness: the driver passes in what happened, and waits as long as the result says.
+/// The queue has no clock and no randomness. Its owner reports what happens, and lets the head wait for the delay that
+/// each delay_after_… returns.
 ///
 /// Threads: not safe.
 /// Source:  docs/protocol.md, "Waiting".
@@ -52,13 +53,13 @@ class wait_queue {
     ///
     /// In:  `remaining`: the time until the holder's lease expires; zero: unknown. `random`: any random number.
     /// Out: how long the head waits before its next try.
-    milliseconds refused(milliseconds remaining, std::uint64_t random);
+    milliseconds delay_after_refusal(milliseconds remaining, std::uint64_t random);
 
-    /// A node has reported that a lease ended.
+    /// A node has reported the end of a lease.
     ///
     /// Out: how long the head still waits: zero after a majority has reported it; before that majority_grace, for the
     ///      other messages may be lost.
-    milliseconds lease_ended(node_index node, const nonce& ended);
+    milliseconds delay_after_end_of_lease(node_index node, const nonce& ended);
 
     /// Returns whether a lease that is released here is handed over to the head (docs/protocol.md HAND-OVER), and
     /// counts the handoff.
@@ -68,7 +69,7 @@ class wait_queue {
     /// A lease was released here without a handoff.
     ///
     /// Out: how long the head waits so that waiters of other managers can acquire the lease first.
-    milliseconds lease_released(bool others_wait);
+    milliseconds delay_after_release(bool others_wait);
 
     /// The longest time between two tries: the most that a lost message delays a waiter.
     static constexpr milliseconds retry_delay_max{250};
@@ -144,8 +145,8 @@ class wait_queues {
         const acquire_request& request;
         wait_queue::ticket ticket = 0;
         std::shared_ptr<void> admission{};  ///< From acquire_request::admit_waiter.
-        monotonic_time give_up_at{};
-        monotonic_time until{};  ///< It sleeps until then, or until it is woken.
+        monotonic_time give_up_at{};        ///< The end of its wait.
+        monotonic_time sleeps_until{};      ///< Its next try, if it is the head and not woken before.
         bool woken = false;
         bool trying = false;        ///< An attempt of it is in progress.
         bool gets_handoff = false;  ///< A release hands its lease over to it.
@@ -153,15 +154,16 @@ class wait_queues {
         failure last_refusal{};
     };
     enum class choice {
-        sleep,  ///< `poll` is called when it is to be decided again.
+        sleep,  ///< `continue_wait` is called when it is to be decided again.
         try_now,
         give_up,  ///< Its wait is over.
     };
 
-    /// `poll`: is called when decide() is due for the waiter of a call.
-    wait_queues(core_context& ctx, std::function<void(call_id)> poll);
+    /// `continue_wait`: is called for the call of a waiter at the end of its sleep, or when it is woken; decide() says
+    /// how it goes on.
+    wait_queues(core_context& ctx, std::function<void(call_id)> continue_wait);
 
-    /// Adds a caller whose attempt was refused. decide() is due.
+    /// Adds a caller whose attempt was refused. To be followed by decide().
     ///
     /// In:     `request`: lives until leave().
     /// Errors: errc::too_many_waiters.
@@ -173,8 +175,8 @@ class wait_queues {
     choice decide(waiter& w);
     /// An attempt of the waiter begins.
     void begin_try(waiter& w);
-    /// The attempt of the waiter was refused. decide() is due.
-    void refused(waiter& w, failure refusal);
+    /// The attempt of the waiter was refused. To be followed by decide().
+    void end_try(waiter& w, failure refusal);
     /// Returns the refusal for a waiter whose wait is over. If it repeats its call soon, it gets its place again.
     failure give_up(waiter& w);
     void wake_all();
@@ -192,8 +194,8 @@ class wait_queues {
     void lease_released(const lease_claims& claims, bool others_wait);
     /// A node published that a lease ended.
     void lease_ended(const input::lease_ended& what);
-    /// Chooses the waiter to which a lease is handed over that is released here (docs/protocol.md HAND-OVER). decide()
-    /// is due for it. Null if no waiter can take it, or it is the turn of others.
+    /// Chooses the waiter to which a lease is handed over that is released here (docs/protocol.md HAND-OVER), and wakes
+    /// it. Null if no waiter can take it, or it is the turn of others.
     waiter* begin_handoff(const lease_claims& claims);
     void forget_expired();
 
@@ -217,7 +219,7 @@ class wait_queues {
     waiter& head_of(const queue& q) { return waiting_.at(q.order.head()); }
     handoff_state find_handoffs(const std::string& resource) const;
     void sleep(waiter& w);
-    /// Polls the waiter at the end of this step.
+    /// Calls `continue_wait` at the end of this step.
     void wake(waiter& w);
     /// Returns whether the head of another queue also waits for one of these resources, with a ticket below `ticket`.
     bool has_earlier_waiter(const lease_claims& claims, wait_queue::ticket ticket) const;
@@ -227,7 +229,7 @@ class wait_queues {
     void reschedule_head_retry(queue& q, monotonic_time time);
 
     core_context& ctx_;
-    std::function<void(call_id)> poll_;
+    std::function<void(call_id)> continue_wait_;
     std::unordered_map<std::string, queue> queues_;  ///< By resource; only resources with waiters have an entry.
     std::unordered_map<wait_queue::ticket, waiter> waiting_;
     ticket_counter tickets_;

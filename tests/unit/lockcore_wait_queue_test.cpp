@@ -60,15 +60,15 @@ TEST(wait_queue, sleeps_longer_after_each_refusal_up_to_a_bound) {
     for (int i = 0; i < 100; ++i) {
         for (const std::uint64_t chance : {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0}}) {
             wait_queue copy = q;
-            const milliseconds sleep = copy.refused(0ms, chance);
+            const milliseconds sleep = copy.delay_after_refusal(0ms, chance);
             EXPECT_GE(sleep, 2ms);
             EXPECT_LE(sleep, wait_queue::retry_delay_max);
             longest = std::max(longest, sleep);
         }
-        q.refused(0ms, 0);
+        q.delay_after_refusal(0ms, 0);
     }
     EXPECT_GE(longest, wait_queue::retry_delay_max / 2);
-    EXPECT_GE(q.refused(0ms, 0), wait_queue::retry_delay_max / 2);
+    EXPECT_GE(q.delay_after_refusal(0ms, 0), wait_queue::retry_delay_max / 2);
 }
 
 TEST(wait_queue, starts_with_a_short_sleep_and_doubles_it) {
@@ -76,20 +76,20 @@ TEST(wait_queue, starts_with_a_short_sleep_and_doubles_it) {
     q.join(1);
     milliseconds half = wait_queue::retry_delay_min / 2;
     for (; half < wait_queue::retry_delay_max / 2; half *= 2)
-        EXPECT_EQ(q.refused(0ms, 0), half) << "without jitter, half of it";
+        EXPECT_EQ(q.delay_after_refusal(0ms, 0), half) << "without jitter, half of it";
 }
 
 TEST(wait_queue, retries_when_the_holders_time_is_over_if_earlier) {
     wait_queue q(limits_of_five_nodes);
     q.join(1);
     for (int i = 0; i < 10; ++i)
-        q.refused(0ms, 0);
+        q.delay_after_refusal(0ms, 0);
     for (std::uint64_t chance = 0; chance < 20; ++chance) {
-        const milliseconds sleep = q.refused(30ms, chance);
+        const milliseconds sleep = q.delay_after_refusal(30ms, chance);
         EXPECT_GT(sleep, 30ms) << "not a moment before";
         EXPECT_LE(sleep, 34ms);
     }
-    EXPECT_LE(q.refused(10s, 0), wait_queue::retry_delay_max) << "or earlier: a message may be lost";
+    EXPECT_LE(q.delay_after_refusal(10s, 0), wait_queue::retry_delay_max) << "or earlier: a message may be lost";
 }
 
 // A lease without an end (acquire: "-1 = never") has the longest possible remaining time. If the sum overflowed, the
@@ -97,35 +97,35 @@ TEST(wait_queue, retries_when_the_holders_time_is_over_if_earlier) {
 TEST(wait_queue, lease_without_end_still_sleeps) {
     wait_queue q(limits_of_five_nodes);
     q.join(1);
-    EXPECT_GE(q.refused(milliseconds::max(), 0), 2ms);
+    EXPECT_GE(q.delay_after_refusal(milliseconds::max(), 0), 2ms);
 }
 
 TEST(wait_queue, end_reported_by_a_majority_head_retries_at_once) {
     wait_queue q(limits_of_five_nodes);
     q.join(1);
-    EXPECT_EQ(q.lease_ended(node(0), first_lease), wait_queue::majority_grace);
-    EXPECT_EQ(q.lease_ended(node(0), first_lease), wait_queue::majority_grace) << "the same node again";
-    EXPECT_EQ(q.lease_ended(node(3), first_lease), wait_queue::majority_grace);
-    EXPECT_EQ(q.lease_ended(node(4), first_lease), 0ms);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(0), first_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(0), first_lease), wait_queue::majority_grace) << "the same node again";
+    EXPECT_EQ(q.delay_after_end_of_lease(node(3), first_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(4), first_lease), 0ms);
 }
 
 TEST(wait_queue, reports_about_different_leases_do_not_add_up) {
     wait_queue q(limits_of_five_nodes);
     q.join(1);
-    q.lease_ended(node(0), first_lease);
-    q.lease_ended(node(1), first_lease);
-    EXPECT_EQ(q.lease_ended(node(2), second_lease), wait_queue::majority_grace);
-    EXPECT_EQ(q.lease_ended(node(0), second_lease), wait_queue::majority_grace);
-    EXPECT_EQ(q.lease_ended(node(1), second_lease), 0ms);
+    q.delay_after_end_of_lease(node(0), first_lease);
+    q.delay_after_end_of_lease(node(1), first_lease);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(2), second_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(0), second_lease), wait_queue::majority_grace);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(1), second_lease), 0ms);
 }
 
 TEST(wait_queue, does_not_count_messages_from_before_a_refusal) {
     wait_queue q(limits_of_five_nodes);
     q.join(1);
-    q.lease_ended(node(0), first_lease);
-    q.lease_ended(node(1), first_lease);
-    q.refused(100ms, 0);
-    EXPECT_EQ(q.lease_ended(node(2), first_lease), wait_queue::majority_grace);
+    q.delay_after_end_of_lease(node(0), first_lease);
+    q.delay_after_end_of_lease(node(1), first_lease);
+    q.delay_after_refusal(100ms, 0);
+    EXPECT_EQ(q.delay_after_end_of_lease(node(2), first_lease), wait_queue::majority_grace);
 }
 
 TEST(wait_queue, sleep_is_short_again_after_a_report_or_a_new_head) {
@@ -134,21 +134,21 @@ TEST(wait_queue, sleep_is_short_again_after_a_report_or_a_new_head) {
         q.join(1);
         q.join(2);
         for (int i = 0; i < 10; ++i)
-            q.refused(0ms, 0);
+            q.delay_after_refusal(0ms, 0);
         return q;
     };
     wait_queue after_report = refused_often();
-    after_report.lease_ended(node(0), first_lease);
-    EXPECT_EQ(after_report.refused(0ms, 0), wait_queue::retry_delay_min / 2);
+    after_report.delay_after_end_of_lease(node(0), first_lease);
+    EXPECT_EQ(after_report.delay_after_refusal(0ms, 0), wait_queue::retry_delay_min / 2);
     wait_queue next = refused_often();
     next.leave(1);
-    EXPECT_EQ(next.refused(0ms, 0), wait_queue::retry_delay_min / 2);
+    EXPECT_EQ(next.delay_after_refusal(0ms, 0), wait_queue::retry_delay_min / 2);
     wait_queue given = refused_often();
-    given.lease_released(false);
-    EXPECT_EQ(given.refused(0ms, 0), wait_queue::retry_delay_min / 2);
+    given.delay_after_release(false);
+    EXPECT_EQ(given.delay_after_refusal(0ms, 0), wait_queue::retry_delay_min / 2);
     wait_queue another_left = refused_often();
     another_left.leave(2);
-    EXPECT_GE(another_left.refused(0ms, 0), wait_queue::retry_delay_max / 2);
+    EXPECT_GE(another_left.delay_after_refusal(0ms, 0), wait_queue::retry_delay_max / 2);
 }
 
 TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
@@ -161,9 +161,9 @@ TEST(wait_queue, hands_over_up_to_the_limit_then_lets_others_acquire) {
         EXPECT_TRUE(q.begin_handoff());
         EXPECT_FALSE(q.begin_handoff()) << "handoff_max is 2";
         EXPECT_FALSE(q.begin_handoff());
-        EXPECT_EQ(q.lease_released(true), wait_queue::yield_time);
+        EXPECT_EQ(q.delay_after_release(true), wait_queue::yield_time);
     }
-    EXPECT_EQ(q.lease_released(false), 0ms) << "nobody waits elsewhere";
+    EXPECT_EQ(q.delay_after_release(false), 0ms) << "nobody waits elsewhere";
 }
 
 TEST(wait_queue, continues_the_count_of_the_previous_queue) {
@@ -172,7 +172,7 @@ TEST(wait_queue, continues_the_count_of_the_previous_queue) {
     EXPECT_TRUE(q.begin_handoff());
     EXPECT_EQ(q.handed_over(), 2);
     EXPECT_FALSE(q.begin_handoff()) << "handoff_max is 2";
-    q.lease_released(false);
+    q.delay_after_release(false);
     EXPECT_EQ(q.handed_over(), 0);
 }
 
