@@ -180,7 +180,9 @@ std::size_t transfer::on_header(char* data, std::size_t size, std::size_t count,
     const std::string_view line(data, size * count);
     long status = 0;
     curl_easy_getinfo(current.easy_.get(), CURLINFO_RESPONSE_CODE, &status);
-    if ((line != "\r\n" && line != "\n") || status < 200) return line.size();
+    const bool ends_header = line == "\r\n" || line == "\n";
+    const bool is_interim = status < 200;  // 100 Continue: another header follows
+    if (!ends_header || is_interim) return line.size();
     const char* type = nullptr;
     curl_easy_getinfo(current.easy_.get(), CURLINFO_CONTENT_TYPE, &type);
     current.response_.status = static_cast<unsigned>(status);

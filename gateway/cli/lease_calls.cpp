@@ -176,21 +176,21 @@ void lease_calls::report_once(const std::string& message) {
 asio::awaitable<std::optional<lock_refusal>> lease_calls::acquire() {
     milliseconds wait{0};
     milliseconds retry_pause = retry_pause_first;
-    std::size_t asked = 0;  // gateways that could not serve the first request
+    std::size_t tried = 0;  // gateways, with the first request
     for (;;) {
         const auto sent_at = boot_clock::now();
         http_response response;
         lock_refusal refusal{exit_unavailable, {}};
         http_request request = make_request(wait);
         transfer_options options{.timeout = wait + gateway_.timeout()};
-        ++asked;
+        ++tried;
         sent_wait_ = wait;
         unanswered_ = true;
         try {
             response = co_await call_once(std::move(request), std::move(options));
             unanswered_ = false;
         } catch (const gateway_unreachable& e) {
-            if (!waiting_ && asked >= gateway_.gateways()) throw;
+            if (!waiting_ && tried >= gateway_.gateways()) throw;
             refusal.text = e.what();
         }
         if (response.is_success()) {
@@ -198,13 +198,13 @@ asio::awaitable<std::optional<lock_refusal>> lease_calls::acquire() {
             if (!granted_.lease_id.empty()) co_return std::nullopt;
             co_return lock_refusal{exit_failed, "the answer of " + gateway_.address().origin() + " has no lease"};
         }
-        const bool of_gateway = response.status == 0 || response.status >= 500;
-        if (of_gateway && !waiting_ && asked < gateway_.gateways()) continue;
+        const bool gateway_failed = response.status == 0 || response.status >= 500;
+        if (gateway_failed && !waiting_ && tried < gateway_.gateways()) continue;
 
         const bool held = response.status == 423;
         refusal.conflict = held;
         // 410: granted, but expired before the gateway could respond.
-        const bool temporary = response.status == 410 || (waiting_ && (of_gateway || response.status == 429));
+        const bool temporary = response.status == 410 || (waiting_ && (gateway_failed || response.status == 429));
         if (response.status != 0) {
             refusal.exit_code = refusal_exit_code(response.status);
             refusal.text = describe(response);
@@ -284,7 +284,7 @@ asio::awaitable<std::string> lease_calls::watch(std::string lease_id, std::funct
         return !reason;
     };
     for (; wanted(); pause = std::min(2 * pause, retry_pause_max)) {
-        const std::size_t asked = gateway_.gateway();
+        const std::size_t watched_at = gateway_.gateway();
         http_request request = make_lease_request(lease_id);
         request.accept = "text/event-stream";
         try {
@@ -297,7 +297,7 @@ asio::awaitable<std::string> lease_calls::watch(std::string lease_id, std::funct
         } catch (const std::length_error&) {
             // An event that no gateway sends.
         }
-        gateway_.leave_gateway(asked);
+        gateway_.leave_gateway(watched_at);
         asio::steady_timer timer(io_, pause);
         co_await timer.async_wait(asio::use_awaitable);
     }

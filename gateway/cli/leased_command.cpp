@@ -1,7 +1,6 @@
 #include <gateway/cli/leased_command.hpp>
 
 #include <gateway/cli/job_control.hpp>
-#include <gateway/cli/lock_signals.hpp>
 
 #include <fcntl.h>
 #include <sys/prctl.h>

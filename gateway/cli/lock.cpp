@@ -1,8 +1,8 @@
 #include <gateway/cli/lock.hpp>
 
+#include <gateway/cli/job_control.hpp>
 #include <gateway/cli/lease_calls.hpp>
 #include <gateway/cli/leased_command.hpp>
-#include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
 #include <gateway/cli/timers.hpp>
 #include <gateway/domain/exit_code.hpp>

@@ -4,9 +4,9 @@
 #include "fuzz.hpp"
 
 #include <gateway/cli/client.hpp>
+#include <gateway/cli/job_control.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/lock.hpp>
-#include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/orphan_watchdog.hpp>
 #include <gateway/runtime/text.hpp>
 
@@ -182,7 +182,19 @@ extern "C" int isatty(int) noexcept {
 
 namespace fencegate::cli {
 
-/// In place of the product's: the signals are those of libFuzzer.
+// In place of the product's job_control: the signals and the terminal are those of libFuzzer.
+
+signal_block::signal_block() = default;
+signal_block::signal_block(int) {}
+signal_block::~signal_block() = default;
+pid_t foreground_group() {
+    return -1;
+}
+bool is_in_foreground() {
+    return false;
+}
+void give_terminal(pid_t) {}
+void stop_in_background() {}
 std::vector<int> forwarded_signals() {
     return {};
 }

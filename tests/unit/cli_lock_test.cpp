@@ -1,5 +1,5 @@
+#include <gateway/cli/job_control.hpp>
 #include <gateway/cli/lock_options.hpp>
-#include <gateway/cli/lock_signals.hpp>
 #include <gateway/cli/tick.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
