@@ -17,19 +17,21 @@ io_threads::io_threads(unsigned count) {
     for (unsigned i = 0; i < count; ++i) {
         // The hint 1 tells Asio that one thread runs the context, which makes its queues cheaper. Posting from other
         // threads stays safe.
-        contexts_.push_back(std::make_unique<boost::asio::io_context>(1));
+        contexts_.push_back(std::make_unique<context>(1));
         guards_.push_back(boost::asio::make_work_guard(*contexts_.back()));
     }
 }
 
 io_threads::~io_threads() {
     stop();
+    for (const auto& each : contexts_)
+        each->shutdown();
 }
 
 std::vector<boost::asio::io_context*> io_threads::contexts() const {
     std::vector<boost::asio::io_context*> out;
-    for (const auto& context : contexts_)
-        out.push_back(context.get());
+    for (const auto& each : contexts_)
+        out.push_back(each.get());
     return out;
 }
 
@@ -37,7 +39,7 @@ void io_threads::start() {
     for (std::size_t i = 0; i < contexts_.size(); ++i) {
         // An exception that reaches run() is a broken invariant. It ends the process, because the shard's state is
         // unknown.
-        threads_.emplace_back([context = contexts_[i].get()] { context->run(); });
+        threads_.emplace_back([each = contexts_[i].get()] { each->run(); });
         const std::string name = "io-" + std::to_string(i);
         pthread_setname_np(threads_.back().native_handle(), name.c_str());
     }
@@ -45,8 +47,8 @@ void io_threads::start() {
 
 void io_threads::stop() {
     guards_.clear();
-    for (const auto& context : contexts_)
-        context->stop();
+    for (const auto& each : contexts_)
+        each->stop();
     for (auto& thread : threads_)
         thread.join();
     threads_.clear();

@@ -21,6 +21,7 @@ class io_threads {
   public:
     /// `count`: 1 to 64 (http.threads).
     explicit io_threads(unsigned count);
+    /// Destroys all handlers that did not run before the first context: one of them may own objects of another context.
     ~io_threads();
     io_threads(const io_threads&) = delete;
     io_threads& operator=(const io_threads&) = delete;
@@ -35,7 +36,12 @@ class io_threads {
   private:
     using work_guard = boost::asio::executor_work_guard<boost::asio::io_context::executor_type>;
 
-    std::vector<std::unique_ptr<boost::asio::io_context>> contexts_;
+    struct context : boost::asio::io_context {
+        using boost::asio::io_context::io_context;
+        using boost::asio::io_context::shutdown;
+    };
+
+    std::vector<std::unique_ptr<context>> contexts_;
     std::vector<work_guard> guards_;
     std::vector<std::thread> threads_;
 };

@@ -46,6 +46,33 @@ TEST(run_in_background, loop_that_ends_by_itself_lets_run_return) {
     EXPECT_EQ(rounds, 3);
 }
 
+/// Counts the contexts that are not destroyed.
+struct context_count final : asio::execution_context::service {
+    using key_type = context_count;
+    explicit context_count(asio::execution_context& owner) : service(owner) { ++contexts; }
+    ~context_count() override { --contexts; }
+    void shutdown() override {}
+
+    static inline asio::execution_context::id id{};
+    static inline int contexts = 0;
+};
+
+TEST(io_threads, handlers_destroyed_before_any_context) {
+    int destroyed = 0;
+    {
+        io_threads threads(2);
+        for (auto* context : threads.contexts()) {
+            asio::use_service<context_count>(*context);
+            const std::shared_ptr<void> owned(nullptr, [&destroyed](void*) {
+                ++destroyed;
+                EXPECT_EQ(context_count::contexts, 2) << "it may belong to any of them";
+            });
+            asio::post(*context, [owned] {});
+        }
+    }
+    EXPECT_EQ(destroyed, 2);
+}
+
 /// Counts its runs, and stops after three.
 struct counter final : periodic {
     asio::awaitable<duration> run_once() override {
