@@ -38,6 +38,7 @@ struct history_keeper::impl final : runtime::periodic {
         if (done->made > 0 || done->dropped > 0)
             spdlog::info("the history's partitions: {} made, {} dropped", done->made, done->dropped);
         if (done->remaining == 0) co_return upkeep_interval;
+        // A partition that another transaction uses is not dropped.
         co_return done->dropped > 0 ? delay_after_drop : delay_after_lock;
     }
 

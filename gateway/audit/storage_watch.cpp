@@ -98,7 +98,7 @@ struct storage_watch::impl : generation_steps::ports {
     static asio::awaitable<void> run(std::shared_ptr<impl> self) {
         for (generation_step::any next = self->steps.look(); !self->stopping;) {
             next = co_await std::visit([&](auto& asked) { return self->perform(std::move(asked)); }, next);
-            self->current = self->steps.is_current();
+            self->lets_writes_in = self->steps.is_current();
             self->changes = self->steps.changes();
         }
     }
@@ -225,7 +225,7 @@ struct storage_watch::impl : generation_steps::ports {
     const std::string gateway;
     lockcore::lock_manager* locks = nullptr;
     acknowledged_writes acknowledged;
-    std::atomic<bool> stopping{false}, current{true};
+    std::atomic<bool> stopping{false}, lets_writes_in{true};
     std::atomic<std::uint64_t> changes{0}, lost_writes{0};
 
     // From here on of the coroutine.
@@ -248,12 +248,12 @@ void storage_watch::start(lockcore::lock_manager& locks) {
 }
 
 result<void> storage_watch::check() const {
-    if (impl_->current) return {};
+    if (impl_->lets_writes_in) return {};
     return pg::unavailable_during_change();
 }
 
-storage_watch::readings storage_watch::counts() const {
-    return {impl_->current, impl_->changes, impl_->lost_writes};
+storage_watch::readings storage_watch::read() const {
+    return {impl_->lets_writes_in, impl_->changes, impl_->lost_writes};
 }
 
 acknowledged_writes& storage_watch::acknowledged() {

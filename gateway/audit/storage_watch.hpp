@@ -54,14 +54,14 @@ class event_sink;
 /// floor above every token, announces it to the nodes, and sets it in PostgreSQL, which lets nothing in before that.
 /// Several gateways may do it at once. Afterwards it finds out which writes that this gateway acknowledged are gone.
 ///
-/// Threads:  check(), counts() and acknowledged() from any thread.
+/// Threads:  check(), read() and acknowledged() from any thread.
 /// Lifetime: the register and the lock manager outlive the run of `io`.
 /// Limits:   one query a second; while the generation is changing five.
 /// Source:   docs/protocol.md, STORAGE GENERATION.
 class storage_watch {
   public:
     struct readings {
-        bool current = true;            ///< Whether PostgreSQL lets writes in, when it last answered.
+        bool lets_writes_in = true;     ///< Whether PostgreSQL did when it last answered.
         std::uint64_t changes = 0;      ///< Changes of the generation that this gateway has seen.
         std::uint64_t lost_writes = 0;  ///< Acknowledged writes that were gone after them.
     };
@@ -79,7 +79,7 @@ class storage_watch {
     /// change that this PostgreSQL does not: it was replaced and still answers. So a call can end before it takes a
     /// lease; PostgreSQL and pg::session_slot refuse it in any case.
     result<void> check() const;
-    readings counts() const;
+    readings read() const;
     /// The write service adds each write that it acknowledges.
     acknowledged_writes& acknowledged();
 

@@ -22,17 +22,23 @@ std::vector<std::string> option_names() {
     return out;
 }
 
-/// Returns libpq's message with *** for what it quotes of the connection string, which may be a part of a password;
-/// except an option that resembles a known one.
-std::string describe_parse_error(std::string message) {
-    while (message.ends_with('\n'))
-        message.pop_back();
-    // libpq quotes signs such as "=" first. What it quotes last may contain quotes.
+/// Returns where the part of the connection string begins that libpq's message quotes, at its quotation mark. Before
+/// it, libpq may quote a single sign of the syntax that it expected, such as "=".
+std::size_t find_quoted_part(const std::string& message) {
     auto begin = message.find('"');
     while (begin != std::string::npos && begin + 2 < message.size() && message[begin + 2] == '"' &&
            std::string_view("=:/]").find(message[begin + 1]) != std::string_view::npos)
         begin = message.find('"', begin + 3);
-    const auto end = message.rfind('"');
+    return begin;
+}
+
+/// Returns libpq's message about a connection string. What it quotes of the string may be a part of a password, and is
+/// replaced by ***; except the name of an option that resembles a known one.
+std::string describe_parse_error(std::string message) {
+    while (message.ends_with('\n'))
+        message.pop_back();
+    const auto begin = find_quoted_part(message);
+    const auto end = message.rfind('"');  // the last one: the quoted part may contain quotation marks
     if (begin == std::string::npos || begin >= end) return message;
     const std::string quoted = message.substr(begin + 1, end - begin - 1);
     const bool is_option =

@@ -37,8 +37,8 @@ inline bool is_json_number(const boost::json::value& value) {
     return value.is_number() || exact_digits(value).has_value();
 }
 
-/// Returns whether each number in a value has JSON text. Boost.JSON reads 1e999 as infinity and 0e999 as no number, and
-/// writes words for both, which no JSON parser reads.
+/// Returns whether every number in a value is finite. Boost.JSON reads 1e999 as infinity and 0e999 as NaN ("not a
+/// number"), and writes both as words, which are no JSON.
 inline bool has_finite_numbers(const boost::json::value& value) {
     if (const auto* items = value.if_array()) return std::ranges::all_of(*items, has_finite_numbers);
     if (const auto* object = value.if_object())

@@ -154,10 +154,10 @@ void read_database(families& out, const pg::database& database) {
 }
 
 void read_storage(families& out, const audit::storage_watch& storage) {
-    const auto now = storage.counts();
+    const auto now = storage.read();
     out.gauge("fencegate_storage_generation_current",
               "1 while PostgreSQL is of the storage generation that the fences were set in; 0: nothing is let in.",
-              now.current ? 1 : 0);
+              now.lets_writes_in ? 1 : 0);
     out.counter("fencegate_storage_generation_changes_total",
                 "Promotions, restores and replacements of PostgreSQL after which the floor was raised.",
                 static_cast<double>(now.changes));

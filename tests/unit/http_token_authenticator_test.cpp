@@ -361,7 +361,7 @@ TEST_F(http_credentials, unknown_key_of_a_file_is_a_failed_authentication) {
     const auto refused =
         authenticator_.identify("Bearer " + stranger.token(claims("x", now_ + 60s)), "", nullptr, now_);
     ASSERT_FALSE(refused);
-    EXPECT_FALSE(refused.error().unknown_key) << "no later answer of an issuer can have it";
+    EXPECT_FALSE(refused.error().keys_outdated) << "no later answer of an issuer can have it";
 }
 
 TEST_F(http_credentials, tokens_alone_are_no_keyless_gateway) {

@@ -187,11 +187,11 @@ class condition_reader {
     comparison member(std::size_t depth) {
         if (++count_ > conditions_max) throw grammar_fault{"has more than 256 conditions"};
         for (const auto& [word, any, negated] :
-             {std::tuple{"or(", true, false}, std::tuple{"and(", false, false}, std::tuple{"not.or(", true, true},
-              std::tuple{"not.and(", false, true}}) {
-            auto ahead = text_;
-            if (!ahead.take(word)) continue;
-            text_.take(std::string_view(word).substr(0, std::string_view(word).size() - 1));
+             {std::tuple{"or", true, false}, std::tuple{"and", false, false}, std::tuple{"not.or", true, true},
+              std::tuple{"not.and", false, true}}) {
+            auto after_word = text_;
+            if (!after_word.take(word) || after_word.next() != '(') continue;  // a column's name may begin so
+            text_ = after_word;
             auto out = group(any, depth + 1);
             out.negated = negated;
             return out;

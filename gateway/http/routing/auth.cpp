@@ -54,13 +54,13 @@ authenticator::authenticator(const auth_config& cfg, const authenticator* replac
     if (cfg.is_keyless()) keyless_caller_ = std::make_shared<const identity>(identity{"dev", rights::all()});
     if (replaced != nullptr) {
         const bool same_rules = jwt_ && replaced->jwt_ && verify_alike(*jwt_, *replaced->jwt_);
-        token_rules_ = replaced->token_rules_ + (same_rules ? 0 : 1);
+        token_rules_version_ = replaced->token_rules_version_ + (same_rules ? 0 : 1);
     }
     if (replaced != nullptr && replaced->jwt_ == jwt_) {
         tokens_ = replaced->tokens_;
     } else if (jwt_) {
         const auto* earlier = replaced == nullptr ? nullptr : replaced->tokens_.get();
-        tokens_ = std::make_shared<token_authenticator>(*jwt_, token_rules_, earlier);
+        tokens_ = std::make_shared<token_authenticator>(*jwt_, token_rules_version_, earlier);
         if (replaced != nullptr) token_source_fault_ = tokens_->source_fault();
     }
     for (const api_key& key : cfg.api_keys) {
@@ -111,7 +111,7 @@ authenticator::caller_result authenticator::identify_bearer(std::string_view bea
     if (!caller) {
         authentication_failure out = refused(std::string(caller.error().detail));
         out.invalid_token = true;
-        out.unknown_key = caller.error().unknown_key && !jwt_->keys;
+        out.keys_outdated = caller.error().unknown_key && !jwt_->keys;
         return out;
     }
     return std::move(*caller);

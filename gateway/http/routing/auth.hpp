@@ -24,7 +24,7 @@ class token_authenticator;
 struct authentication_failure {
     failure cause;  ///< errc::unauthenticated; too_many_requests where the dispatcher checks no credential.
     bool invalid_token = false;  ///< The request has a token, which `cause.detail` refuses.
-    bool unknown_key = false;    ///< The token names a key that `jwks_url` may have by now.
+    bool keys_outdated = false;  ///< The token names a key that is not known, but that `jwks_url` may have by now.
 };
 
 /// Returns the key or token of `Bearer …`; empty for another scheme.
@@ -81,7 +81,8 @@ class authenticator {
     std::optional<jwt_config> jwt_;
     std::shared_ptr<token_authenticator> tokens_;  ///< Null: no tokens are accepted.
     std::string token_source_fault_;
-    std::uint64_t token_rules_ = 0;  ///< Counts the changes of `auth.jwt` after which earlier tokens are not accepted.
+    /// Counts the reloads that changed how tokens are verified; callers of earlier tokens are not accepted any more.
+    std::uint64_t token_rules_version_ = 0;
     certificate_rules certificates_;
     std::shared_ptr<const identity> keyless_caller_;  ///< Null if there are credentials.
 };

@@ -229,7 +229,7 @@ authenticator::caller_result dispatcher::authenticate(const sender& source,
     // While an issuer's new keys are not known here, honest callers fail with their tokens.
     if (found) {
         limiter_.note_valid_credential(source.peer, credential, (*found)->principal);
-    } else if (!found.error().unknown_key) {
+    } else if (!found.error().keys_outdated) {
         limiter_.note_failed_authentication(source.peer, credential, now);
     }
     return found;

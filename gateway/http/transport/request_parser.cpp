@@ -53,9 +53,9 @@ void request_parser::read(boost::beast::flat_buffer& arrived, error_code& ec) {
     if (!ec && !is_done() && arrived.size() > header_max_bytes_) ec = boost::beast::http::error::header_limit;
 }
 
-/// Parses bytes as basic_parser::put does, but waits for the five bytes that every rest of a chunked body has: Beast
-/// 1.81 ends the process by an assertion if an empty body's last chunk, `0 CR LF CR LF`, arrives without its last byte
-/// after it arrived without its last two.
+/// Parses bytes as basic_parser::put does, but of a chunked body only five bytes or more, which each rest of it has.
+/// Beast 1.81 ends the process by an assertion if the last chunk of an empty body, `0 CR LF CR LF`, is parsed first
+/// without its last two bytes and then without its last one.
 std::size_t request_parser::put(boost::asio::const_buffer bytes, error_code& ec) {
     constexpr std::size_t last_chunk_bytes = 5;
     if (is_header_done() && chunked() && bytes.size() < last_chunk_bytes) {
@@ -106,7 +106,7 @@ void request_parser::on_field_impl(boost::beast::http::field, string_view name_t
                           " header fields (http.header_fields_max).",
                       ec);
     }
-    if (header_over_) return;
+    if (header_over_) return;  // a field of the trailer
     std::string name = to_lower(name_text);
     if (name == "host") {
         ++hosts_;

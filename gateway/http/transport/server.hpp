@@ -22,8 +22,8 @@ namespace fencegate::http {
 /// (SO_REUSEPORT).
 ///
 /// Threads:  all member functions from one thread that runs none of the loops.
-/// Lifetime: the observer and the limiter outlive it. Destroyed before the io_contexts, and after they were stopped or
-///           after stop().
+/// Lifetime: the observer, the limiter and the io_contexts outlive it. It is destroyed after stop(), or when the
+///           threads of the io_contexts have ended.
 class server {
   public:
     /// In:     one thread runs each of `loops`; `memory` outlives them; `tls`: null for HTTP without TLS.
@@ -44,11 +44,14 @@ class server {
     std::uint16_t port() const;
     std::size_t connections() const;
 
-    /// Replaces what can change without a restart: `auth` and the allowed hosts of `cfg` for requests that begin from
-    /// now on, `tls` for new connections. Requests under way go on with the rights with which they began, but streamed
-    /// answers whose credential is no longer accepted end, and so do connections with a client certificate if its
-    /// authorities have changed. Returns when every thread uses all of it and the thread that requested the keys of a
-    /// replaced `jwks_url` has ended.
+    /// Replaces what can change without a restart.
+    /// - New requests: `auth`, and the allowed hosts of `cfg`. New connections: `tls`.
+    /// - Requests under way keep the rights with which they began.
+    /// - Streamed answers whose credential is no longer accepted end. So do connections with a client certificate, if
+    ///   the certificate authorities have changed.
+    ///
+    /// Returns when every thread uses all of it, and the thread that requested the keys of a replaced `jwks_url` has
+    /// ended.
     ///
     /// Errors:  errc::invalid_request with the setting: the keys of another `jwks_url` could not be requested ·
     ///          std::invalid_argument (a key's hash is malformed). Nothing has changed then.
