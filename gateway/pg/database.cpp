@@ -43,7 +43,7 @@ struct database::impl {
         groups.resize(6);
         append_workers(groups[0], reads.workers());
         append_workers(groups[1], history.workers());
-        groups[2] = {&writes.lookup_worker()};
+        groups[2] = {&writes.kept_outcomes().worker()};
         append_workers(groups[3], writes.workers());
         append_workers(groups[4], writes.isolated_workers());
         groups[5] = {&flush.worker()};

@@ -68,8 +68,8 @@ struct executor_status {
 ///          caller is answered.
 /// Limits:  those of write_executor; postgres.connections workers for reads of tables and functions, and three for the
 ///          history, which principals share (read_pool.hpp), so that a slow read delays no write; they are connected
-///          when first needed. One connection waits for the disk, and one listens for changes of the catalog. While
-///          PostgreSQL is unreachable no work is queued.
+///          when first needed. One connection waits for the disk, and one listens for changes of the catalog. Once
+///          PostgreSQL is known to be unreachable, only what waits for the disk is queued.
 /// Cancel:  not supported.
 class database {
   public:

@@ -41,21 +41,21 @@ class flush_test : public ::testing::Test {
 
     /// A transaction of `ids` that began at `since`.
     pending_durability transaction(const std::vector<std::string>& ids, clock::time_point since, deadline until) {
-        pending_durability out{since, until, nullptr, {}};
+        std::vector<undurable_write> data;
         for (const auto& id : ids) {
             writes[id] = outcome::nothing;
-            out.writes.push_back(
+            data.push_back(
                 {id, "r" + id, until, nullptr, [this, id](const std::optional<failure>& why) {
                      EXPECT_EQ(writes[id], outcome::nothing) << "answered twice";
                      writes[id] = !why ? outcome::durable : why->outcome_unknown ? outcome::unknown : outcome::lost;
                  }});
         }
-        return out;
+        return {since, until, nullptr, std::move(data)};
     }
 
-    pending_durability snapshot(clock::time_point taken) {
+    pending_durability snapshot(clock::time_point server_ran_at) {
         reader = std::make_shared<read_caller>();
-        return {taken, soon, reader, {}, reader};
+        return {server_ran_at, soon, reader, undurable_read{reader}};
     }
 
     void flush_all() { flush_all(session); }

@@ -34,6 +34,8 @@ const char* name_of(step_kind kind) {
             return "guard";
         case step_kind::select_write:
             return "select";
+        case step_kind::name_write:
+            return "name";
         case step_kind::take_role:
             return "take";
         case step_kind::operation:
@@ -69,12 +71,12 @@ std::string steps_of(const transaction_plan& plan) {
     return out;
 }
 
-transaction_options options_of(const catalog& known, const group_refusals& refused) {
+transaction_options options_of(const catalog& known, const unjoinable_updates& unjoinable) {
     transaction_options out;
     out.statement_timeout = std::chrono::milliseconds(100);
     out.lock_timeout = std::chrono::milliseconds(50);
     out.known = &known;
-    out.refused = &refused;
+    out.unjoinable = &unjoinable;
     return out;
 }
 
@@ -86,9 +88,9 @@ class transaction_plan_test : public ::testing::Test {
     }
 
     std::shared_ptr<catalog> known = make_catalog();
-    group_refusals refused;
+    unjoinable_updates unjoinable;
     std::vector<write_request> requests{make_request("1", {"a"}), make_request("2", {"b"})};
-    transaction_options options = options_of(*known, refused);
+    transaction_options options = options_of(*known, unjoinable);
 };
 
 TEST_F(transaction_plan_test, several_writes_one_round_trip) {
@@ -110,7 +112,7 @@ TEST_F(transaction_plan_test, writes_of_one_lease_enter_once) {
     const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
     EXPECT_EQ(steps_of(plan),
-              "begin timeouts guards select operation select operation select operation guard operation select |")
+              "begin timeouts guards select operation name operation select operation guard operation select |")
         << "another token enters by itself";
     EXPECT_EQ((*plan.steps[5].parameters)[0], "2") << "the write that changes what another one has opened is named";
     EXPECT_EQ(test::elements((*plan.steps[2].parameters)[7]), (std::vector<std::string>{"1", "1", "3"}))
@@ -119,19 +121,19 @@ TEST_F(transaction_plan_test, writes_of_one_lease_enter_once) {
     const auto sealing = plan_all(requests, *known);
     EXPECT_EQ(plan_transaction(sealing, options).steps.back().kind, step_kind::seal);
     auto alone = plan_all(requests, *known);
-    alone[1].left_alone = true;
+    alone[1].keeps_token = true;
     EXPECT_NE(plan_transaction(alone, options).steps.back().kind, step_kind::seal);
 }
 
 TEST_F(transaction_plan_test, writes_of_one_lease_join_no_update) {
     known = make_catalog(true);
-    options = options_of(*known, refused);
+    options = options_of(*known, unjoinable);
     requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"}),
                 make_request("4", {"c"}), make_request("5", {"d"}), make_request("6", {"e"})};
     const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
-    EXPECT_FALSE(plan.writes[0].group || plan.writes[1].group) << "a statement changes a row once";
-    EXPECT_TRUE(plan.writes[2].group && plan.writes[3].group);
+    EXPECT_FALSE(plan.writes[0].joined_update || plan.writes[1].joined_update) << "a statement changes a row once";
+    EXPECT_TRUE(plan.writes[2].joined_update && plan.writes[3].joined_update);
 }
 
 database_identity_ptr identity_of(const std::string& role, const std::string& claims) {
@@ -258,27 +260,27 @@ TEST_F(transaction_plan_test, keys_first_and_seals_last) {
 
 TEST_F(transaction_plan_test, updates_of_one_shape_are_joined) {
     known = make_catalog(true);
-    options = options_of(*known, refused);
+    options = options_of(*known, unjoinable);
     requests = {make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}), make_request("4", {"d"})};
     EXPECT_EQ(steps(), "begin timeouts guards select operation recheck select |");
     const auto writes = plan_all(requests, *known);
     const auto plan = plan_transaction(writes, options);
-    ASSERT_EQ(plan.groups.size(), 1U);
-    const auto& group = plan.groups[0];
-    EXPECT_EQ(plan.steps[group.select].kind, step_kind::select_write);
-    EXPECT_EQ(plan.steps[group.update].kind, step_kind::operation);
-    EXPECT_EQ(plan.steps[group.recheck].kind, step_kind::recheck);
+    ASSERT_EQ(plan.joined_updates.size(), 1U);
+    const auto& joined = plan.joined_updates[0];
+    EXPECT_EQ(plan.steps[joined.select].kind, step_kind::select_write);
+    EXPECT_EQ(plan.steps[joined.update].kind, step_kind::operation);
+    EXPECT_EQ(plan.steps[joined.recheck].kind, step_kind::recheck);
     for (std::size_t i = 0; i < 4; ++i) {
-        EXPECT_EQ(plan.writes[i].group, 0U);
+        EXPECT_EQ(plan.writes[i].joined_update, 0U);
         EXPECT_EQ(plan.writes[i].position, i + 1);
     }
-    EXPECT_EQ(test::elements(plan.steps[group.update].parameters->back()),
+    EXPECT_EQ(test::elements(plan.steps[joined.update].parameters->back()),
               (std::vector<std::string>{"a", "b", "c", "d"}));
     options.join_updates = false;
     EXPECT_EQ(steps(),
               "begin timeouts guards select operation select operation select operation select operation select |");
     options.join_updates = true;
-    refused.add(plan.groups[0].single_update);
+    unjoinable.add(plan.joined_updates[0].single_update);
     EXPECT_EQ(steps(),
               "begin timeouts guards select operation select operation select operation select operation select |");
 }
@@ -327,8 +329,10 @@ TEST_F(transaction_plan_test, isolated_constraints_checked_before_keep) {
     EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, false)), "keep |");
     EXPECT_EQ(steps_of(plan_kept_outcomes({{&requests[0], "{}"}}, true)), "constraints keep |");
     EXPECT_TRUE(plan_kept_outcomes({}, true).steps.empty());
-    EXPECT_EQ(steps_of(plan_failure_record("[]", {})), "record |");
-    EXPECT_EQ(steps_of(plan_failure_record("[]", {{&requests[0], "{}"}})), "record keep |");
+    EXPECT_EQ(steps_of(plan_failure_records("[]", {}, options)), "timeouts record |");
+    options.isolated = true;
+    EXPECT_EQ(steps_of(plan_failure_records("[]", {}, options)), "record |");
+    EXPECT_EQ(steps_of(plan_failure_records("[]", {{&requests[0], "{}"}}, options)), "record keep |");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class transaction_result_test : public ::testing::Test {
         transaction_options options;
         options.isolated = isolated;
         options.known = known.get();
-        options.refused = &refused;
+        options.unjoinable = &unjoinable;
         plan = plan_transaction(writes, options);
     }
 
@@ -46,7 +46,7 @@ class transaction_result_test : public ::testing::Test {
             case step_kind::recheck:
                 return make_rows({{"t"}});
             case step_kind::operation: {
-                if (!step.group) return make_affected(1);
+                if (!step.joined_update) return make_affected(1);
                 std::vector<row> rows;
                 for (std::size_t place = 1; place <= requests.size(); ++place)
                     rows.push_back({std::to_string(place), "t"});
@@ -83,7 +83,7 @@ class transaction_result_test : public ::testing::Test {
 
     static constexpr std::size_t npos = static_cast<std::size_t>(-1);
     std::shared_ptr<catalog> known;
-    group_refusals refused;
+    unjoinable_updates unjoinable;
     std::vector<write_request> requests;
     std::vector<planned_write> writes;
     transaction_plan plan;
@@ -180,20 +180,20 @@ TEST_F(transaction_result_test, group_refused_or_changed_all_separated) {
     const std::vector four{make_request("1", {"a"}), make_request("2", {"b"}), make_request("3", {"c"}),
                            make_request("4", {"d"})};
     plan_for(four, false, true);
-    ASSERT_EQ(plan.groups.size(), 1U);
-    const auto update = plan.groups[0].update;
+    ASSERT_EQ(plan.joined_updates.size(), 1U);
+    const auto update = plan.joined_updates[0].update;
     answer_until(plan.steps.size());
     EXPECT_TRUE(evaluate().complete);
     for (const auto at : {update - 1, update, update + 1}) {
         fail_at(at, "22012");
         const auto verdict = evaluate();
         EXPECT_TRUE(verdict.separate_updates);
-        EXPECT_TRUE(verdict.refused_updates.empty());
+        EXPECT_TRUE(verdict.unjoinable.empty());
         EXPECT_EQ(verdict.changes, changes(4, stays));
     }
     answer_until(plan.steps.size(), update + 1, make_rows({{"f"}}));
     EXPECT_TRUE(evaluate().separate_updates);
-    EXPECT_EQ(evaluate().refused_updates.size(), 1U) << "the table has a trigger now";
+    EXPECT_EQ(evaluate().unjoinable.size(), 1U) << "the table has a trigger now";
     answer_until(plan.steps.size(), update, make_rows({{"1", "t"}, {"2", "f"}, {"3", "t"}, {"3", "t"}}));
     EXPECT_EQ(evaluate().changes, (changes{stays, leaves, stays, stays})) << "the row went to another resource";
 }
@@ -204,10 +204,10 @@ TEST_F(transaction_result_test, group_not_preparable_only_its_sql_refused) {
     seen = {};
     seen.unprepared = true;
     seen.error = make_error("42883");
-    seen.failed = plan.groups[0].update;
+    seen.failed = plan.joined_updates[0].update;
     const auto verdict = evaluate();
     EXPECT_FALSE(verdict.separate_updates);
-    EXPECT_EQ(verdict.refused_updates, (std::vector{plan.groups[0].single_update}));
+    EXPECT_EQ(verdict.unjoinable, (std::vector{plan.joined_updates[0].single_update}));
 }
 
 TEST_F(transaction_result_test, group_that_waits_to_be_prepared_is_joined_again) {
@@ -216,10 +216,10 @@ TEST_F(transaction_result_test, group_that_waits_to_be_prepared_is_joined_again)
     seen = {};
     seen.unprepared = true;
     seen.error = make_error("55P03");
-    seen.failed = plan.groups[0].update;
+    seen.failed = plan.joined_updates[0].update;
     const auto verdict = evaluate();
     EXPECT_TRUE(verdict.waited && verdict.separate_updates);
-    EXPECT_TRUE(verdict.refused_updates.empty());
+    EXPECT_TRUE(verdict.unjoinable.empty());
 }
 
 TEST_F(transaction_result_test, answer_too_short_throws) {
@@ -340,7 +340,8 @@ TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
         for (const bool keyed : {true, false}) {
             auto request = make_request("1", {"a"});
             if (keyed) request.key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
-            write_refusal refusal{step.at, step.sqlstate, make_failure(step.code, "no"), {}};
+            write_refusal refusal{step.at, std::nullopt, make_failure(step.code, "no"), {}};
+            if (*step.sqlstate != 0) refusal.sqlstate = step.sqlstate;
             const auto handling = handle_refusal(request, refusal, {});
             const auto end =
                 !keyed && step.end == refusal_end::rollback_to_savepoint ? refusal_end::rollback : step.end;

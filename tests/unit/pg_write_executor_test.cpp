@@ -87,10 +87,22 @@ TEST(take_next_batch, operation_limit_ends_batch) {
 TEST(take_next_batch, group_taken_whole) {
     std::vector waiting{make_pending("1", {"a"}, shared_operations_max - 1), make_pending("2", {"b", "d"}),
                         make_pending("3", {"b", "d"}), make_pending("4", {"c"})};
-    waiting[1].grouped = waiting[2].grouped = true;
+    waiting[1].group = waiting[2].group = std::make_shared<int>();
     EXPECT_EQ(ids(take_next_batch(waiting)), "1") << "the second of the group does not fit";
     EXPECT_EQ(ids(take_next_batch(waiting)), "23") << "the resources of the second are locked already";
     EXPECT_EQ(ids(take_next_batch(waiting)), "4");
+}
+
+TEST(take_next_batch, groups_of_one_token_stay_apart) {
+    std::vector<pending_write> waiting;
+    for (const auto& group : {std::make_shared<int>(), std::make_shared<int>()}) {
+        for (const auto* id : {"1", "2"}) {
+            waiting.push_back(make_pending(id, {"a"}, shared_operations_max / 2));
+            waiting.back().group = group;
+        }
+    }
+    EXPECT_EQ(ids(take_next_batch(waiting)), "12") << "holds of a re-entrant lease have the same token";
+    EXPECT_EQ(ids(take_next_batch(waiting)), "12");
 }
 
 TEST(sort_by_resource, order_of_arrival_kept_per_resource) {
@@ -165,7 +177,7 @@ class batch_test : public ::testing::Test {
     void run(fake_session& session) {
         session.known = make_catalog();
         auto unanswered =
-            run_and_answer_batch(session, session, test::large_budget(), std::move(batch), refused, flush);
+            run_and_answer_batch(session, session, test::large_budget(), std::move(batch), unjoinable, flush);
         undurable = std::move(unanswered.undurable.writes);
         for (auto& each : unanswered.left) {
             if (each.waited) followed.push_back(each.pending.request.write_id);
@@ -201,7 +213,7 @@ class batch_test : public ::testing::Test {
     std::vector<std::string> followed;  ///< Those behind which later writes on the resource wait.
     std::vector<undurable_write> undurable;
     flush_mode flush = flush_mode::by_commit;
-    group_refusals refused;
+    unjoinable_updates unjoinable;
 };
 
 TEST_F(batch_test, success_each_answered_once) {
@@ -296,7 +308,8 @@ class group_test : public batch_test {
   protected:
     group_test() {
         batch[2].request.resources = batch[1].request.resources;
-        batch[2].request.seal = batch[1].grouped = batch[2].grouped = true;
+        batch[2].request.seal = true;
+        batch[1].group = batch[2].group = std::make_shared<int>();
     }
 
     bool is_sealed(std::size_t i) const { return callers[i]->got->value().outcome.sealed; }
@@ -394,7 +407,7 @@ TEST(look_up_batch, each_lookup_answered_by_its_row) {
         callers.push_back(std::make_shared<test_caller<found_outcome>>());
         lookups.push_back({{"orders", {key, std::string(64, 'a'), {}}}, soon(), callers.back()});
     }
-    write_executor::run_batch(session, lookups);
+    outcome_lookup::run_batch(session, lookups);
     EXPECT_FALSE(callers[0]->got->value().value);
     EXPECT_EQ((*callers[1]->got->value().value).error().code, errc::idempotency_in_progress);
 }
@@ -406,7 +419,7 @@ TEST(look_up_batch, each_message_fails_answered_or_retried) {
             session.fault_at = at;
             session.kind = kind;
             const auto caller = std::make_shared<test_caller<found_outcome>>();
-            write_executor::run_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+            outcome_lookup::run_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
             ASSERT_EQ(caller->answers, 1);
             EXPECT_EQ(caller->got->has_value(), kind != fault::refused) << "a look may be repeated";
         }
@@ -417,7 +430,7 @@ TEST(look_up_batch, too_few_rows_all_refused) {
     fake_session session;
     session.answers["find_outcomes"] = [](const compat::parameters&) { return test::make_rows({}); };
     const auto caller = std::make_shared<test_caller<found_outcome>>();
-    write_executor::run_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
+    outcome_lookup::run_batch(session, {{{"orders", {"a", std::string(64, 'a'), {}}}, soon(), caller}});
     EXPECT_EQ(caller->got->error().code, errc::internal_error);
 }
 

@@ -33,10 +33,10 @@ std::vector<write_request> make_batch() {
 
 std::vector<batch_write> run(fake_session& session, const std::vector<write_request>& requests, bool defer = false,
                              bool joins_updates = false, memory_budget& answers = test::large_budget()) {
-    static group_refusals refused;
+    static unjoinable_updates unjoinable;
     batch_options options;
     options.known = make_catalog(joins_updates);
-    options.refused = &refused;
+    options.unjoinable = &unjoinable;
     options.defer_flush = defer;
     std::vector<batch_write> writes;
     for (const auto& request : requests)

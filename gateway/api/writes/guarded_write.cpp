@@ -9,6 +9,7 @@
 #include <gateway/pg/database.hpp>
 #include <gateway/runtime/random.hpp>
 
+#include <spdlog/spdlog.h>
 #include <lockcore/lock_manager.hpp>
 
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -59,13 +60,18 @@ failure stopped_failure() {
 }
 
 pg::deadline deadline_of(const one_shot_write& write) {
-    return write.context.request.deadline + write.wait;
+    return write.context.request.deadline + write.wait_max;
 }
 
-/// Runs acquire() so that a cancellation ends it as an answer, not as an exception.
+/// Runs acquire() so that a cancellation and an exception end it as an answer: another write may have taken this one.
 awaitable<result<lockcore::lease>> acquire_own_lease(write_ports& ports, lockcore::acquire_request wanted) {
     co_await asio::this_coro::throw_if_cancelled(false);
-    co_return co_await ports.acquire(std::move(wanted));
+    try {
+        co_return co_await ports.acquire(std::move(wanted));
+    } catch (const std::exception& e) {
+        spdlog::error("the lease of a write could not be acquired: {}", e.what());
+    }
+    co_return make_failure(errc::internal_error, "The lease could not be acquired; nothing was written.");
 }
 
 /// Writes all of a group in one transaction, which also seals the token if all of them end in it.
@@ -115,7 +121,7 @@ awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
         ids.push_back(write.request.write_id);
     }
     const auto began = std::chrono::steady_clock::now();
-    const bool together = writes.size() > 1;
+    const bool waits_later = writes.size() > 1;  // until what an answer reveals is on disk; write() waits itself
     auto written = co_await write_all(ports, std::move(writes));
     // A write may still be committed, and the next holder must see it. So the lease is not released but expires.
     const bool unknown =
@@ -126,12 +132,12 @@ awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
     for (std::size_t i = 0; i < group.size(); ++i) {
         if (!written[i]) written[i] = add_write_id(written[i].error(), ids[i]);
         std::optional<std::chrono::steady_clock::time_point> unproven;
-        if (together && pg::reveals_unproven_data(written[i])) unproven = began;
+        if (waits_later && pg::reveals_unproven_data(written[i])) unproven = began;
         group[i]->answer = one_shot_answer{std::move(written[i]), release, unproven};
     }
 }
 
-/// Does the same, and answers the writes that were taken, also where it throws.
+/// Writes a group as write_group does, and answers the writes that `self` has taken, also where that throws.
 awaitable<void> write_and_notify(write_ports& ports, lockcore::lease granted, std::vector<one_shot_ptr> group,
                                  one_shot_ptr self) {
     const auto notify = [&] {
@@ -152,38 +158,38 @@ awaitable<void> write_and_notify(write_ports& ports, lockcore::lease granted, st
     notify();
 }
 
-/// Acquires a lease and writes under it, or is taken by another write that was granted the lease.
+/// Acquires a lease and writes under it, unless another write that was granted the lease takes this one.
 ///
 /// Out: the answer; empty: the caller hung up before.
-awaitable<std::optional<one_shot_answer>> await_turn(write_ports& ports, waiting_writes& waiting, one_shot_ptr self) {
+awaitable<std::optional<one_shot_answer>> acquire_and_write(write_ports& ports, waiting_writes& waiting,
+                                                            one_shot_ptr self) {
     if (co_await cancelled()) co_return std::nullopt;
-    const auto pass_on = [self](asio::cancellation_type type) {
-        self->acquisition.emit(type);
+    // A hang-up ends the acquisition and nothing else, and that only while no other write has taken this one.
+    const auto end_acquisition = [&waiting, self](asio::cancellation_type type) {
+        if (waiting.withdraw(*self)) self->end_acquisition.emit(type);
         return type;
     };
-    co_await asio::this_coro::reset_cancellation_state(pass_on, asio::disable_cancellation());
-    const waiting_writes::entry entry(waiting, self);
+    co_await asio::this_coro::reset_cancellation_state(end_acquisition, asio::disable_cancellation());
+    const waiting_writes::registration registered(waiting, self);
     lockcore::acquire_request wanted = std::move(*self->context.call.own_lease);
     wanted.closed = !wanted.holder.owner.empty();  // no hold may join a lease that is sealed at once
     auto acquiring = acquire_own_lease(ports, std::move(wanted));
     const auto executor = co_await asio::this_coro::executor;
-    auto token = asio::bind_cancellation_slot(self->acquisition.slot(), asio::use_awaitable);
+    auto token = asio::bind_cancellation_slot(self->end_acquisition.slot(), asio::use_awaitable);
     auto granted = co_await asio::co_spawn(executor, std::move(acquiring), std::move(token));
     // From here on the lease has to be released, also if the caller hangs up.
     const bool caller_gone = co_await cancelled();
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    const bool taken = !waiting.remove(*self);
+    const bool taken = !waiting.withdraw(*self);
     if (granted && (taken || caller_gone)) co_await ports.release(granted->claims, self->context.request.trace_id);
     if (taken) {
         co_await self->await_answer();
-    } else if (caller_gone) {
-        co_return std::nullopt;
-    } else if (!granted) {
-        co_return one_shot_answer{granted.error()};
-    } else {
-        auto group = waiting.take_group(self);
-        co_await write_and_notify(ports, std::move(*granted), std::move(group), self);
+        co_return std::move(self->answer);
     }
+    if (caller_gone) co_return std::nullopt;
+    if (!granted) co_return one_shot_answer{granted.error()};
+    auto group = waiting.take_group(self);
+    co_await write_and_notify(ports, std::move(*granted), std::move(group), self);
     co_return std::move(self->answer);
 }
 
@@ -227,7 +233,8 @@ awaitable<result<write_report>> execute_one_shot(write_ports& ports, waiting_wri
     }
     const auto executor = co_await asio::this_coro::executor;
     const auto until = context.request.deadline + context.call.own_lease->wait;
-    auto answer = co_await await_turn(ports, waiting, std::make_shared<one_shot_write>(executor, std::move(context)));
+    auto self = std::make_shared<one_shot_write>(executor, std::move(context));
+    auto answer = co_await acquire_and_write(ports, waiting, std::move(self));
     if (!answer) co_return stopped_failure();
     if (answer->unproven_since) {
         const auto why = co_await ports.require_durable(*answer->unproven_since, until);
@@ -252,7 +259,7 @@ class service_ports final : public write_ports {
 
     awaitable<result<std::optional<write_outcome>>> find_outcome(std::string principal, idempotency_key key,
                                                                  time_point until) override {
-        return services_.database.writes().find_outcome(std::move(principal), std::move(key), until);
+        return services_.database.writes().kept_outcomes().find(std::move(principal), std::move(key), until);
     }
     awaitable<result<pg::committed_write>> write(write_request request, time_point until) override {
         return services_.database.writes().write(std::move(request), until);
@@ -260,8 +267,8 @@ class service_ports final : public write_ports {
     awaitable<std::vector<result<pg::committed_write>>> write_together(std::vector<pg::timed_write> writes) override {
         return services_.database.writes().write_together(std::move(writes));
     }
-    awaitable<std::optional<failure>> require_durable(time_point since, time_point until) override {
-        return services_.database.writes().require_durable(since, until);
+    awaitable<std::optional<failure>> require_durable(time_point server_ran_at, time_point until) override {
+        return services_.database.writes().require_durable(server_ran_at, until);
     }
     seal_ports& seals() override { return seals_; }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {

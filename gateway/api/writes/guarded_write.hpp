@@ -28,14 +28,15 @@ class write_ports {
 
     virtual ~write_ports() = default;
 
-    /// See pg::write_executor.
+    /// See pg::outcome_lookup::find, and pg::write_executor for the others.
     virtual boost::asio::awaitable<result<std::optional<write_outcome>>> find_outcome(std::string principal,
                                                                                       idempotency_key key,
                                                                                       time_point until) = 0;
     virtual boost::asio::awaitable<result<pg::committed_write>> write(write_request request, time_point until) = 0;
     virtual boost::asio::awaitable<std::vector<result<pg::committed_write>>> write_together(
         std::vector<pg::timed_write> writes) = 0;
-    virtual boost::asio::awaitable<std::optional<failure>> require_durable(time_point since, time_point until) = 0;
+    virtual boost::asio::awaitable<std::optional<failure>> require_durable(time_point server_ran_at,
+                                                                           time_point until) = 0;
 
     /// What the seal of a lease's token uses.
     virtual seal_ports& seals() = 0;

@@ -15,7 +15,7 @@ namespace asio = boost::asio;
 
 /// Returns a text that is equal for writes of one holder on the same resources, for the same time. No part of it has a
 /// line break.
-std::string name_group(const lockcore::acquire_request& wanted) {
+std::string make_lease_key(const lockcore::acquire_request& wanted) {
     std::vector<std::string> names;
     for (const auto& resource : wanted.resources)
         names.push_back(resource.str());
@@ -34,23 +34,24 @@ bool calls_function(const one_shot_write& write) {
 }  // namespace
 
 asio::awaitable<void> one_shot_write::await_answer() {
-    co_await done_->async_receive(asio::use_awaitable);
+    co_await answered_->async_receive(asio::use_awaitable);
 }
 
 void waiting_writes::add(const one_shot_ptr& write) {
-    write->name_ = name_group(*write->context.call.own_lease);
+    write->lease_key_ = make_lease_key(*write->context.call.own_lease);
     const std::lock_guard lock(mutex_);
-    write->position_ = ++added_;
-    write->waits_ = true;
-    by_name_[write->name_].push_back(write);
+    write->arrival_ = ++added_;
+    write->state_ = one_shot_write::state::waiting;
+    by_lease_key_[write->lease_key_].push_back(write);
 }
 
-bool waiting_writes::remove(one_shot_write& write) {
+bool waiting_writes::withdraw(one_shot_write& write) {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(write.waits_, false)) return false;
-    const auto found = by_name_.find(write.name_);
+    if (write.state_ != one_shot_write::state::waiting) return write.state_ == one_shot_write::state::withdrawn;
+    write.state_ = one_shot_write::state::withdrawn;
+    const auto found = by_lease_key_.find(write.lease_key_);
     std::erase_if(found->second, [&write](const one_shot_ptr& each) { return each.get() == &write; });
-    if (found->second.empty()) by_name_.erase(found);
+    if (found->second.empty()) by_lease_key_.erase(found);
     return true;
 }
 
@@ -60,26 +61,26 @@ std::vector<one_shot_ptr> waiting_writes::take_group(const one_shot_ptr& first) 
     std::size_t operations = first->context.call.operations.size();
     {
         const std::lock_guard lock(mutex_);
-        const auto found = by_name_.find(first->name_);
-        if (found == by_name_.end()) return group;
+        const auto found = by_lease_key_.find(first->lease_key_);
+        if (found == by_lease_key_.end()) return group;
         bool full = false;  // then smaller ones do not overtake
         std::erase_if(found->second, [&](const one_shot_ptr& write) {
             if (full || calls_function(*write)) return false;
             operations += write->context.call.operations.size();
             full = group.size() == group_max || operations > pg::shared_operations_max;
             if (full) return false;
-            write->waits_ = false;
-            write->done_.emplace(write->executor_, 1);
+            write->state_ = one_shot_write::state::taken;
+            write->answered_.emplace(write->executor_, 1);
             group.push_back(write);
             return true;
         });
-        if (found->second.empty()) by_name_.erase(found);
+        if (found->second.empty()) by_lease_key_.erase(found);
     }
     for (const auto& write : group) {
         if (write == first) continue;
-        asio::post(write->executor_, [write] { write->acquisition.emit(asio::cancellation_type::terminal); });
+        asio::post(write->executor_, [write] { write->end_acquisition.emit(asio::cancellation_type::terminal); });
     }
-    std::ranges::sort(group, {}, [](const one_shot_ptr& write) { return write->position_; });
+    std::ranges::sort(group, {}, [](const one_shot_ptr& write) { return write->arrival_; });
     return group;
 }
 

@@ -50,15 +50,15 @@ struct one_shot_answer {
 class one_shot_write {
   public:
     one_shot_write(boost::asio::any_io_executor executor, write_context given)
-        : context(std::move(given)), wait(context.call.own_lease->wait), executor_(std::move(executor)) {}
+        : context(std::move(given)), wait_max(context.call.own_lease->wait), executor_(std::move(executor)) {}
 
     write_context context;
-    const std::chrono::milliseconds wait;  ///< How long it may wait for its lease.
+    const std::chrono::milliseconds wait_max;  ///< How long it may wait for its lease.
     std::optional<one_shot_answer> answer{};
-    boost::asio::cancellation_signal acquisition{};  ///< Ends its acquisition; emitted on the thread of its caller.
+    boost::asio::cancellation_signal end_acquisition{};  ///< Emitted on the thread of its caller.
 
     /// Lets await_answer() return.
-    void notify() { done_->try_send(boost::system::error_code()); }
+    void notify() { answered_->try_send(boost::system::error_code()); }
     /// Waits for the answer of a write that was taken.
     ///
     /// Cancel: not supported.
@@ -67,11 +67,18 @@ class one_shot_write {
   private:
     friend class waiting_writes;
 
+    enum class state {
+        waiting,
+        withdrawn,  ///< It was granted or refused its lease, or its caller has hung up.
+        taken       ///< Another write runs it.
+    };
+
     boost::asio::any_io_executor executor_;
-    std::string name_;            ///< Equal for writes that may share a lease.
-    std::uint64_t position_ = 0;  ///< In the order of arrival.
-    bool waits_ = false;          ///< It is in the list, and no other write has taken it.
-    std::optional<boost::asio::experimental::concurrent_channel<void(boost::system::error_code)>> done_{};
+    std::string lease_key_;      ///< Equal for writes that may share a lease.
+    std::uint64_t arrival_ = 0;  ///< Its number in the order of arrival.
+    state state_ = state::withdrawn;
+    /// Receives the notification. Only of a write that was taken.
+    std::optional<boost::asio::experimental::concurrent_channel<void(boost::system::error_code)>> answered_{};
 };
 using one_shot_ptr = std::shared_ptr<one_shot_write>;
 
@@ -86,24 +93,24 @@ class waiting_writes {
   public:
     static constexpr std::size_t group_max = 64;
 
-    /// A write among those that wait, until it is removed or taken, or until the destructor.
-    class entry {
+    /// Adds a write to those that wait, and withdraws it at the latest in the destructor.
+    class registration {
       public:
-        entry(waiting_writes& waiting, one_shot_ptr write) : waiting_(waiting), write_(std::move(write)) {
+        registration(waiting_writes& waiting, one_shot_ptr write) : waiting_(waiting), write_(std::move(write)) {
             waiting_.add(write_);
         }
-        ~entry() { waiting_.remove(*write_); }
-        entry(const entry&) = delete;
-        entry& operator=(const entry&) = delete;
+        ~registration() { waiting_.withdraw(*write_); }
+        registration(const registration&) = delete;
+        registration& operator=(const registration&) = delete;
 
       private:
         waiting_writes& waiting_;
         one_shot_ptr write_;
     };
 
-    /// Removes a write. Out: false: another one has taken it, and answers it.
-    bool remove(one_shot_write& write);
-    /// Takes the writes that share the lease of a removed write, and ends their acquisitions.
+    /// Withdraws a write, so that no other one takes it any more. Out: false: another one has taken it, and answers it.
+    bool withdraw(one_shot_write& write);
+    /// Takes the writes that share the lease of a withdrawn write, and ends their acquisitions.
     ///
     /// Out: with `first`, in the order of arrival.
     std::vector<one_shot_ptr> take_group(const one_shot_ptr& first);
@@ -113,7 +120,7 @@ class waiting_writes {
 
     std::mutex mutex_;
     std::uint64_t added_ = 0;
-    std::unordered_map<std::string, std::vector<one_shot_ptr>> by_name_;  ///< In the order of arrival.
+    std::unordered_map<std::string, std::vector<one_shot_ptr>> by_lease_key_;  ///< In the order of arrival.
 };
 
 }  // namespace fencegate::api

@@ -46,8 +46,8 @@ class write_session {
     /// Records that COMMIT is about to be sent. Throws session_lost where the connection was cut before; then COMMIT
     /// must not be sent.
     virtual void begin_commit() = 0;
-    /// Records that a transaction begins, after the callers of the last one were answered. Until then their answers are
-    /// not known here, so that a cut never says that nothing was changed.
+    /// Records that a transaction begins, after the callers of the last one were answered. Before this, a cut of the
+    /// connection does not mean that nothing was changed: the last transaction may be committed.
     virtual void begin_transaction() = 0;
 
     /// Whether the session has served an earlier job; see session::is_reused.

@@ -113,7 +113,7 @@ boost::asio::awaitable<result<T>> read_durably(read_pool& pool, group_commit& fl
         if (!seen) co_return seen.error();
         const bool no_data = !seen->value && reveals_no_data(seen->value.error());
         if (no_data || flush.is_durable(seen->state)) co_return std::move(seen->value);
-        const auto durable = co_await flush.await_durable(seen->state.taken, until);
+        const auto durable = co_await flush.await_durable(seen->state.server_ran_at, until);
         if (!durable) co_return durable.error();
         if (*durable) co_return std::move(seen->value);
         if (!first) co_return unavailable("PostgreSQL stopped before what was read was on disk; read it again.");

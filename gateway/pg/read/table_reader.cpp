@@ -58,7 +58,7 @@ class read_run {
 
     result<read_outcome> perform() {
         auto& session = slot_.get();
-        state_.taken = clock::now();
+        state_.server_ran_at = clock::now();
         std::vector<prepared_call> calls;
         try {
             calls = prepare_calls(session);
@@ -70,7 +70,7 @@ class read_run {
         if (request_.identity || std::holds_alternative<function_query>(request_.query))
             session.mark_user_code_executed();
         const auto sent_at = clock::now();
-        state_.taken = sent_at;
+        state_.server_ran_at = sent_at;
         const auto trip =
             session.run(calls, request_.fence ? statement_errors::usable_session : statement_errors::read_only);
         if (trip.error) {
@@ -116,7 +116,7 @@ class read_run {
     }
 
     /// The state of the snapshot of the read, or of a refusal that follows from it. Where PostgreSQL refused the
-    /// statement only `taken` is set.
+    /// statement only `server_ran_at` is set.
     const snapshot_state& state() const { return state_; }
 
     /// The error with which PostgreSQL refused the read; without a SQLSTATE if it did not.

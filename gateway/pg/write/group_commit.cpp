@@ -101,7 +101,7 @@ class committed_callers final : public waiting_caller {
 /// Tries again where the new session breaks too, until the deadlines of the transactions.
 void resolve_all(write_session& session, std::vector<pending_durability> work) {
     // write_landed locks guard rows, and guard rows are always locked in the order of their names.
-    std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.writes.front().resource; });
+    std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.first_write().resource; });
     for (;;) {
         session.expect_answer_by(clock::now() + look_up_time);
         const auto now = clock::now();
@@ -116,8 +116,8 @@ void resolve_all(write_session& session, std::vector<pending_durability> work) {
             std::vector<std::string> ids;
             std::vector<std::string> resources;
             for (const auto& transaction : work) {
-                ids.push_back(transaction.writes.front().write_id);
-                resources.push_back(transaction.writes.front().resource);
+                ids.push_back(transaction.first_write().write_id);
+                resources.push_back(transaction.first_write().resource);
             }
             session.connect();
             const auto committed = look_up(session, ids, resources);
@@ -137,18 +137,13 @@ void resolve_all(write_session& session, std::vector<pending_durability> work) {
     }
 }
 
-void answer_all(const std::vector<undurable_write>& writes, const std::optional<failure>& why) {
-    for (const auto& write : writes)
-        write.answer(why);
-}
-
 snapshot_state state_of(const session_slot& slot, const char* not_on_disk, const char* with_standbys, const char* end,
-                        clock::time_point taken) {
+                        clock::time_point server_ran_at) {
     snapshot_state out;
     using enum snapshot_state::durability;
     out.seen = *with_standbys == 't' ? replicated : *not_on_disk == 't' ? unflushed : flushed;
     out.transaction_end = std::strtoull(end, nullptr, 10);
-    out.taken = taken;
+    out.server_ran_at = server_ran_at;
     out.connected_since = slot.connected_since();
     return out;
 }
@@ -249,29 +244,32 @@ const std::string& snapshot_state_sql() {
     return sql;
 }
 
-snapshot_state read_snapshot_state(const session_slot& slot, const answer_rows& rows, clock::time_point taken) {
-    return state_of(slot, rows.text(0, 0), rows.text(0, 1), rows.text(0, 2), taken);
+snapshot_state read_snapshot_state(const session_slot& slot, const answer_rows& rows, clock::time_point sent_at) {
+    return state_of(slot, rows.text(0, 0), rows.text(0, 1), rows.text(0, 2), sent_at);
 }
 
 snapshot_state fetch_snapshot_state(session_slot& slot) {
-    const auto taken = clock::now();
+    const auto sent_at = clock::now();
     const auto rows = slot.get().exec(snapshot_state_sql(), {});
-    return state_of(slot, rows[0][0].c_str(), rows[0][1].c_str(), rows[0][2].c_str(), taken);
+    return state_of(slot, rows[0][0].c_str(), rows[0][1].c_str(), rows[0][2].c_str(), sent_at);
+}
+
+void pending_durability::answer(const std::optional<failure>& of_writes, result<bool> of_snapshot) {
+    if (const auto* read = std::get_if<undurable_read>(&data)) return read->caller->answer(std::move(of_snapshot));
+    for (const auto& write : std::get<std::vector<undurable_write>>(data))
+        write.answer(of_writes);
 }
 
 void pending_durability::refuse(failure why) noexcept {
-    if (snapshot) return snapshot->answer(std::move(why));
-    answer_all(writes, durability_unknown_failure());
+    answer(durability_unknown_failure(), std::move(why));
 }
 
 void pending_durability::succeed() {
-    if (snapshot) return snapshot->answer(true);
-    answer_all(writes, std::nullopt);
+    answer(std::nullopt, true);
 }
 
 void pending_durability::fail() {
-    if (snapshot) return snapshot->answer(false);
-    answer_all(writes, unavailable("PostgreSQL stopped before the write was on disk; nothing was changed."));
+    answer(unavailable("PostgreSQL stopped before the write was on disk; nothing was changed."), false);
 }
 
 group_commit::group_commit(const postgres_config& cfg)
@@ -290,10 +288,10 @@ void group_commit::add(committed_transaction transaction) {
         callers->add(write.caller);
     }
     const auto until = lookup_deadline(transaction.writes);
-    submit({.since = transaction.begun,
+    submit({.server_ran_at = transaction.begun,
             .until = until,
             .caller = std::move(callers),
-            .writes = std::move(transaction.writes)});
+            .data = std::move(transaction.writes)});
 }
 
 bool group_commit::is_durable(const snapshot_state& state) const {
@@ -304,20 +302,20 @@ bool group_commit::is_durable(const snapshot_state& state) const {
     return state.seen == replicated && state.transaction_end <= proven_end_ && state.connected_since <= proven_at_;
 }
 
-asio::awaitable<result<bool>> group_commit::await_durable(clock::time_point taken, deadline until) {
-    return await_reply<bool>(effect::none, [this, taken, until](std::shared_ptr<caller_awaiting<bool>> caller) {
-        answer_when_durable(taken, until, std::move(caller));
+asio::awaitable<result<bool>> group_commit::await_durable(clock::time_point server_ran_at, deadline until) {
+    return await_reply<bool>(effect::none, [this, server_ran_at, until](std::shared_ptr<caller_awaiting<bool>> caller) {
+        answer_when_durable(server_ran_at, until, std::move(caller));
     });
 }
 
-asio::awaitable<std::optional<failure>> group_commit::require_durable(clock::time_point taken, deadline until) {
-    const auto durable = co_await await_durable(taken, until);
+asio::awaitable<std::optional<failure>> group_commit::require_durable(clock::time_point server_ran_at, deadline until) {
+    const auto durable = co_await await_durable(server_ran_at, until);
     if (!durable) co_return durable.error();
     if (*durable) co_return std::nullopt;
     co_return unavailable("PostgreSQL stopped before the answer was on disk; nothing was changed.");
 }
 
-void group_commit::answer_when_durable(clock::time_point taken, deadline until,
+void group_commit::answer_when_durable(clock::time_point server_ran_at, deadline until,
                                        std::shared_ptr<caller_awaiting<bool>> caller) {
     if (!is_available()) return caller->answer(true);
     if (reads_.fetch_add(1, std::memory_order_relaxed) >= reads_max_) {
@@ -325,7 +323,10 @@ void group_commit::answer_when_durable(clock::time_point taken, deadline until,
         return caller->answer(queue_full_failure());
     }
     auto read_count = std::shared_ptr<void>(nullptr, [this](void*) { reads_.fetch_sub(1, std::memory_order_relaxed); });
-    submit({.since = taken, .until = until, .caller = caller, .snapshot = caller, .read_count = std::move(read_count)});
+    submit({.server_ran_at = server_ran_at,
+            .until = until,
+            .caller = caller,
+            .data = undurable_read{.caller = caller, .read_count = std::move(read_count)}});
 }
 
 /// Makes all visible transactions durable. `has_writes`: commits even if the whole log is on disk.
@@ -355,17 +356,17 @@ bool group_commit::flush(write_session& session, bool has_writes) {
 }
 
 void group_commit::run_batch(write_session& session, std::vector<pending_durability> work) {
-    const bool has_writes = std::ranges::any_of(work, [](const auto& item) { return !item.snapshot; });
+    const bool has_writes = std::ranges::any_of(work, &pending_durability::is_transaction);
     const bool flushed = flush(session, has_writes);
     const auto connected_since = session.connected_since();
     std::vector<pending_durability> undecided;
     for (auto& item : work) {
-        if (flushed && connected_since < item.since) {
+        if (flushed && connected_since < item.server_ran_at) {
             item.succeed();
-        } else if (item.snapshot) {
-            item.fail();
-        } else {
+        } else if (item.is_transaction()) {
             undecided.push_back(std::move(item));
+        } else {
+            item.fail();
         }
     }
     resolve_all(session, std::move(undecided));

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace fencegate::pg {
@@ -108,8 +109,8 @@ struct snapshot_state {
         replicated  ///< synchronous_standby_names is set: the local disk proves nothing.
     };
     durability seen = durability::unflushed;
-    std::uint64_t transaction_end = 0;              ///< The snapshot shows no transaction with this id or a later one.
-    std::chrono::steady_clock::time_point taken{};  ///< A moment before the state of the log was read.
+    std::uint64_t transaction_end = 0;  ///< The snapshot shows no transaction with this id or a later one.
+    std::chrono::steady_clock::time_point server_ran_at{};    ///< A moment before the state of the log was read.
     std::chrono::steady_clock::time_point connected_since{};  ///< When the reading session was connected.
 };
 
@@ -127,24 +128,31 @@ struct snapshot_of {
 /// read, in the same transaction or a later one.
 const std::string& snapshot_state_sql();
 
-/// Reads that row. `taken`: a moment before the statement was sent.
+/// Reads that row. `sent_at`: a moment before the statement was sent.
 snapshot_state read_snapshot_state(const session_slot& slot, const answer_rows& rows,
-                                   std::chrono::steady_clock::time_point taken);
+                                   std::chrono::steady_clock::time_point sent_at);
 
 /// Reads the state in a round trip of its own. Throws as session::exec does.
 snapshot_state fetch_snapshot_state(session_slot& slot);
 
-/// Data that has to become durable: a transaction, or what a snapshot showed.
+/// A read that waits until what its snapshot showed is durable.
+struct undurable_read {
+    std::shared_ptr<caller_awaiting<bool>> caller;
+    std::shared_ptr<void> read_count{};  ///< Counts it among the waiting reads.
+};
+
+/// Data that has to become durable.
 struct pending_durability {
-    /// A moment at which the server ran: before the commit of a transaction, or after the commits that a snapshot
-    /// showed.
-    std::chrono::steady_clock::time_point since;
+    /// The data is lost only if the server crashes after this moment: one before the commit of the transaction, or
+    /// after the commits that the snapshot showed.
+    std::chrono::steady_clock::time_point server_ran_at;
     deadline until;
     std::shared_ptr<waiting_caller> caller;
-    std::vector<undurable_write> writes{};  ///< Of the transaction; empty for a snapshot.
-    /// The caller that waits for a snapshot; null for a transaction.
-    std::shared_ptr<caller_awaiting<bool>> snapshot{};
-    std::shared_ptr<void> read_count{};  ///< Counts the snapshot among the waiting reads.
+    std::variant<std::vector<undurable_write>, undurable_read> data{};  ///< A transaction, or a snapshot.
+
+    bool is_transaction() const { return std::holds_alternative<std::vector<undurable_write>>(data); }
+    /// The write that identifies the transaction.
+    const undurable_write& first_write() const { return std::get<std::vector<undurable_write>>(data).front(); }
 
     /// Answers that no proof is sought. `why` is for a snapshot; of a transaction, which is committed, nothing more is
     /// known than that.
@@ -153,6 +161,10 @@ struct pending_durability {
     void succeed();
     /// Answers that a crash has undone the transaction, or may have undone what the snapshot showed.
     void fail();
+
+  private:
+    /// Answers the writes of a transaction; of a snapshot, its caller.
+    void answer(const std::optional<failure>& of_writes, result<bool> of_snapshot);
 };
 
 /// Waits for the disk instead of the write workers. They commit with synchronous_commit = off, so that a transaction
@@ -190,16 +202,19 @@ class group_commit {
     /// Whether everything that a read has seen is known to be durable. Where is_available() is false, no transaction is
     /// visible before it is durable.
     bool is_durable(const snapshot_state& state) const;
-    /// Waits until everything that was visible at `taken` is durable; at that moment the server that was read ran.
-    /// Out: false where a crash may have undone it since; then the caller has to read again.
-    boost::asio::awaitable<result<bool>> await_durable(std::chrono::steady_clock::time_point taken, deadline until);
+    /// Waits until everything that is visible now is durable.
+    ///
+    /// In:  `server_ran_at`: a moment at which the server ran that the caller has read from.
+    /// Out: false where a crash may have undone something since then; then the caller has to read again.
+    boost::asio::awaitable<result<bool>> await_durable(std::chrono::steady_clock::time_point server_ran_at,
+                                                       deadline until);
     /// Waits as await_durable does, for a caller that can't read again.
     ///
     /// Out: empty where everything is durable.
-    boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point taken,
+    boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point server_ran_at,
                                                                    deadline until);
     /// Answers the caller as await_durable does.
-    void answer_when_durable(std::chrono::steady_clock::time_point taken, deadline until,
+    void answer_when_durable(std::chrono::steady_clock::time_point server_ran_at, deadline until,
                              std::shared_ptr<caller_awaiting<bool>> caller);
 
     /// Makes durable what `work` waits for, and answers every item. Called by the flush worker.

@@ -10,7 +10,14 @@
 
 namespace fencegate::pg {
 
-/// The statement that calls fencing.begin_write. Columns: resource, last_fencing_token, accepted.
+/// The columns of begin_write_sql, begin_sealing_write_sql and begin_writes_sql.
+struct guard_column {
+    static constexpr int resource = 0;
+    static constexpr int last_fencing_token = 1;
+    static constexpr int accepted = 2;
+};
+
+/// The statement that calls fencing.begin_write. One row for each resource.
 inline const std::string begin_write_sql =
     "select resource, last_fencing_token, accepted "
     "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb, false)";

@@ -18,13 +18,13 @@ using clock = std::chrono::steady_clock;
 class isolated_run {
   public:
     isolated_run(write_session& session, memory_budget& budget, const write_request& request, deadline until)
-        : session_(session), request_(request), run_(session, budget, first_options(session, until), until) {}
+        : session_(session), request_(request), transaction_(session, budget, first_options(session, until), until) {}
 
     result<write_outcome> perform(write_statements statements) {
         std::vector<planned_write> writes(1);
         writes.front() = {&request_, std::move(statements)};
         transaction_plan plan;
-        auto seen = run_.send(writes, plan);
+        auto seen = transaction_.send(writes, plan);
         executed_user_code_ = pg::executed_user_code(plan, seen);
         auto verdict = evaluate_write(plan, writes.front(), seen);
         if (verdict.refusal && seen.error) {
@@ -32,7 +32,7 @@ class isolated_run {
             replace_outdated(*seen.error, verdict.refusal->why);
         }
         if (!verdict.refusal && request_.key)
-            verdict.refusal = run_.keep({{&request_, write_kept(request_, *verdict.outcome)}});
+            verdict.refusal = transaction_.keep({{&request_, write_kept(request_, *verdict.outcome)}});
         if (!verdict.refusal) {
             try {
                 if (auto failed = commit()) return std::move(*failed);
@@ -51,7 +51,7 @@ class isolated_run {
 
     /// Returns the SQLSTATE of PostgreSQL's refusal if the statements may have caused it; else empty.
     std::string_view failed_sqlstate() const {
-        return handling_.record ? std::string_view(refusal_->sqlstate) : std::string_view();
+        return handling_.record && refusal_->sqlstate ? std::string_view(*refusal_->sqlstate) : std::string_view();
     }
 
     /// Whether code of an application may have run, so that the write must not be planned again here.
@@ -69,7 +69,7 @@ class isolated_run {
         try {
             std::vector<outcome_to_keep> kept;
             if (keyed && keeps && session_.in_transaction()) kept.push_back({&request_, write_kept(request_, why)});
-            run_.record(*handling_.record, kept);
+            transaction_.record({*handling_.record}, kept);
             if (keyed) session_.command("commit");
             why.in_history = true;
         } catch (const std::exception& e) {
@@ -91,14 +91,16 @@ class isolated_run {
 
     /// Lets the caller repeat a write that was not sent again although an outdated statement may be the cause.
     void replace_outdated(const server_error& error, failure& why) const {
-        if (is_outdated_statement(error) && !run_.was_repeated() && session_.is_reused()) why = outdated_during_call();
+        if (is_outdated_statement(error) && !transaction_.was_repeated() && session_.is_reused())
+            why = outdated_during_call();
     }
 
     /// Commits.
     ///
     /// Out: empty where it was committed.
     std::optional<failure> commit() {
-        return failure_of(commit_write(session_, request_.write_id, request_.resources.front().str(), run_.until()));
+        return failure_of(
+            commit_write(session_, request_.write_id, request_.resources.front().str(), transaction_.until()));
     }
 
     void end_transaction() {
@@ -130,12 +132,12 @@ class isolated_run {
         }
         if (!handling_.drop_session) return;
         session_.drop();
-        spdlog::error("the guard can't be called: {}", refusal_->sqlstate);
+        spdlog::error("the guard can't be called: {}", refusal_->sqlstate.value());
     }
 
     write_session& session_;
     const write_request& request_;
-    write_transaction run_;
+    write_transaction transaction_;
     bool executed_user_code_ = false;
     std::optional<write_refusal> refusal_;
     refusal_handling handling_;
@@ -146,7 +148,7 @@ std::optional<result<write_outcome>> find_earlier(write_session& session, const 
     if (!request.key) return std::nullopt;
     const outcome_key key{request.initiator.principal, *request.key};
     const auto rows = run_statement(session, find_outcomes_sql, key_parameters({&key}));
-    return read_key_state(rows.text(0, 0), rows.text(0, 1));
+    return read_key_state(rows.text(0, key_column::state), rows.text(0, key_column::outcome));
 }
 
 /// Whether the catalog has changed between `known` and a refusal that just arrived; empty: unknown. `certain`: reads

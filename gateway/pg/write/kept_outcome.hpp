@@ -27,8 +27,13 @@ std::string write_kept(const write_request& request, const result<write_outcome>
 /// Errors: errc::internal_error where it can't be read.
 result<write_outcome> read_kept(std::string_view text);
 
-/// The statement that calls fencing.claim_keys for writes that have a key. One row each: the key's state and the kept
-/// outcome.
+/// The columns of claim_keys_sql and find_outcomes_sql.
+struct key_column {
+    static constexpr int state = 0;
+    static constexpr int outcome = 1;
+};
+
+/// The statement that calls fencing.claim_keys for writes that have a key. One row each.
 inline const std::string claim_keys_sql =
     "select state, outcome from fencing.claim_keys($1::text[], $2::text[], $3::bytea[])";
 compat::parameters claim_keys_parameters(const std::vector<const write_request*>& requests);
@@ -42,7 +47,7 @@ struct outcome_key {
     std::string principal;
     idempotency_key caller_key;
 };
-/// The statement that looks up kept outcomes without claiming the keys; the same columns as claim_keys.
+/// The statement that looks up kept outcomes without claiming the keys.
 inline const std::string find_outcomes_sql =
     "select state, outcome from fencing.find_outcomes($1::text[], $2::text[], $3::bytea[])";
 compat::parameters key_parameters(const std::vector<const outcome_key*>& keys);

@@ -21,6 +21,14 @@ const std::string timeouts_sql =
 const std::string timeouts_deferred_sql = timeouts_sql + ", set_config('synchronous_commit', 'off', true)";
 const compat::parameters no_parameters;
 
+const std::string& timeouts_sql_of(const transaction_options& options) {
+    return options.defer_flush ? timeouts_deferred_sql : timeouts_sql;
+}
+
+compat::parameters timeouts_of(const transaction_options& options) {
+    return {std::to_string(options.statement_timeout.count()), std::to_string(options.lock_timeout.count())};
+}
+
 class transaction_planner {
   public:
     transaction_planner(const std::vector<planned_write>& writes, const transaction_options& options)
@@ -30,15 +38,14 @@ class transaction_planner {
 
     transaction_plan plan() {
         add(step_kind::begin, begin_sql, no_parameters);
-        add(step_kind::timeouts, options_.defer_flush ? timeouts_deferred_sql : timeouts_sql,
-            store({std::to_string(options_.statement_timeout.count()), std::to_string(options_.lock_timeout.count())}));
+        add(step_kind::timeouts, timeouts_sql_of(options_), store(timeouts_of(options_)));
         if (!options_.isolated) plan_.prepared_with_timeouts = plan_.steps.size();
         claim_keys();
         for (std::size_t i = 0; i < writes_.size();) {
             const auto end = find_joined_end(i);
             if (end - i > 1) join_writes(i, end);
             for (; i < end; ++i) {
-                if (!plan_.writes[i].group) add_write(i);
+                if (!plan_.writes[i].joined_update) add_write(i);
             }
         }
         seal();
@@ -112,7 +119,7 @@ class transaction_planner {
     void deselect_writes() {
         if (section_.deferring.size() <= 1) return;
         add(step_kind::select_write, select_write_sql, store({""}));
-        selected_ = nullptr;
+        selected_write_ = nullptr;
     }
 
     /// Lets the next operations defer again.
@@ -180,9 +187,9 @@ class transaction_planner {
     }
 
     /// The updates of several writes in one statement.
-    struct joined_update {
-        std::size_t group;  ///< Index in transaction_plan::groups.
-        group_statement statement;
+    struct update_to_join {
+        std::size_t index;  ///< Index in transaction_plan::joined_updates.
+        joined_statement statement;
         std::vector<std::size_t> members;  ///< Indexes of the writes.
     };
 
@@ -197,66 +204,68 @@ class transaction_planner {
                                       std::holds_alternative<update_operation>(write.request->operations.front());
             if (only_updates) by_sql[write.statements.operations.front().sql.sql].push_back(i);
         }
-        std::vector<joined_update> joined;
+        std::vector<update_to_join> joined;
         for (auto& [sql, members] : by_sql) {
-            if (members.size() < group_min || options_.refused->has(std::string(sql))) continue;
+            if (members.size() < joined_min || options_.unjoinable->has(std::string(sql))) continue;
             const auto& first = writes_[members.front()];
-            auto update = group_update(*options_.known, std::get<update_operation>(first.request->operations.front()));
+            auto update = join_update(*options_.known, std::get<update_operation>(first.request->operations.front()));
             if (!update || update->parameters != first.statements.operations.front().sql.parameters.size()) continue;
-            const auto group = plan_.groups.size();
+            const auto index = plan_.joined_updates.size();
             for (const auto i : members)
-                plan_.writes[i].group = group;
-            plan_.groups.push_back(
+                plan_.writes[i].joined_update = index;
+            plan_.joined_updates.push_back(
                 {.single_update = std::string(sql), .first_write = members.front(), .writes = members.size()});
-            joined.push_back({.group = group, .statement = std::move(*update), .members = std::move(members)});
+            joined.push_back({.index = index, .statement = std::move(*update), .members = std::move(members)});
         }
-        enter_joined(begin, end);
+        enter_together(begin, end);
         for (auto& update : joined)
-            add_group(update);
+            add_joined_update(update);
     }
 
-    void enter_joined(std::size_t begin, std::size_t end) {
+    /// Adds the step that enters the resources of several writes.
+    void enter_together(std::size_t begin, std::size_t end) {
         std::vector<const write_request*> requests;
         std::vector<std::string> open_for;
         leave_role();
-        selected_ = nullptr;
+        selected_write_ = nullptr;
         for (auto i = begin; i < end; ++i) {
             auto& steps = plan_.writes[i];
             steps.guard = plan_.steps.size();
-            steps.guard_row = static_cast<int>(i - begin);
+            steps.joined_guard_row = static_cast<int>(i - begin);
             requests.push_back(writes_[i].request);
-            if (steps.group) {
-                steps.selected = plan_.groups[*steps.group].first_write;
+            if (steps.joined_update) {
+                steps.open_for = plan_.joined_updates[*steps.joined_update].first_write;
             } else {
-                steps.selected = i > begin && continues_lease(i) ? plan_.writes[i - 1].selected : i;
+                steps.open_for = i > begin && continues_lease(i) ? plan_.writes[i - 1].open_for : i;
             }
-            open_for.push_back(writes_[steps.selected].request->write_id);
+            open_for.push_back(writes_[steps.open_for].request->write_id);
         }
         add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, open_for)));
     }
 
-    void add_group(joined_update& update) {
+    void add_joined_update(update_to_join& update) {
         defer();
-        group_values columns(update.statement.parameters);
+        joined_values columns(update.statement.parameters);
         for (const auto i : update.members)
             columns.add(writes_[i].statements.operations.front().sql.parameters, writes_[i].resource());
-        const auto add_joined = [this, &update](step_kind kind, const std::string& sql, compat::parameters values) {
-            add(kind, sql, store(std::move(values))).group = update.group;
+        const auto add_step_of_update = [this, &update](step_kind kind, const std::string& sql,
+                                                        compat::parameters values) {
+            add(kind, sql, store(std::move(values))).joined_update = update.index;
             return plan_.steps.size() - 1;
         };
-        selected_ = nullptr;
-        auto& group = plan_.groups[update.group];
-        group.select =
-            add_joined(step_kind::select_write, select_write_sql, {writes_[group.first_write].request->write_id});
-        group.update =
-            add_joined(step_kind::operation, plan_.texts.emplace_back(std::move(update.statement.sql)), columns.take());
-        group.recheck = add_joined(step_kind::recheck, recheck_sql(), std::move(update.statement.recheck));
+        selected_write_ = nullptr;
+        auto& planned = plan_.joined_updates[update.index];
+        planned.select = add_step_of_update(step_kind::select_write, select_write_sql,
+                                            {writes_[planned.first_write].request->write_id});
+        planned.update = add_step_of_update(step_kind::operation,
+                                            plan_.texts.emplace_back(std::move(update.statement.sql)), columns.take());
+        planned.recheck = add_step_of_update(step_kind::recheck, recheck_sql(), std::move(update.statement.recheck));
         std::size_t position = 0;
         for (const auto i : update.members) {
             auto& steps = plan_.writes[i];
             steps.position = ++position;
-            steps.first_operation = group.update;
-            steps.end = group.recheck + 1;
+            steps.first_operation = planned.update;
+            steps.end = planned.recheck + 1;
         }
         section_.deferring.insert(section_.deferring.end(), update.members.begin(), update.members.end());
     }
@@ -265,14 +274,14 @@ class transaction_planner {
         const auto& write = writes_[index];
         auto& steps = plan_.writes[index];
         end_section(write.request->identity);
-        if (steps.guard_row) {  // its resource is entered already
-            const auto* selected = writes_[steps.selected].request;
-            if (std::exchange(selected_, selected) != selected)
-                add(step_kind::select_write, select_write_sql, store({selected->write_id})).write = index;
-            if (selected != write.request)
-                add(step_kind::select_write, name_write_sql, store({write.request->write_id})).write = index;
+        if (steps.joined_guard_row) {  // its resource is entered already
+            const auto* open_for = writes_[steps.open_for].request;
+            if (std::exchange(selected_write_, open_for) != open_for)
+                add(step_kind::select_write, select_write_sql, store({open_for->write_id})).write = index;
+            if (open_for != write.request)
+                add(step_kind::name_write, name_write_sql, store({write.request->write_id})).write = index;
         } else {
-            selected_ = nullptr;
+            selected_write_ = nullptr;
             leave_role();
             steps.guard = plan_.steps.size();
             const auto& sql = is_sealed_by_guard(write) ? begin_sealing_write_sql : begin_write_sql;
@@ -304,7 +313,7 @@ class transaction_planner {
     const transaction_options& options_;
     transaction_plan plan_;
     role_section section_;
-    const write_request* selected_ = nullptr;  ///< The write that the last select_write step has selected.
+    const write_request* selected_write_ = nullptr;  ///< The write that the last select_write step has selected.
 };
 
 void add_step(transaction_plan& plan, step_kind kind, const std::string& sql, compat::parameters values) {
@@ -330,19 +339,10 @@ transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes
     return plan;
 }
 
-transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept) {
-    transaction_plan plan;
-    add_step(plan, step_kind::record, record_events_sql(), {item_json});
-    if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql, keep_outcomes_parameters(kept));
-    plan.steps.back().ends_round_trip = true;
-    return plan;
-}
-
-transaction_plan plan_refusal_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
+transaction_plan plan_failure_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
                                       const transaction_options& options) {
     transaction_plan plan;
-    add_step(plan, step_kind::timeouts, options.defer_flush ? timeouts_deferred_sql : timeouts_sql,
-             {std::to_string(options.statement_timeout.count()), std::to_string(options.lock_timeout.count())});
+    if (!options.isolated) add_step(plan, step_kind::timeouts, timeouts_sql_of(options), timeouts_of(options));
     add_step(plan, step_kind::record, record_events_sql(), {items_json});
     if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql, keep_outcomes_parameters(kept));
     plan.steps.back().ends_round_trip = true;

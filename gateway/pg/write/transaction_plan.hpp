@@ -2,13 +2,14 @@
 
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/catalog/catalog.hpp>
+#include <gateway/pg/write/joined_update.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
-#include <gateway/pg/write/update_group.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,11 +19,11 @@ namespace fencegate::pg {
 /// A write of a transaction.
 struct planned_write {
     const write_request* request = nullptr;
-    write_statements statements;  ///< Without faults.
-    bool grouped = false;         ///< Of several writes of one lease (pending_write::grouped).
-    bool left_alone = false;      ///< A write of its group has left, and still needs the token: it is not sealed.
+    write_statements statements;          ///< Without faults.
+    std::shared_ptr<const void> group{};  ///< As pending_write::group.
+    bool keeps_token = false;             ///< Does not seal the token: a write of its group runs later, and needs it.
 
-    bool seals() const { return request->seal && !left_alone; }
+    bool seals() const { return request->seal && !keeps_token; }
 
     const std::string& resource() const { return request->resources.front().str(); }
 };
@@ -34,16 +35,17 @@ enum class step_kind {
     savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
-    select_write,  ///< Selects the write whose resources the following steps may change, or none; or names one.
+    select_write,  ///< Selects the write whose resources the following steps may change, or none.
+    name_write,    ///< Names the write whose changes are recorded, where an earlier one has opened its resource.
     take_role,     ///< Takes the database role of a write's caller for its operations.
-    operation,     ///< An operation of a write, or the update of a group.
+    operation,     ///< An operation of a write, or a joined update.
     leave_role,    ///< Takes the gateway's own role again.
-    recheck,       ///< Checks that one statement may update for the whole group.
+    recheck,       ///< Checks that the update before it was allowed to be joined.
     seal,          ///< fencing.seal_writes.
     constraints,   ///< Checks deferred constraints and runs deferred triggers, before the role of their caller ends and
                    ///< before the outcome is kept.
     defer,         ///< Defers again, after `constraints`, what is deferred at first.
-    record,        ///< Adds the history's row of a failed write.
+    record,        ///< Adds the history's rows of failed writes.
     keep,          ///< fencing.keep_outcomes.
     commit,
 };
@@ -54,7 +56,7 @@ struct transaction_step {
     const std::string* sql = nullptr;
     const compat::parameters* parameters = nullptr;
     std::optional<std::size_t> write{};              ///< Index of the write; empty: the step serves several writes.
-    std::optional<std::size_t> group{};              ///< Index in transaction_plan::groups.
+    std::optional<std::size_t> joined_update{};      ///< Index in transaction_plan::joined_updates.
     std::size_t operation = 0;                       ///< Index of the write's operation.
     const operation_statement* statement = nullptr;  ///< Says how the answer is read; null: not an operation.
     bool runs_user_code = false;
@@ -64,24 +66,26 @@ struct transaction_step {
 
 /// Where the answers for one write are.
 struct write_steps {
-    std::optional<int> key_row;    ///< The write's row in the answer of the step that claims the keys.
-    std::size_t guard = 0;         ///< The step that enters its resources.
-    std::optional<int> guard_row;  ///< The write's row in the answer of that step; empty: all rows.
-    std::size_t selected = 0;      ///< The write for which a joined guard step has opened its resource.
+    std::optional<int> key_row;  ///< The write's row in the answer of the step that claims the keys.
+    std::size_t guard = 0;       ///< The step that enters its resources.
+    /// The write's row in the answer of that step, where it enters one resource for each of several writes. Empty: all
+    /// rows are the write's.
+    std::optional<int> joined_guard_row;
+    std::size_t open_for = 0;  ///< The write for which that step has opened the resource: this or an earlier one.
     std::size_t first_operation = 0;
-    std::optional<std::size_t> group;  ///< The group, where one statement updates for several writes.
-    std::size_t position = 0;          ///< The write's position in that group, from 1 on.
-    std::size_t end = 0;               ///< The step after its last one.
+    std::optional<std::size_t> joined_update;  ///< Index in transaction_plan::joined_updates; empty: it has its own.
+    std::size_t position = 0;                  ///< The write's position in the joined update, from 1 on.
+    std::size_t end = 0;                       ///< The step after its last one.
 };
 
 /// Updates of several writes that one statement makes.
-struct planned_group {
+struct planned_joined_update {
     std::string single_update;    ///< The SQL that each of its writes would run by itself.
-    std::size_t first_write = 0;  ///< Index of its first write, for which all resources of the group are open.
+    std::size_t first_write = 0;  ///< Index of its first write, for which the resources of all are open.
     std::size_t writes = 0;       ///< Number of writes.
     std::size_t select = 0;       ///< Index of the step that selects its first write.
     std::size_t update = 0;       ///< Index of the step that updates.
-    std::size_t recheck = 0;      ///< Index of the step that checks that the update was allowed; the last of the group.
+    std::size_t recheck = 0;      ///< Index of the step that checks that the update was allowed; the last one.
 };
 
 /// The statements of one transaction in order, up to COMMIT. The texts and values that the steps point to live as long
@@ -93,7 +97,7 @@ struct transaction_plan {
 
     std::vector<transaction_step> steps;
     std::vector<write_steps> writes;  ///< One for each write.
-    std::vector<planned_group> groups;
+    std::vector<planned_joined_update> joined_updates;
     std::size_t key_step = 0;  ///< The step that claims the keys, if a write has a key.
     /// Statements from this step on are prepared only when the steps before it have set the transaction's timeouts,
     /// because PREPARE waits for locks on tables. 0: no such rule.
@@ -110,13 +114,13 @@ struct transaction_options {
     bool isolated = false;
     bool defer_flush = false;  ///< COMMIT does not wait for the disk; see group_commit.
     bool join_guards = true;   ///< Enter the resources of several writes by fencing.begin_writes where possible.
-    bool join_updates = true;  ///< Join updates of several writes where possible; see update_group.hpp.
+    bool join_updates = true;  ///< Join updates of several writes where possible; see joined_update.hpp.
     /// Run what a write has deferred before the next write, so that it is known whose constraint or trigger fails.
     bool separate_checks = false;
     std::chrono::milliseconds statement_timeout{};
     std::chrono::milliseconds lock_timeout{};
-    const catalog* known = nullptr;           ///< The catalog of the statements; required for join_updates.
-    const group_refusals* refused = nullptr;  ///< Updates that can't be joined; required for join_updates.
+    const catalog* known = nullptr;                  ///< The catalog of the statements; required for join_updates.
+    const unjoinable_updates* unjoinable = nullptr;  ///< Required for join_updates.
 };
 
 /// Plans the transaction of `writes` up to the point where outcomes can be kept. A pure function.
@@ -133,12 +137,9 @@ transaction_plan plan_transaction(const std::vector<planned_write>& writes, cons
 /// function.
 transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes, bool isolated);
 
-/// Plans the history's row of a failed write, and the keeping of its refusal where `kept` is not empty. A pure
-/// function.
-transaction_plan plan_failure_record(const std::string& item_json, const std::vector<outcome_to_keep>& kept);
-
-/// Plans the same for writes that ended without a change; the steps are a transaction of their own. A pure function.
-transaction_plan plan_refusal_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
+/// Plans the history's rows of failed writes, and the keeping of their refusals where `kept` is not empty: for an
+/// isolated write in its transaction, else in a transaction of their own. A pure function.
+transaction_plan plan_failure_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
                                       const transaction_options& options);
 
 }  // namespace fencegate::pg

@@ -69,8 +69,8 @@ const transaction_step& failed_step(const transaction_plan& plan, const transcri
 class evaluation {
   public:
     evaluation(const transaction_plan& plan, const planned_write& write, std::size_t index, transcript& seen,
-               const std::vector<group_answer>& groups)
-        : plan_(plan), write_(write), steps_(plan.writes[index]), index_(index), seen_(seen), groups_(groups) {}
+               const std::vector<joined_answer>& joined)
+        : plan_(plan), write_(write), steps_(plan.writes[index]), index_(index), seen_(seen), joined_(joined) {}
 
     write_verdict perform() {
         write_verdict out;
@@ -92,7 +92,8 @@ class evaluation {
     std::optional<write_refusal> read_key() {
         if (!steps_.key_row || plan_.key_step >= seen_.answers.size()) return std::nullopt;
         const auto& rows = seen_.answers[plan_.key_step];
-        auto earlier = read_key_state(rows.text(*steps_.key_row, 0), rows.text(*steps_.key_row, 1));
+        auto earlier = read_key_state(rows.text(*steps_.key_row, key_column::state),
+                                      rows.text(*steps_.key_row, key_column::outcome));
         if (!earlier) return std::nullopt;
         return write_refusal{.step = step_kind::claim_keys, .earlier = std::move(earlier)};
     }
@@ -100,14 +101,14 @@ class evaluation {
     std::optional<write_refusal> read_guard() {
         if (steps_.guard >= seen_.answers.size()) return std::nullopt;
         const auto& rows = seen_.answers[steps_.guard];
-        const int first = steps_.guard_row.value_or(0);
-        const int end = steps_.guard_row ? first + 1 : rows.size();
+        const int first = steps_.joined_guard_row.value_or(0);
+        const int end = steps_.joined_guard_row ? first + 1 : rows.size();
         bool accepted = true;
         for (int row = first; row < end; ++row) {
             auto& fence = outcome_.fences.emplace_back();
-            fence.resource = rows.text(row, 0);
-            fence.last_fencing_token = std::strtoull(rows.text(row, 1), nullptr, 10);
-            accepted = accepted && is_true(rows.text(row, 2));
+            fence.resource = rows.text(row, guard_column::resource);
+            fence.last_fencing_token = std::strtoull(rows.text(row, guard_column::last_fencing_token), nullptr, 10);
+            accepted = accepted && is_true(rows.text(row, guard_column::accepted));
         }
         if (accepted) return std::nullopt;
         return refuse_executed(step_kind::guard, stale_token(*write_.request, outcome_.fences));
@@ -118,9 +119,9 @@ class evaluation {
         if (step >= seen_.answers.size()) return std::nullopt;
         const auto& statement = write_.statements.operations[i];
         operation_result done;
-        if (steps_.group) {
-            LOCKCORE_INVARIANT(*steps_.group < groups_.size());
-            const auto changed = groups_[*steps_.group].changed(steps_.position);
+        if (steps_.joined_update) {
+            LOCKCORE_INVARIANT(*steps_.joined_update < joined_.size());
+            const auto changed = joined_[*steps_.joined_update].changed(steps_.position);
             // Its row changed to another resource: running the write isolated decides whether that is allowed.
             if (!changed) return refuse_executed(step_kind::operation, failure{});
             done.rows_affected = *changed;
@@ -143,8 +144,8 @@ class evaluation {
         for (std::size_t i = 0; i < operations.size(); ++i) {
             const auto step = steps_.first_operation + i;
             if (step >= seen_.answers.size() || !operations[i].changes_rows_only) return false;
-            if (steps_.group) {
-                if (groups_[*steps_.group].changed(steps_.position) != 0) return false;
+            if (steps_.joined_update) {
+                if (joined_[*steps_.joined_update].changed(steps_.position) != 0) return false;
                 continue;
             }
             const auto text = seen_.texts.find(step);
@@ -173,33 +174,34 @@ class evaluation {
     const write_steps& steps_;
     std::size_t index_;
     transcript& seen_;
-    const std::vector<group_answer>& groups_;
+    const std::vector<joined_answer>& joined_;
     write_outcome outcome_;
 };
 
-/// Returns the group whose update PostgreSQL refused to prepare; null if there is none.
-const planned_group* find_unpreparable(const transaction_plan& plan, const transcript& seen) {
+/// Returns the joined update that PostgreSQL refused to prepare; null if there is none.
+const planned_joined_update* find_unpreparable(const transaction_plan& plan, const transcript& seen) {
     if (!seen.error || !seen.unprepared || is_timeout_or_deadlock(seen.error->sqlstate)) return nullptr;
     const auto& failed = failed_step(plan, seen);
-    return failed.group && failed.kind == step_kind::operation ? &plan.groups[*failed.group] : nullptr;
+    const bool is_joined = failed.joined_update && failed.kind == step_kind::operation;
+    return is_joined ? &plan.joined_updates[*failed.joined_update] : nullptr;
 }
 
 /// Whether a step that serves several writes failed, or a joined update was not allowed, so that the writes have to run
 /// one by one. Sets the members of `out` that say so.
 bool must_separate(const transaction_plan& plan, const transcript& seen, batch_verdict& out) {
-    if (const auto* group = find_unpreparable(plan, seen)) {
-        out.refused_updates.push_back(group->single_update);  // the updates of other groups may still be joined
+    if (const auto* update = find_unpreparable(plan, seen)) {
+        out.unjoinable.push_back(update->single_update);  // others may still be joined
         return true;
     }
     if (seen.error) {
         const auto& failed = failed_step(plan, seen);
         out.separate_guards = failed.kind == step_kind::guards;
-        out.separate_updates = failed.group.has_value();
+        out.separate_updates = failed.joined_update.has_value();
         out.separate_checks = failed.kind == step_kind::constraints && !failed.write;
     }
-    for (const auto& group : plan.groups) {
-        if (group.recheck >= seen.answers.size() || is_true(seen.answers[group.recheck].text(0, 0))) continue;
-        out.refused_updates.push_back(group.single_update);
+    for (const auto& update : plan.joined_updates) {
+        if (update.recheck >= seen.answers.size() || is_true(seen.answers[update.recheck].text(0, 0))) continue;
+        out.unjoinable.push_back(update.single_update);
         out.separate_updates = true;
     }
     return out.separate_guards || out.separate_updates || out.separate_checks;
@@ -215,12 +217,12 @@ history_item failed_item(const write_request& request, const write_refusal& refu
                          std::chrono::system_clock::time_point now) {
     boost::json::object detail;
     detail["error"] = slug_of(refusal.why.code);
-    if (!refusal.sqlstate.empty()) detail["sqlstate"] = refusal.sqlstate;
+    if (refusal.sqlstate) detail["sqlstate"] = *refusal.sqlstate;
     if (const auto* resource = refusal.why.facts.if_contains("resource")) detail["resource"] = *resource;
     if (request.bare_token) detail["bare_token"] = true;
     if (const auto* operation = refusal.why.facts.if_contains("operation")) detail["operation"] = *operation;
     history_item item;
-    item.event = refusal.sqlstate.starts_with("FG") ? "write_rejected" : "write_failed";
+    item.event = refusal.sqlstate && refusal.sqlstate->starts_with("FG") ? "write_rejected" : "write_failed";
     item.at = now;
     item.resource = request.resources.front().str();
     item.fencing_token = lockcore::value_of(request.token);
@@ -250,8 +252,9 @@ bool allows_next(const transaction_plan& plan, const transcript& seen, std::size
         }
         return true;
     };
-    if (step.kind == step_kind::claim_keys) return all_rows(0, [](std::string_view state) { return state == "new"; });
-    if (step.kind == step_kind::guard) return all_rows(2, is_true);
+    if (step.kind == step_kind::claim_keys)
+        return all_rows(key_column::state, [](std::string_view state) { return state == "new"; });
+    if (step.kind == step_kind::guard) return all_rows(guard_column::accepted, is_true);
     const auto text = seen.texts.find(index);
     if (text != seen.texts.end() && text->second.refused()) return false;
     if (step.statement == nullptr || (!step.statement->expect_rows && !step.statement->rows_max)) return true;
@@ -290,21 +293,21 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
         out.changes.assign(writes.size(), batch_change::leaves);
         return out;
     }
-    std::vector<group_answer> groups;
-    for (const auto& group : plan.groups) {
-        if (group.update < seen.answers.size()) groups.emplace_back(seen.answers[group.update], group.writes);
+    std::vector<joined_answer> joined;
+    for (const auto& planned : plan.joined_updates) {
+        if (planned.update < seen.answers.size()) joined.emplace_back(seen.answers[planned.update], planned.writes);
     }
     const std::string* locked = nullptr;  // the resource of the write that waited
     std::set<std::string_view> changed;   // the resources whose rows an earlier write may have changed
     out.complete = !seen.error;
     for (std::size_t i = 0; i < writes.size(); ++i) {
-        auto verdict = evaluation(plan, writes[i], i, seen, groups).perform();
+        auto verdict = evaluation(plan, writes[i], i, seen, joined).perform();
         out.complete = out.complete && verdict.outcome.has_value();
         if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
         const auto& resources = writes[i].request->resources;
         const auto is_changed = [&](const auto& resource) { return changed.contains(resource.str()); };
         if (verdict.refusal && is_final(verdict) && std::ranges::none_of(resources, is_changed)) {
-            out.changes[i] = batch_change::ends;
+            out.changes[i] = batch_change::refused;
             out.refusals.emplace(i, std::move(*verdict.refusal));
         } else if (verdict.refusal) {
             out.changes[i] = batch_change::leaves;
@@ -356,13 +359,13 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
         case step_kind::savepoint:
         case step_kind::guard:
             if (refusal.earlier) return out;
-            if (refusal.sqlstate.empty()) {
+            if (!refusal.sqlstate) {
                 out.end = refusal_end::commit;
                 return out;
             }
-            if (refusal.sqlstate == "42501") return out;  // so the history can't be written either
+            if (*refusal.sqlstate == "42501") return out;  // so the history can't be written either
             // The function was replaced by a migration while the gateway runs: a new session prepares the call again.
-            if (refusal.sqlstate.starts_with("42") || refusal.sqlstate == "0A000" || refusal.sqlstate == "3F000") {
+            if (refusal.sqlstate->starts_with("42") || *refusal.sqlstate == "0A000" || *refusal.sqlstate == "3F000") {
                 out.drop_session = true;
                 if (refusal.why.facts.contains("cause")) return out;
                 refusal.why = unavailable(

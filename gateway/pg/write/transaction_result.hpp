@@ -32,7 +32,7 @@ struct transcript {
 /// Why a write was refused.
 struct write_refusal {
     step_kind step = step_kind::begin;
-    std::string sqlstate{};  ///< Empty: PostgreSQL has refused no statement.
+    std::optional<std::string> sqlstate{};  ///< Empty: PostgreSQL has refused no statement.
     failure why{};
     std::optional<result<write_outcome>> earlier{};  ///< The outcome kept under its key; replaces `why`.
 };
@@ -45,9 +45,9 @@ struct write_verdict {
 };
 
 enum class batch_change {
-    stays,   ///< The write stays in the transaction.
-    leaves,  ///< The write is removed and tried again isolated.
-    ends,    ///< The write is removed: its refusal is final, because nothing that is rolled back could change it.
+    stays,    ///< The write stays in the transaction.
+    leaves,   ///< The write is removed and tried again isolated.
+    refused,  ///< The write is removed: its refusal is final, because nothing that is rolled back could change it.
 };
 
 /// Whether a statement waited for too long, for a lock or else, or was the victim of a deadlock.
@@ -58,12 +58,12 @@ struct batch_verdict {
     bool complete = false;                            ///< All writes succeeded: the transaction can be committed.
     std::vector<batch_change> changes{};              ///< One for each write.
     std::vector<write_outcome> outcomes{};            ///< One for each write, if `complete`.
-    std::map<std::size_t, write_refusal> refusals{};  ///< Of the writes that end, by their index.
-    bool separate_guards = false;   ///< A joined guard step failed: enter the resources one by one next time.
-    bool separate_updates = false;  ///< A joined update failed: update one by one next time.
-    bool separate_checks = false;   ///< What several writes have deferred failed: run it write by write.
-    std::vector<std::string> refused_updates{};  ///< planned_group::single_update of those that can't be joined.
-    bool waited = false;                         ///< A statement exceeded its timeout, or was a deadlock's victim.
+    std::map<std::size_t, write_refusal> refusals{};  ///< Of those with batch_change::refused, by their index.
+    bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
+    bool separate_updates = false;          ///< A joined update failed: update one by one next time.
+    bool separate_checks = false;           ///< What several writes have deferred failed: run it write by write.
+    std::vector<std::string> unjoinable{};  ///< planned_joined_update::single_update.
+    bool waited = false;                    ///< A statement exceeded its timeout, or was a deadlock's victim.
 };
 
 /// How the transaction of a refused isolated write ends.
@@ -101,9 +101,9 @@ write_verdict evaluate_write(const transaction_plan& plan, const planned_write& 
 /// Returns what to do next with a transaction of several writes. Moves the texts out of `seen`; throws as
 /// evaluate_write does.
 ///
-/// Out:     a refused write leaves, or ends if it failed only its expect_rows, and neither it nor an earlier write on
-///          its resources has changed a row; where a step for several writes failed, all stay and are tried one by one;
-///          where it concerns no write, all leave.
+/// Out:     a write that fails leaves; it is refused if it failed only its expect_rows, and neither it nor an earlier
+///          write on its resources has changed a row. Where a step for several writes failed, all stay and are tried
+///          one by one; where it concerns no write, all leave.
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen);
 
 /// Returns the refusal for an error of PostgreSQL at `step`; null: at COMMIT.

@@ -34,19 +34,19 @@ bool calls_function(const write_request& request) {
                                [](const auto& operation) { return std::holds_alternative<call_operation>(operation); });
 }
 
-/// The answers to writes that run together.
-struct joint_answers {
-    explicit joint_answers(std::size_t writes) : each(writes), missing(writes) {}
+/// The answers to the writes of a group.
+struct group_answers {
+    explicit group_answers(std::size_t writes) : each(writes), missing(writes) {}
 
     std::vector<std::optional<result<committed_write>>> each;
     std::atomic<std::size_t> missing;
     std::shared_ptr<caller_awaiting<std::vector<result<committed_write>>>> caller{};
 };
 
-/// Waits for the answer to one of them. The last answer answers their caller.
-class joint_caller final : public caller_awaiting<committed_write> {
+/// Waits for the answer to one write of a group. The last answer answers the caller of the group.
+class group_member_caller final : public caller_awaiting<committed_write> {
   public:
-    joint_caller(std::shared_ptr<joint_answers> answers, std::size_t index)
+    group_member_caller(std::shared_ptr<group_answers> answers, std::size_t index)
         : answers_(std::move(answers)), index_(index) {}
 
     void answer(result<committed_write> value) noexcept override {
@@ -62,13 +62,13 @@ class joint_caller final : public caller_awaiting<committed_write> {
     boost::asio::any_io_executor executor() const override { return answers_->caller->executor(); }
 
   private:
-    std::shared_ptr<joint_answers> answers_;
+    std::shared_ptr<group_answers> answers_;
     std::size_t index_;
     std::atomic<bool> answered_{false};
 };
 
-/// The callers of writes that run together, as long as the worker that took them has not passed them on.
-class joint_callers final : public waiting_caller {
+/// Gives up for all writes of a group that the worker has not passed on.
+class group_job_caller final : public waiting_caller {
   public:
     void add(std::shared_ptr<waiting_caller> caller) { callers_.push_back(std::move(caller)); }
     void give_up(bool unchanged) noexcept override {
@@ -81,6 +81,88 @@ class joint_callers final : public waiting_caller {
     std::vector<std::shared_ptr<waiting_caller>> callers_;
 };
 
+/// Returns the entry for a committed write that waits for the disk. The caller of a sealing write, or of one of a
+/// group, is answered at once, so that its lease can be released while it waits for the disk.
+undurable_write make_undurable_write(pending_write& write, write_outcome outcome) {
+    undurable_write out{.write_id = outcome.write_id, .resource = write.first_resource(), .until = write.until};
+    if (write.request.seal || write.group) {
+        auto waiter = std::make_shared<durability_waiter>(write.caller->executor());
+        write.caller->answer(committed_write{std::move(outcome), waiter});
+        out.caller = waiter;
+        out.answer = [waiter](const std::optional<failure>& why) { waiter->answer(why); };
+        return out;
+    }
+    out.caller = write.caller;
+    out.answer = [caller = write.caller, outcome = std::move(outcome)](const std::optional<failure>& why) mutable {
+        if (why) {
+            caller->answer(*why);
+        } else {
+            caller->answer(committed_write{std::move(outcome)});
+        }
+    };
+    return out;
+}
+
+bool defers_flush(flush_mode flush, const std::vector<batch_write>& writes) {
+    if (flush != flush_mode::deferred_if_shared) return flush == flush_mode::deferred;
+    const auto planned = std::ranges::count_if(writes, [](const auto& each) { return each.write.has_value(); });
+    return planned > 1 ||
+           std::ranges::any_of(writes, [](const auto& each) { return each.write && each.write->request->seal; });
+}
+
+/// Plans the writes whose operations fit the catalog and whose deadline has not passed; the others take no part.
+std::vector<batch_write> plan_batch(const std::vector<pending_write>& batch, const catalog& known) {
+    std::vector<batch_write> out(batch.size());
+    const auto now = clock::now();
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        const auto& request = batch[i].request;
+        if (now >= batch[i].until) continue;  // delayed by an earlier batch; its caller may have been answered
+        auto statements =
+            build_statements(known, request.operations, {request.return_rows, request.select, request.format});
+        if (statements.faults.empty()) out[i].write = planned_write{&request, std::move(statements), batch[i].group};
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        for (std::size_t j = 0; out[i].write && j < out.size(); ++j) {
+            if (!out[j].write && are_grouped(batch[i], batch[j])) out[i].write->keeps_token = true;
+        }
+    }
+    return out;
+}
+
+/// Returns the latest deadline of the planned writes.
+deadline latest_deadline(const std::vector<pending_write>& batch, const std::vector<batch_write>& writes) {
+    auto out = deadline::min();
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (writes[i].write) out = std::max(out, batch[i].until);
+    }
+    return out;
+}
+
+/// Passes the result of a batch on: to the caller of the write, or to those who continue with it.
+void settle(pending_write& write, batch_write& done, unanswered_writes& out) {
+    switch (done.status) {
+        case batch_result::retry_isolated:
+        case batch_result::waited:
+            if (clock::now() < write.until) {
+                write.leave_group();
+                out.left.push_back({.pending = std::move(write), .waited = done.status == batch_result::waited});
+            } else {
+                write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
+            }
+            return;
+        case batch_result::committed:
+            out.undurable.writes.push_back(make_undurable_write(write, std::move(done.outcome->value())));
+            return;
+        case batch_result::decided:
+            break;
+    }
+    if (*done.outcome) {
+        write.caller->answer(committed_write{std::move(done.outcome->value())});
+    } else {
+        write.caller->answer(done.outcome->error());
+    }
+}
+
 }  // namespace
 
 bool reveals_unproven_data(const result<committed_write>& written) {
@@ -88,7 +170,10 @@ bool reveals_unproven_data(const result<committed_write>& written) {
     return written.error().durability_unproven && written.error().code != errc::storage_unavailable;
 }
 
-void write_executor::run_batch(write_session& session, const std::vector<pending_lookup>& lookups) {
+outcome_lookup::outcome_lookup(const postgres_config& cfg, queued_jobs& queued, group_commit& flush)
+    : flush_(flush), worker_(cfg, queued, worker_options{.connect_lazily = true}) {}
+
+void outcome_lookup::run_batch(write_session& session, const std::vector<pending_lookup>& lookups) {
     using outcomes = std::vector<std::optional<result<write_outcome>>>;
     std::vector<const outcome_key*> keys;
     for (const auto& lookup : lookups)
@@ -99,7 +184,7 @@ void write_executor::run_batch(write_session& session, const std::vector<pending
             throw std::length_error("find_outcomes returned another number of rows than keys");
         outcomes out;
         for (int row = 0; row < rows.size(); ++row)
-            out.push_back(read_key_state(rows.text(row, 0), rows.text(row, 1)));
+            out.push_back(read_key_state(rows.text(row, key_column::state), rows.text(row, key_column::outcome)));
         return out;
     };
     auto found = attempt<outcomes>(session, effect::none,
@@ -113,6 +198,23 @@ void write_executor::run_batch(write_session& session, const std::vector<pending
         out.value = std::move((*found)[i]);
         lookups[i].caller->answer(std::move(out));
     }
+}
+
+asio::awaitable<result<std::optional<write_outcome>>> outcome_lookup::find(std::string principal, idempotency_key key,
+                                                                           deadline until) {
+    const auto began = clock::now();
+    auto submit = [this, until, looked_up = outcome_key{std::move(principal), std::move(key)}](
+                      std::shared_ptr<caller_awaiting<found_outcome>> caller) mutable {
+        worker_.submit(std::make_unique<batched_job<outcome_lookup, pending_lookup>>(
+            *this, pending_lookup{std::move(looked_up), until, std::move(caller)}));
+    };
+    auto found = co_await await_reply<found_outcome>(effect::none, std::move(submit));
+    if (!found) co_return found.error();
+    if (!found->value) co_return std::nullopt;
+    auto why = co_await flush_.require_durable(began, until);
+    if (why) co_return std::move(*why);
+    if (!*found->value) co_return found->value->error();
+    co_return std::optional(std::move(**found->value));
 }
 
 class outcome_sweep::batch final : public job {
@@ -157,8 +259,8 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
     std::vector<pending_write> later;
     std::size_t operations = 0;
     std::string highest;
-    bool full =
-        false;  // then all later writes wait, even smaller ones, so that those with one first resource stay in order
+    // Then all later writes wait, even smaller ones, so that those with one first resource stay in order.
+    bool full = false;
     for (std::size_t i = 0; i < waiting.size();) {
         auto end = i + 1;
         auto added = waiting[i].request.operations.size();
@@ -177,13 +279,43 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting) 
     return batch;
 }
 
+unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
+                                       std::vector<pending_write> batch, unjoinable_updates& unjoinable,
+                                       flush_mode flush) noexcept {
+    std::vector<batch_write> writes;
+    unanswered_writes out;
+    out.undurable.begun = clock::now();
+    try {
+        batch_options options;
+        options.known = catalogs.get();
+        options.unjoinable = &unjoinable;
+        writes = plan_batch(batch, *options.known);
+        options.defer_flush = defers_flush(flush, writes);
+        const auto until = latest_deadline(batch, writes);
+        run_shared_transaction(session, budget, writes, until, options);
+    } catch (const session_lost& lost) {
+        // No catalog could be read, so that nothing was sent.
+        for (auto& write : batch)
+            write.refuse(unavailable_because(lost.cause));
+        return out;
+    } catch (const std::exception& e) {
+        // Nothing was changed: each write runs isolated, which decides its outcome.
+        session.drop();
+        writes = std::vector<batch_write>(batch.size());
+        spdlog::warn("writes could not share a transaction: {}", e.what());
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i)
+        settle(batch[i], writes[i], out);
+    return out;
+}
+
 write_executor::write_executor(const postgres_config& cfg, queued_jobs& queued, catalog_store& catalogs,
                                memory_budget& budget, group_commit& flush)
     : catalogs_(catalogs),
       budget_(budget),
       flush_(flush),
       isolated_(cfg, queued, catalogs, budget),
-      lookup_worker_(cfg, queued, worker_options{.connect_lazily = true}) {
+      kept_outcomes_(cfg, queued, flush) {
     for (unsigned i = 0; i < std::max(cfg.connections, 1U); ++i)
         workers_.push_back(std::make_unique<worker>(cfg, queued));
 }
@@ -234,7 +366,7 @@ void write_executor::run_batch(session_slot& slot, std::vector<queued_writes> qu
         writes = std::move(waiting);
         if (writes.empty()) break;
         auto unanswered =
-            run_and_answer_batch(slot, catalogs, budget_, take_next_batch(writes), refused_, choose_flush_mode());
+            run_and_answer_batch(slot, catalogs, budget_, take_next_batch(writes), unjoinable_, choose_flush_mode());
         for (auto& each : unanswered.left)
             isolated_.submit(std::move(each.pending),
                              each.waited ? later_writes::in_its_queue : later_writes::in_batches);
@@ -247,8 +379,8 @@ asio::awaitable<result<committed_write>> write_executor::write(write_request req
     const auto began = clock::now();
     auto submit = [this, until,
                    request = std::move(request)](std::shared_ptr<caller_awaiting<committed_write>> caller) mutable {
-        queued_writes queued{{}, until, caller};
-        queued.writes.push_back({std::move(request), until, std::move(caller)});
+        queued_writes queued{.writes = {}, .until = until, .caller = caller};
+        queued.writes.push_back({.request = std::move(request), .until = until, .caller = std::move(caller)});
         submit_writes(std::move(queued));
     };
     auto written = co_await await_reply<committed_write>(effect::by_commit, std::move(submit));
@@ -264,37 +396,22 @@ asio::awaitable<std::vector<result<committed_write>>> write_executor::write_toge
     for (const auto& write : writes)
         until = std::max(until, write.until);
     auto submit = [this, until, writes = std::move(writes)](std::shared_ptr<caller_awaiting<answers>> caller) mutable {
-        const auto collected = std::make_shared<joint_answers>(writes.size());
-        collected->caller = std::move(caller);
-        auto callers = std::make_shared<joint_callers>();
-        queued_writes queued{{}, until, callers};
+        const auto group = std::make_shared<group_answers>(writes.size());
+        group->caller = std::move(caller);
+        auto job_caller = std::make_shared<group_job_caller>();
+        queued_writes queued{.writes = {}, .until = until, .caller = job_caller};
         for (auto& write : writes) {
-            auto waiting = std::make_shared<joint_caller>(collected, queued.writes.size());
-            callers->add(waiting);
-            queued.writes.push_back({std::move(write.request), write.until, std::move(waiting), true});
+            auto member = std::make_shared<group_member_caller>(group, queued.writes.size());
+            job_caller->add(member);
+            queued.writes.push_back({.request = std::move(write.request),
+                                     .until = write.until,
+                                     .caller = std::move(member),
+                                     .group = group});
         }
         submit_writes(std::move(queued));
     };
-    auto collected = co_await await_reply<answers>(effect::by_commit, std::move(submit));
-    co_return std::move(collected.value());  // each write has its own answer
-}
-
-asio::awaitable<result<std::optional<write_outcome>>> write_executor::find_outcome(std::string principal,
-                                                                                   idempotency_key key,
-                                                                                   deadline until) {
-    const auto began = clock::now();
-    auto submit = [this, until, looked_up = outcome_key{std::move(principal), std::move(key)}](
-                      std::shared_ptr<caller_awaiting<found_outcome>> caller) mutable {
-        lookup_worker_.submit(std::make_unique<batched_job<write_executor, pending_lookup>>(
-            *this, pending_lookup{std::move(looked_up), until, std::move(caller)}));
-    };
-    auto found = co_await await_reply<found_outcome>(effect::none, std::move(submit));
-    if (!found) co_return found.error();
-    if (!found->value) co_return std::nullopt;
-    auto why = co_await flush_.require_durable(began, until);
-    if (why) co_return std::move(*why);
-    if (!*found->value) co_return found->value->error();
-    co_return std::optional(std::move(**found->value));
+    auto answered = co_await await_reply<answers>(effect::by_commit, std::move(submit));
+    co_return std::move(answered.value());  // each write has its own answer
 }
 
 }  // namespace fencegate::pg

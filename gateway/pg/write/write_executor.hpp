@@ -8,8 +8,8 @@
 #include <gateway/pg/executor/worker.hpp>
 #include <gateway/pg/write/group_commit.hpp>
 #include <gateway/pg/write/isolated_write.hpp>
+#include <gateway/pg/write/joined_update.hpp>
 #include <gateway/pg/write/kept_outcome.hpp>
-#include <gateway/pg/write/update_group.hpp>
 #include <gateway/pg/write/write_transaction.hpp>
 
 #include <boost/asio/awaitable.hpp>
@@ -55,7 +55,34 @@ struct timed_write {
 /// or from rows that made PostgreSQL refuse. The failure to reach PostgreSQL follows from no data.
 bool reveals_unproven_data(const result<committed_write>& written);
 
-/// One write, or several of one lease that run together, in the queue of a worker.
+/// Looks up outcomes that are kept under idempotency keys, without claiming the keys.
+///
+/// Threads: safe.
+/// Limits:  one worker, which connects when first needed.
+class outcome_lookup {
+  public:
+    outcome_lookup(const postgres_config& cfg, queued_jobs& queued, group_commit& flush);
+
+    /// Looks up the outcome that is kept under a principal's key. For a call that does more than write, before it does
+    /// that; a later write may still find an outcome.
+    ///
+    /// Out:    empty where none is kept.
+    /// Errors: those of the look-up, and the refusal that is kept.
+    boost::asio::awaitable<result<std::optional<write_outcome>>> find(std::string principal, idempotency_key key,
+                                                                      deadline until);
+
+    /// Looks up all keys in one round trip, once more on a new session where the first was lost, and answers each
+    /// caller. Called by the worker.
+    static void run_batch(write_session& session, const std::vector<pending_lookup>& lookups);
+
+    pg::worker& worker() { return worker_; }
+
+  private:
+    group_commit& flush_;
+    pg::worker worker_;
+};
+
+/// The job of a worker: one write, or a group of several that have one lease.
 struct queued_writes {
     std::vector<pending_write> writes;  ///< Not empty.
     deadline until;
@@ -127,6 +154,31 @@ void sort_by_resource(std::vector<pending_write>& waiting);
 /// this order waits for the next transaction on the same worker.
 std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 
+/// A write that left its batch and is to run isolated.
+struct left_write {
+    pending_write pending;
+    bool waited = false;  ///< It waits for a lock or is slow: later writes on its resources follow it.
+};
+
+/// The writes of a batch that are not answered yet.
+struct unanswered_writes {
+    std::vector<left_write> left;
+    committed_transaction undurable;  ///< Those that wait for the disk.
+};
+
+/// Whether COMMIT leaves the wait for the disk to group_commit.
+enum class flush_mode {
+    by_commit,           ///< Never: it is not available.
+    deferred_if_shared,  ///< Only with several writes or a seal: COMMIT itself answers a single write sooner.
+    deferred             ///< Always, because others wait for the disk already.
+};
+
+/// Runs one shared transaction and answers its writes, except those that are returned. What may take long is done by
+/// others: waits for locks, and readings of the catalog before a refusal.
+unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
+                                       std::vector<pending_write> batch, unjoinable_updates& unjoinable,
+                                       flush_mode flush) noexcept;
+
 /// Runs guarded writes: plan (transaction_plan.hpp) → execute (write_transaction.hpp) → evaluate
 /// (transaction_result.hpp).
 ///
@@ -140,8 +192,8 @@ std::vector<pending_write> take_next_batch(std::vector<pending_write>& waiting);
 /// isolated_write_executor.
 ///
 /// Threads: member functions may be called from any thread; awaitables resume on their caller's executor.
-/// Limits:  postgres.connections workers, of which the first two take batches; as many isolated workers, and one that
-///          looks up kept outcomes, which connect when first needed. postgres.queue_max requests wait.
+/// Limits:  postgres.connections workers, of which the first two take batches; as many isolated workers, which connect
+///          when first needed. postgres.queue_max jobs wait; a group is one.
 /// Cancel:  not supported; a queued write runs to its end.
 class write_executor {
   public:
@@ -161,8 +213,8 @@ class write_executor {
     ///         outcome_unknown only where that fails too.
     boost::asio::awaitable<result<committed_write>> write(write_request request, deadline until);
 
-    /// Runs writes under one lease, of the same resources and principal, in order, and in one transaction if they fit
-    /// what is exposed and PostgreSQL refuses none. Each succeeds or fails for itself.
+    /// Runs a group: writes under one lease, of the same resources and principal, in order, and in one transaction if
+    /// they fit what is exposed and PostgreSQL refuses none. Each succeeds or fails for itself.
     ///
     /// In:     none calls a function; they have at most shared_operations_max operations together, or `writes` is one.
     ///         All seal the token, or none.
@@ -170,19 +222,11 @@ class write_executor {
     ///         that were applied are `sealed`: not if one of them had to run by itself. An answer that
     ///         reveals_unproven_data() must not be given before require_durable() returns.
     boost::asio::awaitable<std::vector<result<committed_write>>> write_together(std::vector<timed_write> writes);
-    /// See group_commit. `since`: a moment before write_together().
-    boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point since,
+    /// See group_commit. `server_ran_at`: a moment before write_together().
+    boost::asio::awaitable<std::optional<failure>> require_durable(std::chrono::steady_clock::time_point server_ran_at,
                                                                    deadline until) {
-        return flush_.require_durable(since, until);
+        return flush_.require_durable(server_ran_at, until);
     }
-
-    /// Looks up the outcome kept under a principal's idempotency key, without claiming the key. For a call that does
-    /// more than write, before it does that; a later write() may still find an outcome.
-    ///
-    /// Out:    empty where none is kept.
-    /// Errors: those of the look-up, and the refusal that is kept.
-    boost::asio::awaitable<result<std::optional<write_outcome>>> find_outcome(std::string principal,
-                                                                              idempotency_key key, deadline until);
 
     /// Returns an isolated worker for other work that may wait for locks on the resources, and what has to be kept
     /// until it has ended; writes on the resources wait for it in the same queue.
@@ -194,15 +238,12 @@ class write_executor {
 
     const batch_sizes& batches() const { return sizes_; }
     const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
-    worker& lookup_worker() { return lookup_worker_; }
+    outcome_lookup& kept_outcomes() { return kept_outcomes_; }
     const std::vector<std::unique_ptr<worker>>& isolated_workers() const { return isolated_.workers(); }
 
     /// Runs writes that waited together: passes those that must not share a transaction to the isolated workers, and
     /// runs the others in batches. Called by a worker.
     void run_batch(session_slot& slot, std::vector<queued_writes> queued);
-    /// Looks up the outcomes kept under all keys in one round trip, once more on a new session where the first was
-    /// lost, and answers each caller. Called by the worker for such look-ups.
-    static void run_batch(write_session& session, const std::vector<pending_lookup>& lookups);
 
   private:
     worker& worker_for(const std::vector<lockcore::resource_name>& resources) const;
@@ -213,10 +254,10 @@ class write_executor {
     memory_budget& budget_;
     group_commit& flush_;
     isolated_write_executor isolated_;
-    group_refusals refused_;
+    unjoinable_updates unjoinable_;
     batch_sizes sizes_;
     std::vector<std::unique_ptr<worker>> workers_;
-    worker lookup_worker_;
+    outcome_lookup kept_outcomes_;
 };
 
 }  // namespace fencegate::pg

@@ -32,8 +32,8 @@ std::size_t end_of_round_trip(const write_session& session, const transaction_pl
     return all_prepared ? end : plan.prepared_with_timeouts;
 }
 
-/// A write that ended without a change.
-struct ended_write {
+/// A write whose refusal is final (batch_change::refused).
+struct refused_write {
     batch_write* result;  ///< Where its result goes.
     const write_request* request;
     write_refusal refusal;
@@ -43,13 +43,13 @@ struct ended_write {
 class shared_transaction {
   public:
     enum class progress {
-        ended,     ///< It was committed, or every write in it is to run isolated.
+        done,      ///< It was committed, or every write in it is to run isolated.
         run_again  ///< Nothing was changed, and the writes that are left have to run again.
     };
 
     shared_transaction(write_session& session, memory_budget& budget, std::vector<batch_write>& writes, deadline until,
                        const batch_options& options)
-        : batch_options_(options), run_(session, budget, first_options(options), until) {
+        : batch_options_(options), transaction_(session, budget, first_options(options), until) {
         for (auto& each : writes) {
             if (!each.write) continue;
             planned_.push_back(std::move(*each.write));
@@ -60,12 +60,12 @@ class shared_transaction {
 
     /// Runs the writes that are left, and commits them where all succeed.
     progress run() {
-        if (planned_.empty()) return progress::ended;
+        if (planned_.empty()) return progress::done;
         transaction_plan plan;
-        auto seen = run_.send(planned_, plan);
+        auto seen = transaction_.send(planned_, plan);
         auto verdict = evaluate_batch(plan, planned_, seen);
         if (verdict.complete) return keep_and_commit(verdict.outcomes);
-        if (seen.sent) roll_back(run_.session());
+        if (seen.sent) roll_back(transaction_.session());
         adapt(verdict);
         if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
             spdlog::warn("writes could not share a transaction: {} {}", seen.error->sqlstate, seen.error->message);
@@ -80,12 +80,12 @@ class shared_transaction {
         }
     }
 
-    /// Decides the writes that ended, after the history has their rows, as far as it takes them. Throws nothing: the
-    /// other writes may be committed.
-    void decide_ended() noexcept {
-        if (ended_.empty()) return;
+    /// Decides the refused writes, after the history has their rows, as far as it takes them. Throws nothing: the other
+    /// writes may be committed.
+    void decide_refused() noexcept {
+        if (refused_.empty()) return;
         const bool recorded = record_refusals();
-        for (auto& [write, request, refusal] : ended_) {
+        for (auto& [write, request, refusal] : refused_) {
             refusal.why.in_history = recorded;
             refusal.why.durability_unproven = !recorded || batch_options_.defer_flush;
             write->outcome = std::move(refusal.why);
@@ -98,15 +98,15 @@ class shared_transaction {
         try {
             std::vector<history_item> items;
             std::vector<outcome_to_keep> kept;
-            for (auto& [write, request, refusal] : ended_) {
+            for (auto& [write, request, refusal] : refused_) {
                 items.push_back(failed_item(*request, refusal, std::chrono::system_clock::now()));
                 if (request->key) kept.push_back({request, write_kept(*request, refusal.why)});
             }
-            run_.record_all(items, kept);
+            transaction_.record(items, kept);
             return true;
         } catch (const std::exception& e) {
-            spdlog::warn("failures of {} writes may be missing from the history: {}", ended_.size(), e.what());
-            run_.session().drop();
+            spdlog::warn("failures of {} writes may be missing from the history: {}", refused_.size(), e.what());
+            transaction_.session().drop();
             return false;
         }
     }
@@ -115,28 +115,28 @@ class shared_transaction {
         transaction_options out;
         out.defer_flush = options.defer_flush;
         out.known = options.known.get();
-        out.refused = options.refused;
+        out.unjoinable = options.unjoinable;
         return out;
     }
 
     void limit_time(std::chrono::milliseconds limit) {
-        const auto& settings = run_.session().settings();
-        run_.options().statement_timeout = std::min(limit, settings.statement_timeout);
-        run_.options().lock_timeout = std::min(limit, settings.lock_timeout);
+        const auto& settings = transaction_.session().settings();
+        transaction_.options().statement_timeout = std::min(limit, settings.statement_timeout);
+        transaction_.options().lock_timeout = std::min(limit, settings.lock_timeout);
     }
 
     /// Removes the writes that leave, and changes the options for those that run again.
     void adapt(batch_verdict& verdict) {
         if (verdict.waited) limit_time(reduced_statement_timeout);
-        if (verdict.separate_guards) run_.options().join_guards = false;
-        if (verdict.separate_updates) run_.options().join_updates = false;
+        if (verdict.separate_guards) transaction_.options().join_guards = false;
+        if (verdict.separate_updates) transaction_.options().join_updates = false;
         if (verdict.separate_checks) separate_checks();
-        for (const auto& update : verdict.refused_updates) {
+        for (const auto& update : verdict.unjoinable) {
             spdlog::warn("updates of several writes can't be joined into one statement: {}", update);
-            batch_options_.refused->add(update);
+            batch_options_.unjoinable->add(update);
         }
         for (std::size_t i = 0; i < planned_.size(); ++i) {
-            if (verdict.changes[i] == batch_change::leaves) keep_tokens(planned_[i]);
+            if (verdict.changes[i] == batch_change::leaves) keep_token_for(planned_[i]);
         }
         std::vector<planned_write> staying;
         std::vector<batch_write*> results;
@@ -144,8 +144,8 @@ class shared_transaction {
             if (verdict.changes[i] == batch_change::stays) {
                 staying.push_back(std::move(planned_[i]));
                 results.push_back(results_[i]);
-            } else if (const auto refused = verdict.refusals.find(i); refused != verdict.refusals.end()) {
-                ended_.push_back({results_[i], planned_[i].request, std::move(refused->second)});
+            } else if (verdict.changes[i] == batch_change::refused) {
+                refused_.push_back({results_[i], planned_[i].request, std::move(verdict.refusals.at(i))});
             } else if (verdict.waited) {
                 results_[i]->status = batch_result::waited;
             }
@@ -154,26 +154,23 @@ class shared_transaction {
         results_ = std::move(results);
     }
 
-    /// Leaves the token of a write that leaves to it.
-    void keep_tokens(const planned_write& leaving) {
-        if (!leaving.grouped) return;
-        for (auto& write : planned_) {
-            if (write.request->token == leaving.request->token &&
-                write.request->resources == leaving.request->resources)
-                write.left_alone = true;
-        }
+    /// Lets no write of the group of `leaving` seal the token, which that needs when it runs isolated.
+    void keep_token_for(const planned_write& leaving) {
+        if (!leaving.group) return;
+        for (auto& write : planned_)
+            write.keeps_token = write.keeps_token || write.group == leaving.group;
     }
 
     void separate_checks() {
-        run_.options().separate_checks = true;
-        run_.options().join_updates = false;
+        transaction_.options().separate_checks = true;
+        transaction_.options().join_updates = false;
     }
 
     progress keep_and_commit(std::vector<write_outcome>& outcomes) {
         try {
-            if (!keep(outcomes)) return progress::ended;
+            if (!keep(outcomes)) return progress::done;
         } catch (const session_lost&) {
-            run_.reconnect_once();
+            transaction_.reconnect_once();
             return progress::run_again;
         }
         return commit();
@@ -191,8 +188,8 @@ class shared_transaction {
             const auto* request = planned_[i].request;
             if (request->key) kept.push_back({request, write_kept(*request, *outcome)});
         }
-        if (kept.empty() || !run_.keep(kept)) return true;
-        roll_back(run_.session());
+        if (kept.empty() || !transaction_.keep(kept)) return true;
+        roll_back(transaction_.session());
         return false;
     }
 
@@ -202,111 +199,30 @@ class shared_transaction {
         const auto& first = planned_.front();
         std::optional<failure> failed;
         try {
-            failed = failure_of(commit_write(run_.session(), first.request->write_id, first.resource(), run_.until()));
+            failed = failure_of(
+                commit_write(transaction_.session(), first.request->write_id, first.resource(), transaction_.until()));
         } catch (const statement_failed& e) {
-            if (planned_.size() == 1 || run_.options().separate_checks) return progress::ended;
+            if (planned_.size() == 1 || transaction_.options().separate_checks) return progress::done;
             if (is_timeout_or_deadlock(e.error.sqlstate)) limit_time(reduced_statement_timeout);
-            run_.session().begin_transaction();  // the COMMIT that was sent counts no more
+            transaction_.session().begin_transaction();  // the COMMIT that was sent counts no more
             separate_checks();
             return progress::run_again;
         }
         if (failed) {
             fail_all(*failed);
-            return progress::ended;
+            return progress::done;
         }
         for (auto* write : results_)
             write->status = batch_options_.defer_flush ? batch_result::committed : batch_result::decided;
-        return progress::ended;
+        return progress::done;
     }
 
     const batch_options& batch_options_;
-    write_transaction run_;
+    write_transaction transaction_;
     std::vector<planned_write> planned_;  ///< The writes that are left in the transaction.
     std::vector<batch_write*> results_;   ///< Where the result of each goes.
-    std::vector<ended_write> ended_;      ///< The writes whose refusals are final.
+    std::vector<refused_write> refused_;
 };
-
-/// Returns the entry for a committed write that waits for the disk. The caller of a sealing write, or of one of a
-/// group, is answered at once, so that its lease can be released while it waits.
-undurable_write make_undurable_write(pending_write& write, write_outcome outcome) {
-    undurable_write out{.write_id = outcome.write_id, .resource = write.first_resource(), .until = write.until};
-    if (write.request.seal || write.grouped) {
-        auto waiter = std::make_shared<durability_waiter>(write.caller->executor());
-        write.caller->answer(committed_write{std::move(outcome), waiter});
-        out.caller = waiter;
-        out.answer = [waiter](const std::optional<failure>& why) { waiter->answer(why); };
-        return out;
-    }
-    out.caller = write.caller;
-    out.answer = [caller = write.caller, outcome = std::move(outcome)](const std::optional<failure>& why) mutable {
-        if (why) {
-            caller->answer(*why);
-        } else {
-            caller->answer(committed_write{std::move(outcome)});
-        }
-    };
-    return out;
-}
-
-bool defers_flush(flush_mode flush, const std::vector<batch_write>& writes) {
-    if (flush != flush_mode::deferred_if_shared) return flush == flush_mode::deferred;
-    const auto planned = std::ranges::count_if(writes, [](const auto& each) { return each.write.has_value(); });
-    return planned > 1 ||
-           std::ranges::any_of(writes, [](const auto& each) { return each.write && each.write->request->seal; });
-}
-
-/// Plans the writes whose operations fit the catalog and whose deadline has not passed; the others take no part.
-std::vector<batch_write> plan_batch(const std::vector<pending_write>& batch, const catalog& known) {
-    std::vector<batch_write> out(batch.size());
-    const auto now = clock::now();
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        const auto& request = batch[i].request;
-        if (now >= batch[i].until) continue;  // delayed by an earlier batch; its caller may have been answered
-        auto statements =
-            build_statements(known, request.operations, {request.return_rows, request.select, request.format});
-        if (statements.faults.empty()) out[i].write = planned_write{&request, std::move(statements), batch[i].grouped};
-    }
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        for (std::size_t j = 0; out[i].write && j < out.size(); ++j) {
-            if (!out[j].write && are_grouped(batch[i], batch[j])) out[i].write->left_alone = true;
-        }
-    }
-    return out;
-}
-
-/// Returns the latest deadline of the planned writes.
-deadline latest_deadline(const std::vector<pending_write>& batch, const std::vector<batch_write>& writes) {
-    auto out = deadline::min();
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        if (writes[i].write) out = std::max(out, batch[i].until);
-    }
-    return out;
-}
-
-/// Passes the result of a batch on: to the caller of the write, or to those who continue with it.
-void settle(pending_write& write, batch_write& done, unanswered_writes& out) {
-    switch (done.status) {
-        case batch_result::retry_isolated:
-        case batch_result::waited:
-            if (clock::now() < write.until) {
-                write.leave_group();
-                out.left.push_back({std::move(write), done.status == batch_result::waited});
-            } else {
-                write.refuse(unavailable("PostgreSQL did not finish before the call's deadline; nothing was changed."));
-            }
-            return;
-        case batch_result::committed:
-            out.undurable.writes.push_back(make_undurable_write(write, std::move(done.outcome->value())));
-            return;
-        case batch_result::decided:
-            break;
-    }
-    if (*done.outcome) {
-        write.caller->answer(committed_write{std::move(done.outcome->value())});
-    } else {
-        write.caller->answer(done.outcome->error());
-    }
-}
 
 }  // namespace
 
@@ -361,15 +277,8 @@ std::optional<write_refusal> write_transaction::keep(const std::vector<outcome_t
     return refuse_for_error(*seen.error, &plan.steps[seen.failed]);
 }
 
-void write_transaction::record(const history_item& item, const std::vector<outcome_to_keep>& kept) {
-    const auto plan = plan_failure_record(history_json({item}), kept);
-    transcript seen;
-    execute(plan, statement_errors::usable_session, deadline::max(), seen);
-    if (seen.error) throw statement_failed(*seen.error);
-}
-
-void write_transaction::record_all(const std::vector<history_item>& items, const std::vector<outcome_to_keep>& kept) {
-    const auto plan = plan_refusal_records(history_json(items), kept, options_);
+void write_transaction::record(const std::vector<history_item>& items, const std::vector<outcome_to_keep>& kept) {
+    const auto plan = plan_failure_records(history_json(items), kept, options_);
     transcript seen;
     execute(plan, statement_errors::usable_session, deadline::max(), seen);
     if (seen.error) throw statement_failed(*seen.error);
@@ -432,37 +341,7 @@ void run_shared_transaction(write_session& session, memory_budget& budget, std::
     } catch (const session_lost& lost) {
         transaction.fail_all(unavailable_because(lost.cause));
     }
-    transaction.decide_ended();
-}
-
-unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
-                                       std::vector<pending_write> batch, group_refusals& refused,
-                                       flush_mode flush) noexcept {
-    std::vector<batch_write> writes;
-    unanswered_writes out;
-    out.undurable.begun = clock::now();
-    try {
-        batch_options options;
-        options.known = catalogs.get();
-        options.refused = &refused;
-        writes = plan_batch(batch, *options.known);
-        options.defer_flush = defers_flush(flush, writes);
-        const auto until = latest_deadline(batch, writes);
-        run_shared_transaction(session, budget, writes, until, options);
-    } catch (const session_lost& lost) {
-        // No catalog could be read, so that nothing was sent.
-        for (auto& write : batch)
-            write.refuse(unavailable_because(lost.cause));
-        return out;
-    } catch (const std::exception& e) {
-        // Nothing was changed: each write runs isolated, which decides its outcome.
-        session.drop();
-        writes = std::vector<batch_write>(batch.size());
-        spdlog::warn("writes could not share a transaction: {}", e.what());
-    }
-    for (std::size_t i = 0; i < batch.size(); ++i)
-        settle(batch[i], writes[i], out);
-    return out;
+    transaction.decide_refused();
 }
 
 }  // namespace fencegate::pg

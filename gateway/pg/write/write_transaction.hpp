@@ -24,13 +24,14 @@ struct pending_write {
     write_request request;
     deadline until;
     std::shared_ptr<caller_awaiting<committed_write>> caller;
-    /// One of several writes under the same lease, which follow each other: see write_executor::write_together. All of
-    /// them are answered as soon as they are visible. If one of them leaves the transaction, none seals the token.
-    bool grouped = false;
+    /// The same for all writes of a group, which have one lease and follow each other (write_executor::write_together).
+    /// All of them are answered as soon as they are visible. If one leaves the transaction, none seals the token. Null:
+    /// the write is of no group.
+    std::shared_ptr<const void> group{};
 
     /// The write is to run outside of the group's transaction.
     void leave_group() {
-        if (grouped) request.seal = false;
+        if (group) request.seal = false;
     }
     void refuse(failure why) noexcept { caller->answer(std::move(why)); }
     const std::string& principal() const { return request.initiator.principal; }
@@ -39,7 +40,7 @@ struct pending_write {
 
 /// Whether two writes are of one group.
 inline bool are_grouped(const pending_write& a, const pending_write& b) {
-    return a.grouped && b.grouped && a.request.token == b.request.token && a.request.resources == b.request.resources;
+    return a.group && a.group == b.group;
 }
 
 /// How long a statement of a shared transaction may run or wait for a lock before its write is removed from the batch.
@@ -56,7 +57,7 @@ inline constexpr std::chrono::milliseconds reduced_statement_timeout{25};
 /// In:      `budget`: the memory for the texts of answers, each reserved for the principal of its write.
 /// Errors:  throws session_lost. An error of PostgreSQL is in the answers; one after which the session can't be used
 ///          too, if the transaction is isolated, else it is thrown.
-/// Timeout: no operation after the first round trip begins after `until`.
+/// Timeout: that of its options for each statement. An isolated write sends no operation after `until`.
 class write_transaction {
   public:
     write_transaction(write_session& session, memory_budget& budget, transaction_options options, deadline until);
@@ -75,12 +76,10 @@ class write_transaction {
     /// Out: empty, or the refusal of PostgreSQL.
     std::optional<write_refusal> keep(const std::vector<outcome_to_keep>& outcomes);
 
-    /// Adds the history's row of a failed write, and keeps its refusal where `kept` is not empty. Throws
-    /// statement_failed.
-    void record(const history_item& item, const std::vector<outcome_to_keep>& kept);
-    /// Adds the history's rows of writes that ended without a change, and keeps their refusals, in a transaction of its
+    /// Adds the history's rows of failed writes, and keeps their refusals where `kept` is not empty. That of an
+    /// isolated write belongs to its transaction if that is still open; those of shared ones are a transaction of their
     /// own, which does not wait for the disk with `defer_flush`. Throws statement_failed.
-    void record_all(const std::vector<history_item>& items, const std::vector<outcome_to_keep>& kept);
+    void record(const std::vector<history_item>& items, const std::vector<outcome_to_keep>& kept);
 
     /// Whether the transaction was sent again on a new session.
     bool was_repeated() const { return repeated_; }
@@ -118,7 +117,7 @@ struct batch_write {
 struct batch_options {
     bool defer_flush = false;                ///< COMMIT does not wait for the disk: see batch_result::committed.
     std::shared_ptr<const catalog> known{};  ///< The catalog of the statements.
-    group_refusals* refused = nullptr;
+    unjoinable_updates* unjoinable = nullptr;
 };
 
 /// Runs several guarded writes in one transaction: all statements in one round trip, the outcomes to keep, if any, in a
@@ -127,8 +126,8 @@ struct batch_options {
 /// In:      see plan_transaction; no write calls a function.
 /// Out:     each write's result. It is decided only if the write was committed or the connection broke. After anything
 ///          else the write leaves, the transaction is rolled back, and the other writes start again without it, so that
-///          no write's error, lock or refusal affects the outcome of another. A write that ends because it changed no
-///          row, and expected to, is decided too, after the history has its row.
+///          no write's error, lock or refusal affects the outcome of another. One that is refused because it changed
+///          no row, and expected to, is decided too, after the history has its row.
 /// Errors:  where the connection broke before COMMIT was sent, tries once more on a new one; then storage_unavailable,
 ///          nothing was changed. Where it broke during COMMIT, the transaction is looked up by write_id; where that
 ///          fails, outcome_unknown. Throws where an answer can't be read: nothing was changed.
@@ -137,30 +136,5 @@ struct batch_options {
 ///          reduced_statement_timeout.
 void run_shared_transaction(write_session& session, memory_budget& budget, std::vector<batch_write>& writes,
                             deadline until, const batch_options& options);
-
-/// A write that left its batch and is to run isolated.
-struct left_write {
-    pending_write pending;
-    bool waited = false;  ///< It waits for a lock or is slow: later writes on its resources follow it.
-};
-
-/// The writes of a batch that are not answered yet.
-struct unanswered_writes {
-    std::vector<left_write> left;
-    committed_transaction undurable;  ///< Those that wait for the disk.
-};
-
-/// Whether COMMIT leaves the wait for the disk to group_commit.
-enum class flush_mode {
-    by_commit,           ///< Never: it is not available.
-    deferred_if_shared,  ///< Only with several writes or a seal: COMMIT itself answers a single write sooner.
-    deferred             ///< Always, because others wait for the disk already.
-};
-
-/// Runs one shared transaction and answers its writes, except those that are returned. What may take long is done by
-/// others: waits for locks, and readings of the catalog before a refusal.
-unanswered_writes run_and_answer_batch(write_session& session, catalog_source& catalogs, memory_budget& budget,
-                                       std::vector<pending_write> batch, group_refusals& refused,
-                                       flush_mode flush) noexcept;
 
 }  // namespace fencegate::pg

@@ -1,4 +1,4 @@
-#include <gateway/pg/write/update_group.hpp>
+#include <gateway/pg/write/joined_update.hpp>
 #include <gateway/pg/write/write_sql.hpp>
 
 #include <gtest/gtest.h>
@@ -48,8 +48,8 @@ update_operation sale() {
 
 }  // namespace
 
-TEST(group_update, rows_tied_to_resource_of_their_write) {
-    const auto made = group_update(shop_with_stock(), sale());
+TEST(join_update, rows_tied_to_resource_of_their_write) {
+    const auto made = join_update(shop_with_stock(), sale());
     ASSERT_TRUE(made);
     EXPECT_EQ(made->sql,
               "update public.inventory as t set \"note\" = v.fencegate_1, \"stock\" = t.\"stock\" + v.fencegate_2 "
@@ -62,20 +62,20 @@ TEST(group_update, rows_tied_to_resource_of_their_write) {
     EXPECT_EQ(made->recheck, (compat::parameters{"public.inventory", "'inventory/' || sku"}));
 }
 
-TEST(group_update, values_in_order_of_single_statement) {
+TEST(join_update, values_in_order_of_single_statement) {
     const auto known = shop_with_stock();
     const auto plan = build_statements(known, {sale()}, {});
-    const auto made = group_update(known, sale());
+    const auto made = join_update(known, sale());
     ASSERT_TRUE(made);
     EXPECT_EQ(made->parameters, plan.operations.front().sql.parameters.size());
     EXPECT_EQ(plan.operations.front().sql.parameters, (compat::parameters{"sold", "-1", "sku-1", "1"}));
 }
 
-TEST(group_update, other_shapes_are_not_joined) {
+TEST(join_update, other_shapes_are_not_joined) {
     const auto refuses = [](auto change) {
         auto op = sale();
         change(op);
-        return !group_update(shop_with_stock(), op);
+        return !join_update(shop_with_stock(), op);
     };
     EXPECT_TRUE(refuses([](auto& op) { op.table = "loose"; }));
     EXPECT_TRUE(refuses([](auto& op) { op.table = "unknown"; }));
@@ -90,8 +90,8 @@ TEST(group_update, other_shapes_are_not_joined) {
         [](auto& op) { op.where.push_back(compare_column("sku", comparison_operator::in, boost::json::array{"a"})); }));
 }
 
-TEST(group_values, array_elements_are_quoted) {
-    group_values columns(2);
+TEST(joined_values, array_elements_are_quoted) {
+    joined_values columns(2);
     columns.add({"a", "1"}, "inventory/a");
     columns.add({"say \"b\\c\", {d}", std::nullopt}, "inventory/b");
     columns.add({"NULL", ""}, "inventory/c");
@@ -99,7 +99,7 @@ TEST(group_values, array_elements_are_quoted) {
                                                   R"({"inventory/a","inventory/b","inventory/c"})"}));
 }
 
-TEST(group_answer, rows_counted_by_place_foreign_row_gives_none) {
+TEST(joined_answer, rows_counted_by_place_foreign_row_gives_none) {
     PGresult* made = PQmakeEmptyPGresult(nullptr, PGRES_TUPLES_OK);
     char place[] = "place";
     char own[] = "own";
@@ -112,19 +112,19 @@ TEST(group_answer, rows_counted_by_place_foreign_row_gives_none) {
         PQsetvalue(made, row, 0, first.data(), static_cast<int>(first.size()));
         PQsetvalue(made, row++, 1, second.data(), static_cast<int>(second.size()));
     }
-    const group_answer answer(answer_rows(made), 4);
+    const joined_answer answer(answer_rows(made), 4);
     EXPECT_EQ(answer.changed(1), 1);
     EXPECT_EQ(answer.changed(2), 0);
     EXPECT_EQ(answer.changed(3), 2);
     EXPECT_EQ(answer.changed(4), std::nullopt);
 }
 
-TEST(group_refusals, forget_all_when_full) {
-    group_refusals refused;
-    refused.add("first");
-    EXPECT_TRUE(refused.has("first"));
-    EXPECT_FALSE(refused.has("second"));
+TEST(unjoinable_updates, forget_all_when_full) {
+    unjoinable_updates unjoinable;
+    unjoinable.add("first");
+    EXPECT_TRUE(unjoinable.has("first"));
+    EXPECT_FALSE(unjoinable.has("second"));
     for (int i = 0; i < 256; ++i)
-        refused.add(std::to_string(i));
-    EXPECT_FALSE(refused.has("first"));
+        unjoinable.add(std::to_string(i));
+    EXPECT_FALSE(unjoinable.has("first"));
 }

@@ -1,6 +1,6 @@
 #include <gateway/pg/connection/sql_value.hpp>
+#include <gateway/pg/write/joined_update.hpp>
 #include <gateway/pg/write/statement_writer.hpp>
-#include <gateway/pg/write/update_group.hpp>
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ class builder {
     explicit builder(const exposed_table& table) : table_(table) {}
 
     /// Builds the statement. Binds the values in the order in which build_statements binds them.
-    std::optional<group_statement> build(const update_operation& op) {
+    std::optional<joined_statement> build(const update_operation& op) {
         std::string sets;
         for (const auto& item : op.set)
             append_assignment(sets, item, false);
@@ -52,7 +52,7 @@ class builder {
         if (!fits_ || sets.empty()) return std::nullopt;
         const auto has_resource = "(" + table_.shared_resource_expression + "\n) collate \"C\" = v.fencegate_resource";
         const auto resources = "$" + std::to_string(++count_) + "::text[]";
-        group_statement out;
+        joined_statement out;
         // The case expression raises the error for a row of another resource, after the conditions before it hold.
         out.sql = "update " + table_.target + " as t set " + sets + " from unnest(" + arrays_ + resources +
                   ") with ordinality as v (" + names_ + "fencegate_resource, fencegate_position) where " + where +
@@ -115,7 +115,7 @@ void append_item(std::string& array, const std::optional<std::string>& item) {
 
 }  // namespace
 
-std::optional<group_statement> group_update(const catalog& known, const update_operation& op) {
+std::optional<joined_statement> join_update(const catalog& known, const update_operation& op) {
     const auto found = known.tables.find(op.table);
     if (found == known.tables.end() || found->second.shared_resource_expression.empty()) return std::nullopt;
     return builder(found->second).build(op);
@@ -127,23 +127,24 @@ const std::string& recheck_sql() {
     return sql;
 }
 
-void group_values::add(const compat::parameters& values, const std::string& resource) {
+void joined_values::add(const compat::parameters& values, const std::string& resource) {
     for (std::size_t i = 0; i + 1 < columns_.size(); ++i)
         append_item(columns_[i], values[i]);
     append_item(columns_.back(), resource);
 }
 
-compat::parameters group_values::take() {
+compat::parameters joined_values::take() {
     compat::parameters out;
     for (auto& column : columns_)
         out.emplace_back(std::move(column) + '}');
     return out;
 }
 
-group_answer::group_answer(const answer_rows& rows, std::size_t places) : changed_(places, 0) {
+joined_answer::joined_answer(const answer_rows& rows, std::size_t writes) : changed_(writes, 0) {
+    constexpr int position = 0, has_resource = 1;  // the columns of joined_statement::sql
     for (int row = 0; row < rows.size(); ++row) {
-        auto& count = changed_.at(std::strtoul(rows.text(row, 0), nullptr, 10) - 1);
-        if (rows.text(row, 1)[0] != 't') {
+        auto& count = changed_.at(std::strtoul(rows.text(row, position), nullptr, 10) - 1);
+        if (rows.text(row, has_resource)[0] != 't') {
             count.reset();
         } else if (count) {
             ++*count;
@@ -151,15 +152,15 @@ group_answer::group_answer(const answer_rows& rows, std::size_t places) : change
     }
 }
 
-bool group_refusals::has(const std::string& sql) const {
+bool unjoinable_updates::has(const std::string& sql) const {
     const std::lock_guard lock(mutex_);
-    return refused_.contains(sql);
+    return sql_.contains(sql);
 }
 
-void group_refusals::add(const std::string& sql) {
+void unjoinable_updates::add(const std::string& sql) {
     const std::lock_guard lock(mutex_);
-    if (refused_.size() >= refused_max) refused_.clear();
-    refused_.insert(sql);
+    if (sql_.size() >= count_max) sql_.clear();
+    sql_.insert(sql);
 }
 
 }  // namespace fencegate::pg
