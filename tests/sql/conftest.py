@@ -128,6 +128,7 @@ class Server:
             "listen_addresses": "",
             "unix_socket_directories": self.folder,
             "fsync": "off",
+            "jit": "off",
             "max_prepared_transactions": 4,
             "wal_level": "logical",
             "timezone": "UTC",
@@ -265,6 +266,7 @@ def server():
         base = cluster.connect("fence_base")
         base.cursor().execute(EMPTY_HISTORY)
         base.close()
+        cluster.connect("fence_base").close()  # makes the cache of the catalogue, which each copy then has
         yield cluster
     finally:
         cluster.stop()
