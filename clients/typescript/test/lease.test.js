@@ -326,7 +326,7 @@ test('lease_gateways_paused_then_aborted_at_end_of_validity', async () => {
 });
 
 test('lease_gateway_paused_then_renewed_by_the_other', async () => {
-  const lease = await client.acquire(newResource(), {ttlMs: 6000});
+  const lease = await client.acquire(newResource(), {ttlMs: 12_000});
   await withPaused([0], () => renewed(lease));
   assert.equal(lease.signal.aborted, false);
   await lease.release();

@@ -146,7 +146,7 @@ void catalog_listener::listen() {
     const auto expect_soon = [this] {
         slot_.expect_answer_by(std::chrono::steady_clock::now() + slot_.settings().statement_timeout);
     };
-    slot_.connect_idle();
+    slot_.connect();
     auto& session = slot_.get();
     expect_soon();
     session.command("listen fencing_catalog");

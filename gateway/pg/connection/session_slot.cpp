@@ -59,22 +59,21 @@ void session_slot::check_server() {
     if (found && require_floor(*found)) ++made_at_;  // not this session
 }
 
-void session_slot::connect_idle() {
-    expect_nothing();
-    make(true);
-}
-
-void session_slot::make(bool idle) {
+void session_slot::connect() {
     drop();
     try {
         session_ = std::make_unique<session>(cfg_);
+        bool nothing_expected;
         {
             const std::lock_guard lock(mutex_);
             socket_ = session_->socket();
+            nothing_expected = overdue_at_ == deadline::max();
+            const auto least = std::chrono::steady_clock::now() + connect_timeout + silence_max;
+            overdue_at_ = nothing_expected ? least : std::max(overdue_at_, least);
         }
-        if (idle) expect_answer_by(std::chrono::steady_clock::now() + connect_timeout);
         session_->configure(cfg_);
         check_server();
+        if (nothing_expected) expect_nothing();
         connected_since_ = std::chrono::steady_clock::now();
     } catch (const std::exception& e) {
         drop();

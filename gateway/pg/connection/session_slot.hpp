@@ -47,11 +47,9 @@ class session_slot final : public write_session {
     /// Whether the session was made before the last renew_all() or the newest floor: its server may have been replaced.
     bool is_outdated() const;
 
-    void connect() override { make(false); }
-
-    /// Makes a new session while no job is under way: each server that the connection string names has its
-    /// connect_timeout, and the server that accepted has as long again to answer. Throws as get() does.
-    void connect_idle();
+    /// Makes a new session: each server that the connection string names has its connect_timeout, and the server that
+    /// accepted has as long again to answer, however late the work under way is. Throws as get() does.
+    void connect() override;
 
     void drop() override;
 
@@ -100,7 +98,6 @@ class session_slot final : public write_session {
     bool cut_if_overdue(std::chrono::steady_clock::time_point now);
 
   private:
-    void make(bool idle);
     void check_server();
 
     static std::atomic<std::uint64_t> newest_floor_, renewals_;

@@ -180,7 +180,7 @@ bool worker::ensure_connected() {
     if (slot_.connected()) return true;
     bool connected = false;
     try {
-        slot_.connect_idle();
+        slot_.connect();
         connected = true;
     } catch (const session_lost&) {
     }

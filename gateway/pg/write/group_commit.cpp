@@ -97,9 +97,10 @@ class committed_callers final : public waiting_caller {
     std::vector<std::shared_ptr<waiting_caller>> callers_;
 };
 
-/// Looks up on a new session which transactions were kept, and answers them; the same statement makes them durable.
-/// Tries again where the new session breaks too, until the deadlines of the transactions.
-void resolve_all(write_session& session, std::vector<pending_durability> work) {
+/// Looks up on a session that was connected after they began which transactions were kept, and answers them; the same
+/// statement makes them durable. `is_new`: the present session is such a one. Where it breaks, tries again on another,
+/// until the deadlines of the transactions.
+void resolve_all(write_session& session, std::vector<pending_durability> work, bool is_new) {
     // write_landed locks guard rows, and guard rows are always locked in the order of their names.
     std::ranges::sort(work, {}, [](const auto& transaction) { return transaction.first_write().resource; });
     for (;;) {
@@ -119,7 +120,7 @@ void resolve_all(write_session& session, std::vector<pending_durability> work) {
                 ids.push_back(transaction.first_write().write_id);
                 resources.push_back(transaction.first_write().resource);
             }
-            session.connect();
+            if (!std::exchange(is_new, false)) session.connect();
             const auto committed = look_up(session, ids, resources);
             for (; !work.empty(); work.pop_back()) {
                 if (committed[work.size() - 1]) {
@@ -369,7 +370,7 @@ void group_commit::run_batch(write_session& session, std::vector<pending_durabil
             item.fail();
         }
     }
-    resolve_all(session, std::move(undecided));
+    resolve_all(session, std::move(undecided), flushed);
 }
 
 }  // namespace fencegate::pg
