@@ -55,7 +55,7 @@ def page_query(where, has_cursor, order):
 
 
 def queries():
-    """Yields statements, each with what its plan must contain and what it must not."""
+    """Yields statements, each with what the scans of its plan must name and what the plan must not have."""
     for (name, (where, index)), has_cursor, order in itertools.product(FILTERS.items(), (False, True), ("asc", "desc")):
         unwanted = ["Seq Scan"] + ["Sort  "] * (name == "nothing")
         yield page_query(where, has_cursor, order), ["Index", index], unwanted
@@ -64,12 +64,11 @@ def queries():
     # With a time that the planner does not know, it plans every partition, 1 ms per page and week.
     yield "execute page('2026-03-09T00:00:00Z', '2026-03-16T00:00:00Z')", ["history_20260309"], ["Subplans Removed"]
     for key in ("hot", "1001"):  # the changes of a key in the order of time
-        hash_of = "jsonb_hash_extended({}, 0)".format
         wanted = f"""'{{"id": "{key}"}}'::jsonb"""
         yield (
-            f"select * from fencing.row_change where relation = 'public.t' and {hash_of('row_key')} = {hash_of(wanted)} "
-            f"and jsonb_eq(row_key, {wanted}) and at >= '2026-03-09' and at < '2026-03-16' "
-            "order by at desc, id desc limit 101",
+            "select * from fencing.row_change where relation = 'public.t' "
+            f"and jsonb_hash_extended(row_key, 0) = jsonb_hash_extended({wanted}, 0) and jsonb_eq(row_key, {wanted}) "
+            "and at >= '2026-03-09' and at < '2026-03-16' order by at desc, id desc limit 101",
             ["jsonb_hash_extended_at_id_idx"],
             ["Seq Scan", "Sort  "],
         )
@@ -93,7 +92,8 @@ def test_history_pages_use_an_index(server):
         for query, wanted, unwanted in queries():
             cursor.execute("explain " + query)
             plan = "\n".join(line for (line,) in cursor.fetchall())
-            if not all(text in plan for text in wanted) or any(text in plan for text in unwanted):
+            scans = " ".join(line for line in plan.splitlines() if " Scan" in line)  # a filter names columns
+            if not all(text in scans for text in wanted) or any(text in plan for text in unwanted):
                 wrong.append(f"{query}\n{plan}")
     connection.close()
     server.drop(name)
