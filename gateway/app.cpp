@@ -4,6 +4,7 @@
 #include <gateway/api/writes/idempotency.hpp>
 #include <gateway/api/writes/waiting_writes.hpp>
 #include <gateway/audit/denial_recorder.hpp>
+#include <gateway/audit/digest_maker.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/expiry_watch.hpp>
 #include <gateway/audit/history_feed.hpp>
@@ -246,6 +247,7 @@ int serve(const config& cfg, const config_source& source) {
     audit::event_sink events(cfg.audit, database, io);
     audit::expiry_watch expiries(events, database, io);
     audit::history_feed feed(database, io);
+    audit::digest_maker digests(cfg.audit, name_of_gateway(cfg), database, io);
     audit::history_keeper keeper(cfg.history, database, io);
     const limits::principal_shares shared_by_principals{.requests = files.connections,
                                                         .waiters = cfg.protocol.waiters_max,
@@ -268,6 +270,7 @@ int serve(const config& cfg, const config_source& source) {
                                   .leaks = leaks,
                                   .database = database,
                                   .events = events,
+                                  .digests = digests,
                                   .guard = guard,
                                   .storage = storage,
                                   .memory = memory,
@@ -317,6 +320,7 @@ int serve(const config& cfg, const config_source& source) {
     events.start();
     denials.start();
     feed.start();
+    digests.start();
     keeper.start();
     locks.start();
     storage.start(locks);

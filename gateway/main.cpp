@@ -136,6 +136,16 @@ void describe_verify(CLI::App& command, arguments& given) {
                      "Report writes whose lease_granted is missing, as after a gateway was killed, without failing");
     command.add_flag("--json", wanted.json,
                      "Print one JSON object, with up to 1,000 rows for each promise; the text has 6");
+    auto* file = command
+                     .add_option("--digests", wanted.digests.file,
+                                 "Also compare the rows with these signed digests, one a line, and with the database's")
+                     ->type_name("FILE");
+    auto* keys = command
+                     .add_option("--public-key", wanted.digests.public_keys,
+                                 "A key of gateways that signed them, PEM; may be repeated")
+                     ->type_name("FILE")
+                     ->needs(file);
+    file->needs(keys);
     command.footer(
         "Exit codes: 0 proved, 1 broken, 2 could not run, 64 wrong arguments, 78 the configuration is faulty.\n"
         "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"

@@ -16,6 +16,7 @@ set local client_min_messages = warning;
 \ir schema/040_history.sql
 \ir schema/045_row_change.sql
 \ir schema/050_rotation.sql
+\ir schema/055_history_digest.sql
 \ir schema/060_cluster.sql
 \ir schema/065_generation_change.sql
 \ir schema/070_refusal.sql

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/admin/digest_checker.hpp>
 #include <gateway/config/config.hpp>
 #include <gateway/pg/schema/migrate.hpp>
 
@@ -52,6 +53,7 @@ struct verify_options {
     std::int64_t skew_ms = 1'000;       ///< The largest difference between the clocks of two gateways.
     bool allow_missing_grants = false;  ///< Only count writes without a grant in the history.
     bool json = false;
+    digest_options digests;
 };
 
 /// Exit codes of `fencegate verify`.

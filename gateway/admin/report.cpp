@@ -22,12 +22,13 @@ struct promise {
     std::string_view text;
 };
 
-constexpr std::array<promise, 5> promises{{
+constexpr std::array<promise, 6> promises{{
     {'a', "tokens grow from grant to grant"},
     {'b', "a write is accepted with a granted token, never lower than one before it"},
     {'c', "of two leases that overlap, the older writes nothing after the newer"},
     {'d', "a write is refused as stale only below the fence"},
     {'e', "the fence falls only by a repair with a reason"},
+    {'f', "no row that a signed digest covers was changed, added or removed since"},
 }};
 
 std::string time_of(std::int64_t us) {
@@ -73,6 +74,16 @@ void append_protection(std::ostream& out, const protection_spans& protection) {
             << protection_spans::spans_max << "\n";
 }
 
+void append_digests(std::ostream& out, const digest_result& digests) {
+    out << "  digests        " << digests.digests << " compared with " << digests.rows << " rows";
+    if (!digests.last_made_at.empty()) out << "; rows since " << digests.last_made_at << " are in none";
+    out << "\n";
+    if (digests.rotated_rows > 0)
+        out << "                 " << digests.rotated_rows << " more rows were dropped by retention\n";
+    if (digests.lost > 0)
+        out << "                 " << digests.lost << " digests were lost by a change of the storage generation\n";
+}
+
 /// Returns whether the guard did not check every change, or does not now.
 bool has_open_times(const verification_result& found) {
     const auto& tables = found.guard_state.at("tables").as_array();
@@ -116,20 +127,26 @@ std::string render_text(const verification_result& found) {
     if (found.generation_changes > 0)
         out << "  failovers      " << found.generation_changes << " changes of the storage generation, which lost "
             << found.lost_grants << " recorded grants of writes\n";
+    if (found.digests) append_digests(out, *found.digests);
     append_protection(out, found.protection);
     append_guard_state(out, found.guard_state);
     out << "\n";
-    for (const auto& [letter, text] : promises)
+    for (const auto& [letter, text] : promises) {
+        if (letter == 'f' && !found.digests) continue;
         out << "  " << (found.violations_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
             << text << "\n";
+    }
     out << "\n";
     std::map<char, std::int64_t> counted;
     std::int64_t printed = 0;
     for (const auto& f : found.findings) {
         if (++counted[f.promise] > findings_in_text_max) continue;
         ++printed;
-        out << "  row " << f.id << ", " << runtime::make_printable(f.resource) << " (" << f.promise
-            << "): " << runtime::make_printable(f.reason) << "\n";
+        if (f.promise == 'f')
+            out << "  (f): " << runtime::make_printable(f.reason) << "\n";
+        else
+            out << "  row " << f.id << ", " << runtime::make_printable(f.resource) << " (" << f.promise
+                << "): " << runtime::make_printable(f.reason) << "\n";
     }
     if (found.violations > printed)
         out << "  and " << found.violations - printed << " more; --json names up to " << findings_max
@@ -175,6 +192,13 @@ std::string render_json(const verification_result& found) {
     json::array tables;
     for (const auto& [table, since] : found.protection.protected_since())
         tables.push_back(json::object{{"table", table}, {"protected_since", time(since)}});
+    json::value digests;
+    if (found.digests)
+        digests = json::object{{"compared", found.digests->digests},
+                               {"rows", found.digests->rows},
+                               {"rows_dropped_by_retention", found.digests->rotated_rows},
+                               {"lost", found.digests->lost},
+                               {"last_made_at", found.digests->last_made_at}};
     const json::object out{
         {"verdict", found.violations == 0 ? "proved" : "broken"},
         {"broken", found.violations},
@@ -200,6 +224,7 @@ std::string render_json(const verification_result& found) {
         {"missing_grants", found.missing_grants},
         {"generation_changes", found.generation_changes},
         {"lost_grants", found.lost_grants},
+        {"digests", std::move(digests)},
         {"protection_recorded_since", time(found.protection.recorded_since_us())},
         {"tables", std::move(tables)},
         {"unprotected", std::move(unprotected)},

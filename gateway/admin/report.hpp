@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/admin/digest_checker.hpp>
 #include <gateway/admin/history_checker.hpp>
 
 #include <boost/json/object.hpp>
@@ -28,8 +29,9 @@ struct verification_result {
     std::vector<finding> findings;        ///< The first findings_max violations of each promise.
     std::int64_t generation_changes = 0;  ///< Promotions, restores and replacements of PostgreSQL.
     // Tokens of writes without a grant in the history.
-    std::int64_t lost_grants = 0;     ///< A generation change has probably lost the grant.
-    std::int64_t missing_grants = 0;  ///< All others.
+    std::int64_t lost_grants = 0;          ///< A generation change has probably lost the grant.
+    std::int64_t missing_grants = 0;       ///< All others.
+    std::optional<digest_result> digests;  ///< Empty: none were compared.
     protection_spans protection{std::nullopt};
     boost::json::object guard_state;  ///< At the end, as fencing.guard_state() gives it.
     std::chrono::milliseconds took{};

@@ -104,6 +104,11 @@ class verification {
         compare_fences();
         report_unscanned_rows();
         await_late_grants();
+        if (!options_.digests.file.empty()) {
+            result_.digests = check_digests(session_, options_.digests);
+            for (auto& f : result_.digests->findings)
+                report(std::move(f));
+        }
         result_.protection = replay_guard_changes();
         result_.guard_state = pg::read_guard_state(session_);
         result_.counts = checker_.counts();

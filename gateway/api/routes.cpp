@@ -63,6 +63,8 @@ std::vector<http::route> routes(const gateway_services& services) {
         .media_types = watchable.media_types, .preferences = {"tx=commit"}, .changes_something = true};
     const http::answer_options history{.media_types = {"application/json", "application/x-ndjson", "text/csv"},
                                        .has_parameters = true};
+    const http::answer_options digests{.media_types = {"application/json", "application/x-ndjson"},
+                                       .has_parameters = true};
     const http::answer_options stream{.media_types = {"text/event-stream"}, .has_parameters = true};
     const http::answer_options write{.preferences = {"tx=commit"}, .changes_something = true};
     http::answer_options write_with_query = write;
@@ -112,6 +114,7 @@ std::vector<http::route> routes(const gateway_services& services) {
     }
     add_api(get, "/v1/history", scope::history, history, show_history);
     add_api(get, "/v1/changes", scope::history, history, show_changes);
+    add_api(get, "/v1/history/digests", scope::history, digests, show_digests);
     add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
     add_negotiated(get, "/v1/nodes", scope::operate, as_json, show_nodes);

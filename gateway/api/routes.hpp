@@ -74,6 +74,9 @@ http::awaitable_response show_history(const history_services& services, http::re
 /// GET /v1/changes: the rows that changed, in the same forms.
 http::awaitable_response show_changes(const history_services& services, http::request r);
 
+/// GET /v1/history/digests: one page, or all as application/x-ndjson.
+http::awaitable_response show_digests(const history_services& services, http::request r);
+
 /// GET /v1/history/summary
 http::awaitable_response summarize_history(const history_services& services, http::request r);
 

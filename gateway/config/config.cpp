@@ -167,6 +167,10 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
          mapping({
              {"buffer_max", integer(cfg.audit.buffer_max, 1'000, 10'000'000)},
              {"on_full", choice<on_full>(cfg.audit.when_full, {{"refuse", on_full::refuse}, {"drop", on_full::drop}})},
+             {"digest_key_file", secret_file(cfg.audit.digest_key, folder)},
+             {"digest_public_key_files", public_key_files(cfg.audit.digest_public_keys, folder)},
+             {"digest_interval_ms", duration(cfg.audit.digest_interval, 1s, 24h)},
+             {"digest_file", text(cfg.audit.digest_file)},
          })},
         {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
         reloadable("limits", limits_section(cfg.limits)),
@@ -314,6 +318,9 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
             !found.covers("http.tls"))
             found.add("auth.client_certificates", "needs http.tls.client_ca_file, the authorities that are trusted");
         check_signing_keys(cfg.lease.signing_key, cfg.lease.verification_keys, found);
+        check_digests(cfg.audit, found);
+        if (!cfg.audit.digest_file.empty())
+            cfg.audit.digest_file = (file.parent_path() / cfg.audit.digest_file).string();
         check_protocol(cfg.protocol, file_keys, found);
         check_bodies(cfg.http, found);
         check_postgres(cfg.postgres, found);

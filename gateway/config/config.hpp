@@ -82,6 +82,16 @@ struct audit_config {
     std::size_t buffer_max = 100'000;
     /// While the buffer is full, `refuse` grants no leases (503), `drop` drops and counts events.
     on_full when_full = on_full::refuse;
+    /// The private key in PEM (Ed25519) that signs digests of the history, from audit.digest_key_file. Empty: none are
+    /// made. Never logged.
+    std::string digest_key;
+    /// Public keys in PEM, of the other gateways and of earlier keys, whose digests are continued. At most 16.
+    std::vector<std::string> digest_public_keys;
+    /// Pause between two digests.
+    std::chrono::milliseconds digest_interval{60'000};
+    /// Where all digests are appended, for a place outside of PostgreSQL. Empty: nowhere.
+    std::string digest_file;
+    friend bool operator==(const audit_config&, const audit_config&) = default;
 };
 
 struct history_config {

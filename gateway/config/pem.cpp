@@ -53,6 +53,12 @@ pkey_handle read_private_key(const std::string& pem, bool* encrypted) {
     return out;
 }
 
+pkey_handle read_public_key(const std::string& pem) {
+    pkey_handle out(PEM_read_bio_PUBKEY(open_text(pem).get(), nullptr, nullptr, nullptr));
+    ERR_clear_error();
+    return out;
+}
+
 std::optional<std::string> find_validity_fault(const X509& certificate) {
     const ASN1_TIME* const first = X509_get0_notBefore(&certificate);
     const ASN1_TIME* const last = X509_get0_notAfter(&certificate);

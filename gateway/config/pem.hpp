@@ -31,6 +31,9 @@ std::vector<x509_handle> read_certificates(const std::string& pem);
 /// Out: null if there is none, if it is damaged, or if it is encrypted; then `encrypted` (may be null) says which.
 pkey_handle read_private_key(const std::string& pem, bool* encrypted = nullptr);
 
+/// Reads the first public key of a text in PEM. Out: null if there is none, or if it is damaged.
+pkey_handle read_public_key(const std::string& pem);
+
 /// Returns why a certificate is not valid at this time: `expired on 2026-11-01T00:00:00Z`; empty if it is.
 std::optional<std::string> find_validity_fault(const X509& certificate);
 

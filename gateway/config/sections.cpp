@@ -52,6 +52,9 @@ constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
 constexpr const char* signing_key_path = "lease.signing_key_file";
 constexpr const char* verification_keys_path = "lease.verification_key_files";
 constexpr std::size_t verification_keys_max = 4;
+constexpr const char* digest_key_path = "audit.digest_key_file";
+constexpr const char* digest_public_keys_path = "audit.digest_public_key_files";
+constexpr std::size_t digest_public_keys_max = 16;
 
 void check_length(const std::string& key, const std::string& path, config_reader::fault_list& faults) {
     if (key.size() < lockcore::hmac_sha256::key_bytes_min)
@@ -143,6 +146,39 @@ config_reader::read_value verification_key_files(std::vector<std::string>& keys,
         }
     };
     return {keys, config_reader::list(read_key)};
+}
+
+config_reader::read_value public_key_files(std::vector<std::string>& keys, const std::filesystem::path& folder) {
+    const auto read_key = [&keys, folder](std::size_t i, const YAML::Node& node, const std::string& path,
+                                          config_reader::fault_list& faults) {
+        std::string name, fault;
+        if (i == digest_public_keys_max) faults.add(digest_public_keys_path, "has more than 16 entries");
+        if (i >= digest_public_keys_max) return;
+        std::string& read = keys.emplace_back();
+        if (!config_reader::read_scalar(node, path, faults, name)) return;
+        if (auto key = read_text_file(folder / name, secret_max_bytes, fault)) {
+            read = std::move(*key);
+        } else {
+            faults.add(path, fault);
+        }
+    };
+    return {keys, config_reader::list(read_key)};
+}
+
+void check_digests(const audit_config& audit, config_reader::fault_list& faults) {
+    const auto is_usable = [](const pkey_handle& key) { return key && EVP_PKEY_get_id(key.get()) == EVP_PKEY_ED25519; };
+    if (faults.covers(digest_key_path)) return;
+    if (audit.digest_key.empty()) {
+        if (!audit.digest_public_keys.empty()) faults.add(digest_public_keys_path, "needs audit.digest_key_file");
+        if (!audit.digest_file.empty()) faults.add("audit.digest_file", "needs audit.digest_key_file");
+    } else if (!is_usable(read_private_key(audit.digest_key))) {
+        faults.add(digest_key_path, "has no readable private key of Ed25519 in PEM without a passphrase");
+    }
+    for (std::size_t i = 0; i < audit.digest_public_keys.size(); ++i) {
+        const std::string path = digest_public_keys_path + ("[" + std::to_string(i) + "]");
+        if (!faults.covers(path) && !is_usable(read_public_key(audit.digest_public_keys[i])))
+            faults.add(path, "has no readable public key of Ed25519 in PEM");
+    }
 }
 
 void check_signing_keys(std::string& signing_key, const std::vector<std::string>& verification_keys,

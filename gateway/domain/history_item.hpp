@@ -116,6 +116,24 @@ struct change_page {
     bool more = false;
 };
 
+/// A signed digest of the history, as a JSON object with its signature.
+struct digest_item {
+    std::int64_t id = 0;  ///< Its number.
+    std::string line;
+};
+
+inline history_position position_of(const digest_item& item) {
+    return {0, item.id};
+}
+
+/// Only with the order, the limit and the position.
+struct digest_query : history_query {};
+
+struct digest_page {
+    std::vector<digest_item> items;
+    bool more = false;
+};
+
 /// What the history has of a lease.
 struct recorded_lease {
     bool ended = false;  ///< It was released or revoked, or its expiry is recorded.

@@ -1,5 +1,6 @@
 #include <gateway/metrics/registry.hpp>
 
+#include <gateway/audit/digest_maker.hpp>
 #include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/domain/memory_budget.hpp>
@@ -232,6 +233,10 @@ std::vector<MetricFamily> readings::Collect() const {
               sources_.events.buffer().is_nearly_full() ? 1 : 0);
     out.counter("fencegate_history_dropped_total", "Events lost: the buffer was full, or PostgreSQL refused them.",
                 static_cast<double>(sources_.events.buffer().dropped()));
+    if (const auto lag = sources_.digests.lag())
+        out.gauge("fencegate_history_digest_lag_seconds",
+                  "How long ago every row of the history was in a signed digest (audit.digest_key_file).",
+                  to_seconds(*lag));
     if (const auto guard = sources_.guard.latest()) {
         out.gauge("fencegate_guard_faults",
                   "What would let a change past the guard, counted when PostgreSQL was last asked; /v1/guard names it.",

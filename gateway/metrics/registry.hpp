@@ -24,6 +24,7 @@ class lock_manager;
 namespace fencegate {
 struct memory_budgets;
 namespace audit {
+class digest_maker;
 class event_sink;
 class storage_watch;
 }  // namespace audit
@@ -62,6 +63,7 @@ class readings final : public prometheus::Collectable {
         const leak_watch& leaks;
         const pg::database& database;
         const audit::event_sink& events;
+        const audit::digest_maker& digests;
         const guard_watch& guard;
         const audit::storage_watch& storage;
         const memory_budgets& memory;

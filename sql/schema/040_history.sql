@@ -97,12 +97,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception using errcode = '42501',
-    message = format('%s can be added to, never changed: %s is refused', pg_partition_root(tg_relid), lower(tg_op)),
+    message = format('%s can be added to, never changed: %s is refused',
+        coalesce(pg_partition_root(tg_relid), tg_relid::regclass), lower(tg_op)),
     hint = 'fencing.rotate_history(keep) drops old partitions.';
 end
 $$;
 comment on function fencing.refuse_history_change() is
-  'Trigger: raises 42501 for every update, delete and truncate of history and row_change. Locks: none.';
+  'Trigger: raises 42501 for every update, delete and truncate of history, row_change and history_digest. Locks: none.';
 
 create table if not exists fencing.history_default partition of fencing.history default;
 comment on table fencing.history_default is
@@ -133,6 +134,26 @@ begin
 end
 $$;
 
+create or replace function fencing.writers_of(relations regclass[]) returns text[]
+language sql
+set search_path = pg_catalog, pg_temp
+as $$
+  with locks as materialized (select * from pg_locks l where l.granted), writing as (
+    select distinct l.virtualtransaction from locks l
+     where l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
+       and l.database = (select d.oid from pg_database d where d.datname = current_database())
+       and (l.relation = any (relations)
+           or l.relation in (select i.inhrelid from pg_inherits i where i.inhparent = any (relations))))
+  select array(
+    select w.virtualtransaction from writing w
+    union all
+    select l.transactionid::text from locks l join writing w using (virtualtransaction)
+      where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock');
+$$;
+comment on function fencing.writers_of(regclass[]) is
+  'The transactions that hold the lock for adding rows to these tables: each named by its virtual transaction and, '
+  'once it has one, by its transaction id, which a prepared transaction keeps when the server restarts. Locks: none.';
+
 create or replace function fencing.history_tail() returns table (last_id bigint, writers text[])
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -141,19 +162,7 @@ begin
   select case when s.is_called then s.last_value else s.last_value - 1 end into last_id from fencing.history_id_seq s;
   -- After last_id was read: a transaction that got an id up to last_id had locked the history before,
   -- and holds the lock until it ends.
-  -- It is named by its virtual transaction and, once it has one, by its transaction id,
-  -- which a prepared transaction keeps when the server restarts.
-  writers := array(
-    with locks as materialized (select * from pg_locks l where l.granted), writing as (
-      select distinct l.virtualtransaction from locks l
-       where l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
-         and l.database = (select d.oid from pg_database d where d.datname = current_database())
-         and (l.relation = 'fencing.history'::regclass
-             or l.relation in (select i.inhrelid from pg_inherits i where i.inhparent = 'fencing.history'::regclass)))
-    select w.virtualtransaction from writing w
-    union all
-    select l.transactionid::text from locks l join writing w using (virtualtransaction)
-      where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock');
+  writers := fencing.writers_of(array['fencing.history'::regclass]);
   return next;
 end
 $$;

@@ -12,6 +12,7 @@ declare
   partition   constant text := format('%s_%s', parent, to_char(lower_bound at time zone 'UTC', 'YYYYMMDD'));
   rest        constant text := parent || '_default';
   has_rows boolean;
+  moved bigint;
 begin
   if to_regclass('fencing.' || partition) is not null then
     return false;
@@ -27,6 +28,9 @@ begin
     execute format('alter table fencing.%I disable trigger history_append_only', rest);
     execute format('with moved as (delete from fencing.%I where at >= $1 and at < $2 returning *) '
                    'insert into fencing.%I select * from moved', rest, partition) using lower_bound, upper_bound;
+    get diagnostics moved = row_count;
+    perform fencing.record_guard_change('history_moved', jsonb_build_object('relation', 'fencing.' || partition,
+        'rows', moved));
     execute format('alter table fencing.%I enable always trigger history_append_only', rest);
   end if;
   execute format('alter table fencing.%I attach partition fencing.%I for values from (%L) to (%L)', parent, partition,
@@ -107,11 +111,12 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  perform fencing.record_guard_change('history_rotated', jsonb_build_object('week', week));
   execute format('drop table if exists fencing.history_%s, fencing.row_change_%s', week, week);
 end
 $$;
 comment on function fencing.drop_week(text) is
-  'Drops the partitions of a week of history and row_change. Locks: those and both parents, access exclusive.';
+  'Drops the partitions of a week of history and row_change, which the history records. Locks: those and both parents, access exclusive.';
 
 create or replace function fencing.forget_event_streams() returns void
 language sql

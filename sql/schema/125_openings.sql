@@ -8,6 +8,45 @@
 -- reads a table while a statement drops schemas or extensions: PostgreSQL drops no table that an open cursor of the
 -- session reads.
 
+create or replace function fencing.history_tables() returns table (relid regclass)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select t.relid from pg_partition_tree('fencing.history') t
+  union all
+  select t.relid from pg_partition_tree('fencing.row_change') t
+  union all
+  select 'fencing.history_digest'::regclass;
+$$;
+comment on function fencing.history_tables() is
+  'What can be added to and never changed: history, row_change, their partitions, and history_digest. Locks: none.';
+
+create or replace function fencing.record_openings_of_history(touched oid[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not exists (select from fencing.history_tables() h where h.relid = any (touched)) then
+    return;
+  end if;
+  -- Only tables with both triggers: a new partition gets the second one after it is attached.
+  perform fencing.record_guard_change(case when o.is_attached then 'history_opened' else 'history_detached' end,
+      jsonb_build_object('relation', o.relid::text))
+     from (select h.relid, true as is_attached from fencing.history_tables() h
+            where exists (select from pg_trigger t where t.tgrelid = h.relid and t.tgname ~ '^history_'
+                and t.tgenabled <> 'A')
+           union all
+           select c.oid::regclass, false from pg_class c
+            where c.relnamespace = 'fencing'::regnamespace and c.relname ~ '^(history|row_change)_([0-9]{8}|default)$'
+              and not c.relispartition) o
+    where exists (select from pg_trigger t where t.tgrelid = o.relid and t.tgname = 'history_no_truncate');
+end
+$$;
+comment on function fencing.record_openings_of_history(oid[]) is
+  'Called by the event trigger after an ALTER of these tables: adds history_opened to the history for each part of it '
+  'whose rows could be changed now, and history_detached for each partition that is no part of it any more. '
+  'Locks: none that others wait for.';
+
 create or replace function fencing.table_faults() returns table (relation oid, other oid, about text, fault text)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -35,8 +74,7 @@ as $$
     union all
     select h.relid, x.name, 'fencing.refuse_history_change()'::regprocedure, x.kind, '',
       'alter table ... enable always trigger', 'history'
-      from (select * from pg_partition_tree('fencing.history')
-            union all select * from pg_partition_tree('fencing.row_change')) h
+      from fencing.history_tables() h
            cross join (values ('history_append_only'::name, 27), ('history_no_truncate', 34)) as x (name, kind)
   )
   select c.oid, null::oid, case when x.about = 'history' then 'history' when t.oid is null then 'missing trigger'
@@ -289,6 +327,15 @@ begin
         message = format('%s is protected: a table made anew under its name would be open', found_fault),
         hint = format('select fencing.unprotect(%L) first.', found_fault);
     end if;
+    perform fencing.record_guard_change('history_dropped', jsonb_build_object('relation', d.object_identity))
+       from pg_event_trigger_dropped_objects() d
+      where d.object_type = 'table' and d.address_names[1] = 'fencing'
+        and d.address_names[2] ~ '^(history|row_change)_([0-9]{8}|default)$';
+    perform fencing.record_guard_change('history_opened', jsonb_build_object('relation', h.relid::text))
+       from pg_event_trigger_dropped_objects() d
+            join fencing.history_tables() h on h.relid = to_regclass(format('%I.%I', d.address_names[1],
+              d.address_names[2]))
+      where d.object_type = 'trigger' and d.address_names[3] ~ '^history_';
     touched := array(select to_regclass(format('%I.%I', d.address_names[1], d.address_names[2]))::oid
         from pg_event_trigger_dropped_objects() d
                        where d.object_type = 'trigger' and d.address_names[3] ~ '^fencing_(check|verify|record)_');
@@ -300,6 +347,9 @@ begin
                                  else d.objid end
                        from pg_event_trigger_ddl_commands() d
                        where d.classid in ('pg_trigger'::regclass, 'pg_class'::regclass));
+  end if;
+  if tg_tag in ('ALTER TABLE', 'ALTER TRIGGER') then
+    perform fencing.record_openings_of_history(touched);
   end if;
   if not moves_schema and not fencing.can_have_faults(touched) then
     return;

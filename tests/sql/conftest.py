@@ -25,20 +25,12 @@ from sessions import Login, Sessions  # noqa: E402
 from support.base_backup import copy_server  # noqa: E402
 from support.initdb import init_data, installed_programs, programs  # noqa: E402
 
-# Deletes the rows that the installation of the example added to the history, partition by partition.
+# Deletes the rows that the installation of the example added to the history.
 EMPTY_HISTORY = """
-do $$
-declare
-  leaf regclass;
-begin
-  for leaf in select inhrelid from pg_inherits where inhparent = 'fencing.history'::regclass
-    and inhrelid <> 'fencing.history_default'::regclass loop
-    execute 'drop table ' || leaf;
-  end loop;
-  perform fencing.rotate_history('30 days');
-  alter sequence fencing.history_id_seq restart;
-end
-$$;
+alter table fencing.history disable trigger history_append_only;
+delete from fencing.history;
+alter table fencing.history enable always trigger history_append_only;
+alter sequence fencing.history_id_seq restart;
 """
 HERE = pathlib.Path(__file__).resolve().parent
 SQL = HERE.parent.parent / "sql"
@@ -71,7 +63,7 @@ NEED_SUPERUSER = set(
     test_refusal_with_printed_plans_shows_no_password test_recorder_password_is_unreadable_for_other_logins
     test_recorder_login_can_only_add_refusals
     another_role protect_bad_expression protect_refusals refusal_without_recorder unprotect
-    api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes inheritance partitioned
+    api_catalog_keys guard_changes guard_faults guard_faults_of_schema_changes history_openings inheritance partitioned
     prepared_transaction record_changes_columns record_changes_schema replication_role rights_below_the_table
     schema_changes_refused
 """.split()

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 #include <vector>
+#include "digest_key.hpp"
 
 namespace fencegate {
 namespace {
@@ -25,7 +26,6 @@ class folder {
         write("signing.key", std::string(64, 'a') + "\n");
     }
     ~folder() { std::filesystem::remove_all(path_); }
-    folder(const folder&) = delete;
 
     void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
     std::filesystem::path file(const std::string& name) const { return path_ / name; }
@@ -46,8 +46,7 @@ class folder {
 
 const std::string redis = "redis: {nodes: [{name: a, host: 127.0.0.1, port: 6401}]}\n";
 const std::string postgres = "postgres: {conninfo: host=/tmp}\n";
-const std::string lease = "lease: {signing_key_file: signing.key}\n";
-const std::string least = redis + postgres + lease;
+const std::string lease = "lease: {signing_key_file: signing.key}\n", least = redis + postgres + lease;
 
 TEST(config_load, smallest_file_takes_every_default) {
     folder here;
@@ -69,6 +68,8 @@ TEST(config_load, every_key_reaches_its_field) {
     here.write("orders.key", "a-long-random-key-of-orders\n");
     here.write("redis.password", "secret");
     here.write("other.key", std::string(32, 'o') + "\n");
+    here.write("digest.key", std::string(digest_key) + "\n");
+    here.write("digest.pub", digest_public_key);
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
     const config cfg = here.load(R"(
@@ -89,7 +90,8 @@ redis: {node_timeout_ms: 150, node_dead_after_ms: 900, node_queue_max: 120, node
 postgres: {conninfo: host=db dbname=shop, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000,
   lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
-audit: {buffer_max: 5000, on_full: drop}
+audit: {buffer_max: 5000, on_full: drop, digest_key_file: digest.key, digest_public_key_files: [digest.pub],
+  digest_interval_ms: 2000, digest_file: digests.ndjson}
 history: {keep_days: 90}
 limits:
   principals: [{principal: orders, leases_max: 5},
@@ -144,8 +146,8 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
     EXPECT_EQ(cfg.postgres.guard_check_interval, 900ms);
     EXPECT_EQ(cfg.writes.idempotency_ttl, 60s);
-    EXPECT_EQ(cfg.audit.buffer_max, 5000U);
-    EXPECT_EQ(cfg.audit.when_full, on_full::drop);
+    EXPECT_EQ(cfg.audit,
+              (audit_config{5000, on_full::drop, digest_key, {digest_public_key}, 2s, here.file("digests.ndjson")}));
     EXPECT_EQ(cfg.history.keep_days, 90U);
     EXPECT_EQ(cfg.limits.address, (address_limits{{30, 40}, 50}));
     EXPECT_EQ(cfg.limits.principal, (principal_limits{{1, 2}, 3, 4, 6}));
@@ -437,8 +439,7 @@ TEST(config_load, example_file_has_every_default_and_is_valid) {
     EXPECT_EQ(cfg.postgres.lock_timeout, defaults.postgres.lock_timeout);
     EXPECT_EQ(cfg.postgres.guard_check_interval, defaults.postgres.guard_check_interval);
     EXPECT_EQ(cfg.writes.idempotency_ttl, defaults.writes.idempotency_ttl);
-    EXPECT_EQ(cfg.audit.buffer_max, defaults.audit.buffer_max);
-    EXPECT_EQ(cfg.audit.when_full, defaults.audit.when_full);
+    EXPECT_EQ(cfg.audit, defaults.audit);
     EXPECT_EQ(cfg.log.level, defaults.log.level);
     EXPECT_EQ(cfg.log.json, defaults.log.json);
     EXPECT_EQ(cfg.log.core_dumps, defaults.log.core_dumps);

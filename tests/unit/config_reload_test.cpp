@@ -3,6 +3,7 @@
 #include <gateway/config/config.hpp>
 #include <gateway/config/sections.hpp>
 
+#include "digest_key.hpp"
 #include "self_signed.hpp"
 
 #include <gtest/gtest.h>
@@ -30,6 +31,8 @@ class config_reload : public testing::Test {
         folder_ = name;
         write("signing.key", std::string(64, 'a'));
         write("other.key", std::string(64, 'b'));
+        write("digest.key", digest_key);
+        write("digest.pub", digest_public_key);
         write("gateway.pem", pair_.certificate);
         write("gateway.key", pair_.key);
     }
@@ -115,7 +118,8 @@ redis: {nodes: [{name: a, host: other}], tls: {ca_file: gateway.pem}, node_timeo
 postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, statement_timeout_ms: 3000,
   lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
-audit: {buffer_max: 5000, on_full: drop}
+audit: {buffer_max: 5000, on_full: drop, digest_key_file: digest.key, digest_public_key_files: [digest.pub],
+  digest_interval_ms: 2000, digest_file: digests.ndjson}
 history: {keep_days: 90}
 limits: {principals: [{principal: p, leases_max: 1}]}
 log: {level: debug, json: false, core_dumps: true}

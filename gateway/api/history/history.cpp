@@ -10,6 +10,7 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>
+#include <gateway/pg/history/history_digest.hpp>
 #include <gateway/pg/history/history_reader.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
@@ -76,7 +77,13 @@ awaitable<result<change_page>> read_page(const history_services& services, std::
     return services.database.read(std::move(principal), cost, until, std::move(work));
 }
 
-/// The state of one export: of events, or of changes of rows.
+awaitable<result<digest_page>> read_page(const history_services& services, std::string principal, read_cost cost,
+                                         digest_query query, std::chrono::steady_clock::time_point until) {
+    auto work = [query = std::move(query)](pg::session& session) { return pg::read_digest_page(session, query); };
+    return services.database.read(std::move(principal), cost, until, std::move(work));
+}
+
+/// The state of one export: of events, of changes of rows, or of digests, which have no CSV.
 template <class Query, class Page>
 struct export_state {
     Query query;
@@ -92,12 +99,14 @@ std::string render_lines(const export_state<Query, Page>& state) {
     std::string text;
     text.reserve(400 * state.page.items.size());
     for (const auto& item : state.page.items) {
-        if (state.form == export_form::csv) {
-            append_history_csv(text, item);
-        } else {
-            append_history_item(text, item);
-            text += '\n';
+        if constexpr (requires { append_history_csv(text, item); }) {
+            if (state.form == export_form::csv) {
+                append_history_csv(text, item);
+                continue;
+            }
         }
+        append_history_item(text, item);
+        text += '\n';
     }
     return text;
 }
@@ -324,6 +333,11 @@ http::awaitable_response show_changes(const history_services& services, http::re
     if (!allowed) return http::as_awaitable(allowed.error());
     auto query = parse_change_query(r.query, services.settings.protocol.cell, form_of(r));
     return answer_query<change_page>(services, std::move(query), change_csv_head(), std::move(r));
+}
+
+http::awaitable_response show_digests(const history_services& services, http::request r) {
+    auto query = parse_digest_query(r.query, services.settings.protocol.cell, form_of(r));
+    return answer_query<digest_page>(services, std::move(query), {}, std::move(r));
 }
 
 http::awaitable_response summarize_history(const history_services& services, http::request r) {

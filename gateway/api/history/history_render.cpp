@@ -143,6 +143,10 @@ void append_history_item(std::string& text, const change_item& item) {
         .end();
 }
 
+void append_history_item(std::string& text, const digest_item& item) {
+    text += item.line;
+}
+
 void append_history_items(std::string& text, const std::vector<history_item>& items) {
     append_items(text, items);
 }
@@ -152,6 +156,10 @@ std::string render_history(const history_page& page, bool ascending, lockcore::c
 }
 
 std::string render_history(const change_page& page, bool ascending, lockcore::cell_id cell) {
+    return render_page(page, ascending, cell);
+}
+
+std::string render_history(const digest_page& page, bool ascending, lockcore::cell_id cell) {
     return render_page(page, ascending, cell);
 }
 

@@ -19,12 +19,16 @@ void append_history_item(std::string& text, const history_item& item);
 /// The same for a changed row.
 void append_history_item(std::string& text, const change_item& item);
 
+/// The same for a digest.
+void append_history_item(std::string& text, const digest_item& item);
+
 /// Appends items as a JSON array.
 void append_history_items(std::string& text, const std::vector<history_item>& items);
 
 /// Returns the JSON of one page with its cursor, which names the cell.
 std::string render_history(const history_page& page, bool ascending, lockcore::cell_id cell);
 std::string render_history(const change_page& page, bool ascending, lockcore::cell_id cell);
+std::string render_history(const digest_page& page, bool ascending, lockcore::cell_id cell);
 
 /// Returns the header line of the CSV (RFC 4180), with its CRLF.
 std::string_view history_csv_head();

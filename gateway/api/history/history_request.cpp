@@ -195,6 +195,15 @@ result<change_query> parse_change_query(std::string_view text, lockcore::cell_id
     return out;
 }
 
+result<digest_query> parse_digest_query(std::string_view text, lockcore::cell_id cell, history_form form) {
+    http::fault_list faults;
+    const http::query_reader query(text, {"order", "limit", "cursor"}, faults);
+    digest_query out;
+    const auto done = read_filters(query, cell, form, faults, out);
+    if (!done) return done.error();
+    return out;
+}
+
 result<void> authorize_query(const http::rights& rights, const std::optional<std::string>& resource,
                              const std::optional<std::string>& resource_prefix) {
     if (resource) return rights.require(scope::history, *resource);

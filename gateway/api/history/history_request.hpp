@@ -29,6 +29,9 @@ result<history_query> parse_history_query(std::string_view query, lockcore::cell
 /// Parses the query of GET /v1/changes, as that of the history. The values of `key` become text, as changes have them.
 result<change_query> parse_change_query(std::string_view query, lockcore::cell_id cell, history_form form);
 
+/// Parses the query of GET /v1/history/digests: order, limit and cursor as the history has them.
+result<digest_query> parse_digest_query(std::string_view query, lockcore::cell_id cell, history_form form);
+
 /// Requires the scope `history` for what a query asks for: a resource, the resources of a prefix, otherwise all.
 ///
 /// Errors: errc::forbidden.

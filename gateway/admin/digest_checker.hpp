@@ -1,0 +1,34 @@
+#pragma once
+
+#include <gateway/admin/history_checker.hpp>
+#include <gateway/pg/connection/session.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fencegate::admin {
+
+/// What the rows of the database are compared with.
+struct digest_options {
+    std::string file;                      ///< Digests, one a line; empty: none are compared.
+    std::vector<std::string> public_keys;  ///< Files, each with a public key in PEM.
+};
+
+struct digest_result {
+    std::int64_t digests = 0;  ///< Whose rows were compared.
+    std::int64_t rows = 0;
+    std::int64_t rotated_rows = 0;  ///< That retention has dropped.
+    std::int64_t lost = 0;          ///< Digests that are gone since a change of the storage generation.
+    std::string last_made_at;       ///< Later rows are in no digest.
+    std::vector<finding> findings;  ///< Of the promise f, in the order of the digests.
+};
+
+/// Compares the history and the recorded changes with the digests of a file and of the database. It needs the file, of
+/// which nobody who can change the database can have changed a line, because the database's own digests may all have
+/// been replaced by fewer: whoever can do that can't sign them.
+///
+/// Errors: std::runtime_error, where a file can't be read or has no key; those of session::exec.
+digest_result check_digests(pg::session& session, const digest_options& options);
+
+}  // namespace fencegate::admin

@@ -1,0 +1,235 @@
+#include <gateway/audit/digest_maker.hpp>
+
+#include <gateway/audit/history_feed.hpp>
+#include <gateway/config/secrets.hpp>
+#include <gateway/pg/history/history_digest.hpp>
+#include <gateway/runtime/background.hpp>
+#include <gateway/runtime/random.hpp>
+#include <gateway/runtime/rfc3339.hpp>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/awaitable.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <set>
+
+namespace fencegate::audit {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr steady_clock::duration first_delay = 1s;
+constexpr steady_clock::duration delay_while_unsettled = 200ms;
+constexpr steady_clock::duration delay_between_digests = 20ms;
+constexpr auto step_timeout = 30s;
+constexpr std::size_t lines_per_append = 1'000;
+
+/// The file outside of PostgreSQL: a line for each digest. Lines are never changed: if the database has another digest
+/// of a number that the file has, both are there.
+class digest_file {
+  public:
+    explicit digest_file(std::string name) : name_(std::move(name)) {}
+
+    /// Appends the digests that the file lacks. Throws std::runtime_error if it can't be written.
+    ///
+    /// Out: false if the database lacks a digest that the file has.
+    bool append_missing(pg::session& session) {
+        if (name_.empty()) return true;
+        if (!last_) read_last();
+        bool same = true;
+        if (last_number_ > 0) {
+            const auto stored = pg::read_digests(session, last_number_ - 1, 1);
+            same = !stored.empty() && pg::line_of(stored.front()) == *last_;
+        }
+        // Set back: every digest is compared, because the two may differ from any number on.
+        const std::set<std::string> known = same ? std::set<std::string>() : hash_lines();
+        for (std::int64_t after = same ? last_number_ : 0;;) {
+            const auto digests = pg::read_digests(session, after, lines_per_append);
+            if (digests.empty()) return same;
+            std::string text, last;
+            for (const pg::signed_digest& digest : digests) {
+                std::string line = pg::line_of(digest);
+                if (known.contains(sha256_hex(line))) continue;
+                text += line + "\n";
+                last = std::move(line);
+            }
+            append(text);
+            after += static_cast<std::int64_t>(digests.size());
+            last_number_ = after;
+            if (!last.empty()) last_ = std::move(last);
+        }
+    }
+
+  private:
+    void read_last() {
+        std::string line, last;
+        std::ifstream in(name_);
+        while (std::getline(in, line))
+            last = line;
+        const auto digest = pg::parse_line(last);
+        const auto entry = digest ? pg::parse_digest(digest->entry) : std::nullopt;
+        if (!last.empty() && !entry) throw std::runtime_error(name_ + ": the last line is no digest");
+        last_number_ = entry ? entry->number : 0;
+        last_ = std::move(last);
+    }
+
+    std::set<std::string> hash_lines() const {
+        std::set<std::string> out;
+        std::string line;
+        std::ifstream in(name_);
+        while (std::getline(in, line))
+            out.insert(sha256_hex(line));
+        return out;
+    }
+
+    void append(const std::string& text) const {
+        if (text.empty()) return;
+        const int file = ::open(name_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+        const bool written = file >= 0 &&
+                             ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                             ::fsync(file) == 0;
+        const int fault = errno;
+        if (file >= 0) ::close(file);
+        if (!written) throw std::runtime_error(name_ + ": " + std::strerror(fault));
+    }
+
+    std::string name_;
+    std::optional<std::string> last_;  ///< The last line; empty before it was read.
+    std::int64_t last_number_ = 0;
+};
+
+}  // namespace
+
+struct digest_maker::impl final : runtime::periodic {
+    impl(const audit_config& cfg, std::string name, pg::database& d, asio::io_context& i)
+        : interval(cfg.digest_interval), gateway(std::move(name)), database(d), io(i), file(cfg.digest_file) {
+        if (cfg.digest_key.empty()) return;
+        keys.push_back(read_private_key(cfg.digest_key));
+        for (const std::string& pem : cfg.digest_public_keys)
+            keys.push_back(read_public_key(pem));
+    }
+
+    asio::awaitable<duration> run_once() override {
+        auto work = [self = std::static_pointer_cast<impl>(shared_from_this())](pg::session& session) {
+            return self->run_step(session);
+        };
+        const auto done =
+            co_await database.run(pg::worker_choice::history(), steady_clock::now() + step_timeout, std::move(work));
+        if (done) co_return *done;
+        // Another gateway makes one.
+        if (done.error().code != errc::write_conflict && !is_stopping())
+            spdlog::warn("no digest of the history was made: {}", done.error().detail);
+        co_return std::min<duration>(interval, 5s);
+    }
+
+    /// Makes the next digest if it is due. Out: the pause before the next step.
+    duration run_step(pg::session& session) {
+        const std::lock_guard hold(mutex);  // a step whose caller has given up may still run
+        append_to_file(session);
+        auto tail = pg::read_digest_tail(session);
+        const auto age = std::chrono::milliseconds(tail.age_ms.value_or(interval.count()));
+        const auto history_end = tail.history.last_id, changes_end = tail.changes.last_id;
+        const auto history_settled = history.advance(std::move(tail.history));
+        const auto changes_settled = changes.advance(std::move(tail.changes));
+        if (!due) {
+            if (age < interval) {
+                note_complete(steady_clock::now() - age);
+                return interval - age;
+            }
+            due = {history_end, changes_end, steady_clock::now()};
+        }
+        if (!history_settled || !changes_settled || *history_settled < due->history_to ||
+            *changes_settled < due->changes_to)
+            return delay_while_unsettled;
+        const pg::digest_source source{.keys = keys,
+                                       .gateway = gateway,
+                                       .made_at = runtime::to_rfc3339(std::chrono::system_clock::now()),
+                                       .salt = runtime::random_hex128() + runtime::random_hex128(),
+                                       .history_to = due->history_to,
+                                       .changes_to = due->changes_to};
+        const auto result = pg::make_digest(session, source);
+        if (result.unsigned_entries != unsigned_entries && result.unsigned_entries > 0)
+            spdlog::error(
+                "the last {} digests of the history are signed by no key of this gateway, and were left out: "
+                "somebody else made them, or audit.digest_public_key_files lacks the key of another gateway",
+                result.unsigned_entries);
+        unsigned_entries = result.unsigned_entries;
+        if (result.made) spdlog::info("digest of the history: {}", pg::line_of(*result.made));
+        append_to_file(session);
+        if (!result.complete) return delay_between_digests;
+        note_complete(due->since);
+        due.reset();
+        return interval;
+    }
+
+    /// A file that is not written is as bad as no digest.
+    void note_complete(steady_clock::time_point at) {
+        if (!file_fails) complete_at = std::max(complete_at.load(), at);
+    }
+
+    void append_to_file(pg::session& session) {
+        try {
+            if (!file.append_missing(session) && !is_stopping())
+                spdlog::error(
+                    "the digests of the history were set back: the database lacks some that audit.digest_file has; "
+                    "`fencegate verify --digests` says which rows differ");
+            file_fails = false;
+        } catch (const pg::session_lost&) {
+            throw;
+        } catch (const pg::statement_failed&) {
+            throw;
+        } catch (const std::runtime_error& e) {
+            if (!file_fails) spdlog::error("audit.digest_file: {}", e.what());
+            file_fails = true;
+        }
+    }
+
+    struct wanted_end {
+        std::int64_t history_to, changes_to;
+        steady_clock::time_point since;
+    };
+
+    const std::chrono::milliseconds interval;
+    const std::string gateway;
+    pg::database& database;
+    asio::io_context& io;
+    std::vector<pkey_handle> keys;  ///< The first one signs. Empty: no digests.
+
+    std::mutex mutex;  ///< Of those below.
+    digest_file file;
+    history_horizon history, changes;
+    std::optional<wanted_end> due;  ///< What the digest that is due has to cover.
+    std::int64_t unsigned_entries = 0;
+
+    bool file_fails = false;
+
+    std::atomic<steady_clock::time_point> complete_at{steady_clock::now()};
+};
+
+digest_maker::digest_maker(const audit_config& cfg, std::string gateway, pg::database& database, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, std::move(gateway), database, io)) {}
+
+digest_maker::~digest_maker() {
+    impl_->stop();
+}
+
+void digest_maker::start() {
+    if (!impl_->keys.empty()) impl_->start(impl_->io.get_executor(), first_delay);
+}
+
+std::optional<steady_clock::duration> digest_maker::lag() const {
+    if (impl_->keys.empty()) return std::nullopt;
+    return steady_clock::now() - impl_->complete_at.load();
+}
+
+}  // namespace fencegate::audit

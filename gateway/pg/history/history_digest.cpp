@@ -1,0 +1,307 @@
+#include <gateway/config/secrets.hpp>
+#include <gateway/pg/history/history_digest.hpp>
+
+#include <lockcore/encoding.hpp>
+
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+#include <boost/json/object.hpp>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <span>
+#include <stdexcept>
+
+namespace fencegate::pg {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view signature_member = ",\"signature\":\"";
+constexpr std::size_t signature_bytes = 64;
+/// Newest digests among which the last one that a known key has signed is looked for.
+constexpr std::size_t unsigned_entries_max = 100;
+
+struct digest_deleter {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+using digest_context = std::unique_ptr<EVP_MD_CTX, digest_deleter>;
+
+/// The SHA-256 of texts that follow one another.
+class text_hash {
+  public:
+    text_hash() : context_(EVP_MD_CTX_new()) {
+        if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
+            throw std::runtime_error("OpenSSL has no SHA-256");
+    }
+    void add(std::string_view text) { EVP_DigestUpdate(context_.get(), text.data(), text.size()); }
+    std::string finish() {
+        std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+        unsigned size = 0;
+        EVP_DigestFinal_ex(context_.get(), bytes.data(), &size);
+        return lockcore::to_hex(std::as_bytes(std::span(bytes).first(size)));
+    }
+
+  private:
+    digest_context context_;
+};
+
+const char* name_of(digested_table table) {
+    return table == digested_table::history ? "fencing.history" : "fencing.row_change";
+}
+
+json::object render_range(const digest_range& range) {
+    json::object weeks;
+    for (const auto& [week, part] : range.parts)
+        weeks[week] = json::object{{"rows", part.rows}, {"sha256", part.sha256}};
+    return {{"after", range.after}, {"to", range.to}, {"weeks", std::move(weeks)}};
+}
+
+digest_range parse_range(const json::value& value) {
+    digest_range out;
+    out.after = value.at("after").as_int64();
+    out.to = value.at("to").as_int64();
+    for (const auto& [week, part] : value.at("weeks").as_object())
+        out.parts[std::string(week)] = {part.at("rows").as_int64(), std::string(part.at("sha256").as_string())};
+    return out;
+}
+
+/// Returns the end of the ids of the next digest: there are at most digest_ids_max between its first row and its end.
+std::int64_t end_of_range(session& session, digested_table table, std::int64_t after, std::int64_t last) {
+    if (last - after <= digest_ids_max) return std::max(after, last);
+    const std::string from = std::string("from ") + name_of(table) + " where id > $1::bigint and id <= $2::bigint";
+    const std::string near_end = std::to_string(after + digest_ids_max);
+    const bool has_rows =
+        session.exec("select exists (select " + from + ")", {std::to_string(after), near_end})[0][0].as<bool>();
+    if (has_rows) return after + digest_ids_max;
+    const auto first = session.exec("select min(id) " + from, {near_end, std::to_string(last)});
+    if (first[0][0].is_null()) return last;
+    return std::min(last, first[0][0].as<std::int64_t>() - 1 + digest_ids_max);
+}
+
+digest_range digest_rows(session& session, digested_table table, std::int64_t after, std::int64_t last,
+                         const std::string& salt) {
+    digest_range out;
+    out.after = after;
+    out.to = end_of_range(session, table, after, last);
+    if (out.to > out.after) out.parts = hash_rows(session, table, out.after, out.to, salt);
+    return out;
+}
+
+std::vector<signed_digest> digests_of(const pqxx::result& rows) {
+    std::vector<signed_digest> out;
+    for (const auto& row : rows)
+        out.push_back({row[0].c_str(), row[1].c_str(), row[2].c_str()});
+    return out;
+}
+
+/// Makes the next digest in the transaction that is open.
+made_digest append_digest(session& session, const digest_source& source) {
+    made_digest out;
+    digest_entry next;
+    next.number = session.exec("select fencing.begin_digest()", {})[0][0].as<std::int64_t>();
+    const auto newest =
+        digests_of(session.exec("select entry, signature, salt from fencing.history_digest order by number "
+                                "desc limit $1::bigint",
+                                {std::to_string(unsigned_entries_max)}));
+    for (const signed_digest& digest : newest) {
+        const auto entry = parse_digest(digest.entry);
+        if (entry && is_signed(source.keys, digest.entry, digest.signature)) {
+            next.previous = sha256_hex(digest.entry);
+            next.history.after = entry->history.to;
+            next.changes.after = entry->changes.to;
+            break;
+        }
+        ++out.unsigned_entries;
+    }
+    next.made_at = source.made_at;
+    next.gateway = source.gateway;
+    EVP_PKEY& key = *source.keys.front();
+    next.key = key_id_of(key);
+    next.history = digest_rows(session, digested_table::history, next.history.after, source.history_to, source.salt);
+    next.changes = digest_rows(session, digested_table::changes, next.changes.after, source.changes_to, source.salt);
+    out.complete = next.history.to >= source.history_to && next.changes.to >= source.changes_to;
+    if (next.history.to == next.history.after && next.changes.to == next.changes.after) return out;
+    signed_digest made;
+    made.entry = render_digest(next);
+    made.signature = sign_text(key, made.entry);
+    made.salt = source.salt;
+    session.exec("select fencing.append_digest($1::bigint, $2::text, $3::text, $4::text)",
+                 {std::to_string(next.number), made.entry, made.signature, made.salt});
+    out.made = std::move(made);
+    return out;
+}
+
+}  // namespace
+
+std::string render_digest(const digest_entry& entry) {
+    return json::serialize(json::object{{"number", entry.number},
+                                        {"previous", entry.previous},
+                                        {"made_at", entry.made_at},
+                                        {"gateway", entry.gateway},
+                                        {"key", entry.key},
+                                        {"history", render_range(entry.history)},
+                                        {"changes", render_range(entry.changes)}});
+}
+
+std::optional<digest_entry> parse_digest(std::string_view entry) {
+    try {
+        const json::value read = json::parse(entry);
+        const auto text = [&read](const char* name) { return std::string(read.at(name).as_string()); };
+        digest_entry out;
+        out.number = read.at("number").as_int64();
+        out.previous = text("previous");
+        out.made_at = text("made_at");
+        out.gateway = text("gateway");
+        out.key = text("key");
+        out.history = parse_range(read.at("history"));
+        out.changes = parse_range(read.at("changes"));
+        return out;
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
+std::string line_of(const signed_digest& digest) {
+    const std::size_t end = digest.entry.empty() ? 0 : digest.entry.size() - 1;
+    return digest.entry.substr(0, end) + std::string(signature_member) + digest.signature + "\"}";
+}
+
+std::optional<signed_digest> parse_line(std::string_view line) {
+    const auto at = line.rfind(signature_member);
+    if (at == std::string_view::npos || !line.ends_with("\"}")) return std::nullopt;
+    signed_digest out;
+    out.entry = std::string(line.substr(0, at)) + "}";
+    const std::size_t begin = at + signature_member.size();
+    out.signature = line.substr(begin, line.size() - 2 - begin);
+    return out;
+}
+
+std::string key_id_of(EVP_PKEY& key) {
+    unsigned char* bytes = nullptr;
+    const int size = i2d_PUBKEY(&key, &bytes);
+    if (size <= 0) throw std::runtime_error("OpenSSL can't write the public key");
+    const std::string hash = sha256_hex({reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size)});
+    OPENSSL_free(bytes);
+    return hash.substr(0, 16);
+}
+
+std::string sign_text(EVP_PKEY& key, std::string_view text) {
+    std::array<unsigned char, signature_bytes> out{};
+    std::size_t size = out.size();
+    const digest_context context(EVP_MD_CTX_new());
+    if (!context || EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, &key) != 1 ||
+        EVP_DigestSign(context.get(), out.data(), &size, reinterpret_cast<const unsigned char*>(text.data()),
+                       text.size()) != 1)
+        throw std::runtime_error("the key can't sign digests");
+    return lockcore::to_hex(std::as_bytes(std::span(out).first(size)));
+}
+
+bool is_signed(const std::vector<pkey_handle>& keys, std::string_view text, std::string_view signature) {
+    std::array<unsigned char, signature_bytes> bytes{};
+    if (!lockcore::from_hex(signature, std::as_writable_bytes(std::span(bytes)))) return false;
+    const bool found = std::ranges::any_of(keys, [&](const pkey_handle& key) {
+        const digest_context context(EVP_MD_CTX_new());
+        return context && EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()) == 1 &&
+               EVP_DigestVerify(context.get(), bytes.data(), bytes.size(),
+                                reinterpret_cast<const unsigned char*>(text.data()), text.size()) == 1;
+    });
+    ERR_clear_error();  // of the keys that have not signed it
+    return found;
+}
+
+digest_parts hash_rows(session& session, digested_table table, std::int64_t after, std::int64_t to,
+                       const std::string& salt) {
+    // The columns in the order in which they are hashed; the time in seconds since 1970.
+    const std::string columns = table == digested_table::history
+                                    ? "event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, "
+                                      "write_id, detail"
+                                    : "relation, operation, row_key, old, new, resource, fencing_token, write_id, "
+                                      "principal, direct, application";
+    std::map<std::string, std::pair<std::int64_t, text_hash>> weeks;
+    const auto add = [&](const answer_rows& row) {
+        const auto [found, is_new] = weeks.try_emplace(row.text(0, 0));
+        auto& [rows, hash] = found->second;
+        if (is_new) hash.add(salt);
+        ++rows;
+        for (int column = 1; column < row.columns(); ++column) {
+            if (row.is_null(0, column)) {
+                hash.add("-,");
+            } else {
+                const auto value = row.bytes(0, column);
+                hash.add(std::to_string(value.size()) + ":");
+                hash.add(value);
+                hash.add(",");
+            }
+        }
+    };
+    session.read_each(
+        "select coalesce(to_char(date_trunc('week', at, 'UTC') at time zone 'UTC', 'YYYYMMDD'), ''), id, "
+        "extract(epoch from at), " +
+            columns + " from " + name_of(table) + " where id > $1::bigint and id <= $2::bigint order by id, at",
+        {std::to_string(after), std::to_string(to)}, add);
+    digest_parts out;
+    for (auto& [week, counted] : weeks)
+        out[week] = {counted.first, counted.second.finish()};
+    return out;
+}
+
+std::vector<signed_digest> read_digests(session& session, std::int64_t after, std::size_t limit) {
+    return digests_of(session.exec(
+        "select entry, signature, salt from fencing.history_digest where number > $1::bigint order by number "
+        "limit $2::bigint",
+        {std::to_string(after), std::to_string(limit)}));
+}
+
+digest_page read_digest_page(session& session, const digest_query& query) {
+    const std::int64_t start = query.ascending ? 0 : std::numeric_limits<std::int64_t>::max();
+    const auto rows =
+        session.exec(std::string("select entry, signature, salt, number from fencing.history_digest where number ") +
+                         (query.ascending ? "> $1::bigint order by number" : "< $1::bigint order by number desc") +
+                         " limit $2::bigint",
+                     {std::to_string(query.after ? query.after->id : start), std::to_string(query.limit + 1)});
+    digest_page page;
+    page.more = static_cast<std::size_t>(rows.size()) > query.limit;
+    for (const auto& digest : digests_of(rows)) {
+        if (page.items.size() == query.limit) break;
+        const auto number = rows[static_cast<pqxx::result::size_type>(page.items.size())][3].as<std::int64_t>();
+        page.items.push_back({number, line_of(digest)});
+    }
+    return page;
+}
+
+digest_tail read_digest_tail(session& session) {
+    const auto rows = session.exec(
+        "select history_id, change_id, age_ms, w from fencing.digest_tail() left join unnest(writers) as w on true",
+        {});
+    digest_tail out;
+    out.history.last_id = rows[0][0].as<std::int64_t>();
+    out.changes.last_id = rows[0][1].as<std::int64_t>();
+    if (!rows[0][2].is_null()) out.age_ms = rows[0][2].as<std::int64_t>();
+    for (const auto& row : rows) {
+        if (!row[3].is_null()) out.history.writers.emplace_back(row[3].c_str());
+    }
+    out.changes.writers = out.history.writers;
+    return out;
+}
+
+made_digest make_digest(session& session, const digest_source& source) {
+    session.command("begin");
+    try {
+        auto out = append_digest(session, source);
+        session.command("commit");
+        return out;
+    } catch (const session_lost&) {
+        throw;
+    } catch (...) {
+        session.command("rollback");
+        throw;
+    }
+}
+
+}  // namespace fencegate::pg

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <gateway/config/pem.hpp>
+#include <gateway/domain/history_item.hpp>
+#include <gateway/pg/connection/session.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fencegate::pg {
+
+/// Rows with one SHA-256 for them all.
+struct digest_part {
+    std::int64_t rows = 0;
+    std::string sha256;
+    friend bool operator==(const digest_part&, const digest_part&) = default;
+};
+
+/// The rows of a table by the week of their time (YYYYMMDD of its Monday, UTC; empty for an infinite time): a partition
+/// that is dropped has the rows of one week.
+using digest_parts = std::map<std::string, digest_part>;
+
+/// The rows of a table with ids above `after` and up to `to`.
+struct digest_range {
+    std::int64_t after = 0, to = 0;
+    digest_parts parts;
+};
+
+/// What a gateway signs: no later row can have an id of its ranges.
+struct digest_entry {
+    std::int64_t number = 0;  ///< From 1 on.
+    std::string previous;     ///< SHA-256 of the text of the entry before; empty for the first one.
+    std::string made_at;      ///< By the gateway's clock, RFC 3339.
+    std::string gateway;
+    std::string key;  ///< key_id_of() the signing key.
+    digest_range history, changes;
+};
+
+/// An entry as it is stored.
+struct signed_digest {
+    std::string entry;  ///< The text that is signed.
+    std::string signature;
+    std::string salt;  ///< Empty if it was read from a line.
+    friend bool operator==(const signed_digest&, const signed_digest&) = default;
+};
+
+/// Returns the text that is signed, a JSON object. A pure function, as the next ones.
+std::string render_digest(const digest_entry& entry);
+/// Out: empty if render_digest did not make the text.
+std::optional<digest_entry> parse_digest(std::string_view entry);
+/// Returns the entry with its signature as its last member, `signature`.
+std::string line_of(const signed_digest& digest);
+/// Out: empty if line_of did not make the text.
+std::optional<signed_digest> parse_line(std::string_view line);
+
+/// Returns the first 16 digits of the SHA-256 of the public key (DER).
+std::string key_id_of(EVP_PKEY& key);
+/// Returns the Ed25519 signature of a text in hexadecimal digits. Throws std::runtime_error if the key can't sign.
+std::string sign_text(EVP_PKEY& key, std::string_view text);
+/// Returns whether one of the keys has signed the text.
+bool is_signed(const std::vector<pkey_handle>& keys, std::string_view text, std::string_view signature);
+
+enum class digested_table { history, changes };
+
+/// Hashes the rows of a table with ids in (after, to], in the order of id: of each week the SHA-256 of `salt` and, row
+/// by row and column by column, `-,` for null and otherwise `LENGTH:TEXT,`, the length in bytes. Throws as session::exec
+/// does.
+digest_parts hash_rows(session& session, digested_table table, std::int64_t after, std::int64_t to,
+                       const std::string& salt);
+
+/// Reads digests with a higher number, in their order, with their salts, at most `limit`. Throws as session::exec does.
+std::vector<signed_digest> read_digests(session& session, std::int64_t after, std::size_t limit);
+
+/// Reads a page for GET /v1/history/digests. Throws as session::exec does.
+digest_page read_digest_page(session& session, const digest_query& query);
+
+/// The ends of both tables, whose writers are those of either, and the age of the last digest.
+struct digest_tail {
+    history_tail history, changes;
+    std::optional<std::int64_t> age_ms;
+};
+digest_tail read_digest_tail(session& session);
+
+/// What a gateway needs to make digests.
+struct digest_source {
+    const std::vector<pkey_handle>& keys;  ///< The first one signs; the digests of all are continued.
+    std::string gateway, made_at, salt;
+    std::int64_t history_to = 0, changes_to = 0;  ///< No row with an id up to these can still appear.
+};
+
+struct made_digest {
+    std::optional<signed_digest> made;  ///< Empty: every row up to the ids is in a digest.
+    bool complete = false;              ///< Every row up to the ids is.
+    std::int64_t unsigned_entries = 0;  ///< Newest digests that none of the keys has signed, and which were left out.
+};
+
+/// The most ids of a table that one digest covers, so that it takes a bounded time.
+inline constexpr std::int64_t digest_ids_max = 10'000;
+
+/// Makes the next digest, in a transaction. Throws as session::exec does; 55P03: another gateway makes it.
+made_digest make_digest(session& session, const digest_source& source);
+
+}  // namespace fencegate::pg
