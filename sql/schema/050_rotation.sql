@@ -29,8 +29,6 @@ begin
     execute format('with moved as (delete from fencing.%I where at >= $1 and at < $2 returning *) '
                    'insert into fencing.%I select * from moved', rest, partition) using lower_bound, upper_bound;
     get diagnostics moved = row_count;
-    perform fencing.record_guard_change('history_moved', jsonb_build_object('relation', 'fencing.' || partition,
-        'rows', moved));
     execute format('alter table fencing.%I enable always trigger history_append_only', rest);
   end if;
   execute format('alter table fencing.%I attach partition fencing.%I for values from (%L) to (%L)', parent, partition,
@@ -41,6 +39,10 @@ begin
   execute format('alter table fencing.%I enable always trigger history_no_truncate', partition);
   perform fencing.revoke_from_others('table', c.oid::regclass::text, c.relacl, c.relowner)
      from pg_class c where c.relnamespace = 'fencing'::regnamespace and c.relname = partition;
+  if moved > 0 then  -- only now: the row may belong to this partition
+    perform fencing.record_guard_change('history_moved', jsonb_build_object('relation', 'fencing.' || partition,
+        'rows', moved));
+  end if;
   return true;
 end
 $$;

@@ -13,6 +13,16 @@ select owner from fencing.history where owner is not null order by owner;
 -- the history says what was moved and dropped
 select detail->>'action' as action, detail->>'rows' as rows, count(*) from fencing.history
   where detail->>'action' in ('history_moved', 'history_rotated') group by 1, 2 order by 1, 2;
+-- the partition of this week too, whose rows are made while it is missing
+do $$
+begin
+  execute 'drop table fencing.history_' || to_char(date_trunc('week', now(), 'UTC') at time zone 'UTC', 'YYYYMMDD');
+end
+$$;
+insert into fencing.history (event, owner) values ('lease_granted', 'meanwhile');
+select fencing.make_history_partition(now());
+select count(*) as left_in_default from fencing.history_default;
+select owner from fencing.history where at > now() - interval '1 day' and owner is not null order by owner;
 -- still append-only, the whole table and each partition
 delete from fencing.history;
 select count(*) as unguarded from pg_inherits i
