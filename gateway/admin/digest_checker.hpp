@@ -25,8 +25,8 @@ struct digest_result {
 };
 
 /// Compares the history and the recorded changes with the digests of a file and of the database. It needs the file, of
-/// which nobody who can change the database can have changed a line, because the database's own digests may all have
-/// been replaced by fewer: whoever can do that can't sign them.
+/// which nobody who can change the database can have changed a line, because of the database's own digests the last may
+/// be missing.
 ///
 /// Errors: std::runtime_error, where a file can't be read or has no key; those of session::exec.
 digest_result check_digests(pg::session& session, const digest_options& options);

@@ -1,6 +1,7 @@
 #include <gateway/config/config.hpp>
 
 #include <gateway/config/conninfo.hpp>
+#include <gateway/config/pem.hpp>
 #include <gateway/config/reader.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/config/sections.hpp>
@@ -230,6 +231,24 @@ void check_history(const history_config& history, fault_list& faults) {
     if (history.keep_days >= 1 && history.keep_days < 7 && !faults.covers("history.keep_days"))
         faults.add("history.keep_days",
                    "is " + std::to_string(history.keep_days) + "; it has to be 0 (for ever) or at least 7");
+}
+
+/// Adds a fault for each key that is not of Ed25519, and for what needs audit.digest_key_file.
+void check_digests(const audit_config& audit, config_reader::fault_list& faults) {
+    const auto is_usable = [](const pkey_handle& key) { return key && EVP_PKEY_get_id(key.get()) == EVP_PKEY_ED25519; };
+    if (faults.covers("audit.digest_key_file")) return;
+    if (audit.digest_key.empty()) {
+        if (!audit.digest_public_keys.empty())
+            faults.add("audit.digest_public_key_files", "needs audit.digest_key_file");
+        if (!audit.digest_file.empty()) faults.add("audit.digest_file", "needs audit.digest_key_file");
+    } else if (!is_usable(read_private_key(audit.digest_key))) {
+        faults.add("audit.digest_key_file", "has no readable private key of Ed25519 in PEM without a passphrase");
+    }
+    for (std::size_t i = 0; i < audit.digest_public_keys.size(); ++i) {
+        const std::string path = "audit.digest_public_key_files[" + std::to_string(i) + "]";
+        if (!faults.covers(path) && !is_usable(read_public_key(audit.digest_public_keys[i])))
+            faults.add(path, "has no readable public key of Ed25519 in PEM");
+    }
 }
 
 void check_bodies(const http_config& http, fault_list& faults) {

@@ -52,7 +52,6 @@ constexpr const char* signing_key_variable = "FENCEGATE_SIGNING_KEY";
 constexpr const char* signing_key_path = "lease.signing_key_file";
 constexpr const char* verification_keys_path = "lease.verification_key_files";
 constexpr std::size_t verification_keys_max = 4;
-constexpr const char* digest_key_path = "audit.digest_key_file";
 constexpr const char* digest_public_keys_path = "audit.digest_public_key_files";
 constexpr std::size_t digest_public_keys_max = 16;
 
@@ -163,22 +162,6 @@ config_reader::read_value public_key_files(std::vector<std::string>& keys, const
         }
     };
     return {keys, config_reader::list(read_key)};
-}
-
-void check_digests(const audit_config& audit, config_reader::fault_list& faults) {
-    const auto is_usable = [](const pkey_handle& key) { return key && EVP_PKEY_get_id(key.get()) == EVP_PKEY_ED25519; };
-    if (faults.covers(digest_key_path)) return;
-    if (audit.digest_key.empty()) {
-        if (!audit.digest_public_keys.empty()) faults.add(digest_public_keys_path, "needs audit.digest_key_file");
-        if (!audit.digest_file.empty()) faults.add("audit.digest_file", "needs audit.digest_key_file");
-    } else if (!is_usable(read_private_key(audit.digest_key))) {
-        faults.add(digest_key_path, "has no readable private key of Ed25519 in PEM without a passphrase");
-    }
-    for (std::size_t i = 0; i < audit.digest_public_keys.size(); ++i) {
-        const std::string path = digest_public_keys_path + ("[" + std::to_string(i) + "]");
-        if (!faults.covers(path) && !is_usable(read_public_key(audit.digest_public_keys[i])))
-            faults.add(path, "has no readable public key of Ed25519 in PEM");
-    }
 }
 
 void check_signing_keys(std::string& signing_key, const std::vector<std::string>& verification_keys,

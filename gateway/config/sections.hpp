@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/config/config.hpp>
+#include <gateway/config/auth.hpp>
 #include <gateway/config/limits.hpp>
 #include <gateway/config/reader.hpp>
 
@@ -25,9 +25,6 @@ config_reader::read_value verification_key_files(std::vector<std::string>& keys,
 
 /// Returns a reader for audit.digest_public_key_files, likewise.
 config_reader::read_value public_key_files(std::vector<std::string>& keys, const std::filesystem::path& folder);
-
-/// Adds a fault for each key that is not of Ed25519, and for keys that need audit.digest_key_file.
-void check_digests(const audit_config& audit, config_reader::fault_list& faults);
 
 /// Takes the signing key from FENCEGATE_SIGNING_KEY if it is empty, and adds a fault for a missing, short or repeated
 /// key.

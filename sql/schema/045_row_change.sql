@@ -48,8 +48,8 @@ comment on column fencing.row_change.principal is
 comment on column fencing.row_change.direct is 'Whether direct SQL made the change, not a write of a gateway.';
 comment on column fencing.row_change.application is 'The application_name of direct SQL; null for gateways.';
 
--- As those of the history; that on id, for digests, costs an insert next to nothing. Of a key the hash is indexed, because a key may be longer than a B-tree takes; a hash index
--- gets slower with each change of one row.
+-- As those of the history, and a small one on id for digests. Of a key the hash is indexed, because a key may be longer
+-- than a B-tree takes; a hash index gets slower with each change of one row.
 do $$
 declare
   item record;

@@ -118,7 +118,8 @@ begin
 end
 $$;
 comment on function fencing.drop_week(text) is
-  'Drops the partitions of a week of history and row_change, which the history records. Locks: those and both parents, access exclusive.';
+  'Drops the partitions of a week of history and row_change, which the history records. '
+  'Locks: those and both parents, access exclusive.';
 
 create or replace function fencing.forget_event_streams() returns void
 language sql

@@ -68,8 +68,8 @@ bool is_signed(const std::vector<pkey_handle>& keys, std::string_view text, std:
 enum class digested_table { history, changes };
 
 /// Hashes the rows of a table with ids in (after, to], in the order of id: of each week the SHA-256 of `salt` and, row
-/// by row and column by column, `-,` for null and otherwise `LENGTH:TEXT,`, the length in bytes. Throws as session::exec
-/// does.
+/// by row and column by column, `-,` for null and otherwise `LENGTH:TEXT,` (the length in bytes). Throws as
+/// session::exec does.
 digest_parts hash_rows(session& session, digested_table table, std::int64_t after, std::int64_t to,
                        const std::string& salt);
 
