@@ -157,11 +157,16 @@ class digest_checker {
         for (const auto& [hash, each] : digests_)
             if (!parts_at.contains(hash)) left.push_back(&each);
         std::ranges::sort(left, {}, [](const digest* each) { return each->entry.number; });
+        std::map<std::size_t, std::int64_t> ends;  // the last id of those that part there
         for (const digest* each : left) {
             const auto before = parts_at.find(each->entry.previous);
             const std::size_t at = before == parts_at.end() ? 0 : before->second;
             parts_at[each->hash] = at;
-            if (is_failover(chain, at))
+            ends[at] = std::max(ends[at], each->entry.history.to);
+        }
+        for (const digest* each : left) {
+            const std::size_t at = parts_at[each->hash];
+            if (is_failover(chain, at, ends[at]))
                 ++result_.lost;
             else
                 report(each,
@@ -175,13 +180,13 @@ class digest_checker {
         }
     }
 
-    /// Returns whether the storage generation changed in the first digests from this one on, or since: a failover loses
-    /// what PostgreSQL had not sent to its standby, rows and digests alike.
-    bool is_failover(const std::vector<const digest*>& chain, std::size_t first) const {
+    /// Returns whether digests that end with an id, and part from the chain before its digest of this index, are lost by
+    /// a failover, which loses what PostgreSQL had not sent to its standby, rows and digests alike: the storage
+    /// generation changed after them, in the next digests of the chain or since.
+    bool is_failover(const std::vector<const digest*>& chain, std::size_t first, std::int64_t last_id) const {
         const std::size_t end = first + digests_until_change;
-        const std::int64_t from = first == 0 ? 0 : chain[first - 1]->entry.history.to;
         return std::ranges::any_of(generation_changes_, [&](std::int64_t id) {
-            return id > from && (end > chain.size() || id <= chain[end - 1]->entry.history.to);
+            return id > last_id && (end > chain.size() || id <= chain[end - 1]->entry.history.to);
         });
     }
 

@@ -53,20 +53,17 @@ class digest_file {
         }
         // Set back: every digest is compared, because the two may differ from any number on.
         const std::set<std::string> known = same ? std::set<std::string>() : hash_lines();
-        for (std::int64_t after = same ? last_number_ : 0;;) {
-            const auto digests = pg::read_digests(session, after, lines_per_append);
+        if (!same) last_number_ = 0;
+        for (;;) {
+            const auto digests = pg::read_digests(session, last_number_, lines_per_append);
             if (digests.empty()) return same;
-            std::string text, last;
+            std::string text;
             for (const pg::signed_digest& digest : digests) {
-                std::string line = pg::line_of(digest);
-                if (known.contains(sha256_hex(line))) continue;
-                text += line + "\n";
-                last = std::move(line);
+                last_ = pg::line_of(digest);
+                if (!known.contains(sha256_hex(*last_))) text += *last_ + "\n";
             }
             append(text);
-            after += static_cast<std::int64_t>(digests.size());
-            last_number_ = after;
-            if (!last.empty()) last_ = std::move(last);
+            last_number_ += static_cast<std::int64_t>(digests.size());
         }
     }
 
@@ -92,15 +89,20 @@ class digest_file {
         return out;
     }
 
-    void append(const std::string& text) const {
+    void append(const std::string& text) {
         if (text.empty()) return;
         const int file = ::open(name_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-        const bool written = file >= 0 &&
+        const off_t size = file < 0 ? -1 : ::lseek(file, 0, SEEK_END);
+        const bool written = size >= 0 &&
                              ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                              ::fsync(file) == 0;
         const int fault = errno;
+        // Without a line that is cut off, as on a full disk.
+        const bool is_whole = written || size < 0 || ::ftruncate(file, size) == 0;
         if (file >= 0) ::close(file);
-        if (!written) throw std::runtime_error(name_ + ": " + std::strerror(fault));
+        if (written) return;
+        last_.reset();  // is read again
+        throw std::runtime_error(name_ + ": " + std::strerror(fault) + (is_whole ? "" : "; its last line is cut off"));
     }
 
     std::string name_;
@@ -139,6 +141,9 @@ struct digest_maker::impl final : runtime::periodic {
         auto tail = pg::read_digest_tail(session);
         const auto age = std::chrono::milliseconds(tail.age_ms.value_or(interval.count()));
         const auto history_end = tail.history.last_id, changes_end = tail.changes.last_id;
+        // PostgreSQL was replaced by an older state.
+        if (history.settled() > history_end) history = {};
+        if (changes.settled() > changes_end) changes = {};
         const auto history_settled = history.advance(std::move(tail.history));
         const auto changes_settled = changes.advance(std::move(tail.changes));
         if (!due) {
