@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 import pytest
 from support.api import expect_problem
 from support.cluster import Cluster, Gateway
-from support.cluster import credentials, running as running_cluster
+from support.cluster import running as running_cluster
 from support.polling import eventually
 from support.stack import Stack
 from support.verified import verify
@@ -371,15 +371,6 @@ def test_digests_are_paged_and_exported(digests: Digests) -> None:
         (digests.folder / "offered").write_bytes(lines.body)
         expect_problem(gateway.api.get("/v1/history/digests", resource="a/1"), 400, "invalid-request")
     assert digests.findings(file="offered") == []
-
-
-def test_digests_need_the_scope_history_for_all_resources(digests: Digests) -> None:
-    settings = digests.settings()
-    settings["auth"] = credentials({"auditor": "key-of-the-auditor-123456789"}, "history")
-    settings["auth"]["api_keys"][0]["resource_prefixes"] = ["a/"]
-    with digests.cluster.serving(settings) as gateway:
-        api = gateway.api.with_key("key-of-the-auditor-123456789")
-        expect_problem(api.get("/v1/history/digests"), 403, "forbidden")
 
 
 def test_no_digest_is_made_without_key(digests: Digests) -> None:

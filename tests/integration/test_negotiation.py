@@ -124,6 +124,7 @@ READS = {
     "history": "/v1/history",
     "changes": "/v1/changes",
     "summary": "/v1/history/summary",
+    "digests": "/v1/history/digests",
     "leases": "/v1/leases",
     "resource": "/v1/resources/negotiated%2Fall",
     "nodes": "/v1/nodes",

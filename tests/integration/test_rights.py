@@ -151,6 +151,7 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
         "GET", f"/v1/history?resource_prefix={prefix}", [("history", prefix + "*")], headers={"Accept": "text/csv"}
     )
     yield Call("GET", "/v1/history?principal=walker", [("history", "*")], headers={"Accept": "application/x-ndjson"})
+    yield Call("GET", "/v1/history/digests", [("history", "*")])
     yield Call("GET", "/v1/nodes", [("operate", "*")])
     yield Call("GET", "/v1/guard", [("operate", "*")])
     for table in ("listed", "unlisted"):
