@@ -126,7 +126,7 @@ def test_digests_of_unchanged_history_are_proved(made: Digests) -> None:
         ("update fencing.history set owner = 'another' where resource = 'a/2'", "were changed"),
         ("update fencing.history set detail = '{}' where resource = 'a/2'", "were changed"),
         ("update fencing.history set at = at + interval '1 us' where resource = 'a/2'", "were changed"),
-        ("delete from fencing.history where resource = 'a/2'", "there"),
+        ("delete from fencing.history where resource = 'a/2'", "are gone"),
         (
             "insert into fencing.history (id, event) select id, 'request_denied' from fencing.history "
             "where resource = 'a/2'",
@@ -164,7 +164,7 @@ def test_rows_below_the_first_digest_are_found(made: Digests) -> None:
 def test_owner_who_replaces_all_digests_is_found(digests: Digests) -> None:
     """Without the key it can have gateways sign other rows anew; the file has the digests from before."""
     with digests.cluster.serving(digests.settings()) as gateway:
-        row = digests.add("a/1")
+        digests.add("a/1")
         digests.add("a/2")
         digests.query(TAMPER.format("update fencing.history set owner = 'another' where resource = 'a/1'"))
         digests.query(
@@ -176,7 +176,7 @@ def test_owner_who_replaces_all_digests_is_found(digests: Digests) -> None:
         assert "were set back" in gateway.log.read_text()
     found = digests.findings()
     assert found and all("were set back" in finding for finding in found), found
-    assert found[0].startswith("digest 1 of ") and json.loads(digests.lines()[0])["history"]["to"] <= row + 1
+    assert found[0].startswith("digest 1 of ")
 
 
 def test_owner_who_deletes_the_last_digests_is_found(made: Digests) -> None:
@@ -225,8 +225,9 @@ def test_gateway_login_without_key_can_add_no_digest(digests: Digests) -> None:
         digests.query(
             "select fencing.append_digest(%s, %s, %s, 'salt')", (entry["number"], json.dumps(entry), "0" * 128)
         )
-        digests.add("a/2")
-        assert "signed by no key of this gateway" in gateway.log.read_text()
+        digests.query(ADD, ("a/2", "an owner", "now"))
+        eventually(lambda: "signed by no key of this gateway" in gateway.log.read_text(), goal="it is logged")
+        eventually(lambda: digests.covered() < 1 << 60, goal="the next digest")
     found = digests.findings()
     assert any(f"digest {entry['number']} of the database: signed by none" in finding for finding in found), found
     assert all("signed by none" in finding for finding in found), found
