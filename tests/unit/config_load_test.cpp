@@ -68,7 +68,7 @@ TEST(config_load, every_key_reaches_its_field) {
     here.write("orders.key", "a-long-random-key-of-orders\n");
     here.write("redis.password", "secret");
     here.write("other.key", std::string(32, 'o') + "\n");
-    here.write("digest.key", std::string(digest_key) + "\n");
+    here.write("digest.key", digest_key);
     here.write("digest.pub", digest_public_key);
     setenv("FENCEGATE_TEST_PASSWORD", "from-environment", 1);
     config_faults faults;
