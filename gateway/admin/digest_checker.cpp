@@ -180,9 +180,9 @@ class digest_checker {
         }
     }
 
-    /// Returns whether digests that end with an id, and part from the chain before its digest of this index, are lost by
-    /// a failover, which loses what PostgreSQL had not sent to its standby, rows and digests alike: the storage
-    /// generation changed after them, in the next digests of the chain or since.
+    /// Returns whether a failover, which loses what PostgreSQL had not sent to its standby, has lost digests that end
+    /// with an id and part from the chain before its digest of this index: the storage generation changed after them,
+    /// in the next digests of the chain or since.
     bool is_failover(const std::vector<const digest*>& chain, std::size_t first, std::int64_t last_id) const {
         const std::size_t end = first + digests_until_change;
         return std::ranges::any_of(generation_changes_, [&](std::int64_t id) {

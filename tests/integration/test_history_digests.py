@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
 import pytest
 from support.api import expect_problem
+from support.certificates import make_digest_key
 from support.cluster import Cluster, Gateway
 from support.cluster import running as running_cluster
-from support.polling import eventually
+from support.polling import eventually, pause
 from support.stack import Stack
 from support.verified import verify
 
@@ -22,15 +21,6 @@ INTERVAL_MS = 1_000
 ADD = "insert into fencing.history (event, resource, owner, at) values ('request_denied', %s, %s, %s)"
 TAMPER = """begin; alter table fencing.history disable trigger history_append_only; {};
             alter table fencing.history enable always trigger history_append_only; commit"""
-
-
-def make_key(folder: Path, name: str) -> Path:
-    """Makes NAME.key and NAME.pub with the commands that config/fencegate.yaml names."""
-    key = folder / f"{name}.key"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
-    subprocess.run(["openssl", "pkey", "-in", key, "-pubout", "-out", key.with_suffix(".pub")], check=True)
-    key.chmod(0o600)
-    return key
 
 
 @dataclass
@@ -90,7 +80,7 @@ class Digests:
 
 @pytest.fixture
 def digests(stack: Stack, tmp_path: Path, unique_name: Callable[[str], str]) -> Iterator[Digests]:
-    make_key(tmp_path, "first")
+    make_digest_key(tmp_path, "first")
     with running_cluster(stack, unique_name("digests").replace("-", "_")) as cluster:
         yield Digests(cluster, tmp_path)
 
@@ -290,7 +280,7 @@ def test_two_gateways_make_one_chain_and_both_files(digests: Digests) -> None:
 
 
 def test_key_is_replaced_and_both_stay_valid(digests: Digests) -> None:
-    make_key(digests.folder, "second")
+    make_digest_key(digests.folder, "second")
     with digests.cluster.serving(digests.settings()):
         digests.add("a/1")
     first = str(digests.folder / "first.pub")
@@ -309,7 +299,7 @@ def test_open_transaction_delays_digest_and_loses_no_row(digests: Digests) -> No
         session.cursor().execute(ADD, ("late/1", "an owner", "now"))
         digests.query(ADD, ("a/2", "an owner", "now"))
         row = row_of(digests, "a/2")
-        time.sleep(2 * INTERVAL_MS / 1_000)  # pause: two digests would be due
+        pause(2 * INTERVAL_MS / 1_000, "two digests would be due")
         assert digests.covered() < row
         assert lag_of(gateway) > INTERVAL_MS / 1_000
         session.commit()

@@ -13,6 +13,7 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import Api
+from support.certificates import make_digest_key
 from support.cluster import Cluster, Gateway
 from support.faults import acquire_on_all_nodes
 from support.polling import eventually, pause
@@ -152,8 +153,9 @@ def test_labels_for_invented_names_are_bounded(api: Api, unique_name: Callable[[
 
 
 @pytest.fixture(scope="module")
-def scanning_gateway(cluster: Cluster) -> Iterator[Gateway]:
+def scanning_gateway(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     settings = cluster.settings()
+    settings["audit"] = {"digest_key_file": str(make_digest_key(tmp_path_factory.mktemp("digests"), "digest"))}
     settings["lease"]["leak_scan_interval_ms"] = 100
     settings["postgres"]["guard_check_interval_ms"] = 300
     made = cluster.start_gateway(settings)

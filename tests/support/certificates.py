@@ -110,3 +110,12 @@ def tls_settings(
         **(http or {}),
     }
     return settings
+
+
+def make_digest_key(folder: Path, name: str) -> Path:
+    """Makes NAME.key and NAME.pub with the commands that config/fencegate.yaml names."""
+    key = folder / f"{name}.key"
+    openssl(folder, "genpkey", "-algorithm", "ed25519", "-out", key.name)
+    openssl(folder, "pkey", "-in", key.name, "-pubout", "-out", f"{name}.pub")
+    key.chmod(0o600)
+    return key
