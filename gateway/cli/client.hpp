@@ -82,16 +82,18 @@ class client {
 
     /// Returns the address of the present gateway.
     const gateway_address& address() const { return addresses_[current_]; }
+    const std::vector<gateway_address>& addresses() const { return addresses_; }
     std::size_t gateways() const { return addresses_.size(); }
     /// Returns the number of the present gateway.
     std::size_t gateway() const { return current_; }
     /// Begins the next call with the next gateway, unless another call that failed has done so already.
     void leave_gateway(std::size_t failed) const;
     std::chrono::milliseconds timeout() const { return timeout_; }
-
-  private:
+    const tls_identity& identity() const { return identity_; }
     /// Adds what every request of this caller has: the API key and the cell.
     void add_caller(http_request& request) const;
+
+  private:
     std::vector<gateway_address> addresses_;
     mutable std::atomic<std::size_t> current_ = 0;
     tls_identity identity_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/cli/bench.hpp>
 #include <gateway/cli/client.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/lock.hpp>
@@ -20,7 +21,7 @@ namespace fencegate::cli {
 void refuse_empty_values(CLI::App& app);
 
 /// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, changes,
-/// lock and elect; and completion.
+/// lock, elect and bench; and completion.
 class commands {
   public:
     /// Adds the subcommands to `app`, which outlives this object.
@@ -50,6 +51,7 @@ class commands {
     void add_lock();
     void add_elect();
     void add_holding_options(CLI::App& command);
+    void add_bench();
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
@@ -68,6 +70,7 @@ class commands {
     bool csv_ = false;
     std::string resource_prefix_;
     lock_options lock_;
+    bench_options bench_;
     bool has_empty_program_ = false;  ///< `--` is the last argument.
     static constexpr char bracket_mark = '\x1f';
     std::deque<std::string> hidden_;  ///< Marked words, to which argv points.

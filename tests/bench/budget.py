@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Compares what operations cost with an earlier commit: rate, p50, and CPU of all servers.
 
-    tests/bench/budget.py COMMIT [--operations pair hot …] [--rounds 4] [--seconds 3] [--new build/release/fencegate]
+    tests/bench/budget.py COMMIT [--operations pair hot …] [--rounds 4] [--seconds 3] [--fencegate build/release/fencegate]
 
 Builds COMMIT in build/budget (once for each commit), runs both programs in turn as sizing.py does, and prints for each
 operation the least CPU and time of the rounds, and what it costs now as a multiple of what it cost then. The exit code
@@ -21,7 +21,7 @@ from writes import ROOT
 
 OPERATIONS = {
     f"{name}-{clients}": (mode, clients)
-    for name, mode in (("pair", "pair"), ("hot", "hot"), ("write", "write"), ("job", "job"), ("shot", "shot"))
+    for name, mode in (("pair", "pair"), ("hot", "hot"), ("write", "write"), ("job", "job"), ("sale", "sale"))
     for clients in (64, 1)
     if (name, clients) != ("hot", 1)
 }
@@ -50,13 +50,12 @@ def main() -> int:
     parser.add_argument("--operations", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--load", type=pathlib.Path, default=ROOT / "build" / "release" / "load")
-    parser.add_argument("--new", type=pathlib.Path, default=ROOT / "build" / "release" / "fencegate")
+    parser.add_argument("--fencegate", type=pathlib.Path, default=ROOT / "build" / "release" / "fencegate")
     arguments = parser.parse_args()
     dearer = False
     with contextlib.ExitStack() as cleanup:
         benches = {}
-        for name, program in (("then", build(arguments.commit)), ("now", arguments.new)):
+        for name, program in (("then", build(arguments.commit)), ("now", arguments.fencegate)):
             os.environ["FENCEGATE_BINARY"] = str(program)
             stack = cleanup.enter_context(running_stack("--appendfsync", "no")).data / "stack.json"
             benches[name] = Sizes(argparse.Namespace(**{**vars(arguments), "stack": stack}))

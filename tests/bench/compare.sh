@@ -4,7 +4,7 @@
 #
 # PEERS is a folder with servers.sh, peers/*.js, drive/ and package.json (tests/bench/README.md says the requirements);
 # it is copied, never written to. What is missing on this machine is named before anything begins.
-# LOAD and FENCEGATE name the programs (default: the release build). Only ratios inside one run mean anything.
+# FENCEGATE names the program (default: the release build). Only ratios inside one run mean anything.
 set -euo pipefail
 export LC_ALL=C # initdb fails if LANG names a locale that does not exist
 
@@ -15,6 +15,7 @@ done <<'END'
 node nodejs
 npm npm
 make make
+jq jq
 g++ g++
 redis-server redis-server
 psql postgresql
@@ -33,9 +34,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=$root/build/release
 FENCEGATE=${FENCEGATE:-$(find "$build" -maxdepth 2 -type f -name fencegate -perm -u+x | head -1)}
-LOAD=${LOAD:-$(find "$build" -maxdepth 3 -type f -name load -perm -u+x | head -1)}
-[ -x "$FENCEGATE" ] && [ -x "$LOAD" ] || {
-    echo "build fencegate and load first, or set FENCEGATE and LOAD" >&2
+[ -x "$FENCEGATE" ] || {
+    echo "build fencegate first, or set FENCEGATE" >&2
     exit 69
 }
 
@@ -80,6 +80,10 @@ measure() { # name workload clients command...
 import json, sys
 file, name, workload, clients, line = sys.argv[1:]
 result = json.loads(line) if line else {"fatal": True}
+if "work" in result:  # of fencegate bench
+    assert result["good"], line
+    (times,) = result["work"].values()
+    result = {"ops_per_s": result["operations_per_s"], **times, "errors": result["errors"]}
 with open(file, "a") as out:
     out.write(json.dumps({**result, "row": name, "workload": workload, "clients": int(clients)}) + "\n")
 rate, p50, p99, errors = (result.get(key, "-") for key in ("ops_per_s", "p50_ms", "p99_ms", "errors"))
@@ -87,16 +91,14 @@ print(f"{name:28} {workload:5} {clients:>3}  {rate}/s  p50 {p50}  p99 {p99}  err
 END
 }
 
-fencegate() { # workload clients mode...
-    local workload=$1 clients=$2 sales=$work/sales.json fsync name
-    shift 2
+fencegate() { # workload clients
+    local workload=$1 clients=$2 fsync name stack
     for fsync in no always; do
         name=fencegate
         [ "$fsync" = no ] || name="fencegate (fsync $fsync)"
-        measure "$name" "$workload" "$clients" "$LOAD" --stack "$work/$fsync/stack.json" --clients "$clients" \
-            --seconds "$seconds" --sales "$sales" --mode "$@"
-        /usr/bin/python3 "$here/verify.py" --stack "$work/$fsync/stack.json" --sales "$sales" >>"$work/verify.jsonl" ||
-            { echo "verify.py found violations" >&2; exit 1; }
+        stack=$work/$fsync/stack.json
+        measure "$name" "$workload" "$clients" "$FENCEGATE" bench "$workload" --json --clients "$clients" \
+            --time "${seconds}s" --url "$(jq -r .http "$stack")" --conninfo "$(jq -r .postgres.conninfo "$stack")"
     done
 }
 
@@ -127,19 +129,19 @@ pgbench_job() { # name workload script clients
 for round in $(seq "$rounds"); do
     echo "round $round of $rounds"
     for clients in 1 16 64; do
-        fencegate pair "$clients" pair
+        fencegate pair "$clients"
         for name in redlock5 redlock4 redlock-universal redis-semaphore; do library "$name" W1 "$clients"; done
         service W1 "$clients" unique svc-pair
-        fencegate job "$clients" job --skus 1000
-        fencegate shot "$clients" shot --skus 1000
+        fencegate job "$clients"
+        fencegate sale "$clients"
         library redlock5 W3 "$clients"; library redis-semaphore W3 "$clients"
         service W3 "$clients" rows svc-job3; service W3 "$clients" rows svc-job1
         pgbench_job pgbench-rowlock W3 w3_rowlock "$clients"
-        fencegate write "$clients" write
+        fencegate write "$clients"
         service W4 "$clients" rows svc-write
         pgbench_job pgbench-tx W4 w4_tx "$clients"
     done
-    fencegate hot 32 hot
+    fencegate hot 32
     library redlock5 W2 32; library redis-semaphore W2 32; service W2 32 hot svc-pair
 done
 

@@ -12,14 +12,14 @@ from collections import defaultdict
 from typing import Any
 
 OURS = "fencegate"
-# The peers' workloads and the modes of `load` that do the same: W1 acquire and release, W2 one hot lock,
+# The peers' workloads and the work of `fencegate bench` that does the same: W1 acquire and release, W2 one hot lock,
 # W3 the whole job, W4 the guarded write alone.
 MODES = {"W1": "pair", "W2": "hot", "W3": "job", "W4": "write"}
 TITLES = {
     "pair": "acquire + release, own resource",
     "hot": "one hot resource, hand-overs",
     "job": "acquire + guarded write + release",
-    "shot": "the same in one call",
+    "sale": "the same in one call",
     "write": "guarded write alone",
 }
 

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 """Measures what one operation costs each server, on a running stack or on several builds in turn.
 
-    tests/bench/sizing.py --stack DIR/stack.json [--operations pair hot write write-1 shot] [--rounds 3] [--seconds 5]
-    [--load build/release/load] tests/bench/sizing.py old=/path/to/fencegate
+    tests/bench/sizing.py --stack DIR/stack.json [--operations pair hot write write-1 sale] [--rounds 3] [--seconds 5]
+    [--fencegate build/release/fencegate] tests/bench/sizing.py old=/path/to/fencegate
     new=build/release/fencegate [--operations pair hot]
 
 Each build has a stack of its own: one gateway over five nodes without fsync. They are loaded in turn, in the other
 order in each second round.
 Printed for each operation, as medians of the rounds: operations a second, CPU of the gateway, of PostgreSQL, of all
-nodes together and of `load`, bytes of the write-ahead log, rows of the history, and bytes of a row with its indexes.
+nodes together and of the clients, bytes of the write-ahead log, rows of the history, and bytes of a row with its indexes.
 What creating the articles costs is measured by a very short run and subtracted.
 """
 
@@ -22,7 +22,7 @@ import statistics
 import sys
 from typing import Any
 
-from writes import ROOT, Bench
+from writes import ROOT, Bench, bench_command
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -33,7 +33,7 @@ OPERATIONS = {
     "hot": ("the same on one resource for all callers", "hot", 64),
     "write": ("a write under a lease that is held", "write", 64),
     "write-1": ("the same by one caller", "write", 1),
-    "shot": ("a write with a lease of its own", "shot", 64),
+    "sale": ("a write with a lease of its own", "sale", 64),
 }
 HISTORY = (
     "select (select count(*) from fencing.history), (select sum(pg_total_relation_size(relid)) "
@@ -47,36 +47,22 @@ class Sizes(Bench):
         ((rows, size),) = self.sql(self.postgres["database"], HISTORY)
         return int(rows), int(size)
 
-    def run(self, mode: str, clients: int, seconds: float) -> dict[str, float]:
+    def run(self, work: str, clients: int, seconds: float) -> dict[str, float]:
         gateway, before = self.stack["gateways"][0]["pid"], self.history()
-        command: list[Any] = [
-            self.arguments.load,
-            "--stack",
-            self.arguments.stack,
-            "--mode",
-            mode,
-            "--clients",
-            str(clients),
-            "--seconds",
-            str(seconds),
-            "--warm-seconds",
-            "0",
-            "--skus",
-            "1000",
-        ]
+        command = bench_command(self.arguments.fencegate, self.stack, work, clients, 1000)
+        command += ["--time", f"{round(seconds * 1000)}ms"]
         measured = self.run_and_measure(command, gateway)
         rows, size = self.history()
-        rate = next(value for name, value in measured["result"].items() if name.endswith("_per_s"))
         return {
-            "operations": rate * seconds,
-            "p50": measured["result"]["p50_ms"],
+            "operations": measured["result"]["operations"],
+            "p50": measured["result"]["work"][work]["p50_ms"],
             "rows": rows - before[0],
             "bytes": size - before[1],
             **{name: measured[name] for name in (*PROCESSES, "wal")},
         }
 
-    def measure(self, mode: str, clients: int) -> dict[str, float]:
-        empty, full = self.run(mode, clients, 0.3), self.run(mode, clients, self.arguments.seconds)
+    def measure(self, work: str, clients: int) -> dict[str, float]:
+        empty, full = self.run(work, clients, 0.3), self.run(work, clients, self.arguments.seconds)
         used = {name: full[name] - empty[name] for name in full}
         costs = {name: used[name] / used["operations"] for name in (*PROCESSES, "wal", "rows")}
         return {
@@ -89,10 +75,10 @@ class Sizes(Bench):
 
 def report(name: str, rounds: list[dict[str, float]]) -> str:
     cost = {key: statistics.median(measured[key] for measured in rounds) for key in rounds[0]}
-    gateway, server, nodes, load = (cost[process] * 1e6 for process in PROCESSES)
+    gateway, server, nodes, client = (cost[process] * 1e6 for process in PROCESSES)
     return (
         f"{name:52} {cost['rate']:7.0f}/s  CPU, "
-        f"us: gateway {gateway:4.0f}  PostgreSQL {server:4.0f}  nodes {nodes:4.0f}  load {load:3.0f}  "
+        f"us: gateway {gateway:4.0f}  PostgreSQL {server:4.0f}  nodes {nodes:4.0f}  client {client:3.0f}  "
         f"WAL {cost['wal']:5.0f} B  history {cost['rows']:4.1f} rows of {cost['row']:4.0f} B"
     )
 
@@ -104,7 +90,7 @@ def main() -> None:
     parser.add_argument("--operations", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--load", type=pathlib.Path, default=ROOT / "build" / "release" / "load")
+    parser.add_argument("--fencegate", type=pathlib.Path, default=ROOT / "build" / "release" / "fencegate")
     arguments = parser.parse_args()
     if bool(arguments.stack) == bool(arguments.builds):
         parser.error("either --stack or builds are needed")

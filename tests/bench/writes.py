@@ -2,7 +2,7 @@
 """Measures guarded writes and the same write as plain SQL, in turn: the ratio of their rates,
 and the CPU of each process.
 
-    tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--load build/release/load] [case …]
+    tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--fencegate build/release/fencegate] [case …]
 
 Plain SQL ("by hand"): pgbench with prepared statements against the stack's own server, over its socket as the gateway;
 one statement that tests a token in the row, changes it and adds a row to a log. It has no lease,
@@ -21,7 +21,6 @@ import resource
 import statistics
 import subprocess
 import tempfile
-import uuid
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -49,12 +48,12 @@ class Case:
     """One row of the report: the number of clients and the workload on both sides."""
 
     clients: int
-    mode: str
+    work: str
     articles: int
 
     def __str__(self) -> str:
         rows = "one row for all" if self.articles == 1 else "any row"
-        return f"{self.mode}, {self.clients} clients (by hand: {rows})"
+        return f"{self.work}, {self.clients} clients (by hand: {rows})"
 
 
 CASES = {
@@ -62,9 +61,25 @@ CASES = {
     "write-16": Case(16, "write", 1000),
     "write-1": Case(1, "write", 1000),
     "job-64": Case(64, "job", 1000),
-    "shot-64": Case(64, "shot", 1000),
-    "hot-64": Case(64, "shot", 1),
+    "sale-64": Case(64, "sale", 1000),
+    "hot-64": Case(64, "sale", 1),
 }
+
+
+def bench_command(program: pathlib.Path, stack: dict[str, Any], work: str, clients: int, articles: int) -> list[str]:
+    """Returns the command that drives the gateways of a stack without a warm-up, and prints JSON."""
+    postgres = stack["postgres"]
+    conninfo = " ".join(
+        f"{name}={postgres[key]}"
+        for name, key in (("host", "host"), ("port", "port"), ("dbname", "database"), ("user", "superuser"))
+    )
+    urls = ",".join(gateway["http"] for gateway in stack["gateways"])
+    options = f"--clients {clients} --articles {articles} --warm-up 0 --json --url".split()
+    return [str(program), "bench", work, *options, urls, "--conninfo", conninfo]
+
+
+def bench_environment(stack: dict[str, Any]) -> dict[str, str]:
+    return {**os.environ, "FENCEGATE_API_KEY": stack.get("api_keys", {}).get("orders", "")}
 
 
 def cpu_of(pid: int, include_ended_children: bool = False) -> float:
@@ -157,43 +172,20 @@ class Bench:
             "client": (ended.ru_utime + ended.ru_stime - client.ru_utime - client.ru_stime) / len(times) * 1e6,
         }
 
-    @staticmethod
-    def count_articles(case: Case) -> int:
-        """The number of articles: one per client, one for all clients, or many."""
-        if case.mode == "write":
-            return case.clients
-        return 1 if case.articles == 1 else max(case.articles, case.clients)
-
     def measure_gateway(self, case: Case) -> dict[str, float]:
         gateway = self.stack["gateways"][0]["pid"]
-        command = [
-            self.arguments.load,
-            "--stack",
-            self.arguments.stack,
-            "--mode",
-            case.mode,
-            "--clients",
-            str(case.clients),
-            "--seconds",
-            str(self.arguments.seconds),
-            "--warm-seconds",
-            "0",
-            "--skus",
-            str(self.count_articles(case)),
-        ]
+        arguments = self.arguments
+        command = bench_command(arguments.fencegate, self.stack, case.work, case.clients, case.articles)
         # The CPU before the first write, for creating the articles, is measured by a very short run and subtracted.
-        empty = self.run_and_measure([*command, "--seconds", "0.05"], gateway)
-        full = self.run_and_measure(command, gateway)
-        result = full["result"]
-        operation = next(name for name in result if name.endswith("_per_s"))
-        count = result[operation] * self.arguments.seconds
-        skipped = empty["result"][operation] * 0.05
+        empty = self.run_and_measure([*command, "--time", "50ms"], gateway)
+        full = self.run_and_measure([*command, "--time", f"{arguments.seconds}s"], gateway)
+        count, skipped = full["result"]["operations"], empty["result"]["operations"]
         cpu_us = {
             key: (full[key] - empty[key]) / (count - skipped) * 1e6 for key in ("gateway", "server", "client", "redis")
         }
         return {
-            "rate": result[operation],
-            "p50": result["p50_ms"],
+            "rate": full["result"]["operations_per_s"],
+            "p50": full["result"]["work"][case.work]["p50_ms"],
             **cpu_us,
             "batch": (count - skipped) / max(full["commits"] - empty["commits"], 1),
             "wal": (full["wal"] - empty["wal"]) / (count - skipped),
@@ -208,13 +200,13 @@ class Bench:
             resource.getrusage(resource.RUSAGE_CHILDREN),
             self.commits(),
         )
-        done = subprocess.run([*command, "--prefix", f"w{uuid.uuid4().hex[:8]}-"], capture_output=True, text=True)
+        done = subprocess.run(command, env=bench_environment(self.stack), capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\n{done.stderr}")
         client = resource.getrusage(resource.RUSAGE_CHILDREN)
         commits, wal = self.commits()
         return {
-            "result": json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1]),
+            "result": json.loads(done.stdout),
             "server": self.server_cpu() - before[0],
             "gateway": cpu_of(gateway) - before[1],
             "redis": sum(map(cpu_of, nodes)) - before[2],
@@ -249,7 +241,7 @@ def main() -> None:
     parser.add_argument("--stack", type=pathlib.Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--load", type=pathlib.Path, default=ROOT / "build" / "release" / "load")
+    parser.add_argument("--fencegate", type=pathlib.Path, default=ROOT / "build" / "release" / "fencegate")
     parser.add_argument("cases", nargs="*", default=list(CASES), metavar="case", help=", ".join(CASES))
     arguments = parser.parse_args()
     if unknown := set(arguments.cases) - set(CASES):
