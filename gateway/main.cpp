@@ -1,6 +1,7 @@
 // The command line of fencegate: reads arguments and configuration, runs a command, and returns its exit code.
 #include <gateway/admin/commands.hpp>
 #include <gateway/app.hpp>
+#include <gateway/bench/bench.hpp>
 #include <gateway/cli/commands.hpp>
 #include <gateway/config/conninfo.hpp>
 #include <gateway/config/reader.hpp>
@@ -221,6 +222,7 @@ int run(int argc, char** argv) {
         "Example:\n  fencegate fence-all --conninfo 'dbname=shop user=postgres' --reason 'snapshot of 09:00 put back'\n"
         "--config takes postgres.conninfo of that file; --conninfo overrides it.");
     cli::commands client_commands(app);
+    bench::add_command(client_commands);
     cli::refuse_empty_values(app);
 
     const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };

@@ -2,9 +2,9 @@
 
 #include <gateway/cli/arguments.hpp>
 #include <gateway/cli/completion.hpp>
+#include <gateway/cli/duration_option.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/output.hpp>
-#include <gateway/config/conninfo.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/text.hpp>
 
@@ -74,41 +74,6 @@ Examples:
   fencegate lock -n -E 0 --every 5m jobs/report -- ./report
   fencegate lock --seal orders/1001 inventory/sku-1 -- ./ship 1001)";
 
-/// Adds an option that is a duration, of at least `shortest`, and stores it in `target`.
-template <typename Duration>
-CLI::Option* add_duration(CLI::App& command, const std::string& name, Duration& target, const std::string& help,
-                          milliseconds shortest = milliseconds{0}) {
-    const auto parse = [&target, name, shortest](const std::string& value) {
-        const auto length = parse_duration(value);
-        if (!length)
-            throw CLI::ValidationError(name,
-                                       value + " is not a duration of at most 1000h, such as 500ms, 10s, 2m, 1h or 2d");
-        if (*length < shortest)
-            throw CLI::ValidationError(name, "has to be at least " + std::to_string(shortest.count()) + "ms");
-        target = *length;
-    };
-    return command.add_option_function<std::string>(name, parse, help)->type_name("TIME");
-}
-
-const char* const bench_help =
-    R"(Each client repeats one operation after the other on a connection of its own:
-  pair   acquires and releases a lease on a resource of its own
-  hot    the same on one resource for all; the latency is the wait for the lease
-  write  sells one piece of an article of its own under a lease that it keeps
-  job    acquires a lease on any article, sells one piece, releases: three calls
-  sale   the same in one call
-  late   a job; one in ten sleeps until its lease has expired, and its sale has to be refused
-All but pair and hot need --conninfo: this program creates the table public.fencegate_bench_NAME, protects and
-exposes it, and drops it at the end. At the end it compares the pieces that are gone with the sales that were
-answered. The history and the fences of bench/NAME/... stay. Clients use no proxy. INT or TERM ends the run early.
-Exit codes: 0 done; 1 an answer was not as the work expects, a lease was held twice, a token did not grow, or the
-stock differs; 64 wrong arguments; 69 no gateway or no PostgreSQL answers. The API key comes from FENCEGATE_API_KEY
-or --api-key-file, never from an argument; it needs the scopes leases and writes.
-Examples:
-  fencegate bench pair --clients 64 --time 30s
-  fencegate bench pair=3 sale --articles 1 --conninfo 'host=db dbname=shop user=owner'
-  fencegate bench late --ttl 400ms --articles 3 --conninfo 'dbname=shop' --json)";
-
 const char* const elect_help =
     R"(Waits until this process is the leader, the only holder of the lease on NAME, and runs the command for as long
 as it is. The term is the fencing token, which grows with every leader: the command has it as FENCING_TOKEN, and
@@ -149,7 +114,6 @@ commands::commands(CLI::App& app) : app_(app) {
     add_changes();
     add_lock();
     add_elect();
-    add_bench();
     add_completion();
     // Not with CLI11's envname: every subcommand shares this variable, and the environment of one that was not called
     // would overwrite the argument of the one that was. After the options: their help has the default URL, and must not
@@ -187,6 +151,12 @@ CLI::App& commands::add(const std::string& name, const std::string& help, const 
     if (name != "lock" && name != "elect" && name != "resources")
         command.add_flag("--json", json_, "Print JSON lines on a terminal too");
     return command;
+}
+
+CLI::App& commands::add(const std::string& name, const std::string& help, const std::string& footer,
+                        std::function<int(const client&, bool)> run) {
+    added_[name] = std::move(run);
+    return add(name, help, footer);
 }
 
 void commands::add_status() {
@@ -342,50 +312,6 @@ void commands::add_holding_options(CLI::App& command) {
                  "Time from SIGTERM to SIGKILL when the lease is lost or --max-hold ends [5s]");
 }
 
-void commands::add_bench() {
-    CLI::App& command = add("bench", "Drive gateways with a mix of work, and show rates and latencies", bench_help);
-    command
-        .add_option_function<std::vector<std::string>>(
-            "WORK",
-            [this](const std::vector<std::string>& given) {
-                bench_.mix.clear();
-                for (const auto& each : given)
-                    if (const std::string fault = add_to_mix(each, bench_.mix); !fault.empty())
-                        throw CLI::ValidationError("WORK", fault);
-            },
-            "pair, hot, write, job, sale or late, and =SHARE; several are mixed [pair]")
-        ->type_name("WORK[=SHARE]");
-    bench_.mix = {{bench_work::pair, 1}};
-    command
-        .add_option("--conninfo", bench_.conninfo,
-                    "libpq connection string of a role that owns the schema fencing, for a table of articles")
-        ->check([](const std::string& text) { return find_conninfo_fault(text).value_or(""); });
-    command.add_option("--clients", bench_.clients, "Connections, each with one request at a time")
-        ->check(CLI::Range(1U, 100'000U))
-        ->capture_default_str();
-    command.add_option("--articles", bench_.articles, "Articles that job, sale and late choose from; 1: a hot one")
-        ->check(CLI::Range(1U, 10'000'000U))
-        ->capture_default_str();
-    command.add_option("--stock", bench_.stock, "Pieces of each article")
-        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000'000'000}))
-        ->capture_default_str();
-    add_duration(command, "--time", bench_.length, "How long to measure [10s]", milliseconds{10});
-    add_duration(command, "--warm-up", bench_.warm_up, "How long to run before it measures [1s]");
-    add_duration(command, "--ttl", bench_.ttl, "Time after which a lease expires [10s]", milliseconds{1});
-    add_duration(command, "--wait", bench_.wait, "Maximum time to wait for a lease [10s]");
-    command
-        .add_option("--name", bench_.name,
-                    "Part of the names of resources and table; lower case, digits and _ [random]")
-        ->type_name("NAME")
-        ->check([](const std::string& name) -> std::string {
-            const bool good = name.size() <= 32 &&
-                              name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
-            return good ? "" : "has to be at most 32 lower case letters, digits and _";
-        });
-    command.add_option("--seed", bench_.seed, "Of the clients' choices [random]");
-    command.add_flag("--keyed", bench_.keyed, "Send an Idempotency-Key with each acquisition and write");
-}
-
 void commands::add_completion() {
     CLI::App& command = add("completion", "Print a script that completes these commands in a shell",
                             "Examples:\n  source <(fencegate completion bash)\n"
@@ -449,6 +375,7 @@ std::optional<int> commands::run() {
 }
 
 int commands::run(const std::string& name) {
+    if (const auto added = added_.find(name); added != added_.end()) return added->second(client(gateway_), json_);
     if (name == "completion") {
         std::cout << completion_script(shell_);
     } else if (name == complete_command) {
@@ -464,9 +391,6 @@ int commands::run(const std::string& name) {
         if (several && lock_.command.empty()) throw usage_error("several resources need a command after --");
         lock_.elect = name == "elect";
         return run_locked(gateway_, lock_);
-    } else if (name == "bench") {
-        bench_.json = json_;
-        return run_bench(gateway_, bench_);
     } else if (name == "resources") {
         list_resources(client(gateway_), resource_prefix_);
     } else if (name == "status") {

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <gateway/cli/bench.hpp>
 #include <gateway/cli/client.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/lock.hpp>
 
 #include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,13 +22,18 @@ namespace fencegate::cli {
 void refuse_empty_values(CLI::App& app);
 
 /// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, changes,
-/// lock, elect and bench; and completion.
+/// lock and elect; those that others add; and completion.
 class commands {
   public:
     /// Adds the subcommands to `app`, which outlives this object.
     explicit commands(CLI::App& app);
     commands(const commands&) = delete;
     commands& operator=(const commands&) = delete;
+
+    /// Adds a subcommand with the options of all that call a gateway. `run` runs it, is given whether --json is there,
+    /// and returns the exit code.
+    CLI::App& add(const std::string& name, const std::string& help, const std::string& footer,
+                  std::function<int(const client&, bool)> run);
 
     /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and the words to complete, and hides them
     /// from the parser, because they have options of their own.
@@ -51,7 +57,6 @@ class commands {
     void add_lock();
     void add_elect();
     void add_holding_options(CLI::App& command);
-    void add_bench();
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
@@ -70,8 +75,8 @@ class commands {
     bool csv_ = false;
     std::string resource_prefix_;
     lock_options lock_;
-    bench_options bench_;
-    bool has_empty_program_ = false;  ///< `--` is the last argument.
+    std::map<std::string, std::function<int(const client&, bool)>> added_;  ///< By name.
+    bool has_empty_program_ = false;                                        ///< `--` is the last argument.
     static constexpr char bracket_mark = '\x1f';
     std::deque<std::string> hidden_;  ///< Marked words, to which argv points.
     std::string shell_;

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Compares what operations cost with an earlier commit: rate, p50, and CPU of all servers.
 
-    tests/bench/budget.py COMMIT [--operations pair hot …] [--rounds 4] [--seconds 3] [--fencegate build/release/fencegate]
+    tests/bench/budget.py COMMIT [--operations pair hot …] [--rounds 4] [--seconds 3]
+    [--fencegate build/release/fencegate]
 
 Builds COMMIT in build/budget (once for each commit), runs both programs in turn as sizing.py does, and prints for each
 operation the least CPU and time of the rounds, and what it costs now as a multiple of what it cost then. The exit code

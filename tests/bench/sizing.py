@@ -8,7 +8,8 @@
 Each build has a stack of its own: one gateway over five nodes without fsync. They are loaded in turn, in the other
 order in each second round.
 Printed for each operation, as medians of the rounds: operations a second, CPU of the gateway, of PostgreSQL, of all
-nodes together and of the clients, bytes of the write-ahead log, rows of the history, and bytes of a row with its indexes.
+nodes together and of the clients, bytes of the write-ahead log, rows of the history, and bytes of a row with its
+indexes.
 What creating the articles costs is measured by a very short run and subtracted.
 """
 

@@ -2,7 +2,8 @@
 """Measures guarded writes and the same write as plain SQL, in turn: the ratio of their rates,
 and the CPU of each process.
 
-    tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3] [--fencegate build/release/fencegate] [case …]
+    tests/bench/writes.py --stack DIR/stack.json [--rounds 3] [--seconds 3]
+    [--fencegate build/release/fencegate] [case …]
 
 Plain SQL ("by hand"): pgbench with prepared statements against the stack's own server, over its socket as the gateway;
 one statement that tests a token in the row, changes it and adds a row to a log. It has no lease,

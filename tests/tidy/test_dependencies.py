@@ -17,7 +17,7 @@ def test_file_lists_are_not_empty() -> None:
 LIBRARY_FOLDERS = [
     # (pattern of a library's names, folders that may use it)
     (r"\bpqxx\b|<pqxx", ["gateway/pg"]),
-    (r"\bbeast\b|boost/beast", ["gateway/http", "gateway/api"]),
+    (r"\bbeast\b|boost/beast", ["gateway/http", "gateway/api", "gateway/bench"]),
     (r"\bcurl_(easy|multi|global|slist)\w*|<curl/", ["gateway/cli", "gateway/http/identity"]),
     (r"\bhiredis\b|\bredis(Async)?(Context|Reply|Command|Free|Connect)\w*|<hiredis", ["lockcore/redis"]),
     (r"<prometheus/|\bprometheus::", ["gateway/metrics"]),
@@ -159,6 +159,7 @@ GATEWAY = {
     "admin": {"domain", "config", "http", "pg", "runtime"},
     "devstack": {"admin", "config", "domain", "pg", "runtime"},
     "cli": {"config", "domain", "runtime"},
+    "bench": {"cli", "config", "domain", "pg", "runtime"},
 }
 
 

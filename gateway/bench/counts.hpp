@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/bench.hpp>
+#include <gateway/bench/bench.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace fencegate::cli {
+namespace fencegate::bench {
 
 using bench_clock = std::chrono::steady_clock;
 
@@ -67,4 +67,4 @@ class bench_counts {
     bool grants_tested_ = true;
 };
 
-}  // namespace fencegate::cli
+}  // namespace fencegate::bench

@@ -1,9 +1,9 @@
-#include <gateway/cli/bench_counts.hpp>
+#include <gateway/bench/counts.hpp>
 
 #include <algorithm>
 #include <cstdio>
 
-namespace fencegate::cli {
+namespace fencegate::bench {
 namespace {
 
 std::string format_fixed(double value, int digits) {
@@ -110,4 +110,4 @@ std::string bench_counts::text() const {
     return out;
 }
 
-}  // namespace fencegate::cli
+}  // namespace fencegate::bench

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/client.hpp>
+#include <gateway/cli/commands.hpp>
 
 #include <array>
 #include <chrono>
@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace fencegate::cli {
+namespace fencegate::bench {
 
 /// What a client of `fencegate bench` does in one operation.
 enum class bench_work {
@@ -38,19 +38,9 @@ struct bench_options {
     std::string name;                        ///< Part of the names of resources and table; empty: a random one.
     std::optional<std::uint64_t> seed;       ///< Of the clients' choices; empty: random.
     bool keyed = false;                      ///< Each write and each acquisition has an Idempotency-Key.
-    bool json = false;
 };
 
-/// Parses `WORK` or `WORK=SHARE`, for example `sale=3`, and adds it to the mix.
-///
-/// Out: the reason why it can't; empty if it was added.
-std::string add_to_mix(std::string_view text, std::map<bench_work, unsigned>& mix);
+/// Adds `fencegate bench` to the commands that call gateways.
+void add_command(cli::commands& commands);
 
-/// Drives gateways for a while and prints rates, latencies and what was answered. Compares the pieces that are gone
-/// with those that were sold, and drops what it created; the history of the gateways keeps what was done.
-///
-/// Out:    exit_ok; exit_failed if an answer was not one that the work expects, or a promise was broken.
-/// Errors: throws usage_error, gateway_unreachable, gateway_refusal, std::runtime_error.
-int run_bench(gateway_options gateway, bench_options options);
-
-}  // namespace fencegate::cli
+}  // namespace fencegate::bench

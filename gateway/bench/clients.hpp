@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/bench_counts.hpp>
+#include <gateway/bench/counts.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
@@ -14,12 +14,12 @@
 #include <random>
 #include <string>
 
-namespace fencegate::cli {
+namespace fencegate::bench {
 
 /// What all clients of a run share. All of them run in one thread.
 struct bench_run {
     const bench_options& options;
-    const client& gateways;
+    const cli::client& gateways;
     boost::asio::ssl::context tls;
     bench_counts counts;
     bool stopping = false;    ///< Clients begin no new operation.
@@ -78,4 +78,4 @@ class bench_client {
     std::uint64_t calls_ = 0;    ///< With an Idempotency-Key.
 };
 
-}  // namespace fencegate::cli
+}  // namespace fencegate::bench

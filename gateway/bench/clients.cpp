@@ -1,4 +1,4 @@
-#include <gateway/cli/bench_clients.hpp>
+#include <gateway/bench/clients.hpp>
 
 #include <gateway/cli/answers.hpp>
 
@@ -14,7 +14,7 @@
 #include <array>
 #include <utility>
 
-namespace fencegate::cli {
+namespace fencegate::bench {
 namespace {
 
 namespace asio = boost::asio;
@@ -44,12 +44,12 @@ bool is_expected(bench_work work, bench_step step, unsigned status) {
 /// A keep-alive connection, without a proxy between.
 class bench_client::connection {
   public:
-    connection(const asio::any_io_executor& executor, const client& gateways, const gateway_address& address,
+    connection(const asio::any_io_executor& executor, const cli::client& gateways, const cli::gateway_address& address,
                asio::ssl::context& tls)
         : gateways_(gateways), address_(address), tls_(tls), executor_(executor) {}
 
     /// Sends a request and reads its answer. Throws boost::system::system_error; the next call connects again.
-    asio::awaitable<answer> call(http_request asked, std::chrono::milliseconds time) {
+    asio::awaitable<answer> call(cli::http_request asked, std::chrono::milliseconds time) {
         const bool opened = stream_ == nullptr;
         auto stream = opened ? std::make_unique<beast::ssl_stream<beast::tcp_stream>>(executor_, tls_)
                              : std::move(stream_);  // it stays empty where an error ends this call
@@ -67,7 +67,7 @@ class bench_client::connection {
             co_await http::async_read(tcp, buffer_, parser, use_awaitable);
         }
         tcp.expires_never();
-        answer out{parser.get().result_int(), parse_object(parser.get().body())};
+        answer out{parser.get().result_int(), cli::parse_object(parser.get().body())};
         if (parser.keep_alive()) stream_ = std::move(stream);
         co_return out;
     }
@@ -88,7 +88,7 @@ class bench_client::connection {
         co_await stream.async_handshake(asio::ssl::stream_base::client, use_awaitable);
     }
 
-    http::request<http::string_body> make_request(http_request asked) const {
+    http::request<http::string_body> make_request(cli::http_request asked) const {
         gateways_.add_caller(asked);
         http::request<http::string_body> out(http::string_to_verb(asked.method), address_.base + asked.target, 11);
         out.set(http::field::host, address_.authority);
@@ -101,8 +101,8 @@ class bench_client::connection {
         return out;
     }
 
-    const client& gateways_;
-    const gateway_address& address_;
+    const cli::client& gateways_;
+    const cli::gateway_address& address_;
     asio::ssl::context& tls_;
     asio::any_io_executor executor_;
     std::unique_ptr<beast::ssl_stream<beast::tcp_stream>> stream_;  ///< Empty: not connected.
@@ -207,12 +207,12 @@ asio::awaitable<std::optional<bench_client::lease>> bench_client::acquire(bench_
     const answer got = co_await call("POST", "/v1/leases", "{" + make_lease_members(resource) + "}");
     run_.counts.add_answer(bench_step::acquire, got.status, is_expected(work, bench_step::acquire, got.status));
     if (got.status != 201) co_return std::nullopt;
-    run_.counts.add_grant(resource, get_integer(got.body, "fencing_token").value_or(0));
+    run_.counts.add_grant(resource, cli::get_integer(got.body, "fencing_token").value_or(0));
     lease held;
-    held.id = get_text(got.body, "lease_id");
+    held.id = cli::get_text(got.body, "lease_id");
     held.resource = std::move(resource);
     held.valid_until =
-        bench_clock::now() + get_duration(got.body, "validity_ms").value_or(std::chrono::milliseconds{0});
+        bench_clock::now() + cli::get_duration(got.body, "validity_ms").value_or(std::chrono::milliseconds{0});
     co_return held;
 }
 
@@ -240,7 +240,7 @@ asio::awaitable<bool> bench_client::sell(bench_work work, unsigned article, std:
 }
 
 asio::awaitable<bench_client::answer> bench_client::call(std::string method, std::string target, std::string body) {
-    http_request request;
+    cli::http_request request;
     request.method = std::move(method);
     request.target = std::move(target);
     request.body = std::move(body);
@@ -269,4 +269,4 @@ std::string bench_client::resource_of(unsigned article) const {
     return "bench/" + run_.options.name + "/" + std::to_string(article);
 }
 
-}  // namespace fencegate::cli
+}  // namespace fencegate::bench

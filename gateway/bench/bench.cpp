@@ -1,7 +1,9 @@
-#include <gateway/cli/bench.hpp>
+#include <gateway/bench/bench.hpp>
 
-#include <gateway/cli/bench_clients.hpp>
-#include <gateway/cli/bench_counts.hpp>
+#include <gateway/bench/clients.hpp>
+#include <gateway/bench/counts.hpp>
+#include <gateway/cli/duration_option.hpp>
+#include <gateway/config/conninfo.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/connection/session.hpp>
 #include <gateway/runtime/text.hpp>
@@ -22,10 +24,11 @@
 #include <cstdio>
 #include <deque>
 #include <iostream>
+#include <memory>
 #include <random>
 #include <thread>
 
-namespace fencegate::cli {
+namespace fencegate::bench {
 namespace {
 
 namespace asio = boost::asio;
@@ -45,6 +48,19 @@ unsigned count_articles(const bench_options& options) {
 
 /// The table of the articles, protected and exposed, for as long as this object lives.
 class article_table {
+    /// Runs a statement on a new connection, also when PostgreSQL cannot be reached for a moment.
+    auto exec_in_the_end(const std::string& sql) const {
+        constexpr auto time = std::chrono::seconds(30);
+        for (const auto last = bench_clock::now() + time;;) {
+            try {
+                return pg::session(config_).exec(sql, {});
+            } catch (const pg::session_lost&) {
+                if (bench_clock::now() > last) throw;
+            }
+            std::this_thread::sleep_for(std::chrono::seconds(1));
+        }
+    }
+
   public:
     /// Throws std::runtime_error.
     explicit article_table(const bench_options& options) : name_("fencegate_bench_" + options.name) {
@@ -82,19 +98,6 @@ class article_table {
     }
 
   private:
-    /// Runs a statement on a new connection, also when PostgreSQL cannot be reached for a moment.
-    pqxx::result exec_in_the_end(const std::string& sql) const {
-        constexpr auto time = std::chrono::seconds(30);
-        for (const auto last = bench_clock::now() + time;;) {
-            try {
-                return pg::session(config_).exec(sql, {});
-            } catch (const pg::session_lost&) {
-                if (bench_clock::now() > last) throw;
-            }
-            std::this_thread::sleep_for(std::chrono::seconds(1));
-        }
-    }
-
     std::string name_;
     postgres_config config_;
 };
@@ -115,7 +118,7 @@ std::vector<std::string> compare_sales(const std::vector<bench_counts::sales>& a
     return out;
 }
 
-asio::ssl::context make_tls(const tls_identity& identity) {
+asio::ssl::context make_tls(const cli::tls_identity& identity) {
     asio::ssl::context out(asio::ssl::context::tls_client);
     out.set_verify_mode(asio::ssl::verify_peer);
     if (identity.authorities.empty()) {
@@ -160,13 +163,13 @@ asio::awaitable<void> measure(bench_run& run, asio::steady_timer& timer, asio::s
     signals.cancel();
 }
 
-void print_results(const bench_run& run, const std::vector<std::string>& differences, bool good) {
+void print_results(const bench_run& run, const std::vector<std::string>& differences, bool good, bool json) {
     std::uint64_t sold = 0, unknown = 0;
     for (const auto& article : run.counts.articles()) {
         sold += article.sold;
         unknown += article.unknown;
     }
-    if (run.options.json) {
+    if (json) {
         std::cout << "{\"name\":\"" << run.options.name << "\",\"clients\":" << run.options.clients << ","
                   << run.counts.json() << ",\"sold\":" << sold << ",\"sold_unknown\":" << unknown
                   << ",\"articles_that_differ\":" << differences.size()
@@ -182,8 +185,9 @@ void print_results(const bench_run& run, const std::vector<std::string>& differe
         runtime::print_error("bench", line);
 }
 
-}  // namespace
-
+/// Parses `WORK` or `WORK=SHARE`, for example `sale=3`, and adds it to the mix.
+///
+/// Out: the reason why it can't; empty if it was added.
 std::string add_to_mix(std::string_view text, std::map<bench_work, unsigned>& mix) {
     const auto equals = text.find('=');
     const auto* const found = std::ranges::find(bench_works, text.substr(0, equals));
@@ -199,8 +203,32 @@ std::string add_to_mix(std::string_view text, std::map<bench_work, unsigned>& mi
     return {};
 }
 
-int run_bench(gateway_options gateway, bench_options options) {
-    const client gateways(gateway);
+const char* const bench_help =
+    R"(Each client repeats one operation after the other on a connection of its own:
+  pair   acquires and releases a lease on a resource of its own
+  hot    the same on one resource for all; the latency is the wait for the lease
+  write  sells one piece of an article of its own under a lease that it keeps
+  job    acquires a lease on any article, sells one piece, releases: three calls
+  sale   the same in one call
+  late   a job; one in ten sleeps until its lease has expired, and its sale has to be refused
+All but pair and hot need --conninfo: this program creates the table public.fencegate_bench_NAME, protects and
+exposes it, and drops it at the end. At the end it compares the pieces that are gone with the sales that were
+answered. The history and the fences of bench/NAME/... stay. Clients use no proxy. INT or TERM ends the run early.
+Exit codes: 0 done; 1 an answer was not as the work expects, a lease was held twice, a token did not grow, or the
+stock differs; 64 wrong arguments; 69 no gateway or no PostgreSQL answers. The API key comes from FENCEGATE_API_KEY
+or --api-key-file, never from an argument; it needs the scopes leases and writes.
+Examples:
+  fencegate bench pair --clients 64 --time 30s
+  fencegate bench pair=3 sale --articles 1 --conninfo 'host=db dbname=shop user=owner'
+  fencegate bench late --ttl 400ms --articles 3 --conninfo 'dbname=shop' --json)";
+
+/// Drives gateways for a while and prints rates, latencies and what was answered. Compares the pieces that are gone
+/// with those that were sold, and drops what it created; the history of the gateways keeps what was done.
+///
+/// Out:    exit_ok; exit_failed if an answer was not one that the work expects, or a promise was broken;
+///         exit_unavailable.
+/// Errors: throws usage_error, gateway_unreachable, gateway_refusal, std::runtime_error.
+int run_bench(const cli::client& gateways, bench_options options, bool json) {
     std::random_device device;
     if (!options.seed) options.seed = device();
     if (options.name.empty()) {
@@ -209,7 +237,7 @@ int run_bench(gateway_options gateway, bench_options options) {
         options.name = text;
     }
     if (sells(options) && options.conninfo.empty())
-        throw usage_error("all work but pair and hot needs --conninfo, for the table of the articles");
+        throw cli::usage_error("all work but pair and hot needs --conninfo, for the table of the articles");
     gateways.get("/readyz");  // throws what is wrong with address, key or gateway
     asio::io_context context(1);
     asio::signal_set signals(context, SIGINT, SIGTERM);  // until the table is dropped
@@ -248,8 +276,58 @@ int run_bench(gateway_options gateway, bench_options options) {
         runtime::print_error("bench", std::to_string(run.unfinished) + " clients got no answer to their last call");
     const bool good = run.counts.operations() > 0 && run.counts.errors() == 0 && run.counts.violations() == 0 &&
                       run.unfinished == 0 && differences.empty();
-    print_results(run, differences, good);
+    print_results(run, differences, good, json);
     return good ? exit_ok : exit_failed;
 }
 
-}  // namespace fencegate::cli
+}  // namespace
+
+void add_command(cli::commands& commands) {
+    const auto options = std::make_shared<bench_options>();
+    CLI::App& command =
+        commands.add("bench", "Drive gateways with a mix of work, and show rates and latencies", bench_help,
+                     [options](const cli::client& gateways, bool json) { return run_bench(gateways, *options, json); });
+    command
+        .add_option_function<std::vector<std::string>>(
+            "WORK",
+            [options](const std::vector<std::string>& given) {
+                options->mix.clear();
+                for (const auto& each : given)
+                    if (const std::string fault = add_to_mix(each, options->mix); !fault.empty())
+                        throw CLI::ValidationError("WORK", fault);
+            },
+            "pair, hot, write, job, sale or late, and =SHARE; several are mixed [pair]")
+        ->type_name("WORK[=SHARE]");
+    options->mix = {{bench_work::pair, 1}};
+    command
+        .add_option("--conninfo", options->conninfo,
+                    "libpq connection string of a role that owns the schema fencing, for a table of articles")
+        ->check([](const std::string& text) { return find_conninfo_fault(text).value_or(""); });
+    command.add_option("--clients", options->clients, "Connections, each with one request at a time")
+        ->check(CLI::Range(1U, 100'000U))
+        ->capture_default_str();
+    command.add_option("--articles", options->articles, "Articles that job, sale and late choose from; 1: a hot one")
+        ->check(CLI::Range(1U, 10'000'000U))
+        ->capture_default_str();
+    command.add_option("--stock", options->stock, "Pieces of each article")
+        ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000'000'000}))
+        ->capture_default_str();
+    cli::add_duration(command, "--time", options->length, "How long to measure [10s]", std::chrono::milliseconds{10});
+    cli::add_duration(command, "--warm-up", options->warm_up, "How long to run before it measures [1s]");
+    cli::add_duration(command, "--ttl", options->ttl, "Time after which a lease expires [10s]",
+                      std::chrono::milliseconds{1});
+    cli::add_duration(command, "--wait", options->wait, "Maximum time to wait for a lease [10s]");
+    command
+        .add_option("--name", options->name,
+                    "Part of the names of resources and table; lower case, digits and _ [random]")
+        ->type_name("NAME")
+        ->check([](const std::string& name) -> std::string {
+            const bool good = name.size() <= 32 &&
+                              name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+            return good ? "" : "has to be at most 32 lower case letters, digits and _";
+        });
+    command.add_option("--seed", options->seed, "Of the clients' choices [random]");
+    command.add_flag("--keyed", options->keyed, "Send an Idempotency-Key with each acquisition and write");
+}
+
+}  // namespace fencegate::bench
