@@ -33,7 +33,6 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/ip/host_name.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include <sys/prctl.h>
@@ -153,12 +152,6 @@ class process_signals {
     sigset_t set_{};  ///< The blocked signals, which wait_for_stop() takes.
 };
 
-/// Returns HOST:PORT, the name of this gateway in the history.
-std::string name_of_gateway(const config& cfg) {
-    boost::system::error_code ignored;
-    return boost::asio::ip::host_name(ignored) + ":" + std::to_string(cfg.http.port);
-}
-
 /// Keeps the secrets in memory from core dumps, and from debuggers and /proc for all users but root.
 void forbid_core_dumps() {
     if (::prctl(PR_SET_DUMPABLE, 0) != 0) spdlog::warn("core dumps could not be forbidden: {}", std::strerror(errno));
@@ -244,7 +237,7 @@ int serve(const config& cfg, const config_source& source) {
     api::waiting_writes waiting;
     runtime::io_threads threads(cfg.http.threads);
     auto& io = *threads.contexts().front();
-    audit::event_sink events(cfg.audit, database, io);
+    audit::event_sink events(cfg.audit, name_of_gateway(cfg.http), database, io);
     audit::expiry_watch expiries(events, database, io);
     audit::history_feed feed(database, io);
     audit::digest_maker digests(cfg.audit, name_of_gateway(cfg), database, io);
@@ -259,7 +252,7 @@ int serve(const config& cfg, const config_source& source) {
     metrics::registry metric_registry(held_leases);
     audit::denial_recorder denials(metric_registry.requests(), events, io);
     node_log node_changes(metric_registry.leases(), io);
-    audit::storage_watch storage(database, events, io, name_of_gateway(cfg), cfg.http.request_timeout);
+    audit::storage_watch storage(database, events, io, cfg.http.request_timeout);
     postgres_register epochs(database);
     lockcore::hmac_sha256 lease_keys(cfg.lease.signing_key, cfg.lease.verification_keys);
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(),
@@ -308,7 +301,7 @@ int serve(const config& cfg, const config_source& source) {
         .leases = lease_api, .writes = write_api, .history = history_api, .state = state_api};
     http::server server(http_settings, cfg.auth, api::routes(services), threads.contexts(), memory, limiter, denials,
                         *tls);
-    config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry);
+    config_reload reload(source, cfg, *tls, server, lease_keys, limiter, metric_registry, events);
 
     if (const auto listening = server.listen(); !listening) {
         spdlog::critical("{}", listening.error().detail);

@@ -5,7 +5,13 @@
 #include <gateway/logging.hpp>
 
 #include <spdlog/spdlog.h>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 
+#include <chrono>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,11 +19,97 @@
 namespace fencegate {
 namespace {
 
+constexpr std::size_t rules_bytes_max = 32 * 1024;
+
 std::string join(const std::vector<std::string>& paths) {
     std::string text;
     for (const auto& path : paths)
         text += (text.empty() ? "" : ", ") + path;
     return text;
+}
+
+namespace json = boost::json;
+
+/// The rights of each credential and the limits, by their names.
+using access_rules = std::map<std::string, json::value>;
+
+json::array names_of(const std::set<scope>& scopes) {
+    json::array out;
+    for (const scope each : scopes)
+        out.emplace_back(http::to_string(each));
+    return out;
+}
+
+json::object describe_rights(const std::string& principal, const rights_config& given) {
+    json::object out{{"principal", principal}, {"scopes", names_of(given.scopes)}};
+    json::array prefixes;
+    for (const auto& each : given.prefixes)
+        prefixes.push_back({{"resource_prefix", each.resource_prefix}, {"scopes", names_of(each.scopes)}});
+    if (!prefixes.empty()) out["prefixes"] = std::move(prefixes);
+    if (given.exposed) out["exposed"] = json::array(given.exposed->begin(), given.exposed->end());
+    if (!given.database_role.empty()) out["database_role"] = given.database_role;
+    return out;
+}
+
+json::object describe_limits(const principal_limits& limits) {
+    return {{"requests_per_second", limits.requests.per_second},
+            {"requests_burst", limits.requests.burst},
+            {"leases_max", limits.leases_max},
+            {"waiters_max", limits.waiters_max},
+            {"streams_max", limits.streams_max}};
+}
+
+access_rules describe_access(const config& cfg) {
+    access_rules out;
+    for (const auto& key : cfg.auth.api_keys)
+        out[http::name_of_key(key.key_sha256)] = describe_rights(key.principal, key.rights);
+    for (const auto& rule : cfg.auth.client_certificates)
+        out.emplace(http::name_of_certificate(rule.value), describe_rights(rule.principal, rule.rights));
+    if (cfg.auth.jwt)
+        out["auth.jwt"] = {{"issuer", cfg.auth.jwt->issuer},
+                           {"audiences", json::array(cfg.auth.jwt->audiences.begin(), cfg.auth.jwt->audiences.end())},
+                           {"principal_claim", cfg.auth.jwt->principal_claim},
+                           {"scopes_claim", cfg.auth.jwt->scopes_claim},
+                           {"prefixes_claim", cfg.auth.jwt->prefixes_claim},
+                           {"exposed_claim", cfg.auth.jwt->exposed_claim},
+                           {"database_role_claim", cfg.auth.jwt->database_role_claim}};
+    const auto& address = cfg.limits.address;
+    out["limits.address"] = {{"requests_per_second", address.requests.per_second},
+                             {"requests_burst", address.requests.burst},
+                             {"failed_authentications_per_minute", address.failed_authentications_per_minute}};
+    out["limits.principal"] = describe_limits(cfg.limits.principal);
+    for (const auto& [principal, limits] : cfg.limits.principals)
+        out["limits.principals." + principal] = describe_limits(limits);
+    return out;
+}
+
+/// Adds configuration_reloaded to the history: which keys have changed, and of which rules what they were and are.
+void record(audit::event_sink& events, const std::vector<std::string>& changed, const access_rules& before,
+            const access_rules& after) {
+    json::array rules;
+    std::size_t bytes = 0, left_out = 0;
+    access_rules names = before;
+    names.insert(after.begin(), after.end());
+    for (const auto& [name, ignored] : names) {
+        const auto find = [&name](const access_rules& in) {
+            const auto found = in.find(name);
+            return found == in.end() ? json::value() : found->second;
+        };
+        json::object rule{{"name", name}, {"was", find(before)}, {"now", find(after)}};
+        if (rule["was"] == rule["now"]) continue;
+        bytes += json::serialize(rule).size();
+        if (bytes > rules_bytes_max)
+            ++left_out;
+        else
+            rules.push_back(std::move(rule));
+    }
+    json::object detail{{"changed", json::array(changed.begin(), changed.end())}, {"rules", std::move(rules)}};
+    if (left_out > 0) detail["rules_left_out"] = left_out;
+    history_item item;
+    item.event = "configuration_reloaded";
+    item.at = std::chrono::system_clock::now();
+    item.detail = json::serialize(detail);
+    events.add(std::move(item));
 }
 
 }  // namespace
@@ -36,14 +128,15 @@ void log_warnings(const config& cfg) {
 
 config_reload::config_reload(config_source source, config running, std::shared_ptr<const http::tls_context> tls,
                              http::server& server, lockcore::hmac_sha256& lease_keys, limits::limiter& limiter,
-                             metrics::registry& meter)
+                             metrics::registry& meter, audit::event_sink& events)
     : source_(std::move(source)),
       running_(std::move(running)),
       tls_(std::move(tls)),
       server_(server),
       lease_keys_(lease_keys),
       limiter_(limiter),
-      meter_(meter) {}
+      meter_(meter),
+      events_(events) {}
 
 bool config_reload::run() {
     bool applied = false;
@@ -87,6 +180,7 @@ bool config_reload::apply() {
     lease_keys_.set_keys(next.lease.signing_key, next.lease.verification_keys);
     set_log_level(next.log.level);
     tls_ = std::move(tls);
+    record(events_, changed, describe_access(running_), describe_access(next));
     running_ = std::move(next);
     spdlog::info("configuration reloaded; changed: {}", changed.empty() ? "nothing" : join(changed));
     const std::vector<std::string> waiting = find_restart_only_changes(running_, wanted);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/audit/event_sink.hpp>
 #include <gateway/config/config.hpp>
 #include <gateway/http/transport/server.hpp>
 #include <gateway/limits/limiter.hpp>
@@ -20,17 +21,17 @@ struct config_source {
 
 /// Makes a running gateway use its configuration file again. The file, and the files that it names, are read and
 /// checked first: if anything is at fault, nothing changes. Otherwise the keys of adopt_reloadable() take effect
-/// together, and changed keys that need a restart are named. The log has the result, and fencegate_config_reloads_total
-/// counts it.
+/// together, and changed keys that need a restart are named. The log has the result, fencegate_config_reloads_total
+/// counts it, and configuration_reloaded in the history has what has changed of rights and limits.
 ///
 /// Threads:  one.
-/// Lifetime: the server, the keys, the limiter and the registry outlive it.
+/// Lifetime: the server, the keys, the limiter, the registry and the sink outlive it.
 class config_reload {
   public:
     /// In: `running` is in use; `tls` was made from it, null without http.tls.
     config_reload(config_source source, config running, std::shared_ptr<const http::tls_context> tls,
                   http::server& server, lockcore::hmac_sha256& lease_keys, limits::limiter& limiter,
-                  metrics::registry& meter);
+                  metrics::registry& meter, audit::event_sink& events);
 
     /// Out: whether it took effect.
     bool run();
@@ -47,6 +48,7 @@ class config_reload {
     lockcore::hmac_sha256& lease_keys_;
     limits::limiter& limiter_;
     metrics::registry& meter_;
+    audit::event_sink& events_;
 };
 
 /// Makes the TLS of a configuration; null without http.tls. Errors: as tls_context::create.

@@ -41,5 +41,6 @@ set local client_min_messages = warning;
 \ir schema/153_installed_objects.sql
 \ir schema/155_guard_faults.sql
 \ir schema/157_guard_state.sql
+\ir schema/158_resource_at.sql
 \ir schema/900_grants.sql
 commit;

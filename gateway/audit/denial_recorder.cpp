@@ -86,20 +86,19 @@ std::string_view beginning_of(std::string_view text) {
 }
 
 history_item make_item(const http::served_request& request, const denial_sampler::group& denied,
-                       const std::string& address, system_clock::time_point now) {
+                       const std::string& address, const std::string& gateway, system_clock::time_point now) {
     history_item item;
     item.event = "request_denied";
     item.at = now;
     item.resource = request.resource;
     item.initiator.principal = denied.principal;
     item.initiator.trace_id = request.trace_id;
+    item.initiator.origin = http::describe_origin(request.request_id, address, gateway, request.credential);
     item.detail = boost::json::serialize(boost::json::object{{"status", request.status},
                                                              {"problem", request.problem},
                                                              {"reason", beginning_of(request.reason)},
-                                                             {"address", address},
                                                              {"method", http::to_string(request.verb)},
-                                                             {"route", request.route_path},
-                                                             {"request_id", request.request_id}});
+                                                             {"route", request.route_path}});
     return item;
 }
 
@@ -154,7 +153,8 @@ struct denial_recorder::impl final : runtime::periodic {
         const std::lock_guard hold(mutex);
         if (!sampler.admit(denied, now)) return;
         log_refused_credential(request, address);
-        if (!sink.add_low_priority(make_item(request, denied, address, now))) sampler.leave_out(denied, now);
+        if (!sink.add_low_priority(make_item(request, denied, address, sink.gateway(), now)))
+            sampler.leave_out(denied, now);
     }
 
     /// Ends the windows that are over.

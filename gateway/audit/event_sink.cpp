@@ -40,6 +40,8 @@ std::string detail_of(const lockcore::event& e) {
     boost::json::object detail;
     detail[detail_member_of(e.kind)] = e.detail;
     if (ttl > 0) detail["ttl_ms"] = ttl;
+    if (e.kind == lockcore::event_kind::lease_revoked)
+        detail["holder"] = {{"principal", e.revoked.principal}, {"owner", e.revoked.owner}};
     return boost::json::serialize(detail);
 }
 
@@ -52,7 +54,7 @@ std::vector<history_item> history_items(const lockcore::event& e) {
     if (lockcore::value_of(e.token) != 0) item.fencing_token = lockcore::value_of(e.token);
     item.initiator.principal = e.actor.principal;
     item.initiator.owner = e.actor.owner;
-    item.initiator.trace_id = e.trace_id;
+    set_origin(item.initiator, e.origin);
     item.detail = detail_of(e);
 
     std::vector<history_item> out;
@@ -149,10 +151,22 @@ bool is_fault_of_rows(const failure& f) {
 
 /// Shared with the writing coroutine, which may end after the sink.
 struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
-    impl(audit_config cfg, pg::database& d, asio::io_context& i)
-        : buffer(cfg, runtime::uuid_v7()), database(d), io(i), wake_timer(i) {}
+    impl(audit_config cfg, std::string name, pg::database& d, asio::io_context& i)
+        : gateway(std::move(name)),
+          own_origin(boost::json::serialize(boost::json::object{{"gateway", gateway}})),
+          buffer(cfg, runtime::uuid_v7()),
+          database(d),
+          io(i),
+          wake_timer(i) {}
+
+    /// Sets the origin of an item that no request has caused.
+    void complete(history_item& item) const {
+        if (item.initiator.origin.empty()) item.initiator.origin = own_origin;
+    }
 
     void enqueue(std::vector<history_item> items) {
+        for (auto& item : items)
+            complete(item);
         const bool added = buffer.add(std::move(items));
         if (!added && !loss_logged.exchange(true))
             spdlog::error("the buffer for history events is full; events are lost");
@@ -255,6 +269,7 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
         } while (!stopping && !flushing && clock::now() < end);
     }
 
+    const std::string gateway, own_origin;
     event_buffer buffer;
     pg::database& database;
     asio::io_context& io;
@@ -266,8 +281,8 @@ struct event_sink::impl : std::enable_shared_from_this<event_sink::impl> {
     std::atomic<bool> loss_logged{false};
 };
 
-event_sink::event_sink(audit_config cfg, pg::database& database, asio::io_context& io)
-    : impl_(std::make_shared<impl>(cfg, database, io)) {}
+event_sink::event_sink(audit_config cfg, std::string gateway, pg::database& database, asio::io_context& io)
+    : impl_(std::make_shared<impl>(cfg, std::move(gateway), database, io)) {}
 
 event_sink::~event_sink() {
     impl_->stopping = true;
@@ -285,9 +300,14 @@ void event_sink::add(history_item item) {
 }
 
 bool event_sink::add_low_priority(history_item item) {
+    impl_->complete(item);
     const bool added = impl_->buffer.add_low_priority(std::move(item));
     if (added && impl_->started.load()) impl_->wake_writer();
     return added;
+}
+
+const std::string& event_sink::gateway() const {
+    return impl_->gateway;
 }
 
 const event_buffer& event_sink::buffer() const {

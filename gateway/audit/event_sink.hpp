@@ -85,7 +85,8 @@ class event_buffer {
 ///           they are full; pauses of up to 5 s while PostgreSQL is unreachable.
 class event_sink final : public lockcore::event_observer {
   public:
-    event_sink(audit_config cfg, pg::database& database, boost::asio::io_context& io);
+    /// `gateway`: the name of this gateway, which each event gets.
+    event_sink(audit_config cfg, std::string gateway, pg::database& database, boost::asio::io_context& io);
     ~event_sink() override;
 
     void on_event(lockcore::event e) override;
@@ -95,6 +96,7 @@ class event_sink final : public lockcore::event_observer {
     /// whether it was added; an event that was not does not count as dropped.
     bool add_low_priority(history_item item);
 
+    const std::string& gateway() const;
     /// Returns the buffer, whose dropped() also counts events whose content PostgreSQL refused.
     const event_buffer& buffer() const;
 

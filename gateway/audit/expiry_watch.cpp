@@ -126,13 +126,14 @@ struct expiry_watch::impl final : runtime::periodic {
         switch (e.kind) {
             case lockcore::event_kind::lease_granted:
             case lockcore::event_kind::lease_renewed:
-                return schedule.add_lease({e.resources,
-                                           e.token,
-                                           {e.actor.principal, e.actor.owner, e.trace_id},
-                                           e.at,
-                                           e.at + e.ttl,
-                                           e.granted_at,
-                                           e.kind == lockcore::event_kind::lease_granted});
+                return schedule.add_lease(
+                    {e.resources,
+                     e.token,
+                     {e.actor.principal, e.actor.owner, e.origin.substr(0, e.origin.find('{')), {}},
+                     e.at,
+                     e.at + e.ttl,
+                     e.granted_at,
+                     e.kind == lockcore::event_kind::lease_granted});
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
                 schedule.remove_lease(e.resources, e.token);

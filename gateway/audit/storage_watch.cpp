@@ -85,13 +85,8 @@ std::string name_some(const std::vector<std::string>& write_ids) {
 }  // namespace
 
 struct storage_watch::impl : generation_steps::ports {
-    impl(pg::database& d, event_sink& e, asio::io_context& i, std::string name,
-         std::chrono::milliseconds request_timeout)
-        : database(d),
-          events(e),
-          io(i),
-          gateway(std::move(name)),
-          steps(*this, 2 + static_cast<int>(request_timeout / storage_interval)) {}
+    impl(pg::database& d, event_sink& e, asio::io_context& i, std::chrono::milliseconds request_timeout)
+        : database(d), events(e), io(i), steps(*this, 2 + static_cast<int>(request_timeout / storage_interval)) {}
 
     static steady_clock::time_point deadline() { return steady_clock::now() + storage_call_timeout; }
 
@@ -133,7 +128,7 @@ struct storage_watch::impl : generation_steps::ports {
 
     asio::awaitable<generation_step::any> perform(generation_step::finish_change asked) {
         pg::change_report report;
-        report.gateway = gateway;
+        report.gateway = events.gateway();
         report.lost_writes = lost;
         auto finish = [id = std::move(asked.change_id), report = std::move(report)](pg::session& session) {
             return pg::finish_generation_change(session, id, report);
@@ -210,10 +205,8 @@ struct storage_watch::impl : generation_steps::ports {
             item.event = "storage_generation_changed";
             item.at = std::chrono::system_clock::now();
             const auto named_end = lost.begin() + static_cast<std::ptrdiff_t>(std::min(lost.size(), named_max));
-            item.detail =
-                boost::json::serialize(boost::json::object{{"gateway", gateway},
-                                                           {"lost_writes", boost::json::array(lost.begin(), named_end)},
-                                                           {"lost_write_count", lost.size()}});
+            item.detail = boost::json::serialize(boost::json::object{
+                {"lost_writes", boost::json::array(lost.begin(), named_end)}, {"lost_write_count", lost.size()}});
             events.add(std::move(item));
         }
         lost.clear();
@@ -222,7 +215,6 @@ struct storage_watch::impl : generation_steps::ports {
     pg::database& database;
     event_sink& events;
     asio::io_context& io;
-    const std::string gateway;
     lockcore::lock_manager* locks = nullptr;
     acknowledged_writes acknowledged;
     std::atomic<bool> stopping{false}, lets_writes_in{true};
@@ -234,9 +226,9 @@ struct storage_watch::impl : generation_steps::ports {
     std::vector<std::string> lost;  ///< Acknowledged writes that are gone, and not reported yet.
 };
 
-storage_watch::storage_watch(pg::database& database, event_sink& events, asio::io_context& io, std::string gateway,
+storage_watch::storage_watch(pg::database& database, event_sink& events, asio::io_context& io,
                              std::chrono::milliseconds request_timeout)
-    : impl_(std::make_shared<impl>(database, events, io, std::move(gateway), request_timeout)) {}
+    : impl_(std::make_shared<impl>(database, events, io, request_timeout)) {}
 
 storage_watch::~storage_watch() {
     impl_->stopping = true;

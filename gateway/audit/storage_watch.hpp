@@ -66,9 +66,8 @@ class storage_watch {
         std::uint64_t lost_writes = 0;  ///< Acknowledged writes that were gone after them.
     };
 
-    /// `gateway`: the name of this gateway in the history. `request_timeout`: how long a request can last; for as long
-    /// after a change lost writes are looked for.
-    storage_watch(pg::database& database, event_sink& events, boost::asio::io_context& io, std::string gateway,
+    /// `request_timeout`: how long a request can last; for as long after a change lost writes are looked for.
+    storage_watch(pg::database& database, event_sink& events, boost::asio::io_context& io,
                   std::chrono::milliseconds request_timeout);
     ~storage_watch();
 

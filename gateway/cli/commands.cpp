@@ -104,6 +104,17 @@ class lock_formatter : public CLI::Formatter {
     std::string words_;
 };
 
+CLI::Option* add_time(CLI::App& command, const char* name, std::string& target, const std::string& description) {
+    const auto parse = [name, &target](const std::string& given) {
+        const auto at = parse_time_argument(given, std::chrono::system_clock::now());
+        if (!at)
+            throw CLI::ValidationError(
+                name, given + " is no time such as 2026-11-21T10:00:00Z, 2026-11-21, yesterday or -1h");
+        target = *at;
+    };
+    return command.add_option_function<std::string>(name, parse, description)->type_name("TIME");
+}
+
 }  // namespace
 
 commands::commands(CLI::App& app) : app_(app) {
@@ -203,10 +214,16 @@ void commands::add_history() {
         ->type_name("TEXT")
         ->allow_extra_args(false)
         ->delimiter(',')
-        ->check(CLI::IsMember({"lease_granted", "lease_renewed", "lease_released", "lease_expired", "lease_refused",
-                               "lease_revoked", "fence_raised", "write_applied", "write_rejected", "write_failed",
-                               "node_quarantined", "node_readmitted", "epoch_raised", "request_denied", "guard_changed",
-                               "storage_generation_changed"}));
+        ->check(
+            CLI::IsMember({"lease_granted", "lease_renewed", "lease_released", "lease_expired", "lease_refused",
+                           "lease_revoked", "fence_raised", "write_applied", "write_rejected", "write_failed",
+                           "write_replayed", "node_quarantined", "node_readmitted", "epoch_raised", "request_denied",
+                           "guard_changed", "storage_generation_changed", "configuration_reloaded"}));
+    auto* const at =
+        add_time(command, "--at", history_.at, "Show the resource as it was at this time, in place of events")
+            ->needs(command.get_option("--resource"));
+    for (const char* other : {"--from", "--to", "--asc", "--limit", "--csv"})
+        at->excludes(command.get_option(other));
     command.add_option("--owner", history_.owner, "Only events of this owner")->type_name("TEXT");
     command.add_option("--trace-id", history_.trace_id, "Only events of this trace")->type_name("TEXT");
     command
@@ -248,18 +265,8 @@ void commands::add_filters(CLI::App& command, history_filter& filter, const std:
     text("--token-min", filter.token_min, "with this token or a higher one", "TOKEN");
     text("--token-max", filter.token_max, "with this token or a lower one", "TOKEN");
     text("--write-id", filter.write_id, "of this write", "UUID");
-    const auto time = [&](const char* name, std::string& target, const char* which) {
-        const auto parse = [name, &target](const std::string& given) {
-            const auto at = parse_time_argument(given, std::chrono::system_clock::now());
-            if (!at)
-                throw CLI::ValidationError(
-                    name, given + " is no time such as 2026-11-21T10:00:00Z, 2026-11-21, yesterday or -1h");
-            target = *at;
-        };
-        command.add_option_function<std::string>(name, parse, "Only " + items + " " + which)->type_name("TIME");
-    };
-    time("--from", filter.from, "at or after this time");
-    time("--to", filter.to, "before this time");
+    add_time(command, "--from", filter.from, "Only " + items + " at or after this time");
+    add_time(command, "--to", filter.to, "Only " + items + " before this time");
     command.add_flag("--asc", filter.ascending, "Oldest first");
     command.add_option("--limit", filter.limit, "Maximum number of rows [100; all with --csv]")
         ->check(CLI::Range(std::size_t{1}, limit_max));
@@ -402,6 +409,8 @@ int commands::run(const std::string& name) {
         print_csv(client(gateway_), history ? "/v1/history" : "/v1/changes", history ? history_ : changes_);
     } else if (name == "changes") {
         list_changes(client(gateway_), changes_, json_);
+    } else if (!history_.at.empty()) {
+        show_resource_at(client(gateway_), history_, json_);
     } else if (follow_) {
         follow_history(client(gateway_), history_, json_);
     } else {

@@ -247,6 +247,33 @@ void list_history(const client& gateway, const history_filter& filter, bool json
                 make_history_table(style), style, make_history_line);
 }
 
+void show_resource_at(const client& gateway, const history_filter& filter, bool json_lines) {
+    http_request request;
+    request.target = make_target("/v1/resources/" + runtime::percent_encode(filter.resource), {{"at", filter.at}});
+    const http_response response = gateway.call(std::move(request));
+    if (!response.is_success()) throw gateway_refusal(response);
+    const output_style style = detect_output_style(json_lines);
+    if (!style.table) {
+        std::cout << runtime::prepare_for_stdout(response.body) << "\n";
+        return;
+    }
+    const json::object then = parse_object(response.body);
+    const auto print = [](std::string_view name, const std::string& text) {
+        std::cout << name << runtime::make_printable(text) << "\n";
+    };
+    const json::object* lease = then.at("lease").if_object();
+    print("holder:  ", lease == nullptr ? "nobody" : get_text(*lease, "principal") + " " + get_text(*lease, "owner"));
+    if (lease != nullptr)
+        print("token:   ", display_text(*lease, "fencing_token") + ", until " + get_text(*lease, "until"));
+    print("fence:   ", display_text(then, "last_fencing_token"));
+    for (const auto& table : then.at("tables").as_array())
+        print("guard:   ", get_text(table.as_object(), "table") + ": " + get_text(table.as_object(), "mode"));
+    if (!then.at("rows").is_array()) return;
+    for (const auto& row : then.at("rows").as_array())
+        print("row:     ", get_text(row.as_object(), "table") + " " + json::serialize(row.at("values")));
+    if (!then.at("rows_complete").as_bool()) print("row:     ", "there are more changes than were read");
+}
+
 void list_changes(const client& gateway, const history_filter& filter, bool json_lines) {
     const output_style style = detect_output_style(json_lines);
     table changes({{"at"},

@@ -19,6 +19,7 @@ struct lease_filter {
 /// all.
 struct history_filter {
     std::string resource, prefix, owner, principal, token_min, token_max, trace_id, write_id, from, to;
+    std::string at;  ///< Of history: shows the resource as it was then, in place of events.
     std::vector<std::string> events;
     std::string table, column;
     std::vector<std::string> key;  ///< column=value
@@ -35,6 +36,9 @@ void list_resources(const client& gateway, const std::string& prefix);
 
 /// Prints events of the history. Throws gateway_unreachable, gateway_refusal.
 void list_history(const client& gateway, const history_filter& filter, bool json);
+
+/// Prints the resource of the filter as it was at the time `at`. Throws as list_history.
+void show_resource_at(const client& gateway, const history_filter& filter, bool json);
 
 /// The same for changes of rows.
 void list_changes(const client& gateway, const history_filter& filter, bool json);

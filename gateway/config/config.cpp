@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <yaml-cpp/eventhandler.h>
+#include <boost/asio/ip/host_name.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -378,6 +379,11 @@ std::vector<std::string> adopt_reloadable(config& running, config wanted) {
     };
     whole_file(running, {}).for_each_key(whole_file(wanted, {}), adopt);
     return differing;
+}
+
+std::string name_of_gateway(const http_config& cfg) {
+    boost::system::error_code ignored;
+    return boost::asio::ip::host_name(ignored) + ":" + std::to_string(cfg.port);
 }
 
 }  // namespace fencegate

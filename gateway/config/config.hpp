@@ -50,6 +50,9 @@ struct http_config {
     std::chrono::milliseconds shutdown_grace{2'000};
 };
 
+/// Returns HOST:PORT, the name of a gateway in the history.
+std::string name_of_gateway(const http_config& cfg);
+
 struct postgres_config {
     /// libpq connection string, `host=… dbname=… user=…`. May contain a password, so it is never logged. No default.
     std::string conninfo;

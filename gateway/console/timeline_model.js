@@ -27,7 +27,8 @@ export function mergeEvents(lists) {
 export function buildLanes(events, {live, now}) {
   const lanes = new Map();
   const laneOf = item => {
-    const token = item.fencing_token ?? null;
+    // A seal raises the fence of its token to the next one.
+    const token = item.detail?.reason === 'seal' ? item.last_fencing_token - 1 : item.fencing_token ?? null;
     let lane = lanes.get(token);
     if (!lane) lanes.set(token,
         lane = {token, owner: '', marks: [], start: undefined, end: undefined, ending: '', until: undefined});

@@ -70,12 +70,14 @@ export const EVENTS = {
   write_applied: {label: 'Write applied', style: 'good', mark: '●'},
   write_rejected: {label: 'Write refused', style: 'bad', mark: '✕'},
   write_failed: {label: 'Write failed', style: 'warn', mark: '▲'},
+  write_replayed: {label: 'Write repeated', style: 'plain', mark: '↻'},
   node_quarantined: {label: 'Node quarantined', style: 'warn', mark: '◌'},
   node_readmitted: {label: 'Node readmitted', style: 'good', mark: '●'},
   epoch_raised: {label: 'Epoch raised', style: 'plain', mark: '◆'},
   request_denied: {label: 'Request denied', style: 'bad', mark: '⊘'},
   guard_changed: {label: 'Guard changed', style: 'warn', mark: '◆'},
   storage_generation_changed: {label: 'PostgreSQL replaced', style: 'warn', mark: '◆'},
+  configuration_reloaded: {label: 'Configuration reloaded', style: 'warn', mark: '◆'},
 };
 
 /** Whether a write was refused because its token is lower than the fence. */

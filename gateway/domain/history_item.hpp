@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +16,26 @@ struct actor {
     std::string principal;  ///< The authenticated caller.
     std::string owner;      ///< The owner of the lease, which the caller chose; may be empty.
     std::string trace_id;   ///< From traceparent, 32 hexadecimal digits; may be empty.
+    /// A JSON object whose members the event's detail gets: request_id, address, gateway and credential of the call.
+    /// Empty: none, or read from the history.
+    std::string origin;
 };
+
+/// Sets trace_id and origin from the origin of a request (http::request::origin).
+inline void set_origin(actor& who, std::string_view text) {
+    const auto end = std::min(text.find('{'), text.size());
+    who.trace_id = text.substr(0, end);
+    who.origin = text.substr(end);
+}
+
+/// Returns the JSON object with the members of both, of which each may be empty.
+inline std::string join_objects(std::string_view first, std::string_view second) {
+    if (first.empty() || second.empty()) return std::string(first.empty() ? second : first);
+    if (second == "{}") return std::string(first);
+    std::string out(first.substr(0, first.size() - 1));
+    if (out.size() > 1) out += ',';
+    return out.append(second.substr(1));
+}
 
 /// One row of the history. Event names as in docs/http-api.md.
 ///
@@ -147,10 +168,11 @@ struct history_tail {
     std::vector<std::string> writers;  ///< Transactions that may still commit rows with ids up to last_id.
 };
 
-/// GET /v1/history/summary. Buckets begin at multiples of `bucket` since 1970.
+/// GET /v1/history/summary. Buckets begin at multiples of `bucket` since 1970 by a clock that is `offset` ahead of UTC.
 struct history_summary_query {
     std::chrono::system_clock::time_point from, to;  ///< from <= at < to
     std::chrono::milliseconds bucket{};
+    std::chrono::minutes offset{0};
     std::optional<std::string> resource_prefix;
 };
 

@@ -1,3 +1,4 @@
+#include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/message.hpp>
 
 #include <array>
@@ -48,6 +49,16 @@ std::string request::header_list(std::string_view name) const {
         if (!out.empty()) out += ", ";
         out += value;
     }
+    return out;
+}
+
+std::string describe_origin(std::string_view request_id, std::string_view address, std::string_view gateway,
+                            std::string_view credential) {
+    std::string out;
+    object_writer members(out);
+    members.text("request_id", request_id).text("address", address).text("gateway", gateway);
+    if (!credential.empty()) members.text("credential", credential);
+    members.end();
     return out;
 }
 

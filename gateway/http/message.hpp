@@ -49,6 +49,7 @@ struct request {
 
     std::string request_id;  ///< X-Request-Id as sent, or a new one.
     std::string trace_id;    ///< From traceparent; empty if there is none.
+    std::string origin;      ///< trace_id and describe_origin(), for the events of the request (set_origin).
     std::string principal;
     /// What the caller may do; never null. No rights until it is authenticated. Stays valid when the keys are reloaded.
     std::shared_ptr<const http::rights> rights = no_rights();
@@ -64,6 +65,10 @@ struct request {
     /// Returns all values of a header as one list, joined by commas (RFC 9110, 5.3).
     std::string header_list(std::string_view name) const;
 };
+
+/// Returns where a request came from, for the history: request_id, address, gateway and, if there is one, credential.
+std::string describe_origin(std::string_view request_id, std::string_view address, std::string_view gateway,
+                            std::string_view credential);
 
 /// A text that is valid for a limited time, such as a lease. It is rendered immediately before it is sent, and it is
 /// not sent when that time is over.
@@ -147,6 +152,7 @@ struct served_request {
     method verb = method::other;
     std::string_view route_path;  ///< The route's template; "-" if there is none. Valid as long as the routes.
     std::string_view principal;   ///< Empty: not authenticated.
+    std::string_view credential;  ///< identity::credential_name.
     std::string_view request_id;
     std::string_view trace_id;         ///< Empty if the request has none.
     std::string_view problem;          ///< The slug of the problem document that was the answer; empty for none.

@@ -197,15 +197,15 @@ asio::awaitable<result<read_outcome>> database::read_rows(std::string principal,
 }
 
 asio::awaitable<result<std::vector<fence_state>>> database::raise_fences(std::vector<lockcore::resource_name> resources,
-                                                                         lockcore::fencing_token new_fence,
-                                                                         actor initiator, std::string reason,
+                                                                         lockcore::fencing_token token, actor initiator,
+                                                                         std::string reason, bool seals,
                                                                          deadline until) {
     auto where = worker_choice::in_order(resources, initiator.principal);
     // Even where it raises nothing, its row locks make its commit wait for the disk, and so for fences raised before.
     return run(
         std::move(where), until,
-        [resources = std::move(resources), new_fence, initiator = std::move(initiator), reason = std::move(reason)](
-            session& session) { return pg::raise_fences(session, resources, new_fence, initiator, reason); });
+        [resources = std::move(resources), token, initiator = std::move(initiator), reason = std::move(reason),
+         seals](session& session) { return pg::raise_fences(session, resources, token, initiator, reason, seals); });
 }
 
 asio::awaitable<result<fence_state>> database::repair_fence(lockcore::resource_name resource,

@@ -128,7 +128,7 @@ void core::on(const input::lease_ended& what) {
 // --- calls about a lease
 
 void core::on(input::renew what) {
-    rounds_.renew(std::move(what.claims), what.ttl, std::move(what.trace_id), false,
+    rounds_.renew(std::move(what.claims), what.ttl, std::move(what.origin), false,
                   [this, call = what.call](result<lease> outcome) { ctx_.answer(call, std::move(outcome)); });
 }
 

@@ -198,9 +198,9 @@ class core final : private cluster_view {
 
     // core_releasing.cpp
     /// `on_majority`: a majority has the lease. If not, no waiter gets it, nor tries unless a majority released it.
-    void release(lease_claims claims, std::string trace_id, bool on_majority, release_continuation then);
+    void release(lease_claims claims, std::string origin, bool on_majority, release_continuation then);
     /// `became_free`: the waiters may acquire what was released; it was not handed over to one of them.
-    result<release_outcome> release_decided(const lease_claims& claims, const std::string& trace_id,
+    result<release_outcome> release_decided(const lease_claims& claims, const std::string& origin,
                                             const majority_round& round, bool became_free);
     /// Hands a lease over to the next waiter for its resources. Null if no waiter can take it, or it is the turn of
     /// others.

@@ -327,14 +327,14 @@ void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
         // A repeated answer that adds no hold extends nothing.
         const milliseconds extended = outcome->repeated && !outcome->reentrant ? outcome->validity : outcome->ttl;
         e = ctx_.make_event(granted ? event_kind::lease_granted : event_kind::lease_renewed, outcome->claims,
-                            c.request.trace_id, std::move(detail), extended);
+                            c.request.origin, std::move(detail), extended);
         e.nodes_granted = outcome->nodes_granted;
         e.nodes = outcome->nodes;
     } else if (is_retryable(outcome.error())) {
         lease_claims wanted;
         wanted.resources = c.request.resources;
         wanted.holder = c.request.holder;
-        e = ctx_.make_event(event_kind::lease_refused, wanted, c.request.trace_id, to_string(outcome.error().code),
+        e = ctx_.make_event(event_kind::lease_refused, wanted, c.request.origin, to_string(outcome.error().code),
                             c.request.ttl);
     } else {
         return;

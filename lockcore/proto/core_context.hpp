@@ -114,7 +114,7 @@ struct core_context {
     }
     void record(event what) { act(action::record{std::move(what)}); }
     /// Returns an event of this time about a lease.
-    event make_event(event_kind kind, const lease_claims& claims, const std::string& trace_id, std::string detail,
+    event make_event(event_kind kind, const lease_claims& claims, const std::string& origin, std::string detail,
                      milliseconds ttl) const {
         event e;
         e.kind = kind;
@@ -122,7 +122,7 @@ struct core_context {
         e.resources = claims.resources;
         e.token = claims.token;
         e.actor = claims.holder;
-        e.trace_id = trace_id;
+        e.origin = origin;
         e.detail = std::move(detail);
         e.ttl = ttl;
         e.granted_at = claims.granted_at;

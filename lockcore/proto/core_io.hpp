@@ -67,7 +67,7 @@ struct renew {  ///< result<lease>
     call_id call{};
     lease_claims claims;
     milliseconds ttl{};
-    std::string trace_id;
+    std::string origin;
 };
 struct inspect {  ///< result<lease>
     call_id call{};
@@ -82,13 +82,13 @@ struct cancel_request {  ///< result<release_outcome>
 struct release {  ///< result<release_outcome>
     call_id call{};
     lease_claims claims;
-    std::string trace_id;
+    std::string origin;
 };
 struct revoke {  ///< result<release_outcome>
     call_id call{};
     lease_claims claims;
     holder actor;
-    std::string reason, trace_id;
+    std::string reason, origin;
 };
 struct close_to_new_holds {  ///< result<close_outcome>
     call_id call{};
@@ -101,7 +101,7 @@ struct reopen {  ///< Not answered.
 struct keep {  ///< result<keep_step>
     call_id call{};
     kept_lease kept;
-    std::string trace_id;
+    std::string origin;
 };
 struct watch {  ///< result<watch_step>
     call_id call{};

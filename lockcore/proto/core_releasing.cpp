@@ -9,28 +9,27 @@
 namespace lockcore {
 
 void core::on(input::release what) {
-    release(std::move(what.claims), std::move(what.trace_id), true,
+    release(std::move(what.claims), std::move(what.origin), true,
             [this, call = what.call](result<release_outcome> outcome) { ctx_.answer(call, std::move(outcome)); });
 }
 
-void core::release(lease_claims claims, std::string trace_id, bool on_majority, release_continuation then) {
+void core::release(lease_claims claims, std::string origin, bool on_majority, release_continuation then) {
     // A TOP-UP after the release would restore the lease.
     rounds_.stop_top_ups(claims.attempt_id, &claims.hold);
     // If a caller waits here for the same resources, one round ends this lease and grants the next (HAND-OVER).
     if (const std::shared_ptr<acquire_attempt> next = on_majority ? hand_over(claims) : nullptr) {
         next->when_previous_released(
-            [this, claims, trace_id = std::move(trace_id), then = std::move(then)](const acquire_attempt& attempt) {
-                then(release_decided(claims, trace_id, attempt.previous_round(), false));
+            [this, claims, origin = std::move(origin), then = std::move(then)](const acquire_attempt& attempt) {
+                then(release_decided(claims, origin, attempt.previous_round(), false));
             });
         return;
     }
     lease_call call = rounds_.call_for(claims);
-    rounds_.run(
-        command_kind::release, std::move(call), std::move(claims),
-        [this, trace_id = std::move(trace_id), on_majority, then = std::move(then)](const round_attempt& round) {
-            const bool became_free = on_majority || round.machine().outcome() == majority_round::verdict::yes;
-            then(release_decided(round.claims(), trace_id, round.machine(), became_free));
-        });
+    rounds_.run(command_kind::release, std::move(call), std::move(claims),
+                [this, origin = std::move(origin), on_majority, then = std::move(then)](const round_attempt& round) {
+                    const bool became_free = on_majority || round.machine().outcome() == majority_round::verdict::yes;
+                    then(release_decided(round.claims(), origin, round.machine(), became_free));
+                });
 }
 
 std::shared_ptr<acquire_attempt> core::hand_over(const lease_claims& claims) {
@@ -41,7 +40,7 @@ std::shared_ptr<acquire_attempt> core::hand_over(const lease_claims& claims) {
     return c.handoff;
 }
 
-result<release_outcome> core::release_decided(const lease_claims& claims, const std::string& trace_id,
+result<release_outcome> core::release_decided(const lease_claims& claims, const std::string& origin,
                                               const majority_round& round, bool became_free) {
     auto failed =
         rounds_.find_failure(round, claims, "Too few Redis nodes answered; the release is repeated on the others.");
@@ -58,7 +57,7 @@ result<release_outcome> core::release_decided(const lease_claims& claims, const 
     }
     if (became_free) queues_.lease_released(claims, round.notified_waiters() > 0);
     if (failed) return std::move(*failed);
-    if (holds_left == 0) ctx_.record(ctx_.make_event(event_kind::lease_released, claims, trace_id, {}, {}));
+    if (holds_left == 0) ctx_.record(ctx_.make_event(event_kind::lease_released, claims, origin, {}, {}));
     return release_outcome{holds_left, round.yes()};
 }
 
@@ -80,9 +79,9 @@ result<release_outcome> core::revoke_decided(const input::revoke& what, const ma
     end_lease(what.claims.attempt_id, false);
     queues_.lease_released(what.claims, round.notified_waiters() > 0);
     if (failed) return std::move(*failed);
-    lease_claims revoked = what.claims;
-    revoked.holder = what.actor;
-    ctx_.record(ctx_.make_event(event_kind::lease_revoked, revoked, what.trace_id, what.reason, {}));
+    event ended = ctx_.make_event(event_kind::lease_revoked, what.claims, what.origin, what.reason, {});
+    ended.revoked = std::exchange(ended.actor, what.actor);
+    ctx_.record(std::move(ended));
     return release_outcome{0, round.yes()};
 }
 
@@ -194,7 +193,7 @@ void core::release_by_key(const acquire_request& request, release_continuation t
             lease_claims claims = claims_of(request, own);
             claims.hold = hold;
             const bool on_majority = has_common_token && &own == &reported.front();
-            return release(std::move(claims), request.trace_id, on_majority, [then](result<release_outcome> outcome) {
+            return release(std::move(claims), request.origin, on_majority, [then](result<release_outcome> outcome) {
                 if (!outcome && outcome.error().code == errc::lease_lost) return then(release_outcome{});
                 then(std::move(outcome));
             });

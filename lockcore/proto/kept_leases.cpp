@@ -23,7 +23,7 @@ kept_leases::keep_call& kept_leases::add(call_id call, kept_lease kept) {
 
 void kept_leases::keep(input::keep what) {
     keep_call& k = add(what.call, std::move(what.kept));
-    k.trace_id = std::move(what.trace_id);
+    k.origin = std::move(what.origin);
     k.woken = std::ranges::find(ended_, k.kept.current.claims.attempt_id) != ended_.end();
     // A lease whose validity has been used up for the most part is renewed earlier.
     const milliseconds third = k.kept.current.ttl / 3;
@@ -116,7 +116,7 @@ void kept_leases::resume_keep(keep_call& k) {
         return;
     }
     const milliseconds ttl = k.kept.current.ttl;
-    rounds_.renew(claims, ttl, k.trace_id, true, [this, &k, ttl](result<lease> renewed) {
+    rounds_.renew(claims, ttl, k.origin, true, [this, &k, ttl](result<lease> renewed) {
         if (renewed) {
             const validity_time hold_until = k.kept.hold_until;
             k.kept = kept_lease(std::move(*renewed));

@@ -34,7 +34,7 @@ class kept_leases {
     struct keep_call {
         call_id call{};
         kept_lease kept;
-        std::string trace_id;
+        std::string origin;
         bool cancelled = false, woken = false;
         bool sleeping = false;  ///< If not, a round is in progress.
         bool watches = false;   ///< It renews nothing.

@@ -89,7 +89,7 @@ void lease_rounds::upgrade(round_attempt& uncounted, continuation then) {
     });
 }
 
-void lease_rounds::renew(lease_claims claims, milliseconds ttl, std::string trace_id, bool kept,
+void lease_rounds::renew(lease_claims claims, milliseconds ttl, std::string origin, bool kept,
                          std::function<void(result<lease>)> then) {
     lease_call call = call_for(claims);
     call.ttl = ttl;
@@ -99,7 +99,7 @@ void lease_rounds::renew(lease_claims claims, milliseconds ttl, std::string trac
         call.hold_max += ttl;
     }
     run(command_kind::renew, std::move(call), std::move(claims),
-        [this, ttl, trace_id = std::move(trace_id), then = std::move(then)](const round_attempt& round) {
+        [this, ttl, origin = std::move(origin), then = std::move(then)](const round_attempt& round) {
             if (round.machine().outcome() == majority_round::verdict::exhausted)
                 return then(make_failure(errc::renewals_exhausted,
                                          "The lease was renewed as often as lease.max_renewals, or held as long as "
@@ -112,7 +112,7 @@ void lease_rounds::renew(lease_claims claims, milliseconds ttl, std::string trac
                 return then(
                     make_failure(errc::lease_lost, "The nodes took longer to answer than the ttl of the lease."));
             validities_.remember(round.claims(), valid_until);
-            ctx_.record(ctx_.make_event(event_kind::lease_renewed, round.claims(), trace_id, {}, ttl));
+            ctx_.record(ctx_.make_event(event_kind::lease_renewed, round.claims(), origin, {}, ttl));
             queues_.lease_extended(round.claims(), ttl);
             then(make_lease(round.claims(), ttl, valid_until, round.machine()));
         });

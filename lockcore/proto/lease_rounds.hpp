@@ -77,7 +77,7 @@ class lease_rounds {
     /// with the round, or with its repetition after the UPGRADE.
     void run(command_kind kind, lease_call call, lease_claims claims, continuation then);
     /// `kept`: the lease is renewed for its holder, as often as needed.
-    void renew(lease_claims claims, milliseconds ttl, std::string trace_id, bool kept,
+    void renew(lease_claims claims, milliseconds ttl, std::string origin, bool kept,
                std::function<void(result<lease>)> then);
     /// `watches`: leaves the wake mark of this core in the lease, so that the nodes notify it of the end.
     void inspect(lease_claims claims, std::function<void(result<lease>, const majority_round&)> then,

@@ -178,11 +178,11 @@ asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     return run_on_shard(s, s.call<result<lease>>(input::acquire{{}, std::move(request)}));
 }
 
-asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string trace_id) {
+asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string origin) {
     if (claims.resources.empty()) return reject<lease>(no_resource);
     if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) return reject<lease>(ttl_bounds);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.call<result<lease>>(input::renew{{}, std::move(claims), ttl, std::move(trace_id)}));
+    return run_on_shard(s, s.call<result<lease>>(input::renew{{}, std::move(claims), ttl, std::move(origin)}));
 }
 
 asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
@@ -201,10 +201,10 @@ asio::awaitable<result<release_outcome>> lock_manager::cancel(acquire_request re
     return run_on_shard(s, s.call<result<release_outcome>>(input::cancel_request{{}, std::move(request)}));
 }
 
-asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string trace_id) {
+asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string origin) {
     if (claims.resources.empty()) return reject<release_outcome>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());
-    return run_on_shard(s, s.call<result<release_outcome>>(input::release{{}, std::move(claims), std::move(trace_id)}));
+    return run_on_shard(s, s.call<result<release_outcome>>(input::release{{}, std::move(claims), std::move(origin)}));
 }
 
 asio::awaitable<result<close_outcome>> lock_manager::close_to_new_holds(lease_claims claims) {
@@ -223,15 +223,14 @@ asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claim
     if (claims.resources.empty()) return reject<release_outcome>(no_resource);
     shard& s = impl_->shard_of(claims.resources.front());
     return run_on_shard(
-        s,
-        s.call<result<release_outcome>>(input::revoke{
-            {}, std::move(claims), std::move(request.actor), std::move(request.reason), std::move(request.trace_id)}));
+        s, s.call<result<release_outcome>>(input::revoke{
+               {}, std::move(claims), std::move(request.actor), std::move(request.reason), std::move(request.origin)}));
 }
 
-asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string trace_id) {
+asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string origin) {
     if (kept.current.claims.resources.empty()) return reject<keep_step>(no_resource);
     shard& s = impl_->shard_of(kept.current.claims.resources.front());
-    return run_on_shard(s, s.call<result<keep_step>>(input::keep{{}, std::move(kept), std::move(trace_id)}));
+    return run_on_shard(s, s.call<result<keep_step>>(input::keep{{}, std::move(kept), std::move(origin)}));
 }
 
 asio::awaitable<result<watch_step>> lock_manager::watch(lease_claims claims, milliseconds longest) {

@@ -176,6 +176,17 @@ $$;
 comment on function fencing.bound_detail(jsonb) is
   'The detail of an event; where it has more than 64 KiB, left_out_bytes (its size) in its place. Locks: none.';
 
+create or replace function fencing.session_origin() returns jsonb
+language sql stable
+as $$  -- as above
+  select pg_catalog.jsonb_strip_nulls(pg_catalog.jsonb_build_object(
+      'application', pg_catalog.current_setting('application_name', true),
+      'address', pg_catalog.host(pg_catalog.inet_client_addr())));
+$$;
+comment on function fencing.session_origin() is
+  'Where an event of direct SQL came from: the application, and the address of the session '
+  'unless it uses a Unix socket. Locks: none.';
+
 create or replace function fencing.revoke_from_others(kind text, object text, acl aclitem[], owner oid) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -223,8 +234,8 @@ begin
     create domain fencing.event_type as text constraint event_type check (value in (
       'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused',
       'lease_revoked', 'fence_raised',
-      'write_applied', 'write_rejected', 'write_failed', 'node_quarantined', 'node_readmitted', 'epoch_raised',
-      'request_denied', 'guard_changed', 'storage_generation_changed'));
+      'write_applied', 'write_rejected', 'write_failed', 'write_replayed', 'node_quarantined', 'node_readmitted',
+      'epoch_raised', 'request_denied', 'guard_changed', 'storage_generation_changed', 'configuration_reloaded'));
   end if;
 end
 $$;

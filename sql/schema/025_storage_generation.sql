@@ -69,8 +69,7 @@ as $$
 begin
   if resource is not null then
     perform fencing.record_refusal(jsonb_build_object('resource', resource, 'fencing_token', fencing_token, 'detail',
-      jsonb_build_object('sqlstate', 'FG503', 'cause', 'storage-generation-changed',
-          'application_name', current_setting('application_name', true))));
+      fencing.session_origin() || '{"sqlstate": "FG503", "cause": "storage-generation-changed"}'));
   end if;
   raise exception using errcode = 'FG503',
     message = case when stored is null then 'the storage generation is unknown: the fences may not be whole'

@@ -38,7 +38,7 @@ begin
   select fencing.bound_time(e.at), e.event, fencing.bound_text(e.resource, 200), fencing.bound_token(e.fencing_token),
     fencing.bound_token(e.last_fencing_token), fencing.bound_text(e.owner, 200),
          fencing.bound_text(e.principal, 200), fencing.bound_text(e.trace_id, 200), e.write_id,
-           fencing.bound_detail(e.detail)
+           fencing.bound_detail(fencing.masked_wanted(e.detail))
     from jsonb_to_recordset(events) as e (at timestamptz, event text, resource text, fencing_token bigint,
         last_fencing_token bigint,
                                           owner text, principal text, trace_id text, write_id uuid, detail jsonb);
@@ -46,7 +46,7 @@ end
 $$;
 comment on function fencing.record_events(jsonb) is
   'Adds events to the history in one insert: objects with event and any of at, resource, fencing_token, '
-  'last_fencing_token, owner, principal, trace_id, write_id, detail. '
+  'last_fencing_token, owner, principal, trace_id, write_id, detail (of which masked_wanted shows wanted). '
   'All of them or none. SQLSTATE 22023: not an array, or write_applied or guard_changed among them; '
   '23502, 23514: an event is missing or unknown. Locks: none that others wait for.';
 
@@ -225,8 +225,8 @@ create or replace function fencing.describe_change(relation oid, operation text,
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select jsonb_build_object('relation', relation::regclass::text, 'operation', lower(operation),
-      'application_name', current_setting('application_name', true),
+  select fencing.session_origin() || jsonb_build_object('relation', relation::regclass::text,
+      'operation', lower(operation),
     'sqlstate', case when resource is not null and f.name_fault is null
       and coalesce(current_setting('fencing.write_id', true), '') = ''
                       and current_setting('fencing.entered',

@@ -178,8 +178,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform fencing.record_refusal(jsonb_build_object('resource', resource, 'fencing_token', fencing_token, 'detail',
-    jsonb_build_object('sqlstate', 'FG401', 'fault', fault,
-        'application_name', current_setting('application_name', true))));
+    fencing.session_origin() || jsonb_build_object('sqlstate', 'FG401', 'fault', fault)));
   raise exception using errcode = 'FG401',
     message = case fault when 'missing' then format('a proof is required to enter %s', resource)
                          else format('the proof does not hold for token %s of %s: %s', fencing_token, resource,

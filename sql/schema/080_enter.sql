@@ -42,7 +42,7 @@ begin
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, detail)
       select 'write_applied', enter.resource, enter.fencing_token, enter.fencing_token, session_user,
-             jsonb_build_object('direct', true, 'application', left(current_setting('application_name', true), 64))
+             fencing.session_origin() || '{"direct": true}'
         from entered e where e.found_fencing_token < enter.fencing_token or not exists (select from mine)
     )
     select e.found_fencing_token into found_token from entered e;
@@ -62,8 +62,7 @@ begin
   cause := case when below_floor then '{"cause": "storage-generation-changed"}' else '{}' end;
   perform fencing.record_refusal(jsonb_build_object(
     'resource', enter.resource, 'fencing_token', enter.fencing_token, 'last_fencing_token', fence,
-    'detail', jsonb_build_object('sqlstate', 'FG412', 'application_name', current_setting('application_name', true))
-      || cause));
+    'detail', fencing.session_origin() || '{"sqlstate": "FG412"}' || cause));
   raise exception using errcode = 'FG412',
     message = format('stale fencing token: %s for %s, whose fence is %s', enter.fencing_token, enter.resource, fence),
     detail = (jsonb_build_object('resource', enter.resource, 'fencing_token', enter.fencing_token,

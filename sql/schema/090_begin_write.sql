@@ -25,17 +25,19 @@ as $$
 declare
   names constant text[] := array(select distinct r collate "C" from unnest(resources) as t (r) order by 1);
   token constant bigint := begin_write_on_many.fencing_token;
+  shown jsonb;
 begin
   perform fencing.lock_guards(names);
   if token < lowest
       or exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
+    shown := fencing.bound_detail(fencing.masked_wanted(begin_write_on_many.detail));
     insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
         write_id, detail)
     select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, lowest),
       fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
            fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
-           case when g.last_fencing_token < lowest then coalesce(fencing.bound_detail(begin_write_on_many.detail), '{}')
-             || '{"cause": "storage-generation-changed"}' else fencing.bound_detail(begin_write_on_many.detail) end
+           case when g.last_fencing_token < lowest then coalesce(shown, '{}')
+             || '{"cause": "storage-generation-changed"}' else shown end
       from fencing.guard g where g.resource = any (names) and greatest(g.last_fencing_token, lowest) > token
       order by g.resource;
     return query
@@ -58,7 +60,7 @@ begin
       select 'write_applied', e.resource, token, e.last_fencing_token,
         fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
              fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
-               fencing.bound_detail(begin_write_on_many.detail)
+               fencing.bound_detail(begin_write_on_many.detail - 'wanted')
         from entered e
     )
     select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e
@@ -77,6 +79,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  given constant jsonb := case when detail ? 'wanted' then detail - 'wanted' else detail end;
+  shown constant jsonb := fencing.bound_detail(given);
   lowest bigint;
 begin
   if begin_write.write_id is null then
@@ -113,15 +117,16 @@ begin
       ), recorded as (
         insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
             write_id, detail)
-        select x.event, e.resource, x.token, x.token, fencing.bound_text(begin_write.owner, 200),
+        select x.event, e.resource, begin_write.fencing_token, x.fence, fencing.bound_text(begin_write.owner, 200),
           fencing.bound_text(begin_write.principal, 200), fencing.bound_text(begin_write.trace_id, 200),
                begin_write.write_id, x.detail
           from entered e cross join lateral (
-            select 'write_applied', begin_write.fencing_token, fencing.bound_detail(begin_write.detail)
+            select 'write_applied', begin_write.fencing_token, shown
             union all
             select 'fence_raised', e.last_fencing_token,
-                jsonb_build_object('found_token', begin_write.fencing_token, 'reason', 'seal') where seal
-          ) x (event, token, detail)
+                coalesce(shown - '{operations,bare_token}'::text[], '{}')
+                  || jsonb_build_object('found_token', begin_write.fencing_token, 'reason', 'seal') where seal
+          ) x (event, fence, detail)
       )
       select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e;
     if found then
@@ -137,7 +142,8 @@ $$;
 comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb, boolean) is
   'For gateways. Locks the guard rows. If the token is lower than any fence (at least the floor), opens no resource, '
   'adds a write_rejected row for each stale resource and returns accepted = false in all rows (the caller commits, '
-  'so that the refusal is kept; where the floor refused it, the row''s detail has cause = storage-generation-changed). '
+  'so that the refusal is kept, with detail.wanted as masked_wanted leaves it; '
+  'where the floor refused it, the row''s detail has cause = storage-generation-changed). '
   'Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
   'One row for each resource, in the order of the names: found_token is the fence before, '
   'last_fencing_token the fence now. seal, for one resource: as seal_writes for the write that follows, of which the '

@@ -1,22 +1,18 @@
 -- Raising a fence without writing (fenced reads, fence_on_grant, seals), repairing a fence,
 -- and finding out whether a write was committed.
 
-create or replace function fencing.raise_fences(resources text[], to_token bigint, owner text, principal text,
-    trace_id text, reason text)
+create or replace function fencing.raise_fences(resources text[], fencing_token bigint, owner text, principal text,
+    trace_id text, reason text, seal boolean default false, origin jsonb default '{}')
 returns table (resource text, found_token bigint, last_fencing_token bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  to_token constant bigint := raise_fences.fencing_token + seal::integer;
   lowest bigint;
 begin
-  if to_token is null or to_token not between 1 and 9007199254740992 then
-    raise exception using errcode = '22023',
-      message = format('a fence is raised to an integer from 1 to 2^53, the seal of the last token, not to %s',
-          coalesce(to_token::text, 'null'));
-  end if;
-  perform fencing.validate_fence_arguments(resources, 1);
+  perform fencing.validate_fence_arguments(resources, raise_fences.fencing_token);
   lowest := fencing.storage_floor();
   perform fencing.lock_guards(resources);
   return query
@@ -29,25 +25,28 @@ begin
     ), recorded as (
       insert
         into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, detail)
-      select 'fence_raised', f.resource, to_token, to_token, fencing.bound_text(raise_fences.owner, 200),
+      select 'fence_raised', f.resource, raise_fences.fencing_token, to_token,
+        fencing.bound_text(raise_fences.owner, 200),
         fencing.bound_text(raise_fences.principal, 200),
              fencing.bound_text(raise_fences.trace_id, 200),
-               jsonb_build_object('found_token', f.last_fencing_token, 'reason', fencing.bound_text(reason, 2000))
+               coalesce(fencing.bound_detail(origin), '{}') || jsonb_build_object('found_token', f.last_fencing_token,
+                   'reason', fencing.bound_text(reason, 2000))
         from found f join raised using (resource)
     )
     select f.resource, greatest(f.last_fencing_token, lowest), greatest(f.last_fencing_token, to_token, lowest)
       from found f order by f.resource;
 end
 $$;
-comment on function fencing.raise_fences(text[], bigint, text, text, text, text) is
-  'For gateways. Raises each fence to to_token (for a seal: token + 1) and adds fence_raised for each that it raised; '
+comment on function fencing.raise_fences(text[], bigint, text, text, text, text, boolean, jsonb) is
+  'For gateways. Raises each fence to the token, or to token + 1 to seal it, and adds fence_raised with the token, '
+  'and origin among its detail, for each that it raised; '
   'never lowers a fence and opens no resource. '
   'One row for each resource, in the order of the names: the fence before and now, at least the floor. SQLSTATE FG503: '
-  'the storage generation changed; 22023: not a resource, or to_token not from 1 to 2^53; 55P03: lock_timeout. '
+  'the storage generation changed; 22023: not a resource, or not a token; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';
 
 create or replace function fencing.repair_fence(resource text, to_token bigint, principal text,
-    trace_id text, reason text)
+    trace_id text, reason text, origin jsonb default '{}')
 returns table (found_token bigint, last_fencing_token bigint)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -68,13 +67,14 @@ begin
   insert into fencing.history (event, resource, fencing_token, last_fencing_token, principal, trace_id, detail)
   values ('fence_raised', repair_fence.resource, to_token, to_token, fencing.bound_text(repair_fence.principal, 200),
       fencing.bound_text(repair_fence.trace_id, 200),
-          jsonb_build_object('repair', true, 'found_token', found_fence, 'reason', fencing.bound_text(reason, 2000)));
+          coalesce(fencing.bound_detail(origin), '{}') || jsonb_build_object('repair', true,
+              'found_token', found_fence, 'reason', fencing.bound_text(reason, 2000)));
   return query select greatest(found_fence, lowest), greatest(to_token, lowest);
 end
 $$;
-comment on function fencing.repair_fence(text, bigint, text, text, text) is
+comment on function fencing.repair_fence(text, bigint, text, text, text, jsonb) is
   'For gateways, on behalf of an operator: sets the fence to any value; nothing else can lower a fence. '
-  'Adds fence_raised with detail.repair = true, the fence before and the reason. '
+  'Adds fence_raised with detail.repair = true, the fence before, the reason and origin. '
   'A lower fence lets older holders write again, down to the floor, which no repair lowers. '
   'Returns the fence before and now. SQLSTATE 22023: no reason, not a resource, not a token. '
   'Locks until the end of the transaction: the guard row.';

@@ -23,7 +23,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   insert into fencing.history (event, principal, detail)
   values ('guard_changed', session_user, fencing.bound_guard_change(jsonb_strip_nulls(
-    jsonb_build_object('action', action, 'application_name', current_setting('application_name', true)) || facts)));
+    fencing.session_origin() || jsonb_build_object('action', action) || facts)));
 $$;
 comment on function fencing.record_guard_change(text, jsonb) is
   'Adds guard_changed to the history, in the transaction of the change. The functions that change the guard call it. '

@@ -283,3 +283,36 @@ comment on function fencing.hide(text) is
   'usage of the schema stays. '
   'SQLSTATE 42704: nothing is exposed under this name. Locks: none that writers wait for.';
 
+create or replace function fencing.masked_wanted(detail jsonb) returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  shown jsonb;
+begin
+  if (detail ? 'wanted') is not true then
+    return detail;
+  end if;
+  select jsonb_agg(o.operation || jsonb_build_object('arguments', (
+           select coalesce(jsonb_agg(case
+                    when not coalesce(a.argument ->> 'column' = any (r.columns), true) then a.argument - 'value'
+                    else a.argument || jsonb_build_object('value', case
+                           when a.argument -> 'value' = 'null' then 'null'
+                           when a.argument ->> 'column' = any (r.masked)
+                             then fencing.masked_value(a.argument ->> 'value')
+                           else fencing.bounded_value(a.argument ->> 'value') end) end order by a.place), '[]')
+             from jsonb_array_elements(o.operation -> 'arguments') with ordinality as a (argument, place)))
+           order by o.place)
+    into shown
+    from jsonb_array_elements(detail -> 'wanted') with ordinality as o (operation, place)
+         join fencing.exposed e on e.name = o.operation ->> 'table'
+         join fencing.recorded_table r on r.relation = coalesce(pg_partition_root(e.relation), e.relation)
+          and r.relation_oid = r.relation
+          and r.numbers = fencing.column_numbers(r.relation, r.columns || r.masked);
+  return detail - 'wanted' || case when shown is null then '{}' else jsonb_build_object('wanted', shown) end;
+end
+$$;
+comment on function fencing.masked_wanted(jsonb) is
+  'The detail of a refused write; of its member wanted, the operations with their values, only those on tables '
+  'for which record_changes() was called, and of these values what row_change would have: '
+  'none of columns that are not recorded, a keyed hash of masked ones. Locks: none.';

@@ -172,6 +172,22 @@ test('timeline leaves out long idle time between leases', async () => {
   assert.ok(Math.max(...widths) - Math.min(...widths) < 60 && Math.min(...widths) > 200, widths.join());
 });
 
+test('timeline shows a seal on the lane of the token that it seals', async () => {
+  const {page} = await browser.open(stack);
+  const lanes = await page.evaluate(async () => {
+    const {buildLanes} = await import('/console/timeline_model.js');
+    const item = (event, token, owner, fence, detail = null) => ({event, fencing_token: token, owner,
+      last_fencing_token: fence, detail, resource: 'r'});
+    const seal = {reason: 'seal', found_token: 482};
+    const events = [item('lease_granted', 482, 'one', null, {ttl_ms: 10000}),
+      item('fence_raised', 482, 'one', 483, seal), item('fence_raised', 483, 'one', 483, seal), item('lease_granted', 483, 'two', null, {ttl_ms: 800})];
+    const at = number => new Date(1_800_000_000_000 + number).toISOString();
+    return buildLanes(events.map((event, id) => ({id, at: at(id), ...event})), {now: 1_800_000_100_000}).lanes
+      .map(lane => [lane.token, lane.owner, lane.marks.length]);
+  });
+  assert.deepEqual(lanes, [[482, 'one', 3], [483, 'two', 1]]);
+});
+
 test('timeline of several days shows dates', async () => {
   const resource = 'days/1';
   const old = new Date(Date.now() - 48 * 3_600_000).setUTCHours(12, 2, 30, 0); // not near midnight in Berlin

@@ -219,6 +219,9 @@ def test_summary_counts_by_event_and_bucket(stack: Stack, api: Api) -> None:
         "2026-06-01T10:00:45.000Z",
         10_000,
     )
+    days = {**asked, "from": "2026-06-01T00:00:00+05:00", "to": "2026-06-02T00:00:00+05:00", "bucket_ms": 86_400_000}
+    (day,) = api.get("/v1/history/summary", **days).json()["buckets"]
+    assert day["at"] == "2026-05-31T19:00:00.000Z" and sum(day["counts"].values()) == 600
 
 
 def test_summary_default_is_last_hour_by_minute(api: Api, many: str) -> None:

@@ -370,3 +370,22 @@ def test_reload_hundred_times_under_load_loses_no_request(keyed: Reloaded, resou
             caller.join(30)
     assert not failed and min(done) > 50, (failed[:3], done)
     assert grown < 4 * MIB, grown
+
+
+def test_reload_event_has_changed_rights_and_limits(keyed: Reloaded) -> None:
+    keyed.settings["auth"]["api_keys"].append(key_entry("new"))
+    keyed.settings["auth"]["api_keys"][0]["scopes"] = ["history"]
+    keyed.settings["limits"] = {"principals": [{"principal": "old", "leases_max": 5}]}
+    keyed.reload()
+    admin = keyed.api("admin")
+    item = eventually(
+        lambda: admin.history(event="configuration_reloaded", limit=1), goal="the reload is in the history"
+    )[0]
+    assert item["detail"]["changed"] == ["auth.api_keys", "limits"] and "gateway" in item["detail"]
+    rules = item["detail"]["rules"]
+    assert all(KEYS[name] not in str(item) for name in KEYS)
+    by_principal = {(rule["now"] or {}).get("principal", rule["name"]): rule for rule in rules}
+    assert by_principal["new"]["was"] is None and by_principal["new"]["name"].startswith("key:")
+    assert by_principal["old"]["was"]["scopes"] == ["leases", "history", "operate"]
+    assert by_principal["old"]["now"]["scopes"] == ["history"]
+    assert by_principal["limits.principals.old"]["now"]["leases_max"] == 5 and len(rules) == 3

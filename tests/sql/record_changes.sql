@@ -157,5 +157,5 @@ update part set v = 'unrecorded';
 commit;
 select count(*) from changes where new ->> 'v' = 'unrecorded';
 select count(*) from pg_proc where proname like 'record\_%\_part';
-select detail - 'application_name' as detail from fencing.history where detail ->> 'action' ~ 'record' order by id;
+select detail - 'application' as detail from fencing.history where detail ->> 'action' ~ 'record' order by id;
 select fencing.guard_faults();

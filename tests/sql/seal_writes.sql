@@ -7,7 +7,7 @@ select resource, last_fencing_token from fencing.begin_write('{inventory/sku-1,o
 update inventory set stock = stock - 1 where sku = 'sku-1';
 select fencing.seal_writes('{inventory/sku-1,orders/7,inventory/sku-2}', '{5,5,5}',
   '{00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000001,00000000-0000-0000-0000-000000000001}',
-  '{o,o,o}', '{p,p,p}', '{t,t,t}');
+  '{o,o,o}', '{p,p,p}', '{t,t,t}', array['{"request_id": "r"}', null, null]::jsonb[]);
 commit;
 select accepted, last_fencing_token
   from fencing.begin_write('{inventory/sku-1}', 5, '00000000-0000-0000-0000-000000000002', 'o', 'p', 't', null);

@@ -25,7 +25,7 @@ RULES = {
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
            -- These have no settings, and all names in them are qualified: they are inlined, or run in every write.
            and proname not in ('is_resource', 'name_fault', 'bound_text', 'bound_detail', 'bound_time',
-                               'bound_token', 'bounded_value', 'live_timeline', 'storage_floor')
+                               'bound_token', 'bounded_value', 'live_timeline', 'storage_floor', 'session_origin')
            and not coalesce(proconfig @> array['search_path=pg_catalog, pg_temp'], false)""",
     "every security definer function of the database pins search_path": """
         select oid::regprocedure from pg_proc where prosecdef

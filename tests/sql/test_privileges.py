@@ -50,8 +50,8 @@ def test_install_revokes_default_privileges(server):
             "column fencing.proof_key (outer_pad): public has the privilege select",
         ),
         (
-            "grant execute on function fencing.repair_fence(text, bigint, text, text, text) to fencing_writer",
-            "fencing.repair_fence(text,bigint,text,text,text): fencing_writer has the privilege execute",
+            "grant execute on function fencing.repair_fence(text, bigint, text, text, text, jsonb) to fencing_writer",
+            "fencing.repair_fence(text,bigint,text,text,text,jsonb): fencing_writer has the privilege execute",
         ),
         (
             "grant execute on function fencing.enter(text, bigint, text) to fencing_writer with grant option",

@@ -103,6 +103,17 @@ TEST(api_history_summary, faults_then_reported_by_name) {
     EXPECT_EQ(faults(from + ".001Z"), names{"bucket_ms"});
 }
 
+TEST(api_history_summary, buckets_follow_the_offset_of_from) {
+    const auto offset = [](const std::string& from) {
+        const auto read =
+            parse_history_summary("from=" + from + "&to=2026-06-01T12:00:00Z", std::chrono::system_clock::now());
+        return read ? read->offset.count() : 1;
+    };
+    EXPECT_EQ(offset("2026-06-01T11:00:00Z"), 0);
+    EXPECT_EQ(offset("2026-06-01T13:00:00%2B02:00"), 120);
+    EXPECT_EQ(offset("2026-06-01T07:30:00-03:30"), -210);
+}
+
 TEST(api_history_cursor, written_then_read_back) {
     for (const history_cursor c : {history_cursor{false, {0, 0}}, history_cursor{true, {1, 2}},
                                    history_cursor{false, {253'402'300'799'999'999, 9'223'372'036'854'775'807}}}) {

@@ -101,14 +101,14 @@ class fake_queue final : public write_ports, private seal_ports {
     }
     seal_ports& seals() override { return *this; }
     awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) override {
-        auto& call = *acquiring_.emplace(request.trace_id, std::make_unique<acquisition>(io_)).first->second;
+        auto& call = *acquiring_.emplace(request.origin, std::make_unique<acquisition>(io_)).first->second;
         boost::system::error_code ended;
         do {
             co_await call.answer.async_wait(asio::redirect_error(asio::use_awaitable, ended));
         } while (ignores_cancel && !call.settled);
         const auto why = call.why;
         const bool settled = call.settled;
-        acquiring_.erase(request.trace_id);
+        acquiring_.erase(request.origin);
         if (!settled) {
             ++cancelled;
             if (cancelled_throws) throw std::runtime_error("no memory");
@@ -182,12 +182,12 @@ class one_shot_groups : public ::testing::Test {
     void send(const std::string& id, const options& given) {
         write_context context;
         context.request.principal = "orders";
-        context.request.trace_id = id;
+        context.request.origin = id;
         context.request.deadline = std::chrono::steady_clock::now() + given.time;
         context.request.rights = std::make_shared<http::rights>();
         auto& wanted = context.call.own_lease.emplace();
         wanted.holder = {"orders", given.owner};
-        wanted.trace_id = id;
+        wanted.origin = id;
         for (const auto& name : given.resources)
             wanted.resources.push_back(lockcore::resource_name::parse(name).value());
         context.call.operations.resize(given.operations);

@@ -16,7 +16,7 @@ http::request with_body(std::string body) {
     r.headers.emplace_back("content-type", "application/json");
     r.body = std::move(body);
     r.principal = "orders";
-    r.trace_id = "4bf92f3577b34da6a3ce929d0e0e4736";
+    r.origin = "4bf92f3577b34da6a3ce929d0e0e4736";
     return r;
 }
 
@@ -42,7 +42,7 @@ TEST(api_lease_request, full_body_then_all_fields) {
     EXPECT_EQ(got->acquire.wait.count(), 2000);
     EXPECT_EQ(got->acquire.holder.principal, "orders");
     EXPECT_EQ(got->acquire.holder.owner, "orders-7f3a");
-    EXPECT_EQ(got->acquire.trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    EXPECT_EQ(got->acquire.origin, "4bf92f3577b34da6a3ce929d0e0e4736");
     EXPECT_TRUE(got->fence_on_grant);
 }
 
@@ -311,7 +311,7 @@ TEST(api_write_body, own_lease_then_fields_of_a_lease_request) {
     EXPECT_EQ(got->own_lease->ttl, std::chrono::milliseconds(5000));
     EXPECT_EQ(got->own_lease->wait, std::chrono::milliseconds(200));
     EXPECT_EQ(got->own_lease->holder, (lockcore::holder{"orders", "o"}));
-    EXPECT_EQ(got->own_lease->trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
+    EXPECT_EQ(got->own_lease->origin, "4bf92f3577b34da6a3ce929d0e0e4736");
 }
 
 TEST(api_write_body, faulty_own_lease_then_each_field_pointed_at) {

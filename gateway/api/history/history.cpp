@@ -265,6 +265,18 @@ constexpr std::size_t last_events = 20;
 /// occupies its key.
 using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
 
+/// Answers with the resource as it was; with its rows if the caller may read every row.
+http::awaitable_response show_resource_at(const history_services& services, http::request r, std::string resource,
+                                          std::chrono::system_clock::time_point at) {
+    const bool with_rows = r.rights->require_all_rows().has_value();
+    auto read = [resource = std::move(resource), at, with_rows](pg::session& session) {
+        return pg::read_resource_at(session, resource, at, with_rows);
+    };
+    auto found = co_await services.database.read(r.principal, read_cost::expensive, r.deadline, std::move(read));
+    if (!found) co_return found.error();
+    co_return http::json_response(std::move(*found));
+}
+
 http::awaitable_response show_token(const history_services& services, http::request r, lockcore::resource_name resource,
                                     std::uint64_t token) {
     history_query query;
@@ -407,14 +419,18 @@ http::awaitable_response follow_history(const history_services& services, http::
 http::awaitable_response show_resource(const history_services& services, http::request r) {
     http::fault_list faults;
     const http::query_reader query = r.path_parameters.empty()
-                                         ? http::query_reader(r.query, {"resource", "fencing_token"}, faults)
-                                         : http::query_reader(r.query, {"fencing_token"}, faults);
+                                         ? http::query_reader(r.query, {"resource", "fencing_token", "at"}, faults)
+                                         : http::query_reader(r.query, {"fencing_token", "at"}, faults);
     auto resource = read_resource(r, query);
     if (!resource) co_return resource.error();
     const auto allowed = r.rights->require(scope::history, resource->str());
     if (!allowed) co_return allowed.error();
     const auto token = query.integer("fencing_token", {1, lockcore::fencing_token_max});
+    const auto at = read_time(query, "at", faults);
+    if (at && token) faults.add("at", "can't be sent together with fencing_token");
+    if (at && *at > std::chrono::system_clock::now()) faults.add("at", "is in the future");
     if (!faults.empty()) co_return std::move(faults).to_failure();
+    if (at) co_return co_await show_resource_at(services, std::move(r), resource->str(), *at);
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));
 

@@ -25,11 +25,24 @@ constexpr std::int64_t whole_limit_max = 1'000'000'000'000;
 constexpr std::int64_t buckets_max = 2'000;
 constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
 
-constexpr std::array<std::string_view, 16> events{
-    "lease_granted",  "lease_renewed",  "lease_released",   "lease_expired",
-    "lease_refused",  "lease_revoked",  "fence_raised",     "write_applied",
-    "write_rejected", "write_failed",   "node_quarantined", "node_readmitted",
-    "epoch_raised",   "request_denied", "guard_changed",    "storage_generation_changed"};
+constexpr std::array<std::string_view, 18> events{"lease_granted",
+                                                  "lease_renewed",
+                                                  "lease_released",
+                                                  "lease_expired",
+                                                  "lease_refused",
+                                                  "lease_revoked",
+                                                  "fence_raised",
+                                                  "write_applied",
+                                                  "write_rejected",
+                                                  "write_failed",
+                                                  "write_replayed",
+                                                  "node_quarantined",
+                                                  "node_readmitted",
+                                                  "epoch_raised",
+                                                  "request_denied",
+                                                  "guard_changed",
+                                                  "storage_generation_changed",
+                                                  "configuration_reloaded"};
 
 /// Returns whether a text is one or several names of events, separated by commas, each once.
 bool are_events(std::string_view text) {
@@ -50,18 +63,6 @@ bool is_uuid(std::string_view text) {
         if (dash ? text[i] != '-' : !lockcore::is_hex(text.substr(i, 1))) return false;
     }
     return true;
-}
-
-std::optional<std::chrono::system_clock::time_point> read_time(const http::query_reader& query, std::string_view name,
-                                                               http::fault_list& faults) {
-    const auto text = query.text(name);
-    if (!text) return std::nullopt;
-    auto at = runtime::parse_rfc3339(*text);
-    if (!at)
-        faults.add(std::string(name),
-                   "has to be a time of RFC 3339 from 1678 to 2261, like 2026-11-21T10:00:09.894Z (send the + of an "
-                   "offset as %2B)");
-    return at;
 }
 
 std::optional<std::uint64_t> read_token(const http::query_reader& query, std::string_view name) {
@@ -156,11 +157,34 @@ std::optional<std::string> read_key(const http::query_reader& query, http::fault
     return boost::json::serialize(key);
 }
 
+/// Returns how far the clock of a time as in RFC 3339 is ahead of UTC.
+std::chrono::minutes offset_of(std::string_view time) {
+    constexpr std::size_t size = 6;  // +hh:mm
+    if (time.size() < size) return {};
+    const std::string_view text = time.substr(time.size() - size);
+    if (text[0] != '+' && text[0] != '-') return {};
+    const auto digits = [&text](std::size_t at) { return (text[at] - '0') * 10 + (text[at + 1] - '0'); };
+    const std::chrono::minutes ahead(digits(1) * 60 + digits(4));
+    return text[0] == '-' ? -ahead : ahead;
+}
+
 constexpr std::size_t cursor_bytes_max = 64;
 /// All times of cursors are before this, the beginning of the year 10000, in microseconds since 1970.
 constexpr std::int64_t end_of_times_us = 253'402'300'800'000'000;
 
 }  // namespace
+
+std::optional<std::chrono::system_clock::time_point> read_time(const http::query_reader& query, std::string_view name,
+                                                               http::fault_list& faults) {
+    const auto text = query.text(name);
+    if (!text) return std::nullopt;
+    auto at = runtime::parse_rfc3339(*text);
+    if (!at)
+        faults.add(std::string(name),
+                   "has to be a time of RFC 3339 from 1678 to 2261, like 2026-11-21T10:00:09.894Z (send the + of an "
+                   "offset as %2B)");
+    return at;
+}
 
 result<history_query> parse_history_query(std::string_view text, lockcore::cell_id cell, history_form form) {
     http::fault_list faults;
@@ -223,8 +247,10 @@ result<history_summary_query> parse_history_summary(std::string_view text, std::
         faults.add("resource_prefix", "is longer than a resource's name may be, 200 bytes");
     if (!faults.empty()) return std::move(faults).to_failure();
     if (out.from >= out.to) faults.add("from", "has to be before to");
-    const auto first = std::chrono::floor<milliseconds>(out.from.time_since_epoch()) / out.bucket;
-    const auto last = (std::chrono::ceil<milliseconds>(out.to.time_since_epoch()) - milliseconds(1)) / out.bucket;
+    out.offset = offset_of(query.text("from").value_or(""));
+    const auto first = (std::chrono::floor<milliseconds>(out.from.time_since_epoch()) + out.offset) / out.bucket;
+    const auto last =
+        (std::chrono::ceil<milliseconds>(out.to.time_since_epoch()) - milliseconds(1) + out.offset) / out.bucket;
     if (last - first >= buckets_max)
         faults.add("bucket_ms",
                    "gives more than 2000 buckets between from and to; use longer buckets or a shorter time");

@@ -2,10 +2,12 @@
 
 #include <gateway/domain/failure.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/http/codec/fields.hpp>
 #include <gateway/http/identity/identity.hpp>
 
 #include <lockcore/types.hpp>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +20,10 @@ enum class history_form {
     whole,   ///< `order`, `cursor`, and `limit` for the whole answer; without `limit`, all events.
     stream,  ///< Future events: filters only.
 };
+
+/// Reads a parameter that is a time. Out: empty if it is absent or a fault.
+std::optional<std::chrono::system_clock::time_point> read_time(const http::query_reader& query, std::string_view name,
+                                                               http::fault_list& faults);
 
 /// Parses the query of GET /v1/history and GET /v1/history/stream.
 ///

@@ -134,7 +134,7 @@ actor make_actor(const lockcore::lease_claims& claims, const http::request& r) {
     actor initiator;
     initiator.principal = r.principal;
     initiator.owner = claims.holder.owner;
-    initiator.trace_id = r.trace_id;
+    set_origin(initiator, r.origin);
     return initiator;
 }
 

@@ -67,8 +67,8 @@ result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http:
 }
 
 awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
-                                        std::string trace_id) {
-    const auto released = co_await locks.release(std::move(claims), std::move(trace_id));
+                                        std::string origin) {
+    const auto released = co_await locks.release(std::move(claims), std::move(origin));
     if (!released) spdlog::debug("an abandoned lease was not released and will expire: {}", released.error().detail);
 }
 
@@ -83,9 +83,8 @@ void gateway_seal_ports::reopen(lockcore::lease_claims claims, lockcore::close_o
 
 awaitable<result<void>> gateway_seal_ports::raise_above(lockcore::lease_claims claims, actor initiator,
                                                         std::chrono::steady_clock::time_point until) {
-    const lockcore::fencing_token past{lockcore::value_of(claims.token) + 1};
-    const auto raised =
-        co_await database_.raise_fences(std::move(claims.resources), past, std::move(initiator), "seal", until);
+    const auto raised = co_await database_.raise_fences(std::move(claims.resources), claims.token, std::move(initiator),
+                                                        "seal", true, until);
     if (!raised) co_return raised.error();
     co_return result<void>{};
 }

@@ -52,7 +52,7 @@ result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http:
 
 /// Releases a lease that its caller never received or no longer uses. If that fails, the lease expires.
 boost::asio::awaitable<void> release_abandoned_lease(lockcore::lock_manager& locks, lockcore::lease_claims claims,
-                                                     std::string trace_id);
+                                                     std::string origin);
 
 /// What a seal needs of the leases and of the fences; an interface, so that a test can make each call fail.
 class seal_ports {

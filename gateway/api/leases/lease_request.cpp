@@ -101,7 +101,7 @@ lockcore::acquire_request read_wanted_lease(const http::object_reader& body, con
     if (lockcore::has_control_character(owner)) body.fault("owner", "has a control character");
     out.holder.principal = r.principal;
     out.holder.owner = owner;
-    out.trace_id = r.trace_id;
+    out.origin = r.origin;
     return out;
 }
 

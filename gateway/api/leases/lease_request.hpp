@@ -19,7 +19,7 @@ namespace fencegate::api {
 
 /// The body of POST /v1/leases.
 struct lease_request {
-    lockcore::acquire_request acquire;     ///< `holder.principal` and `trace_id` from the request.
+    lockcore::acquire_request acquire;     ///< `holder.principal` and `origin` from the request.
     std::chrono::milliseconds max_hold{};  ///< For a kept lease; lease.max_hold_ms if the request has none.
     bool fence_on_grant = false;           ///< Whether to raise the fence before the answer.
 };

@@ -194,7 +194,7 @@ awaitable<http::body_stream::outcome> send_lease(http::body_stream& out, std::st
 
 /// Renews the lease as long as its caller acknowledges the events, and releases it at the end.
 awaitable<void> keep(lockcore::lock_manager& locks, lockcore::kept_lease kept, std::chrono::milliseconds max_hold,
-                     std::string trace_id, http::body_stream& out) {
+                     std::string origin, http::body_stream& out) {
     // A machine that loses its power or its network says nothing: its lease is renewed only while it acknowledges.
     out.limit_unacknowledged(std::max(kept.current.ttl, unacknowledged_min));
     std::string_view end_event = "released";
@@ -212,7 +212,7 @@ awaitable<void> keep(lockcore::lock_manager& locks, lockcore::kept_lease kept, s
             end_reason = "It expired: the caller did not acknowledge the last event.";
             break;
         }
-        auto renewal = co_await locks.keep(kept, trace_id);
+        auto renewal = co_await locks.keep(kept, origin);
         if (!renewal) {
             // Or the caller hung up, and reads nothing any more.
             end_reason = "The gateway is stopping, or no longer accepts the credential.";
@@ -231,7 +231,7 @@ awaitable<void> keep(lockcore::lock_manager& locks, lockcore::kept_lease kept, s
     }
     // Release a lost lease too: a minority of the nodes may still hold it.
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    co_await release_abandoned_lease(locks, kept.current.claims, trace_id);
+    co_await release_abandoned_lease(locks, kept.current.claims, origin);
     if (!end_reason.empty()) co_await out.send(render_end(end_event, kept, max_hold, out, end_reason));
     out.limit_unacknowledged({});
 }
@@ -273,20 +273,20 @@ awaitable<void> follow_lease(const lease_services& services, lockcore::lease wat
 }  // namespace
 
 http::response kept_response(lockcore::lock_manager& locks, lockcore::lease granted, std::chrono::milliseconds max_hold,
-                             std::string trace_id, std::shared_ptr<void> stream) {
+                             std::string origin, std::shared_ptr<void> stream) {
     http::response out;
     out.content_type = "text/event-stream";
     out.headers.emplace_back("X-Accel-Buffering", "no");
     out.headers.emplace_back("Location", location_of(granted.id));
     // A repeated request gets a hold of its own, so that the end of the first stream does not end this lease.
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
-    out.undo_undelivered = [&locks, claims = granted.claims, trace_id] {
-        return release_abandoned_lease(locks, claims, trace_id);
+    out.undo_undelivered = [&locks, claims = granted.claims, origin] {
+        return release_abandoned_lease(locks, claims, origin);
     };
     lockcore::kept_lease kept(std::move(granted));
     kept.limit_hold(max_hold);
-    out.stream = [&locks, kept = std::move(kept), max_hold, trace_id, stream = std::move(stream)](
-                     http::body_stream& body) { return keep(locks, kept, max_hold, trace_id, body); };
+    out.stream = [&locks, kept = std::move(kept), max_hold, origin, stream = std::move(stream)](
+                     http::body_stream& body) { return keep(locks, kept, max_hold, origin, body); };
     return out;
 }
 

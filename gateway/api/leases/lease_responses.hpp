@@ -68,7 +68,7 @@ std::string location_of(std::string_view lease_id);
 ///
 /// In: `stream`: the places of the stream (admit_stream), which are free again when it ends.
 http::response kept_response(lockcore::lock_manager& locks, lockcore::lease granted, std::chrono::milliseconds max_hold,
-                             std::string trace_id, std::shared_ptr<void> stream);
+                             std::string origin, std::shared_ptr<void> stream);
 
 /// Returns the answer for a caller that watches a lease without keeping it: a stream of events (text/event-stream),
 /// each with the lease as data. The first event is `held`; the stream ends with `lost` or `released` as soon as the

@@ -31,15 +31,15 @@ constexpr std::size_t event_stream = 1;
 /// Returns the answer to a grant: 201 with a new lease, 200 with a further hold of one.
 ///
 /// In: `release_undelivered`: release the lease if its caller does not receive the answer.
-http::response granted_response(const lease_services& services, lockcore::lease granted, std::string trace_id,
+http::response granted_response(const lease_services& services, lockcore::lease granted, std::string origin,
                                 bool release_undelivered) {
     const bool is_new = !granted.reentrant && granted.hold_count == 1;
     http::response out = lease_response(granted, is_new ? 201 : 200, services.settings.protocol.max_hold);
     out.headers.emplace_back("Location", location_of(granted.id));
     if (granted.repeated) out.headers.emplace_back("Idempotency-Replayed", "true");
     if (!release_undelivered) return out;
-    out.undo_undelivered = [&services, claims = std::move(granted.claims), trace_id = std::move(trace_id)] {
-        return release_abandoned_lease(services.locks, claims, trace_id);
+    out.undo_undelivered = [&services, claims = std::move(granted.claims), origin = std::move(origin)] {
+        return release_abandoned_lease(services.locks, claims, origin);
     };
     return out;
 }
@@ -52,7 +52,7 @@ http::response granted_response(const lease_services& services, lockcore::lease 
 awaitable<result<void>> raise_fence(pg::database& database, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
     auto raised = co_await database.raise_fences(granted.claims.resources, granted.claims.token, std::move(initiator),
-                                                 "fence_on_grant", until);
+                                                 "fence_on_grant", false, until);
     if (!raised) {
         failure why = raised.error();
         // The request is not at fault: another transaction has locked the row of the fence.
@@ -65,7 +65,7 @@ awaitable<result<void>> raise_fence(pg::database& database, const lockcore::leas
 
 /// What remains of a request while it waits for its lease.
 struct pending_acquire {
-    std::string trace_id, principal;
+    std::string origin, principal;
     bool fence_on_grant = false;
     bool is_kept_lease = false;  ///< The gateway renews it; the answer is a stream.
     bool has_idempotency_key = false;
@@ -91,12 +91,12 @@ http::awaitable_response answer_grant(const lease_services& services, pending_ac
         actor initiator;
         initiator.principal = pending.principal;
         initiator.owner = granted.claims.holder.owner;
-        initiator.trace_id = pending.trace_id;
+        set_origin(initiator, pending.origin);
         const auto fenced =
             co_await raise_fence(services.database, granted, std::move(initiator), pending.fence_deadline);
         if (!fenced) {
             if (must_release_undelivered(pending))
-                co_await release_abandoned_lease(services.locks, granted.claims, pending.trace_id);
+                co_await release_abandoned_lease(services.locks, granted.claims, pending.origin);
             co_return fenced.error();
         }
     }
@@ -105,10 +105,10 @@ http::awaitable_response answer_grant(const lease_services& services, pending_ac
         const auto rights_left =
             std::chrono::floor<milliseconds>(pending.rights_until - http::rights::time_point::clock::now());
         const auto max_hold = std::clamp(rights_left, milliseconds{1}, pending.max_hold);
-        co_return kept_response(services.locks, std::move(granted), max_hold, std::move(pending.trace_id),
+        co_return kept_response(services.locks, std::move(granted), max_hold, std::move(pending.origin),
                                 std::move(pending.stream_places));
     }
-    co_return granted_response(services, std::move(granted), std::move(pending.trace_id),
+    co_return granted_response(services, std::move(granted), std::move(pending.origin),
                                must_release_undelivered(pending));
 }
 
@@ -139,7 +139,7 @@ http::awaitable_response answer_cancelled_grant(const lease_services& services, 
             errc::shutting_down, "The call was cancelled; repeat it with the same Idempotency-Key to get the lease.");
         co_return repeatable;
     }
-    co_await release_abandoned_lease(services.locks, std::move(granted.claims), pending.trace_id);
+    co_await release_abandoned_lease(services.locks, std::move(granted.claims), pending.origin);
     const auto released = make_failure(errc::shutting_down, "The call was cancelled; the lease was released.");
     co_return released;
 }
@@ -172,7 +172,7 @@ http::awaitable_response wait_for_grant(const lease_services& services, pending_
 actor make_operator(const http::request& r) {
     actor initiator;
     initiator.principal = r.principal;
-    initiator.trace_id = r.trace_id;
+    set_origin(initiator, r.origin);
     return initiator;
 }
 
@@ -236,7 +236,7 @@ http::awaitable_response seal_and_release(const lease_services& services, lockco
         if (!raised) co_return raised.error();
         is_sealed = true;
     }
-    const auto released = co_await services.locks.release(claims, r.trace_id);
+    const auto released = co_await services.locks.release(claims, r.origin);
     if (!released) co_return to_failure(released.error());
     if (!is_sealed && released->holds_left == 0) {
         // The hold is gone also where this fails, so the call has succeeded.
@@ -264,7 +264,7 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
         if (!places) return http::as_awaitable(places.error());
         pending.stream_places = std::move(*places);
     }
-    pending.trace_id = std::move(r.trace_id);
+    pending.origin = std::move(r.origin);
     pending.principal = std::move(r.principal);
     pending.fence_on_grant = wanted->fence_on_grant;
     pending.max_hold = wanted->max_hold;
@@ -295,7 +295,7 @@ http::awaitable_response renew_lease(const lease_services& services, http::reque
     if (!ttl) co_return ttl.error();
     auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
-    const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.trace_id);
+    const auto renewed = co_await services.locks.renew(std::move(*claims), *ttl, r.origin);
     if (!renewed) co_return to_failure(renewed.error());
     co_return lease_response(*renewed, 200, services.settings.protocol.max_hold);
 }
@@ -331,7 +331,7 @@ http::awaitable_response release_lease(const lease_services& services, http::req
     const auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
     if (wants_seal) co_return co_await seal_and_release(services, *claims, std::move(r));
-    const auto released = co_await services.locks.release(*claims, r.trace_id);
+    const auto released = co_await services.locks.release(*claims, r.origin);
     if (!released) co_return to_failure(released.error());
     co_return released_response(*claims, r.path_parameters.at(0), released->holds_left, seal_result::not_requested);
 }
@@ -373,14 +373,13 @@ http::awaitable_response revoke_lease(const lease_services& services, http::requ
         mismatch.facts["fencing_token"] = token;
         co_return mismatch;
     }
-    const auto sealed =
-        co_await services.database.raise_fences(lease.claims.resources, lockcore::fencing_token{token + 1},
-                                                make_operator(r), "revoked: " + order->reason, r.deadline);
+    const auto sealed = co_await services.database.raise_fences(
+        lease.claims.resources, lease.claims.token, make_operator(r), "revoked: " + order->reason, true, r.deadline);
     if (!sealed) co_return sealed.error();
     lockcore::lock_manager::revocation cause;
     cause.actor.principal = r.principal;
     cause.reason = order->reason;
-    cause.trace_id = r.trace_id;
+    cause.origin = r.origin;
     const auto ended = co_await services.locks.revoke(lease.claims, std::move(cause));
     // The call has succeeded also if the lease ended meanwhile: its token is sealed.
     if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());

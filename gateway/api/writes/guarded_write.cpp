@@ -3,9 +3,11 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/routes.hpp>
 #include <gateway/api/writes/idempotency.hpp>
+#include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/runtime/random.hpp>
 
@@ -16,6 +18,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -100,10 +103,10 @@ awaitable<void> seal_group(write_ports& ports, const lockcore::lease_claims& cla
 /// and sets the answers.
 awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
                             const std::vector<one_shot_ptr>& group) {
-    const auto& trace_id = group.front()->context.request.trace_id;
+    const auto& origin = group.front()->context.request.origin;
     const auto prepared = co_await lease_seal::prepare(ports.seals(), granted.claims, granted.reentrant);
     if (!prepared) {
-        co_await ports.release(granted.claims, trace_id);
+        co_await ports.release(granted.claims, origin);
         for (const auto& each : group)
             each->answer = one_shot_answer{prepared.error()};
         co_return;
@@ -127,7 +130,7 @@ awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
     const bool unknown =
         std::ranges::any_of(written, [](const auto& each) { return !each && each.error().outcome_unknown; });
     release_report release;
-    if (!unknown) release = co_await ports.release(granted.claims, trace_id);
+    if (!unknown) release = co_await ports.release(granted.claims, origin);
     if (release.released) co_await seal_group(ports, granted.claims, *group.back(), written);
     for (std::size_t i = 0; i < group.size(); ++i) {
         if (!written[i]) written[i] = add_write_id(written[i].error(), ids[i]);
@@ -181,7 +184,7 @@ awaitable<std::optional<one_shot_answer>> acquire_and_write(write_ports& ports, 
     const bool caller_gone = co_await cancelled();
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     const bool taken = !waiting.withdraw(*self);
-    if (granted && (taken || caller_gone)) co_await ports.release(granted->claims, self->context.request.trace_id);
+    if (granted && (taken || caller_gone)) co_await ports.release(granted->claims, self->context.request.origin);
     if (taken) {
         co_await self->await_answer();
         co_return std::move(self->answer);
@@ -285,8 +288,8 @@ class service_ports final : public write_ports {
         if (!seen) co_return to_failure(seen.error());
         co_return result<void>();
     }
-    awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) override {
-        const auto released = co_await services_.locks.release(std::move(claims), std::move(trace_id));
+    awaitable<release_report> release(lockcore::lease_claims claims, std::string origin) override {
+        const auto released = co_await services_.locks.release(std::move(claims), std::move(origin));
         release_report out;
         if (released) {
             out.holds_left = released->holds_left;
@@ -366,6 +369,25 @@ result<write_context> prepare_write(const write_services& services, write_call c
     return out;
 }
 
+/// Records that a call got the kept outcome of an earlier one.
+void record_replay(audit::event_sink& events, history_item item, const std::vector<lockcore::resource_name>& resources,
+                   const result<write_report>& done) {
+    item.event = "write_replayed";
+    item.at = std::chrono::system_clock::now();
+    if (done) {
+        item.write_id = done->outcome.write_id;
+        item.fencing_token = lockcore::value_of(done->outcome.token);
+    } else {
+        const auto* id = done.error().facts.if_contains("write_id");
+        if (id != nullptr && id->is_string()) item.write_id = id->get_string();
+        item.detail = boost::json::serialize(boost::json::object{{"error", pg::slug_of(done.error().code)}});
+    }
+    for (const auto& resource : resources) {
+        item.resource = resource.str();
+        events.add(item);
+    }
+}
+
 }  // namespace
 
 awaitable<result<write_report>> execute_write(write_ports& ports, waiting_writes& waiting, write_context context) {
@@ -392,7 +414,7 @@ awaitable<result<write_report>> execute_write(write_ports& ports, waiting_writes
     }
     if (!releases) co_return report;
     // Only now, so that the caller still has the lease if a crash loses the write.
-    report.release = co_await ports.release(claims, context.request.trace_id);
+    report.release = co_await ports.release(claims, context.request.origin);
     // The outcome may be that of an earlier call under another lease.
     if (report.outcome.token != claims.token) report.outcome.sealed = false;
     if (report.release->released && !report.outcome.sealed) {
@@ -411,7 +433,16 @@ awaitable<result<write_report>> run_write(const write_services& services, write_
     if (!context) co_return context.error();
     // Only the wait for a lease of its own can be cancelled.
     if (!context->call.own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+    history_item item;
+    set_origin(item.initiator, context->request.origin);
+    item.initiator.principal = context->request.principal;
+    item.initiator.owner =
+        context->caller_claims ? context->caller_claims->holder.owner : context->call.own_lease->holder.owner;
+    const auto resources =
+        context->caller_claims ? context->caller_claims->resources : context->call.own_lease->resources;
     auto done = co_await execute_write(ports, services.waiting, std::move(*context));
+    if (done ? done->outcome.replayed : done.error().replayed)
+        record_replay(services.leases.events, std::move(item), resources, done);
     if (done && !done->outcome.replayed)
         services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
     co_return done;

@@ -44,7 +44,7 @@ class write_ports {
     /// See lockcore::lock_manager. The limits of the caller are checked first (admit_acquisition).
     virtual boost::asio::awaitable<result<lockcore::lease>> acquire(lockcore::acquire_request request) = 0;
     virtual boost::asio::awaitable<result<void>> require_live(lockcore::lease_claims claims) = 0;
-    virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string trace_id) = 0;
+    virtual boost::asio::awaitable<release_report> release(lockcore::lease_claims claims, std::string origin) = 0;
 };
 
 /// Executes a guarded write under a lease of the caller, or under a lease of its own, which it acquires and releases.

@@ -111,16 +111,19 @@ result<void> rights::require_all_rows() const {
         "The caller may not read every row of every table: its credential has exposed or database_role.");
 }
 
-identity make_identity(const std::string& principal, const rights_config& given, std::string credential) {
+identity make_identity(const std::string& principal, const rights_config& given, std::string credential,
+                       std::string credential_name) {
     const boost::json::object claims{{"sub", principal}, {"role", given.database_role}};
-    return {principal, rights(given, rights::time_point::max(), boost::json::serialize(claims)), std::move(credential)};
+    return {principal, rights(given, rights::time_point::max(), boost::json::serialize(claims)), std::move(credential),
+            std::move(credential_name)};
 }
 
 certificate_rules::certificate_rules(const std::vector<certificate_config>& rules) {
     for (const auto& rule : rules) {
         entries_.emplace(std::pair(rule.compared, rule.value), callers_.size());
         const std::string credential = std::to_string(static_cast<int>(rule.compared)) + ':' + rule.value;
-        callers_.push_back(std::make_shared<const identity>(make_identity(rule.principal, rule.rights, credential)));
+        callers_.push_back(std::make_shared<const identity>(
+            make_identity(rule.principal, rule.rights, credential, name_of_certificate(rule.value))));
     }
 }
 

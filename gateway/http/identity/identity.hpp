@@ -108,11 +108,23 @@ struct identity {
     /// Names the API key (its hash), the entry of the certificate in the configuration, or the key of the token and the
     /// rules by which it was verified (token_authenticator); empty where no credential is needed.
     std::string credential = {};
+    /// Names it in the history: `key:` and the first 12 digits of the key's hash, `certificate:` and the value of its
+    /// entry, or `token:` and the id of its key.
+    std::string credential_name = {};
 };
+
+/// The credential_name of an API key by its hash, and of the entry of a certificate by its value.
+inline std::string name_of_key(const std::string& key_sha256) {
+    return "key:" + key_sha256.substr(0, 12);
+}
+inline std::string name_of_certificate(const std::string& value) {
+    return "certificate:" + value;
+}
 
 /// Returns the caller of an API key or a certificate. Its claims for the database are `{"sub": principal, "role":
 /// role}`.
-identity make_identity(const std::string& principal, const rights_config& given, std::string credential);
+identity make_identity(const std::string& principal, const rights_config& given, std::string credential,
+                       std::string credential_name);
 
 /// Finds the caller of a client certificate.
 ///

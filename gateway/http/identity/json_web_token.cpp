@@ -308,7 +308,8 @@ token_result<identity> verify_token(std::string_view token, const jwt_config& cf
         return token_fault{"The token names no valid principal."};
     const auto granted = rights_of(*claims, cfg);
     if (!granted) return granted.error();
-    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text)), credential_of(**key)};
+    return identity{std::string(*principal), rights(*granted, *valid_until, std::move(*text)), credential_of(**key),
+                    "token:" + (*key)->id};
 }
 
 }  // namespace fencegate::http

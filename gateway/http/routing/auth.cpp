@@ -64,7 +64,8 @@ authenticator::authenticator(const auth_config& cfg, const authenticator* replac
         if (replaced != nullptr) token_source_fault_ = tokens_->source_fault();
     }
     for (const api_key& key : cfg.api_keys) {
-        auto caller = std::make_shared<const identity>(make_identity(key.principal, key.rights, key.key_sha256));
+        auto caller = std::make_shared<const identity>(
+            make_identity(key.principal, key.rights, key.key_sha256, name_of_key(key.key_sha256)));
         entries_.push_back({decode_hash(key), std::move(caller)});
     }
 }

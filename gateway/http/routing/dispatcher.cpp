@@ -209,6 +209,7 @@ dispatcher::dispatcher(std::shared_ptr<const router> routes, const auth_config& 
     : router_(std::move(routes)),
       authenticator_(auth, replaced == nullptr ? nullptr : &replaced->authenticator_),
       origin_rules_(cfg, auth),
+      gateway_(name_of_gateway(cfg)),
       request_timeout_(cfg.request_timeout),
       limiter_(limiter) {}
 
@@ -235,7 +236,16 @@ authenticator::caller_result dispatcher::authenticate(const sender& source,
     return found;
 }
 
-dispatcher::decision dispatcher::prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const {
+dispatcher::decision dispatcher::prepare(request& r, const sender& source,
+                                         std::chrono::steady_clock::time_point now) const {
+    decision out = decide(r, source, now);
+    if (out.caller)
+        r.origin = r.trace_id + describe_origin(r.request_id, canonical_address(source.peer.to_string()), gateway_,
+                                                out.caller->credential_name);
+    return out;
+}
+
+dispatcher::decision dispatcher::decide(request& r, sender source, std::chrono::steady_clock::time_point now) const {
     r.request_id = request_id_of(r);
     r.trace_id = trace_id_of(r.header("traceparent"));
     r.deadline = now + request_timeout_;

@@ -117,10 +117,10 @@ class dispatcher {
         std::string_view principal() const { return caller ? std::string_view(caller->principal) : std::string_view(); }
     };
 
-    /// Sets request_id, trace_id, path_parameters, principal, caller, rights and deadline of `r`, and returns what to
-    /// do with it. Counts the request against the limits of its address before it verifies a credential, and against
+    /// Sets request_id, trace_id, origin (of an authenticated caller), path_parameters, principal, caller, rights and
+    /// deadline of `r`, and returns what to do with it. Counts the request against the limits of its address before it verifies a credential, and against
     /// those of its principal after it.
-    decision prepare(request& r, sender source, std::chrono::steady_clock::time_point now) const;
+    decision prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 
     /// Counts a request that could not be read against the limits of its address.
     ///
@@ -137,12 +137,14 @@ class dispatcher {
     std::shared_ptr<const token_key_set> token_keys() const { return authenticator_.token_keys(); }
 
   private:
+    decision decide(request& r, sender source, std::chrono::steady_clock::time_point now) const;
     /// Finds the caller of a request, within the limits of its address.
     authenticator::caller_result authenticate(const sender& source, std::chrono::steady_clock::time_point now) const;
 
     std::shared_ptr<const router> router_;
     authenticator authenticator_;
     origin_rules origin_rules_;
+    std::string gateway_;
     std::chrono::milliseconds request_timeout_;
     limits::limiter& limiter_;
 };

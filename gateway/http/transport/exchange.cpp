@@ -276,6 +276,7 @@ void exchange::report_answer(steady_clock::duration time) const {
     report.verb = verb_;
     report.route_path = decision_.route_path;
     report.principal = decision_.principal();
+    if (decision_.caller) report.credential = decision_.caller->credential_name;
     report.request_id = request_id_;
     report.trace_id = trace_id_;
     report.status = connection_.peer_gone_ ? status_client_closed_request : decision_.answer.status;

@@ -344,9 +344,10 @@ history_tail read_history_tail(session& session) {
 std::vector<history_count> summarize_history(session& session, const history_summary_query& query) {
     statement wanted;
     const auto bucket = wanted.bind(std::to_string(query.bucket.count())) + "::bigint";
+    const auto offset = wanted.bind(std::to_string(std::chrono::milliseconds(query.offset).count())) + "::bigint";
     // In floating point, which is twice as fast; the added half microsecond exceeds its error.
-    wanted.sql = "select floor(date_part('epoch', at) * 1000 + 0.0005)::bigint / " + bucket + " * " + bucket +
-                 ", event, count(*) from fencing.history";
+    wanted.sql = "select (floor(date_part('epoch', at) * 1000 + 0.0005)::bigint + " + offset + ") / " + bucket + " * " +
+                 bucket + " - " + offset + ", event, count(*) from fencing.history";
     filter where(wanted);
     where.add("at >= ", sql_time(query.from), "::timestamptz");
     where.add("at < ", sql_time(query.to), "::timestamptz");
@@ -388,6 +389,14 @@ resource_facts read_resource(session& session, const std::string& resource, std:
         throw;
     }
     return facts;
+}
+
+std::string read_resource_at(session& session, const std::string& resource, std::chrono::system_clock::time_point at,
+                             bool with_rows) {
+    return session
+        .exec("select fencing.resource_at($1::text, $2::timestamptz, $3::boolean)::text",
+              {resource, sql_time(at), with_rows ? "true" : "false"})[0][0]
+        .c_str();
 }
 
 history_upkeep keep_history(session& session, unsigned keep_days) {

@@ -49,6 +49,10 @@ std::vector<history_count> summarize_history(session& session, const history_sum
 /// moment. Throws as session::exec does.
 resource_facts read_resource(session& session, const std::string& resource, std::size_t last_events);
 
+/// Returns fencing.resource_at() as JSON. Throws as session::exec does.
+std::string read_resource_at(session& session, const std::string& resource, std::chrono::system_clock::time_point at,
+                             bool with_rows);
+
 /// Calls fencing.keep_history(); with `keep_days` 0 it drops nothing. Throws as session::exec does.
 history_upkeep keep_history(session& session, unsigned keep_days);
 

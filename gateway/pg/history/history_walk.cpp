@@ -140,7 +140,8 @@ std::unordered_map<std::string, current_fence> find_fences(session& session,
     // One statement, so that a fence and the row that raised it are in one snapshot.
     const auto rows = session.exec(
         "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and not exists "
-        "(select from fencing.history h where h.resource = g.resource and h.fencing_token = g.last_fencing_token and "
+        "(select from fencing.history h where h.resource = g.resource and h.fencing_token in (g.last_fencing_token, "
+        "g.last_fencing_token - 1) and h.last_fencing_token = g.last_fencing_token and "
         "h.event in ('write_applied', 'fence_raised')) "
         "from unnest($1::text[], $2::bigint[]) as a (resource, token) "
         "join fencing.guard g on g.resource = a.resource collate \"C\"",

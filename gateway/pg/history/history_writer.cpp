@@ -21,13 +21,11 @@ namespace {
 
 namespace json = boost::json;
 
-json::value detail_of(const std::string& text) {
-    boost::system::error_code error;
-    auto parsed = json::parse(text, error);
-    if (!error && parsed.is_object()) return parsed;
-    json::object wrapped;
-    wrapped["text"] = text;
-    return wrapped;
+/// Returns the detail with the origin of the event, as a JSON object; empty if there is neither.
+std::string whole_detail(const history_item& item) {
+    const bool is_object = item.detail.empty() || item.detail.front() == '{';
+    if (is_object) return join_objects(item.detail, item.initiator.origin);
+    return join_objects(json::serialize(json::object{{"text", item.detail}}), item.initiator.origin);
 }
 
 json::object object_of(const history_item& item) {
@@ -44,7 +42,8 @@ json::object object_of(const history_item& item) {
     add_text("principal", item.initiator.principal);
     add_text("trace_id", item.initiator.trace_id);
     add_text("write_id", item.write_id);
-    if (!item.detail.empty()) out["detail"] = detail_of(item.detail);
+    const std::string detail = whole_detail(item);
+    if (!detail.empty()) out["detail"] = json::parse(detail);
     return out;
 }
 
@@ -113,10 +112,7 @@ compat::parameters history_columns(const std::vector<history_item>& items) {
             out.add(std::chrono::floor<std::chrono::microseconds>(item.at.time_since_epoch()).count());
         }
     };
-    const auto detail = [](array_text& out, const history_item& item) {
-        const bool fits = item.detail.empty() || item.detail.front() == '{';
-        out.add_unless_empty(fits ? item.detail : json::serialize(detail_of(item.detail)));
-    };
+    const auto detail = [](array_text& out, const history_item& item) { out.add_unless_empty(whole_detail(item)); };
     return {column(items, at),
             text_column(items, &history_item::event),
             text_column(items, &history_item::resource),

@@ -137,7 +137,7 @@ class read_run {
         }
         if (request_.fence) {
             raise_ = raise_fences_parameters(request_.fence->resources, request_.fence->token,
-                                             request_.fence->initiator, reason);
+                                             request_.fence->initiator, reason, false);
             raised_at_ = calls.size();
             calls.push_back({session.prepare(raise_fences_sql), &raise_});
         }

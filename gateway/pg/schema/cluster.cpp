@@ -120,9 +120,11 @@ void note_node_unsynced(session& session, const std::string& node_name) {
 fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,
                          const actor& initiator, const std::string& reason) {
     const auto rows = session.exec(
-        "select last_fencing_token from fencing.repair_fence($1::text, $2::bigint, $3::text, $4::text, $5::text)",
+        "select last_fencing_token from fencing.repair_fence($1::text, $2::bigint, $3::text, $4::text, $5::text, "
+        "$6::jsonb)",
         {resource.str(), std::to_string(lockcore::value_of(new_fence)), initiator.principal,
-         initiator.trace_id.empty() ? std::nullopt : std::optional(initiator.trace_id), reason});
+         initiator.trace_id.empty() ? std::nullopt : std::optional(initiator.trace_id), reason,
+         initiator.origin.empty() ? std::nullopt : std::optional(initiator.origin)});
     fence_state fence;
     fence.resource = resource.str();
     fence.last_fencing_token = rows[0][0].as<std::uint64_t>();
@@ -130,9 +132,10 @@ fence_state repair_fence(session& session, const lockcore::resource_name& resour
 }
 
 std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
-                                      lockcore::fencing_token new_fence, const actor& initiator,
-                                      const std::string& reason) {
-    const auto rows = session.exec(raise_fences_sql, raise_fences_parameters(resources, new_fence, initiator, reason));
+                                      lockcore::fencing_token token, const actor& initiator, const std::string& reason,
+                                      bool seals) {
+    const auto rows =
+        session.exec(raise_fences_sql, raise_fences_parameters(resources, token, initiator, reason, seals));
     std::vector<fence_state> fences;
     for (const auto& row : rows) {
         fence_state fence;

@@ -65,8 +65,8 @@ void note_node_unsynced(session& session, const std::string& node_name);
 
 /// See database::raise_fences; may be repeated. Throws as session::exec does.
 std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
-                                      lockcore::fencing_token new_fence, const actor& initiator,
-                                      const std::string& reason);
+                                      lockcore::fencing_token token, const actor& initiator, const std::string& reason,
+                                      bool seals);
 
 /// See database::repair_fence; a repetition adds a second row to the history. Throws as session::exec does.
 fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,

@@ -1,5 +1,6 @@
 #include <gateway/pg/write/guard_call.hpp>
 
+#include <gateway/domain/exact_number.hpp>
 #include <gateway/pg/connection/sql_value.hpp>
 
 #include <boost/json/array.hpp>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,9 +23,79 @@ std::optional<std::string> null_if_empty(const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// Returns the detail of a write for the history: kind and target of each operation, without values, and whether the
-/// token came without a lease.
-std::string describe(const write_request& request) {
+constexpr std::array<std::string_view, 12> operator_names{"eq", "neq", "lt",   "lte",   "gt",  "gte",
+                                                          "in", "is",  "like", "ilike", "all", "any"};
+static_assert(static_cast<std::size_t>(comparison_operator::any_of) == operator_names.size() - 1);
+
+/// Collects the operations of a write on tables with their values, each of which has its column, so that PostgreSQL can
+/// mask it (fencing.masked_wanted).
+class wanted_operations {
+  public:
+    void operator()(const update_operation& op) {
+        begin("update", op.table);
+        add_values("set", op.set);
+        add_values("add", op.add);
+        add_conditions(op.where);
+    }
+    void operator()(const insert_operation& op) {
+        begin("insert", op.table);
+        if (op.rows.empty()) add_values("values", op.values);
+        for (const auto& row : op.rows) {
+            for (const auto& [column, value] : row.get_object())
+                add("values", column, value);
+        }
+    }
+    void operator()(const delete_operation& op) {
+        begin("delete", op.table);
+        add_conditions(op.where);
+    }
+    void operator()(const call_operation&) {}
+
+    boost::json::array take() { return std::move(operations_); }
+
+  private:
+    static constexpr std::size_t bytes_max = 32 * 1024, names_bytes = 60;  // names: those of an argument's members
+
+    void begin(const char* operation, const std::string& table) {
+        operations_.push_back({{"operation", operation}, {"table", table}, {"arguments", boost::json::array()}});
+    }
+
+    /// Adds a value, or counts it where the values have too many bytes already.
+    boost::json::object* add(std::string_view part, std::string_view column, const boost::json::value& value) {
+        auto& operation = operations_.back().get_object();
+        std::string text = is_json_string(value) ? std::string(value.get_string()) : json_text(value);
+        bytes_ += text.size() + column.size() + names_bytes;
+        if (bytes_ > bytes_max) {
+            auto& count = operation["left_out"];
+            count = count.is_null() ? 1 : count.get_int64() + 1;
+            return nullptr;
+        }
+        auto& added = operation["arguments"].get_array().emplace_back(
+            boost::json::object{{"part", part}, {"column", column}, {"value", nullptr}});
+        if (!value.is_null()) added.get_object()["value"] = std::move(text);
+        return &added.get_object();
+    }
+    void add_values(std::string_view part, const std::vector<assignment>& values) {
+        for (const auto& each : values)
+            add(part, each.name, each.value);
+    }
+    void add_conditions(const std::vector<comparison>& conditions) {
+        for (const auto& each : conditions) {
+            add_conditions(each.members);
+            if (!each.members.empty()) continue;
+            if (auto* added = add("where", each.column, each.value))
+                (*added)["operator"] =
+                    (each.negated ? "not." : "") + std::string(operator_names.at(static_cast<std::size_t>(each.op)));
+        }
+    }
+
+    boost::json::array operations_;
+    std::size_t bytes_ = 0;
+};
+
+/// Returns the detail of a write for the history: kind and target of each operation, without values, whether the token
+/// came without a lease, and where the call came from; `wanted`: add_wanted() too.
+std::string describe(const write_request& request, bool wanted) {
     struct {
         std::string operator()(const update_operation& op) const { return "update " + op.table; }
         std::string operator()(const insert_operation& op) const { return "insert " + op.table; }
@@ -36,12 +108,21 @@ std::string describe(const write_request& request) {
     boost::json::object detail;
     detail["operations"] = std::move(list);
     if (request.bare_token) detail["bare_token"] = true;
-    return boost::json::serialize(detail);
+    if (wanted) add_wanted(request, detail);
+    return join_objects(boost::json::serialize(detail), request.initiator.origin);
 }
 
 }  // namespace
 
-compat::parameters begin_write_parameters(const write_request& request) {
+void add_wanted(const write_request& request, boost::json::object& detail) {
+    wanted_operations wanted;
+    for (const auto& op : request.operations)
+        std::visit(wanted, op);
+    auto list = wanted.take();
+    if (!list.empty()) detail["wanted"] = std::move(list);
+}
+
+compat::parameters begin_write_parameters(const write_request& request, bool wanted) {
     std::vector<std::string> names;
     for (const auto& resource : request.resources)
         names.push_back(resource.str());
@@ -51,14 +132,14 @@ compat::parameters begin_write_parameters(const write_request& request) {
             null_if_empty(request.initiator.owner),
             request.initiator.principal,
             null_if_empty(request.initiator.trace_id),
-            describe(request)};
+            describe(request, wanted)};
 }
 
 compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
                                            const std::vector<std::string>& open_for) {
     std::array<array_text, 7> columns;
     for (const auto* request : requests) {
-        auto values = begin_write_parameters(*request);
+        auto values = begin_write_parameters(*request, false);
         values[0] = request->resources.front().str();
         for (std::size_t i = 0; i < columns.size(); ++i)
             columns[i].add_or_null(values[i]);
@@ -71,7 +152,7 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
 }
 
 compat::parameters seal_parameters(const std::vector<const write_request*>& requests) {
-    std::array<array_text, 6> columns;
+    std::array<array_text, 7> columns;
     for (const auto* request : requests) {
         for (const auto& resource : request->resources) {
             columns[0].add(resource.str());
@@ -80,6 +161,7 @@ compat::parameters seal_parameters(const std::vector<const write_request*>& requ
             columns[3].add_unless_empty(request->initiator.owner);
             columns[4].add(request->initiator.principal);
             columns[5].add_unless_empty(request->initiator.trace_id);
+            columns[6].add_unless_empty(request->initiator.origin);
         }
     }
     compat::parameters out;
@@ -95,18 +177,20 @@ void mark_sealed(write_outcome& outcome) {
 }
 
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
-                                           lockcore::fencing_token new_fence, const actor& initiator,
-                                           const std::string& reason) {
+                                           lockcore::fencing_token token, const actor& initiator,
+                                           const std::string& reason, bool seals) {
     std::vector<std::string> names;
     names.reserve(resources.size());
     for (const auto& resource : resources)
         names.push_back(resource.str());
     return {array_literal(names),
-            std::to_string(lockcore::value_of(new_fence)),
+            std::to_string(lockcore::value_of(token)),
             null_if_empty(initiator.owner),
             initiator.principal,
             null_if_empty(initiator.trace_id),
-            reason};
+            reason,
+            seals ? "true" : "false",
+            null_if_empty(initiator.origin)};
 }
 
 compat::parameters take_role_parameters(const database_identity& identity) {

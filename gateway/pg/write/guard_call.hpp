@@ -5,6 +5,8 @@
 
 #include <lockcore/types.hpp>
 
+#include <boost/json/object.hpp>
+
 #include <string>
 #include <vector>
 
@@ -25,7 +27,12 @@ inline const std::string begin_write_sql =
 inline const std::string begin_sealing_write_sql =
     "select resource, last_fencing_token, accepted "
     "from fencing.begin_write($1::text[], $2::bigint, $3::uuid, $4::text, $5::text, $6::text, $7::jsonb, true)";
-compat::parameters begin_write_parameters(const write_request& request);
+/// `wanted`: whether the history's row has add_wanted(), if the write is refused.
+compat::parameters begin_write_parameters(const write_request& request, bool wanted);
+
+/// Adds to the detail of a refused write the member `wanted`: what its operations on tables would have changed.
+/// fencing.masked_wanted() leaves of it what the tables allow.
+void add_wanted(const write_request& request, boost::json::object& detail);
 
 /// The statement that calls fencing.begin_writes, for writes of one resource each; those of the same resource have the
 /// same token. The same columns, one row for each write. `open_for` has for each write the write_id for which its
@@ -43,7 +50,8 @@ inline const std::string name_write_sql = "select set_config('fencing.changing_w
 
 /// The statement that calls fencing.seal_writes.
 inline const std::string seal_sql =
-    "select fencing.seal_writes($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[])";
+    "select fencing.seal_writes($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::text[], "
+    "$7::jsonb[])";
 compat::parameters seal_parameters(const std::vector<const write_request*>& requests);
 /// Sets the fences of a write's outcome to their values after the seal.
 void mark_sealed(write_outcome& outcome);
@@ -51,10 +59,11 @@ void mark_sealed(write_outcome& outcome);
 /// The statement that calls fencing.raise_fences. Columns: resource, last_fencing_token, found_token.
 inline const std::string raise_fences_sql =
     "select resource, last_fencing_token, found_token "
-    "from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, $5::text, $6::text)";
+    "from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, $5::text, $6::text, $7::boolean, "
+    "$8::jsonb)";
 compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
-                                           lockcore::fencing_token new_fence, const actor& initiator,
-                                           const std::string& reason);
+                                           lockcore::fencing_token token, const actor& initiator,
+                                           const std::string& reason, bool seals);
 
 /// Takes the role and sets the claims until the transaction ends or leave_role_sql runs. The claims first, and in one
 /// statement: a role may not set what another has set.

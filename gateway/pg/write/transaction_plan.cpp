@@ -285,7 +285,7 @@ class transaction_planner {
             leave_role();
             steps.guard = plan_.steps.size();
             const auto& sql = is_sealed_by_guard(write) ? begin_sealing_write_sql : begin_write_sql;
-            add(step_kind::guard, sql, store(begin_write_parameters(*write.request))).write = index;
+            add(step_kind::guard, sql, store(begin_write_parameters(*write.request, options_.isolated))).write = index;
         }
         plan_.steps.back().ends_round_trip = options_.isolated;
         defer();

@@ -220,6 +220,7 @@ history_item failed_item(const write_request& request, const write_refusal& refu
     if (refusal.sqlstate) detail["sqlstate"] = *refusal.sqlstate;
     if (const auto* resource = refusal.why.facts.if_contains("resource")) detail["resource"] = *resource;
     if (request.bare_token) detail["bare_token"] = true;
+    add_wanted(request, detail);
     if (const auto* operation = refusal.why.facts.if_contains("operation")) detail["operation"] = *operation;
     history_item item;
     item.event = refusal.sqlstate && refusal.sqlstate->starts_with("FG") ? "write_rejected" : "write_failed";

@@ -27,8 +27,9 @@ struct event {
     std::vector<resource_name> resources;  ///< Empty for the events of a node.
     fencing_token token{};                 ///< 0: none.
     holder actor;                          ///< The holder of the lease; of lease_revoked, the operator.
-    std::string trace_id;
-    std::string detail;  ///< A short text, such as the reason of a refusal or the name of a node.
+    holder revoked;                        ///< Of lease_revoked: the holder of the lease.
+    std::string origin;                    ///< As the call gave it; empty for an event without a call.
+    std::string detail;                    ///< A short text, such as the reason of a refusal or the name of a node.
     milliseconds ttl{0};
     wall_time granted_at{};               ///< When the lease was granted; zero where there is none.
     std::chrono::microseconds waited{0};  ///< From the call to its answer; 0 unless it asked for a lease.

@@ -63,7 +63,7 @@ struct acquire_request {
     lockcore::holder holder;
     milliseconds ttl{};    ///< 0: config::default_ttl.
     milliseconds wait{0};  ///< How long the call may wait for the resource. 0: it answers at once.
-    std::string trace_id;  ///< Copied into events; may be empty.
+    std::string origin;    ///< Where the call comes from: a text for its events, which may be empty.
     /// The same key of the same principal gives the same lease while that lease lives, whatever the owner is. A caller
     /// whose wait ended without a lease keeps its place in the queue if it asks again with its key within five seconds.
     /// Empty: no key.

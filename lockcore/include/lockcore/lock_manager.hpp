@@ -104,7 +104,7 @@ class lock_manager {
     /// Extends the lease on a majority under the same token. Never restores a lease that a majority has lost.
     ///
     /// Errors:  errc::lease_lost · renewals_exhausted · no_quorum (some nodes may have extended the lease).
-    boost::asio::awaitable<result<lease>> renew(lease_claims claims, milliseconds ttl, std::string trace_id);
+    boost::asio::awaitable<result<lease>> renew(lease_claims claims, milliseconds ttl, std::string origin);
 
     /// Returns the present state of the lease on a majority.
     ///
@@ -118,7 +118,7 @@ class lock_manager {
     /// Out:     how many other holds are left.
     /// Errors:  errc::lease_lost (a majority did not hold it) · no_quorum. Nodes that could not be reached are asked
     ///          again for as long as max_ttl.
-    boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string trace_id);
+    boost::asio::awaitable<result<release_outcome>> release(lease_claims claims, std::string origin);
 
     /// Sets a CLOSE mark if the hold of these claims is the only one: the lease then refuses further holds, and its
     /// holder waits for it as any other caller does. To be called before the token is sealed and the hold released.
@@ -133,7 +133,7 @@ class lock_manager {
     struct revocation {
         holder actor;        ///< The operator who revokes the lease.
         std::string reason;  ///< For the history.
-        std::string trace_id;
+        std::string origin;
     };
     /// Ends a lease with all its holds. Raise the fence above its token before: the holder still believes to hold it.
     ///
@@ -146,7 +146,7 @@ class lock_manager {
     ///
     /// Errors:  errc::cancelled (the lease is still live; release it).
     /// Cancel:  (terminal) errc::cancelled.
-    boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string trace_id);
+    boost::asio::awaitable<result<keep_step>> keep(kept_lease kept, std::string origin);
 
     /// Inspects the lease, and waits until it ends or `longest` has passed, without extending it. Notices at once if it
     /// is released or revoked, by whichever manager (unless sixteen others are notified already), and otherwise by the
