@@ -1,6 +1,7 @@
 #include <gateway/audit/denial_recorder.hpp>
 
 #include <gateway/config/authority.hpp>
+#include <gateway/http/routing/dispatcher.hpp>
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/log.hpp>
 #include <gateway/runtime/rfc3339.hpp>

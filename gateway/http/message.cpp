@@ -1,4 +1,3 @@
-#include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/message.hpp>
 
 #include <array>
@@ -49,16 +48,6 @@ std::string request::header_list(std::string_view name) const {
         if (!out.empty()) out += ", ";
         out += value;
     }
-    return out;
-}
-
-std::string describe_origin(std::string_view request_id, std::string_view address, std::string_view gateway,
-                            std::string_view credential) {
-    std::string out;
-    object_writer members(out);
-    members.text("request_id", request_id).text("address", address).text("gateway", gateway);
-    if (!credential.empty()) members.text("credential", credential);
-    members.end();
     return out;
 }
 

@@ -66,10 +66,6 @@ struct request {
     std::string header_list(std::string_view name) const;
 };
 
-/// Returns where a request came from, for the history: request_id, address, gateway and, if there is one, credential.
-std::string describe_origin(std::string_view request_id, std::string_view address, std::string_view gateway,
-                            std::string_view credential);
-
 /// A text that is valid for a limited time, such as a lease. It is rendered immediately before it is sent, and it is
 /// not sent when that time is over.
 struct expiring_text {

@@ -180,7 +180,8 @@ test('timeline shows a seal on the lane of the token that it seals', async () =>
       last_fencing_token: fence, detail, resource: 'r'});
     const seal = {reason: 'seal', found_token: 482};
     const events = [item('lease_granted', 482, 'one', null, {ttl_ms: 10000}),
-      item('fence_raised', 482, 'one', 483, seal), item('fence_raised', 483, 'one', 483, seal), item('lease_granted', 483, 'two', null, {ttl_ms: 800})];
+      item('fence_raised', 482, 'one', 483, seal), item('fence_raised', 483, 'one', 483, seal),
+      item('lease_granted', 483, 'two', null, {ttl_ms: 800})];
     const at = number => new Date(1_800_000_000_000 + number).toISOString();
     return buildLanes(events.map((event, id) => ({id, at: at(id), ...event})), {now: 1_800_000_100_000}).lanes
       .map(lane => [lane.token, lane.owner, lane.marks.length]);

@@ -137,6 +137,7 @@ def test_denials_of_each_kind_have_caller_and_reason(denials: Denials, callers: 
     for request_id, api, method, path, body, status, slug, principal, route in cases:
         problem = expect_problem(api.call(method, path, body, headers={"X-Request-Id": request_id}), status, slug)
         found = denials.wait_for(request_id)
+        assert ":" in found.pop("gateway") and found.pop("credential", "none")[:4] == ("key:" if principal else "none")
         assert found == {
             "principal": principal,
             "resource": None,

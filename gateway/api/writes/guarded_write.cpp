@@ -3,11 +3,9 @@
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/routes.hpp>
 #include <gateway/api/writes/idempotency.hpp>
-#include <gateway/audit/event_sink.hpp>
 #include <gateway/audit/storage_watch.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
-#include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/database.hpp>
 #include <gateway/runtime/random.hpp>
 
@@ -18,7 +16,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -369,25 +366,6 @@ result<write_context> prepare_write(const write_services& services, write_call c
     return out;
 }
 
-/// Records that a call got the kept outcome of an earlier one.
-void record_replay(audit::event_sink& events, history_item item, const std::vector<lockcore::resource_name>& resources,
-                   const result<write_report>& done) {
-    item.event = "write_replayed";
-    item.at = std::chrono::system_clock::now();
-    if (done) {
-        item.write_id = done->outcome.write_id;
-        item.fencing_token = lockcore::value_of(done->outcome.token);
-    } else {
-        const auto* id = done.error().facts.if_contains("write_id");
-        if (id != nullptr && id->is_string()) item.write_id = id->get_string();
-        item.detail = boost::json::serialize(boost::json::object{{"error", pg::slug_of(done.error().code)}});
-    }
-    for (const auto& resource : resources) {
-        item.resource = resource.str();
-        events.add(item);
-    }
-}
-
 }  // namespace
 
 awaitable<result<write_report>> execute_write(write_ports& ports, waiting_writes& waiting, write_context context) {
@@ -433,16 +411,19 @@ awaitable<result<write_report>> run_write(const write_services& services, write_
     if (!context) co_return context.error();
     // Only the wait for a lease of its own can be cancelled.
     if (!context->call.own_lease) co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-    history_item item;
-    set_origin(item.initiator, context->request.origin);
-    item.initiator.principal = context->request.principal;
-    item.initiator.owner =
-        context->caller_claims ? context->caller_claims->holder.owner : context->call.own_lease->holder.owner;
-    const auto resources =
-        context->caller_claims ? context->caller_claims->resources : context->call.own_lease->resources;
+    const auto claims = context->caller_claims;
+    const auto resources = claims ? claims->resources : context->call.own_lease->resources;
+    actor initiator;
+    initiator.principal = context->request.principal;
+    initiator.owner = claims ? claims->holder.owner : context->call.own_lease->holder.owner;
+    set_origin(initiator, context->request.origin);
     auto done = co_await execute_write(ports, services.waiting, std::move(*context));
-    if (done ? done->outcome.replayed : done.error().replayed)
-        record_replay(services.leases.events, std::move(item), resources, done);
+    if (!done) {
+        const failure refusal = done.error();
+        if (refusal.replayed) record_replay(services.leases.events, std::move(initiator), resources, nullptr, &refusal);
+    } else if (done->outcome.replayed) {
+        record_replay(services.leases.events, std::move(initiator), resources, &done->outcome, nullptr);
+    }
     if (done && !done->outcome.replayed)
         services.storage.acknowledged().add(done->outcome.write_id, std::chrono::steady_clock::now());
     co_return done;

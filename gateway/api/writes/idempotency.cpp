@@ -1,7 +1,9 @@
 #include <gateway/api/writes/idempotency.hpp>
 
+#include <gateway/audit/event_sink.hpp>
 #include <gateway/config/secrets.hpp>
 #include <gateway/http/codec/json_io.hpp>
+#include <gateway/pg/connection/sqlstate_map.hpp>
 
 #include <boost/json/serialize.hpp>
 
@@ -102,6 +104,26 @@ idempotency_key make_idempotency_key(std::string key, const http::request& r, st
     }
     if (!accepted_form.empty()) text.append("\n").append(accepted_form);
     return {std::move(key), sha256_hex(text), keep_for};
+}
+
+void record_replay(audit::event_sink& events, actor initiator, const std::vector<lockcore::resource_name>& resources,
+                   const write_outcome* outcome, const failure* refusal) {
+    history_item item;
+    item.event = "write_replayed";
+    item.at = std::chrono::system_clock::now();
+    item.initiator = std::move(initiator);
+    if (outcome != nullptr) {
+        item.write_id = outcome->write_id;
+        item.fencing_token = lockcore::value_of(outcome->token);
+    } else {
+        const auto* id = refusal->facts.if_contains("write_id");
+        if (id != nullptr && id->is_string()) item.write_id = id->get_string();
+        item.detail = boost::json::serialize(boost::json::object{{"error", pg::slug_of(refusal->code)}});
+    }
+    for (const auto& resource : resources) {
+        item.resource = resource.str();
+        events.add(item);
+    }
 }
 
 std::shared_ptr<void> running_keys::enter(const std::string& principal, const std::string& key) {

@@ -13,6 +13,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
+
+namespace fencegate::audit {
+class event_sink;
+}
 
 namespace fencegate::api {
 
@@ -32,6 +37,10 @@ std::string fingerprint_text_of(const boost::json::value& body);
 ///     `accepted_form`: what Accept asks for beside JSON; empty: nothing.
 idempotency_key make_idempotency_key(std::string key, const http::request& r, std::string_view body,
                                      std::string_view accepted_form, std::chrono::milliseconds keep_for);
+
+/// Records that a call on `resources` got the kept outcome of an earlier one: `outcome`, or if that is null `refusal`.
+void record_replay(audit::event_sink& events, actor initiator, const std::vector<lockcore::resource_name>& resources,
+                   const write_outcome* outcome, const failure* refusal);
 
 /// The idempotency keys of the calls that are under way at this gateway, so that a repeat is refused before it does
 /// anything. PostgreSQL decides between calls at several gateways (fencing.claim_keys).

@@ -2,6 +2,7 @@
 
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/header_values.hpp>
+#include <gateway/http/codec/json_io.hpp>
 #include <gateway/http/codec/problem.hpp>
 #include <gateway/runtime/random.hpp>
 #include <gateway/runtime/text.hpp>
@@ -371,6 +372,16 @@ std::string request_id_of(const request& r) {
     const bool valid = !sent.empty() && sent.size() <= request_id_max &&
                        std::ranges::all_of(sent, [](char c) { return c > ' ' && c <= '~'; });
     return valid ? std::string(sent) : runtime::random_hex128();
+}
+
+std::string describe_origin(std::string_view request_id, std::string_view address, std::string_view gateway,
+                            std::string_view credential) {
+    std::string out;
+    object_writer members(out);
+    members.text("request_id", request_id).text("address", address).text("gateway", gateway);
+    if (!credential.empty()) members.text("credential", credential);
+    members.end();
+    return out;
 }
 
 std::string_view trace_id_of(std::string_view traceparent) {

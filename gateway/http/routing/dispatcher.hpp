@@ -117,9 +117,9 @@ class dispatcher {
         std::string_view principal() const { return caller ? std::string_view(caller->principal) : std::string_view(); }
     };
 
-    /// Sets request_id, trace_id, origin (of an authenticated caller), path_parameters, principal, caller, rights and
-    /// deadline of `r`, and returns what to do with it. Counts the request against the limits of its address before it verifies a credential, and against
-    /// those of its principal after it.
+    /// Sets request_id, trace_id, origin (if authenticated), path_parameters, principal, caller, rights and deadline of
+    /// `r`, and returns what to do with it. Counts the request against the limits of its address before it verifies a
+    /// credential, and against those of its principal after it.
     decision prepare(request& r, const sender& source, std::chrono::steady_clock::time_point now) const;
 
     /// Counts a request that could not be read against the limits of its address.
@@ -166,6 +166,10 @@ inline constexpr std::string_view challenge = "Bearer realm=\"fencegate\"";
 
 /// Returns X-Request-Id as sent if it is 1 to 128 visible ASCII characters, otherwise a new one.
 std::string request_id_of(const request& r);
+
+/// Returns where a request came from, for the history: request_id, address, gateway and, if there is one, credential.
+std::string describe_origin(std::string_view request_id, std::string_view address, std::string_view gateway,
+                            std::string_view credential);
 
 /// Returns the trace-id of a W3C traceparent; empty if it is not valid.
 std::string_view trace_id_of(std::string_view traceparent);
