@@ -366,7 +366,9 @@ TEST(refusal_handling_test, record_has_initiator_operation_and_reason) {
     EXPECT_EQ(handling.record->write_id, "1");
     EXPECT_EQ(handling.record->initiator.principal, "orders");
     EXPECT_EQ(handling.record->detail,
-              R"({"error":"resource-not-covered","sqlstate":"FG403","resource":"b","bare_token":true,"operation":3})");
+              R"({"error":"resource-not-covered","sqlstate":"FG403","resource":"b","bare_token":true,"wanted":[)"
+              R"({"operation":"update","table":"stock","arguments":[{"part":"set","column":"count","value":"2"},)"
+              R"({"part":"where","column":"id","value":"1","operator":"eq"}]}],"operation":3})");
 }
 
 }  // namespace
