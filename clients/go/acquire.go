@@ -19,7 +19,7 @@ const (
 // releases the lease; the end of the context does not.
 //
 // If the context ends, the request is cancelled, for 3 s at the longest before Acquire returns, so that no lease is
-// left. Other errors: ErrLocked; LeaseLostError if each grant arrived only after the end of its validity;
+// left. Other errors: ErrResourceLocked; LeaseLostError if each grant arrived only after the end of its validity;
 // UnavailableError; Problem.
 func (client *Client) Acquire(ctx context.Context, resource string, options LeaseOptions) (*Lease, error) {
 	wait := options.Wait
@@ -29,8 +29,7 @@ func (client *Client) Acquire(ctx context.Context, resource string, options Leas
 	return client.acquire(ctx, resource, options, wait)
 }
 
-// TryAcquire acquires a lease on a resource if it is free; otherwise errors.Is(err, ErrLocked) is true. Otherwise it is
-// as Acquire.
+// TryAcquire is as Acquire, and does not wait: errors.Is(err, ErrResourceLocked) is true if the resource is not free.
 func (client *Client) TryAcquire(ctx context.Context, resource string, options LeaseOptions) (*Lease, error) {
 	return client.acquire(ctx, resource, options, 0)
 }
@@ -38,7 +37,7 @@ func (client *Client) TryAcquire(ctx context.Context, resource string, options L
 // WithLease acquires a lease as Acquire does, calls the function, and releases the lease, also if ctx has ended, for
 // which it takes at most 5 s.
 //
-// The context of the function ends when the lease is lost, or ctx ends; lease.Err says which. WithLease returns the
+// The context of the function ends when the lease is lost, or ctx ends; lease.Check says which. WithLease returns the
 // error of the function; a LeaseLostError if the lease was lost and the function returned nil or the error of its
 // context. A failed release is only logged, unless it had to seal the token; the lease ends with its ttl then.
 func (client *Client) WithLease(ctx context.Context, resource string, options LeaseOptions,
@@ -111,7 +110,7 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 				return nil, err
 			}
 			pause = backoff(attempt)
-		case errors.Is(err, ErrLocked):
+		case errors.Is(err, ErrResourceLocked):
 			if !now.Before(giveUpAt) {
 				return nil, err
 			}

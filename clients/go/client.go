@@ -6,7 +6,7 @@
 //	sale := fencegate.Update("inventory").Where("sku", "sku-1").Add("stock", -1).ExpectRows(1)
 //	err = client.WithLease(ctx, "inventory/sku-1", fencegate.LeaseOptions{},
 //		func(ctx context.Context, lease *fencegate.Lease) error {
-//			_, err := client.Write(ctx, lease, sale)
+//			_, err := lease.Write(ctx, sale)
 //			return err
 //		})
 //
@@ -42,11 +42,11 @@ type Options struct {
 	// URLs are the addresses of the gateways of one cluster, such as http://localhost:8080. Of several the next one is
 	// used after a failure.
 	URLs []string
-	// APIKey is sent as a bearer credential. Empty: none is sent.
-	APIKey string
-	// Token returns the current credential, an API key or a JSON Web Token, before each request, in place of APIKey. A
+	// Credential is an API key or a JSON Web Token. Empty: none is sent.
+	Credential string
+	// CredentialFunc returns the current credential before each request, in place of Credential. A
 	// call fails with its error; a renewal is tried again.
-	Token func(ctx context.Context) (string, error)
+	CredentialFunc func(ctx context.Context) (string, error)
 	// TLS has the authorities of the gateways' certificates (RootCAs) and the client's own certificate. nil: those of
 	// the system, and none.
 	TLS *tls.Config
@@ -72,7 +72,7 @@ type Options struct {
 type Client struct {
 	http           *http.Client
 	gateways       []string
-	token          func(ctx context.Context) (string, error)
+	credential     func(ctx context.Context) (string, error)
 	cell           string
 	requestTimeout time.Duration
 	retryFor       time.Duration
@@ -99,7 +99,7 @@ func New(options Options) (*Client, error) {
 	}
 	client := &Client{
 		http:           httpClient(options),
-		token:          options.Token,
+		credential:     options.CredentialFunc,
 		cell:           options.Cell,
 		requestTimeout: defaultRequestTimeout,
 		retryFor:       defaultRetryFor,
@@ -119,12 +119,12 @@ func New(options Options) (*Client, error) {
 			return nil, errors.New("fencegate: Cell has to be from 0 to 65535")
 		}
 	}
-	if client.token == nil {
-		key := options.APIKey
+	if client.credential == nil {
+		key := options.Credential
 		if key != "" && !visible.MatchString(key) {
 			return nil, errCredential
 		}
-		client.token = func(context.Context) (string, error) { return key, nil }
+		client.credential = func(context.Context) (string, error) { return key, nil }
 	}
 	if options.RequestTimeout < 0 || options.AnswerBytesMax < 0 {
 		return nil, errors.New("fencegate: RequestTimeout and AnswerBytesMax cannot be negative")
@@ -173,7 +173,7 @@ func (client *Client) Get(ctx context.Context, path string, query url.Values, le
 		call.path += "?" + query.Encode()
 	}
 	if lease != nil {
-		if err := lease.Err(); err != nil {
+		if err := lease.Check(); err != nil {
 			return err
 		}
 		call.lease = lease.id

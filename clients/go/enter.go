@@ -27,7 +27,7 @@ func EnterWithProof[Result any](ctx context.Context, execute Execute[Result], le
 }
 
 func enter[Result any](ctx context.Context, execute Execute[Result], lease *Lease, proof any) error {
-	if err := lease.Err(); err != nil {
+	if err := lease.Check(); err != nil {
 		return err
 	}
 	// As a text, because drivers differ in the types that they take for an array.
@@ -61,9 +61,9 @@ func InTransaction(ctx context.Context, database Beginner, lease *Lease,
 }
 
 // GuardErrorOf translates an error of any statement of a transaction whose SQLSTATE is one of the guard's, which also
-// refuses changes of rows: a StaleTokenError, an UnavailableError or a GuardError that has the driver's error in it. It
-// returns any other error, and nil, unchanged. The driver's error needs a method SQLState, as those of pgx and lib/pq
-// have.
+// refuses changes of rows: a StaleFencingTokenError, an UnavailableError or a GuardError that has the driver's error in
+// it. It returns any other error, and nil, unchanged. The driver's error needs a method SQLState, as those of pgx and
+// lib/pq have.
 func GuardErrorOf(err error) error {
 	var stated interface{ SQLState() string }
 	if !errors.As(err, &stated) {
@@ -75,7 +75,7 @@ func GuardErrorOf(err error) error {
 	case "FG403":
 		return &GuardError{slugNotCovered, err}
 	case "FG412":
-		return &StaleTokenError{err}
+		return &StaleFencingTokenError{err}
 	case "FG428":
 		return &GuardError{slugFencingRequired, err}
 	case "FG500":

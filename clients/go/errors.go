@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// ErrLocked is what errors.Is finds in the error of a call whose resource is held by another lease for all of the time
-// to wait.
-var ErrLocked = errors.New("fencegate: another lease holds the resource")
+// ErrResourceLocked is what errors.Is finds in the error of a call whose resource is held by another lease for all
+// of the time to wait.
+var ErrResourceLocked = errors.New("fencegate: another lease holds the resource")
 
 // ErrReleased is the error of a lease that was released.
 var ErrReleased = errors.New("fencegate: the lease was released")
@@ -69,9 +69,9 @@ func (problem *Problem) Error() string {
 	return fmt.Sprintf("fencegate: %d %s: %s", problem.Status, problem.Slug, problem.Detail)
 }
 
-// Is makes errors.Is(err, ErrLocked) true for a locked resource.
+// Is makes errors.Is(err, ErrResourceLocked) true for a locked resource.
 func (problem *Problem) Is(target error) bool {
-	return target == ErrLocked && problem.Slug == slugResourceLocked
+	return target == ErrResourceLocked && problem.Slug == slugResourceLocked
 }
 
 // number returns an integer among the members; zero if there is no such one.
@@ -108,19 +108,20 @@ func (lost *LeaseLostError) Error() string {
 // Unwrap returns why.
 func (lost *LeaseLostError) Unwrap() error { return lost.Err }
 
-// StaleTokenError says that the database has seen a higher token: a newer holder has written. Nothing was changed.
-type StaleTokenError struct {
+// StaleFencingTokenError says that the database has seen a higher token: a newer holder has written. Nothing was
+// changed.
+type StaleFencingTokenError struct {
 	// Err is the gateway's Problem, or the error of the caller's own connection.
 	Err error
 }
 
 // Error returns the gateway's or the database's reason.
-func (stale *StaleTokenError) Error() string {
+func (stale *StaleFencingTokenError) Error() string {
 	return "fencegate: the fencing token is stale: " + stale.Err.Error()
 }
 
 // Unwrap returns the gateway's or the database's reason.
-func (stale *StaleTokenError) Unwrap() error { return stale.Err }
+func (stale *StaleFencingTokenError) Unwrap() error { return stale.Err }
 
 // UnavailableError says that no gateway, or not enough behind it, could be reached in time, or that something else than
 // a gateway answered. A write that ends with it has changed nothing.
@@ -183,7 +184,7 @@ func errorOf(problem *Problem) error {
 	case slugLeaseLost:
 		return &LeaseLostError{problem}
 	case slugStaleToken:
-		return &StaleTokenError{problem}
+		return &StaleFencingTokenError{problem}
 	case slugNoQuorum, slugStorageUnavailable, slugOverloaded, slugShuttingDown:
 		return &UnavailableError{problem}
 	}

@@ -1,9 +1,13 @@
 package fencegate
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -106,4 +110,77 @@ func (client *Client) historyPage(ctx context.Context, call request, until time.
 		return historyPage{}, answered.unexpected("it is no page of the history")
 	}
 	return page, nil
+}
+
+// Follow calls the function with each new event of the history that matches filters, once and in the order of ID, also
+// across broken connections and at another gateway, until the function returns an error, the context ends, or a gateway
+// refuses the stream; it returns that error. It begins after the event with the ID after: "0" for the oldest one, ""
+// for the next new one, "CELL~ID" in a cell other than 0.
+func (client *Client) Follow(ctx context.Context, filters url.Values, after string,
+	function func(event Event) error) error {
+	call := request{method: http.MethodGet, path: "/v1/history/stream?" + filters.Encode()}
+	for untrusted := 0; ; {
+		gateway := int(client.current.Load())
+		failed := client.stream(ctx, call, gateway, after, func(response *http.Response, received func()) *failure {
+			untrusted = 0
+			if isStream(response) {
+				return client.readEvents(response.Body, received, &after, function)
+			}
+			body, err := io.ReadAll(io.LimitReader(response.Body, client.answerBytesMax))
+			if err != nil || response.StatusCode < http.StatusMultipleChoices {
+				return &failure{isRepeatable: true} // the answer of a proxy
+			}
+			_, failed := readAnswer(response, body, time.Now(), &attempts{})
+			return failed
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		pause := watchPauseFirst/2 + randomBelow(watchPauseFirst)
+		var problem *Problem
+		if failed.pause == never {
+			untrusted++
+		} else {
+			pause += failed.pause
+		}
+		isTemporary := failed.isRepeatable || errors.As(failed.err, &problem) && problem.Status >= 500
+		if !isTemporary || untrusted == len(client.gateways) {
+			return failed.err
+		}
+		client.leave(gateway)
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// readEvents reads a stream to its end, and keeps the position in after. The failure is that of the function, or
+// repeatable.
+func (client *Client) readEvents(stream io.Reader, received func(), after *string,
+	function func(event Event) error) *failure {
+	lines := bufio.NewScanner(stream)
+	lines.Buffer(nil, int(client.answerBytesMax))
+	position, data := *after, ""
+	for lines.Scan() {
+		received()
+		text := lines.Text()
+		switch {
+		case strings.HasPrefix(text, "id: "):
+			position = strings.TrimPrefix(text, "id: ")
+		case strings.HasPrefix(text, "data: "):
+			data = strings.TrimPrefix(text, "data: ")
+		case text == "" && data != "":
+			var event Event
+			if err := decode([]byte(data), &event); err != nil {
+				return &failure{err: err}
+			}
+			*after, data = position, ""
+			if err := function(event); err != nil {
+				return &failure{err: err}
+			}
+		case text == "":
+			*after = position
+		}
+	}
+	return &failure{err: lines.Err(), isRepeatable: lines.Err() != bufio.ErrTooLong}
 }

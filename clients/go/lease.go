@@ -68,10 +68,14 @@ type Lease struct {
 	err          error // why done is closed
 	isReleasable bool  // whether the nodes may still have a lost lease, because the database alone has refused it
 	isRenewing   bool
-	validUntil   time.Time
-	renewAt      time.Time
-	renewalErr   error       // of the latest renewal
-	over         *time.Timer // ends the lease with its validity
+	// How many writes that release the lease have no result yet, and the loss that was found meanwhile, which may be the
+	// effect of such a write.
+	releasingWrites int
+	pendingLoss     error
+	validUntil      time.Time
+	renewAt         time.Time
+	renewalErr      error       // of the latest renewal
+	over            *time.Timer // ends the lease with its validity
 }
 
 // grant is what a gateway says of a lease.
@@ -119,7 +123,7 @@ func newLease(client *Client, granted *grant, sentAt, validUntil time.Time, opti
 	}
 	lease.ctx, lease.stop = context.WithCancel(context.Background())
 	lease.mu.Lock()
-	lease.over = time.AfterFunc(time.Until(validUntil), func() { _ = lease.Err() })
+	lease.over = time.AfterFunc(time.Until(validUntil), func() { _ = lease.Check() })
 	lease.mu.Unlock()
 	lease.extend(sentAt, validUntil)
 	go lease.keep()
@@ -127,9 +131,9 @@ func newLease(client *Client, granted *grant, sentAt, validUntil time.Time, opti
 	return lease
 }
 
-// Token returns the fencing token: the number that each write under this lease carries, higher than those of all
+// FencingToken returns the fencing token: the number that each write under this lease carries, higher than those of all
 // earlier leases on its resources.
-func (lease *Lease) Token() uint64 { return lease.token }
+func (lease *Lease) FencingToken() uint64 { return lease.token }
 
 // Resources returns the names of the resources.
 func (lease *Lease) Resources() []string { return append([]string(nil), lease.resources...) }
@@ -137,37 +141,34 @@ func (lease *Lease) Resources() []string { return append([]string(nil), lease.re
 // Owner returns the owner; empty if the lease has none.
 func (lease *Lease) Owner() string { return lease.owner }
 
-// ID returns the proof of the grant, a secret: who has it, and a credential of the same principal, can use the lease.
-func (lease *Lease) ID() string { return lease.id }
+// LeaseID returns the proof of the grant, a secret: who has it, and a credential of the same principal, can use the
+// lease.
+func (lease *Lease) LeaseID() string { return lease.id }
 
 // Done returns a channel that is closed when the lease is lost or released.
 func (lease *Lease) Done() <-chan struct{} { return lease.done }
 
-// Err returns nil while the lease is held, ErrReleased after its release, and a LeaseLostError after its loss. It asks
-// no gateway.
-func (lease *Lease) Err() error {
+// Check returns nil while the lease is held, ErrReleased after its release, and a LeaseLostError after its loss. It
+// asks no gateway. The lease may end immediately afterwards: what must not happen twice is written with FencingToken.
+func (lease *Lease) Check() error {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
 	return lease.checkValidity()
 }
 
-// Valid returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written
-// with Token.
-func (lease *Lease) Valid() bool { return lease.Err() == nil }
-
 // Remaining returns how long the lease is valid if it is not renewed; zero if it is over.
 func (lease *Lease) Remaining() time.Duration {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if lease.err != nil {
+	if lease.checkValidity() != nil {
 		return 0
 	}
-	return max(time.Until(lease.validUntil), 0)
+	return time.Until(lease.validUntil)
 }
 
 // Renew extends the lease now, by its ttl from now on. Leases are renewed by themselves unless NotRenewed is set.
 func (lease *Lease) Renew(ctx context.Context) error {
-	if err := lease.Err(); err != nil {
+	if err := lease.Check(); err != nil {
 		return err
 	}
 	err := lease.renew(ctx)
@@ -254,18 +255,49 @@ func (lease *Lease) checkValidity() error {
 	if lease.err == nil && !time.Now().Before(lease.validUntil) {
 		lease.end(&LeaseLostError{lease.renewalErr})
 	}
+	if lease.err == nil {
+		return lease.pendingLoss
+	}
 	return lease.err
 }
 
-// end records once why the lease is over. The caller holds the mutex.
+// end records once why the lease is over; a loss only later if a write that releases the lease has no result yet. The
+// caller holds the mutex.
 func (lease *Lease) end(err error) {
 	if lease.err != nil {
+		return
+	}
+	if lease.releasingWrites > 0 && err != ErrReleased {
+		if lease.pendingLoss == nil {
+			lease.pendingLoss = err
+		}
 		return
 	}
 	lease.err = err
 	close(lease.done)
 	lease.stop()
 	lease.over.Stop()
+}
+
+// beginReleasingWrite begins a write that releases the lease.
+func (lease *Lease) beginReleasingWrite() {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	lease.releasingWrites++
+}
+
+// endReleasingWrite ends such a write. If it was applied the lease is released; otherwise a loss that was found
+// meanwhile is reported now.
+func (lease *Lease) endReleasingWrite(isApplied bool) {
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	lease.releasingWrites--
+	if isApplied && lease.err == nil {
+		lease.end(ErrReleased)
+		close(lease.released)
+	} else if lease.releasingWrites == 0 && lease.pendingLoss != nil {
+		lease.end(lease.pendingLoss)
+	}
 }
 
 // loseAfter ends the lease if an error says that it is lost, or that the database refuses its token.
@@ -275,7 +307,7 @@ func (lease *Lease) loseAfter(err error) {
 		err = unknown.Last
 	}
 	var lost *LeaseLostError
-	isStale := as[*StaleTokenError](err)
+	isStale := as[*StaleFencingTokenError](err)
 	if isStale {
 		lost = &LeaseLostError{err}
 	} else if !errors.As(err, &lost) {
@@ -306,7 +338,7 @@ func (lease *Lease) extend(sentAt, until time.Time) {
 
 // renew asks for a renewal, as long as the lease is valid.
 func (lease *Lease) renew(ctx context.Context) error {
-	call := lease.check(http.MethodPost, "/renew")
+	call := lease.requestOf(http.MethodPost, "/renew")
 	call.body = map[string]any{"ttl_ms": lease.ttl.Milliseconds()}
 	answered, err := lease.client.call(ctx, call, call.end, &attempts{})
 	if err != nil {
@@ -323,9 +355,9 @@ func (lease *Lease) renew(ctx context.Context) error {
 	return nil
 }
 
-// check returns a request about the lease that is of use while it is valid, with so short a time for an attempt that
-// another gateway can be asked in time.
-func (lease *Lease) check(method, suffix string) request {
+// requestOf returns a request about the lease that is of use while it is valid, with so short a time for an attempt
+// that another gateway can be asked in time.
+func (lease *Lease) requestOf(method, suffix string) request {
 	timeout := min(lease.client.requestTimeout, max(lease.ttl/attemptsPerTTL, renewalAttemptMin))
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
@@ -354,7 +386,7 @@ func (lease *Lease) keep() {
 func (lease *Lease) untilRenewal() time.Duration {
 	lease.mu.Lock()
 	defer lease.mu.Unlock()
-	if !lease.isRenewing || !lease.renewAt.Before(lease.validUntil) {
+	if !lease.isRenewing || lease.pendingLoss != nil || !lease.renewAt.Before(lease.validUntil) {
 		return never
 	}
 	return time.Until(lease.renewAt)
@@ -366,7 +398,7 @@ func (lease *Lease) confirm() {
 	isRenewing := lease.isRenewing
 	lease.mu.Unlock()
 	if !isRenewing {
-		call := lease.check(http.MethodGet, "")
+		call := lease.requestOf(http.MethodGet, "")
 		_, err := lease.client.call(lease.ctx, call, call.end, &attempts{})
 		lease.loseAfter(err)
 		return

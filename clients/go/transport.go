@@ -186,12 +186,12 @@ func (made *outgoing) mayBeSent() bool { return made.gotten.Load() || !made.aske
 
 // newRequest returns a request with the headers that all requests have.
 func (client *Client) newRequest(ctx context.Context, call request, body []byte, gateway string) (*outgoing, error) {
-	credential, err := client.token(ctx)
+	credential, err := client.credential(ctx)
 	if err == nil && credential != "" && !visible.MatchString(credential) {
 		err = errCredential
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fencegate: the function Token failed: %w", err)
+		return nil, fmt.Errorf("fencegate: the function CredentialFunc failed: %w", err)
 	}
 	made := &outgoing{}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

@@ -57,26 +57,44 @@ func (lease *Lease) watch() {
 // follow reads one stream to its end. It returns the status of the answer, zero if there was none, whether a stream has
 // begun, and whether the gateway says that the lease has ended.
 func (lease *Lease) follow(gateway int) (status int, hasBegun, hasEnded bool) {
-	ctx, cancel := context.WithCancel(lease.ctx)
+	call := request{method: http.MethodGet, path: lease.path()}
+	lease.client.stream(lease.ctx, call, gateway, "", func(response *http.Response, received func()) *failure {
+		status = response.StatusCode
+		if hasBegun = isStream(response); hasBegun {
+			hasEnded = readEnd(response.Body, received)
+		}
+		return nil
+	})
+	return status, hasBegun, hasEnded
+}
+
+// stream requests a stream of events, and calls the function with the answer; the function calls received for each part
+// of the stream, which is ended if it is silent for too long.
+func (client *Client) stream(ctx context.Context, call request, gateway int, position string,
+	function func(response *http.Response, received func()) *failure) *failure {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(watchSilenceMax, cancel)
 	defer silence.Stop()
-	call := request{method: http.MethodGet, path: lease.path()}
-	made, err := lease.client.newRequest(ctx, call, nil, lease.client.gateways[gateway])
+	made, err := client.newRequest(ctx, call, nil, client.gateways[gateway])
 	if err != nil {
-		return 0, false, false
+		return &failure{err: err}
 	}
 	made.request.Header.Set("Accept", "text/event-stream")
-	response, err := lease.client.http.Do(made.request)
+	if position != "" {
+		made.request.Header.Set("Last-Event-ID", position)
+	}
+	response, err := client.http.Do(made.request)
 	if err != nil {
-		return 0, false, false
+		return failureOf(err, false)
 	}
 	defer response.Body.Close()
-	isStream := strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")
-	if response.StatusCode != http.StatusOK || !isStream {
-		return response.StatusCode, false, false
-	}
-	return response.StatusCode, true, readEnd(response.Body, func() { silence.Reset(watchSilenceMax) })
+	return function(response, func() { silence.Reset(watchSilenceMax) })
+}
+
+func isStream(response *http.Response) bool {
+	return response.StatusCode == http.StatusOK &&
+		strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")
 }
 
 // readEnd reads events until one says that the lease has ended, whose name is enough, or until the stream ends. It

@@ -14,17 +14,20 @@ type WriteOptions struct {
 	// IdempotencyKey is 1 to 64 visible ASCII characters, such as the number of an order, so that a repeat by another
 	// process has no second effect. Empty: a random one.
 	IdempotencyKey string
-	// Rows asks for the rows that the operations changed.
-	Rows bool
+	// ReturnRows asks for the rows that the operations changed.
+	ReturnRows bool
 	// RequireLive asks a majority of the nodes first whether the lease is live.
 	RequireLive bool
+	// ThenRelease seals the token in the same transaction and then releases the lease. If other holds of the same owner
+	// remain, only this hold is released, and nothing is sealed. Until the result is known no loss is reported.
+	ThenRelease bool
 }
 
-// OnceOptions are those of a one-shot write.
-type OnceOptions struct {
-	// IdempotencyKey and Rows are as in WriteOptions.
+// OneShotOptions are those of a one-shot write.
+type OneShotOptions struct {
+	// IdempotencyKey and ReturnRows are as in WriteOptions.
 	IdempotencyKey string
-	Rows           bool
+	ReturnRows     bool
 	// Wait is how long to wait for the resources, at most the gateway's lease.max_wait_ms. Zero: not at all.
 	Wait time.Duration
 	// TTL and Owner are as in LeaseOptions. If the outcome is unknown, the lease locks the resources until its ttl is
@@ -47,6 +50,11 @@ type WriteResult struct {
 	Replayed bool
 	// RowsLeftOut says that this outcome was kept without its rows and values, because they were too large.
 	RowsLeftOut bool
+	// Released says that the write has released its lease.
+	Released bool
+	// Unsealed says that the token of the lease that the write released is not sealed: other holds remain, or the seal
+	// had to follow the release and may have failed.
+	Unsealed bool
 }
 
 // Fence is the fence of a resource after a write under FencingToken.
@@ -68,31 +76,38 @@ var idempotencyKey = regexp.MustCompile(`^[!-~]{1,64}$`)
 
 // Write makes a guarded write of 1 to 64 operations under a lease, in one transaction: all or nothing, and once.
 //
-// Errors: StaleTokenError and LeaseLostError, after which the lease is lost; OutcomeUnknownError, also if the context
-// ends after the write was sent; UnavailableError; Problem. Only after OutcomeUnknownError something may have been
-// changed.
-func (client *Client) Write(ctx context.Context, lease *Lease, operations ...Operation) (*WriteResult, error) {
-	return client.WriteWith(ctx, lease, WriteOptions{}, operations...)
+// Errors: StaleFencingTokenError and LeaseLostError, after which the lease is lost; OutcomeUnknownError, also if the
+// context ends after the write was sent; UnavailableError; Problem. Only after OutcomeUnknownError something may have
+// been changed.
+func (lease *Lease) Write(ctx context.Context, operations ...Operation) (*WriteResult, error) {
+	return lease.WriteWith(ctx, WriteOptions{}, operations...)
 }
 
 // WriteWith is Write with options.
-func (client *Client) WriteWith(ctx context.Context, lease *Lease, options WriteOptions,
+func (lease *Lease) WriteWith(ctx context.Context, options WriteOptions,
 	operations ...Operation) (*WriteResult, error) {
-	if err := lease.Err(); err != nil {
+	if err := lease.Check(); err != nil {
 		return nil, err
 	}
 	body := map[string]any{"lease_id": lease.id}
 	if options.RequireLive {
 		body["require_live"] = true
 	}
-	result, err := client.write(ctx, body, options.IdempotencyKey, options.Rows, 0, operations)
+	if options.ThenRelease {
+		body["then"] = "release"
+		lease.beginReleasingWrite()
+	}
+	result, err := lease.client.write(ctx, body, options.IdempotencyKey, options.ReturnRows, 0, operations)
+	if options.ThenRelease {
+		lease.endReleasingWrite(err == nil)
+	}
 	lease.loseAfter(err)
 	return result, err
 }
 
-// WriteOnce makes a one-shot write: one call acquires a lease on the resources, writes in one transaction, seals the
-// token and releases the lease. Errors: ErrLocked, and those of Write.
-func (client *Client) WriteOnce(ctx context.Context, resources []string, options OnceOptions,
+// OneShotWrite makes a one-shot write: one call acquires a lease on the resources, writes in one transaction, seals the
+// token and releases the lease. Errors: ErrResourceLocked, and those of Write.
+func (client *Client) OneShotWrite(ctx context.Context, resources []string, options OneShotOptions,
 	operations ...Operation) (*WriteResult, error) {
 	if err := validateTimes(options.TTL, options.Wait); err != nil {
 		return nil, err
@@ -103,7 +118,7 @@ func (client *Client) WriteOnce(ctx context.Context, resources []string, options
 	lease := leaseBody(resources, options.TTL, options.Owner)
 	lease["wait_ms"] = milliseconds(options.Wait)
 	body := map[string]any{"lease": lease}
-	return client.write(ctx, body, options.IdempotencyKey, options.Rows, options.Wait, operations)
+	return client.write(ctx, body, options.IdempotencyKey, options.ReturnRows, options.Wait, operations)
 }
 
 // write repeats a write with its key until its outcome is known. One whose outcome the gateway does not know is looked
@@ -158,7 +173,7 @@ func (client *Client) write(ctx context.Context, body map[string]any, key string
 		}
 		// A locked resource may be that of the attempt whose outcome is unknown, which ends with its ttl.
 		pause := backoff(attempt)
-		if !isUnknown && !errors.Is(err, ErrLocked) || !time.Now().Add(pause).Before(until) {
+		if !isUnknown && !errors.Is(err, ErrResourceLocked) || !time.Now().Add(pause).Before(until) {
 			return nil, unknown
 		}
 		if err := sleep(ctx, pause); err != nil {
@@ -221,6 +236,8 @@ func readResult(answered *answer) (*WriteResult, error) {
 		Fences       []Fence  `json:"fences"`
 		Results      []Result `json:"results"`
 		RowsLeftOut  bool     `json:"rows_left_out"`
+		Released     bool     `json:"released"`
+		Sealed       *bool    `json:"sealed"`
 	}
 	if err := answered.decode(&document); err != nil {
 		return nil, err
@@ -235,5 +252,7 @@ func readResult(answered *answer) (*WriteResult, error) {
 		Results:      document.Results,
 		Replayed:     answered.replayed,
 		RowsLeftOut:  document.RowsLeftOut,
+		Released:     document.Released,
+		Unsealed:     document.Sealed != nil && !*document.Sealed,
 	}, nil
 }

@@ -73,8 +73,8 @@ class AsyncFacade:
 
         return LeaseFacade(self, self.run(begin()))
 
-    def write(self, *operations: Any, **options: Any) -> Any:
-        return self.run(self.client.write(*operations, **options))
+    def one_shot_write(self, *operations: Any, **options: Any) -> Any:
+        return self.run(self.client.one_shot_write(*operations, **options))
 
     def get(self, path: str, **options: Any) -> Any:
         return self.run(self.client.get(path, **options))

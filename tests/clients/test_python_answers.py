@@ -109,7 +109,7 @@ def test_renewal_of_another_lease_does_not_count(content: Any) -> None:
 @pytest.mark.parametrize("content", [MAINTENANCE, b"", [], {**WRITTEN, "fences": None}])
 def test_write_whose_answer_is_no_result_is_unknown(content: Any) -> None:
     for call in (
-        protocol().write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
+        protocol().one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
         protocol().write_under(lease_state(), [{"call": "f"}], False, False, "key", True),
     ):
         with pytest.raises(errors.OutcomeUnknown) as unknown:
@@ -146,7 +146,7 @@ def test_body_that_drips_ends_with_the_timeout(kind: str) -> None:
                     return
 
     with socket.create_server(("127.0.0.1", 0)) as listener, clients(
-        kind, f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5, retry_for=0
+        kind, f"http://127.0.0.1:{listener.getsockname()[1]}", request_timeout=0.5, retry_for=0
     ) as client:
         threading.Thread(target=drip, args=(listener,), daemon=True).start()
         began = time.monotonic()
@@ -199,13 +199,13 @@ def test_value_is_sent_as_text_that_postgresql_reads(value: Any, sent: Any) -> N
 def test_value_without_form_in_json_is_refused(kind: str, value: Any, named: str) -> None:
     with answering(lambda *_: Reply(200, WRITTEN)) as (url, requests), clients(kind, url) as client:
         with pytest.raises(TypeError, match=f"type {named} "):
-            client.write({"insert": "t", "values": {"id": value}}, resources=["a"])
+            client.one_shot_write({"insert": "t", "values": {"id": value}}, resources=["a"])
         if not isinstance(value, list):
             with pytest.raises(TypeError, match=f"type {named} "):
                 client.get("/v1/tables/t", id=value)
         for number in (math.nan, math.inf, -math.inf):
             with pytest.raises(ValueError, match="JSON"):
-                client.write({"insert": "t", "values": {"id": number}}, resources=["a"])
+                client.one_shot_write({"insert": "t", "values": {"id": number}}, resources=["a"])
         assert not requests
         client.get("/v1/tables/t", id="eq.1", limit=5, day=date(2026, 11, 21), no=None)
         assert [path for _, path in requests] == ["/v1/tables/t?id=eq.1&limit=5&day=2026-11-21"]
@@ -310,7 +310,7 @@ def test_release_with_seal_is_sent_once(kind: str) -> None:
 def test_lease_ids_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Later versions of httpcore than that of Debian 12 log each step at DEBUG; the message is one of theirs."""
     with caplog.at_level(logging.DEBUG), releasing(Reply(204)) as (url, _), clients(
-        kind, url, api_key="secret-key"
+        kind, url, credential="secret-key"
     ) as client, client.lease("a"):
         logging.getLogger("httpcore.http11").debug(
             "receive_response_headers.complete return_value=(b'HTTP/1.1', 201, b'Created', [(b'Location', "

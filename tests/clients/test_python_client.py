@@ -186,7 +186,7 @@ def test_lease_is_lost_on_time_while_an_answer_trickles(api: Api, kind: str) -> 
 def test_lease_is_lost_at_its_end_if_the_token_cannot_be_had(api: Api, kind: str) -> None:
     def is_on_time(attempt: int) -> bool:
         tokens = ["first"]
-        with clients(kind, api.url, token=lambda: next(iter(tokens))) as client:
+        with clients(kind, api.url, credential=lambda: next(iter(tokens))) as client:
             lease = client.lease(f"python/token-{kind}-{attempt}", ttl=1.2)
             tokens.clear()
             return is_lost_on_time(lease)
@@ -207,7 +207,7 @@ def test_error_of_the_block_is_raised_if_the_release_fails(
 
     for block_error in (ZeroDivisionError, None):
         is_expired = False
-        with clients(kind, api.url, token=token) as client, contextlib.ExitStack() as expectations:
+        with clients(kind, api.url, credential=token) as client, contextlib.ExitStack() as expectations:
             if block_error:
                 expectations.enter_context(pytest.raises(block_error))
             with client.lease(f"python/no-token-{kind}-{block_error is None}", ttl=10.0):
@@ -277,7 +277,7 @@ def test_write_under_lease_and_job_in_one_call(site: Site, api: Api, kind: str) 
     resource = f"inventory/{sku}"
     with clients(kind, api.url) as client:
         with client.lease(resource, seal=True) as lease:
-            written = lease.write(sale_operation(sku), rows=True, require_live=True)
+            written = lease.write(sale_operation(sku), return_rows=True, require_live=True)
             assert written.results == [
                 {
                     "rows_affected": 1,
@@ -295,16 +295,18 @@ def test_write_under_lease_and_job_in_one_call(site: Site, api: Api, kind: str) 
             assert str(written.results[0]["rows"][0]["price"]) == "1.00", "all digits of a number"
             assert client.get("/v1/tables/inventory", lease=lease, sku=f"eq.{sku}", select="stock") == [{"stock": 9}]
         assert api.write({"lease_id": lease.lease_id}, sale_operation(sku)).status == 412, "the token was sealed"
-        job = client.write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
-        again = client.write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
+        job = client.one_shot_write(sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}")
+        again = client.one_shot_write(
+            sale_operation(sku), resources=[resource], wait=1.0, idempotency_key=f"job-{kind}"
+        )
         assert (again.write_id, again.replayed, job.replayed) == (job.write_id, True, False) and job.fences[
             0
         ].resource == resource
         with pytest.raises(errors.ExpectationFailed) as failed:
-            client.write(sale_operation("none"), resources=[resource])
+            client.one_shot_write(sale_operation("none"), resources=[resource])
         assert failed.value.document["rows_affected"] == 0
         with pytest.raises(errors.ResourceNotCovered):
-            client.write(sale_operation(sku), resources=["python/other"])
+            client.one_shot_write(sale_operation(sku), resources=["python/other"])
     assert site.stock(sku) == 8
 
 
@@ -329,12 +331,12 @@ def test_write_whose_answer_is_cut_takes_effect_once(site: Site, gate: Gate, kin
     sku = site.add_article(f"p-cut-{kind}")
     with clients(kind, url_of(gate)) as client:
         cut_first_answer(gate)
-        written = client.write(sale_operation(sku), resources=[f"inventory/{sku}"])
+        written = client.one_shot_write(sale_operation(sku), resources=[f"inventory/{sku}"])
         assert written.replayed and written.results == [{"rows_affected": 1}]
         gate.cut()
         cut_first_answer(gate)
         with pytest.raises(errors.OutcomeUnknown) as unknown:
-            client.write(sale_operation(sku), resources=[f"inventory/{sku}"], keep_outcome=False)
+            client.one_shot_write(sale_operation(sku), resources=[f"inventory/{sku}"], keep_outcome=False)
         assert (unknown.value.write_id, unknown.value.idempotency_key) == (None, None) and isinstance(
             unknown.value.__cause__, errors.ConnectionFailed
         )
@@ -345,7 +347,7 @@ def test_write_that_was_never_sent_is_not_unknown(gate: Gate) -> None:
     with clients("sync", url_of(gate), retry_for=0.3) as client:
         gate.refuse()
         with pytest.raises(errors.ConnectionFailed) as failed:
-            client.write(sale_operation("sku-1"), resources=["inventory/sku-1"])
+            client.one_shot_write(sale_operation("sku-1"), resources=["inventory/sku-1"])
         assert not failed.value.maybe_executed
 
 
@@ -390,14 +392,13 @@ def test_credentials_are_key_token_and_certificate(
     ca = str(pki.root.file)
     tokens = iter(["wrong", KEY, KEY, KEY, KEY])
     ways: list[dict[str, Any]] = [
-        {"api_key": KEY},
-        {"token": KEY},
-        {"token": lambda: next(tokens)},
+        {"credential": KEY},
+        {"credential": lambda: next(tokens)},
         {"cert": str(pki.orders.file), "key": str(pki.orders.key)},
     ]
     for options in ways:
         with clients(kind, url, ca=ca, retry_for=2, **options) as client:
-            if options.get("token") not in (None, KEY):
+            if options.get("credential") not in (None, KEY):
                 with pytest.raises(errors.Unauthenticated):
                     client.lease("python/secret")
             with client.lease("python/secret") as lease:

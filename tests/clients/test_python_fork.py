@@ -58,7 +58,7 @@ def test_forked_processes_have_connections_of_their_own(kind: Any, call: Callabl
         return Reply(200, [path])
 
     with answering(on_request) as (url, _):
-        client = kind(url, timeout=5, retry_for=0)
+        client = kind(url, request_timeout=5, retry_for=0)
         assert call(client, "parent")
         children = [in_child(lambda: call(client, f"child-{number}")) for number in range(PROCESSES)]
         own = call(client, "parent") if kind is fencegate.Client else True  # the other client is used in one event loop
@@ -73,7 +73,7 @@ def test_client_closed_in_forked_process_stays_open_in_parent() -> None:
         ports.add(port)
         return Reply(200, [path])
 
-    with answering(on_request) as (url, _), fencegate.Client(url, timeout=5, retry_for=0) as client:
+    with answering(on_request) as (url, _), fencegate.Client(url, request_timeout=5, retry_for=0) as client:
         closed: list[int] = []
         client._http.close = lambda: closed.append(os.getpid())  # type: ignore[method-assign]
 
@@ -177,7 +177,7 @@ def test_second_release_waits_for_the_first() -> None:
 
 def test_close_waits_for_a_release_no_longer_than_timeout(caplog: pytest.LogCaptureFixture) -> None:
     async def run(url: str) -> float:
-        client = fencegate.AsyncClient(url, timeout=0.3)
+        client = fencegate.AsyncClient(url, request_timeout=0.3)
         lease = await client.lease("a")
         release = asyncio.create_task(lease.release())
         await asyncio.sleep(0.05)

@@ -66,7 +66,7 @@ def test_write_with_unknown_outcome_is_resolved(
     and the client finds out what happened."""
     with clients(kind, hasty.url) as client:
         answers = recorded_answers(client)
-        written = client.write(
+        written = client.one_shot_write(
             {"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}},
             resources=[f"slow/{slow_row}"],
             keep_outcome=keep_outcome,
@@ -93,7 +93,7 @@ def test_write_is_repeated_once_its_own_lease_has_ended(site: Site, hasty: Api, 
     site.stack.query(SLOWLY.format(8))  # so long that it cannot end before it is rolled back
     with clients(kind, hasty.url) as client:
         answers = recorded_answers(client, roll_back)
-        written = client.write(
+        written = client.one_shot_write(
             {"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}},
             resources=[f"slow/{slow_row}"],
             ttl=5.0,
@@ -114,7 +114,7 @@ def test_unknown_outcome_behind_proxy_is_found_by_cell(site: Site, proxy: str, s
             answers = recorded_answers(client)
             try:
                 return (
-                    client.write(
+                    client.one_shot_write(
                         {"update": "slow", "where": {"id": slow_row}, "add": {"n": 1}},
                         resources=[f"slow/{slow_row}"],
                         ttl=1.0,
@@ -167,7 +167,7 @@ def test_cell_of_another_gateway_is_misdirected(hasty: Api, kind: str) -> None:
     with clients(kind, hasty.url, cell=1) as client:
         for call in (
             lambda: client.lease("python/cell"),
-            lambda: client.write({"call": "f"}, resources=["python/cell"]),
+            lambda: client.one_shot_write({"call": "f"}, resources=["python/cell"]),
             lambda: client.get("/v1/nodes"),
             lambda: list(client.history()),
         ):
@@ -189,7 +189,7 @@ def test_lease_survives_a_token_function_that_fails(hasty: Api, kind: str) -> No
             raise RuntimeError("no token")
         return "second\n" if renewals == 2 else "first"
 
-    with clients(kind, hasty.url, token=token) as client, client.lease(f"python/token-{kind}", ttl=9.0) as lease:
+    with clients(kind, hasty.url, credential=token) as client, client.lease(f"python/token-{kind}", ttl=9.0) as lease:
         is_acquired = True
         eventually(lambda: renewals > 2 and lease.remaining() > 4.5, 30, interval=0.01, goal="it is renewed after both")
         lease.check()

@@ -82,7 +82,7 @@ def test_own_lease_of_an_unknown_write_is_waited_for(clock: Clock) -> None:
         ]
     )
     steps, written = clock.run(
-        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
+        Protocol(10.0, 30.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
         lambda _: next(answers),
     )
     assert (written.write_id, written.replayed, written.rows_left_out) == ("w2", True, True) and pauses(steps)[1] >= 5.0
@@ -98,7 +98,7 @@ def test_lease_of_another_is_not_waited_for(clock: Clock) -> None:
         ]
     )
     steps, refused = clock.run(
-        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True),
+        Protocol(10.0, 30.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, None, True),
         lambda _: next(answers),
     )
     assert isinstance(refused, errors.ResourceLocked) and len(steps) == 3
@@ -128,7 +128,7 @@ def test_write_id_of_an_unknown_write_is_kept(
         return Response(503, {}, UNKNOWN) if len(sent) == 1 else Response(json.loads(later)["status"], headers, later)
 
     _, outcome = clock.run(
-        Protocol(10.0, 10.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), answer
+        Protocol(10.0, 10.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True), answer
     )
     assert "write_id=w1" in sent[-1].path and outcome.write_id == "w1"
     assert outcome.results is None if events else isinstance(outcome, errors.OutcomeUnknown)
@@ -152,7 +152,7 @@ def test_failing_token_does_not_hide_an_unknown_outcome(clock: Clock, write_id: 
         raise NoAnswer("cut", sent=True)
 
     _, outcome = clock.run(
-        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, keep_outcome), answer
+        Protocol(10.0, 30.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, None, keep_outcome), answer
     )
     assert isinstance(outcome, errors.OutcomeUnknown) and (outcome.write_id, outcome.idempotency_key) == (
         write_id,
@@ -181,7 +181,7 @@ def test_write_is_found_after_a_token_function_that_failed(clock: Clock) -> None
         return response
 
     _, written = clock.run(
-        Protocol(10.0, 30.0).write_once([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), answer
+        Protocol(10.0, 30.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, None, True), answer
     )
     assert (written.write_id, written.results) == ("w1", None)
 

@@ -45,7 +45,7 @@ export interface ClientOptions {
    * How long a call is repeated after failures that a repeat can end,
    * the time that it may wait for a lease not counted; 0: never. 30,000 if absent.
    */
-  retryMs?: number;
+  retryForMs?: number;
   /** Called in place of the global fetch. */
   fetch?: (request: Request) => Promise<Response>;
 }
@@ -59,7 +59,7 @@ export interface Attempt {
 
 export interface CallOptions {
   signal?: AbortSignal | undefined;
-  /** When to stop repeating, on the clock of now(). After waitMs and the client's retryMs if absent. */
+  /** When to stop repeating, on the clock of now(). After waitMs and the client's retryForMs if absent. */
   until?: number;
   /** The time limit of each request. The client's requestTimeoutMs if absent. */
   timeoutMs?: number;
@@ -209,18 +209,18 @@ function pauseBefore(number: number, retryAfterMs = 0): number {
 
 export class Calls {
   readonly http: Http;
-  readonly retryMs: number;
+  readonly retryForMs: number;
   readonly requestTimeoutMs: number;
   readonly #urls: string[];
   readonly #fetch: (request: Request) => Promise<Response>;
   #current = 0;
 
-  constructor({url, credential, cell, requestTimeoutMs = 10_000, retryMs = 30_000,
+  constructor({url, credential, cell, requestTimeoutMs = 10_000, retryForMs = 30_000,
       fetch = globalThis.fetch}: ClientOptions) {
     this.#urls = urlsOf(url);
     this.#fetch = fetch;
     this.requestTimeoutMs = atLeastZero('requestTimeoutMs', requestTimeoutMs);
-    this.retryMs = atLeastZero('retryMs', retryMs);
+    this.retryForMs = atLeastZero('retryForMs', retryForMs);
     this.http = createClient<paths, Json>({
       baseUrl: this.#urls[0] as string,
       cache: 'no-store',
@@ -250,7 +250,7 @@ export class Calls {
    * After a failure that may be that of one gateway the next one is asked.
    */
   async run<T>(send: (attempt: Attempt) => Promise<RawAnswer<T>>, options: CallOptions = {}): Promise<Answer<T>> {
-    const {signal, waitMs = 0, until = now() + waitMs + this.retryMs, timeoutMs = this.requestTimeoutMs,
+    const {signal, waitMs = 0, until = now() + waitMs + this.retryForMs, timeoutMs = this.requestTimeoutMs,
       lastAttempt = false, isExpected = () => true, onFault} = options;
     const refused = new Set<number>(); // the gateways whose certificates were refused
     for (let number = 1; ; number += 1) {

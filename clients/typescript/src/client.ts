@@ -91,10 +91,10 @@ export class Fencegate {
             return this.#calls.run(send, {signal, isExpected: isLease, waitMs: wait});
           });
           const lease = new Lease(this.#calls, data, sentAt, signal);
-          lease.throwIfLost();
+          lease.check();
           return lease;
         } catch (fault) { // a grant that came too late; with the key, a repeat gets the same lease, or a new one
-          if (!(fault instanceof LeaseLostError) || now() >= until + this.#calls.retryMs) throw fault;
+          if (!(fault instanceof LeaseLostError) || now() >= until + this.#calls.retryForMs) throw fault;
           await pause(LATE_GRANT_PAUSE * (0.5 + Math.random() / 2), signal);
         }
       }

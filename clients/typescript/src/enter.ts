@@ -10,7 +10,7 @@ export interface Enterable {
   readonly leaseId: string;
   readonly fencingToken: number;
   readonly resources: readonly string[];
-  throwIfLost?(): void;
+  check?(): void;
 }
 
 /**
@@ -24,7 +24,7 @@ export interface Enterable {
  */
 export async function enter(client: Queryable, lease: Enterable,
     {proof = false}: {proof?: boolean} = {}): Promise<void> {
-  lease.throwIfLost?.();
+  lease.check?.();
   await client.query('select fencing.enter($1::text[], $2::bigint, $3::text)',
     [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);
 }

@@ -72,7 +72,7 @@ export class Lease {
   readonly remainingMs = (): number => (this.#loss || this.#released ? 0 : Math.max(0, this.#validUntil - now()));
 
   /** Throws the reason if the lease is lost, and a LeaseLostError if it was released. */
-  readonly throwIfLost = (): void => {
+  readonly check = (): void => {
     const reason = this.#findLoss() ?? (this.#released && lossOf('It was released.'));
     if (reason) throw reason;
   };
@@ -82,7 +82,7 @@ export class Lease {
    * If the answer says that the lease or its token is over, the lease is lost.
    */
   readonly write = async (operations: readonly Operation[], options: WriteOptions = {}): Promise<WriteApplied> => {
-    this.throwIfLost();
+    this.check();
     try {
       return await sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
     } catch (fault) {

@@ -113,7 +113,7 @@ export type WriteTarget = {lease_id: string} | {lease: Schemas['write_lease']};
  * that it is unknown. Once an attempt may have been executed, only an answer that is conclusive for all attempts is
  * passed on; any other failure is an OutcomeUnknownError with the key.
  * Then the resource may be locked by the lease of that attempt of a one-shot write,
- * which nobody releases: the repeats wait until it expires, for the client's retryMs beside `waitMs`.
+ * which nobody releases: the repeats wait until it expires, for the client's retryForMs beside `waitMs`.
  */
 export async function sendWrite(calls: Calls, target: WriteTarget, operations: readonly Operation[],
     options: WriteOptions, waitMs = 0): Promise<WriteApplied> {
@@ -127,7 +127,7 @@ export async function sendWrite(calls: Calls, target: WriteTarget, operations: r
   const onFault = (fault: unknown) => {
     if (maybeExecuted || !mayBeExecuted(fault)) return;
     maybeExecuted = true;
-    until += calls.retryMs;
+    until += calls.retryForMs;
   };
   const rest = {operations: [...operations], return: returnRows ? 'rows' as const : 'minimal' as const,
     ...(requireLive && {require_live: true})};
@@ -143,7 +143,7 @@ export async function sendWrite(calls: Calls, target: WriteTarget, operations: r
     if (!maybeExecuted || isConclusive(fault)) throw fault;
     const writeId = fault instanceof ProblemError && fault.problem.outcome_unknown ? fault.problem.write_id : undefined;
     if (!writeId) throw new OutcomeUnknownError(undefined, idempotencyKey, undefined, {cause: fault});
-    until = Math.max(until, now() + calls.retryMs);
+    until = Math.max(until, now() + calls.retryForMs);
     return await findOutcome(calls, {writeId, idempotencyKey, cause: fault}, until, signal, send);
   }
 }

@@ -23,7 +23,7 @@ test('acquire_answered_by_a_proxy_then_repeated_or_error', async () => {
       await lease.release();
     });
     await withFront(urls[0], () => answer, async front => {
-      await assert.rejects(clientOf({url: front.url, retryMs: 100}).acquire(newResource()), isNoAnswer);
+      await assert.rejects(clientOf({url: front.url, retryForMs: 100}).acquire(newResource()), isNoAnswer);
     });
   }
 });
@@ -42,7 +42,7 @@ test('renewal_answered_by_a_proxy_then_lost_at_end_of_validity', async () => {
 test('write_answered_by_a_proxy_with_success_then_unknown', async () => {
   for (const answer of ofProxy) {
     await withFront(urls[0], asked => (asked.path === '/v1/writes' ? answer : undefined), async front => {
-      const other = clientOf({url: front.url, retryMs: 100});
+      const other = clientOf({url: front.url, retryForMs: 100});
       for (const write of [() => other.oneShotWrite(newResource(), [insertOrder(1)]),
           () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
         await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && isNoAnswer(fault.cause)
@@ -56,7 +56,7 @@ test('write_answered_by_a_proxy_with_success_then_unknown', async () => {
 test('release_and_history_answered_by_a_proxy_then_error', async () => {
   for (const answer of ofProxy) {
     await withFront(urls[0], asked => (asked.path === '/v1/leases' ? undefined : answer), async front => {
-      const other = clientOf({url: front.url, retryMs: 100});
+      const other = clientOf({url: front.url, retryForMs: 100});
       const lease = await other.acquire(newResource(), {ttlMs: 10_000});
       await assert.rejects(lease.release({seal: true}), isNoAnswer);
       await assert.rejects(other.history().next(), isNoAnswer);

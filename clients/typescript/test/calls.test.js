@@ -49,7 +49,7 @@ test('calls_503_and_429_then_repeated_after_retry_after', async () => {
 test('calls_retry_after_beyond_limit_then_error_at_once', async () => {
   await withFront(urls[0], first(problem(429, 'too-many-requests', {'retry-after': '60'})), async front => {
     const began = performance.now();
-    await assert.rejects(clientOf({url: front.url, retryMs: 5000}).acquire(newResource()),
+    await assert.rejects(clientOf({url: front.url, retryForMs: 5000}).acquire(newResource()),
       fault => fault instanceof fencegate.TooManyRequestsError && fault.retryAfterMs === 60_000
         && fault.status === 429);
     assert.ok(performance.now() - began < 5000);
@@ -85,7 +85,7 @@ test('calls_connections_broken_then_pauses_grow_and_vary', async () => {
 test('calls_no_answer_in_time_then_connection_error', async () => {
   const silent = async () => undefined;
   await withFront(urls[0], () => silent, async front => {
-    await assert.rejects(clientOf({url: front.url, requestTimeoutMs: 200, retryMs: 0}).acquire(newResource()),
+    await assert.rejects(clientOf({url: front.url, requestTimeoutMs: 200, retryForMs: 0}).acquire(newResource()),
       fault => fault instanceof ConnectionError && /No answer within 200 ms/.test(fault.message));
   });
 });
@@ -95,7 +95,7 @@ test('calls_gateway_unreachable_then_the_next_one', async () => {
     front.close();
     const lease = await clientOf({url: [front.url, urls[1]]}).acquire(newResource());
     await lease.release();
-    await assert.rejects(clientOf({url: front.url, retryMs: 300}).acquire(newResource()), ConnectionError);
+    await assert.rejects(clientOf({url: front.url, retryForMs: 300}).acquire(newResource()), ConnectionError);
   });
 });
 
@@ -103,7 +103,7 @@ test('calls_at_once_to_unreachable_gateway_then_all_use_the_next', async () => {
   await withFront(urls[0], undefined, async front => {
     front.close();
     await withFront(urls[1], undefined, async other => {
-      const client = clientOf({url: [front.url, other.url], retryMs: 2000});
+      const client = clientOf({url: [front.url, other.url], retryForMs: 2000});
       const leases = await Promise.all([1, 2].map(() => client.acquire(newResource())));
       await Promise.all(leases.map(lease => lease.release()));
       assert.equal(other.requests.length, 4);
@@ -113,7 +113,7 @@ test('calls_at_once_to_unreachable_gateway_then_all_use_the_next', async () => {
 
 test('calls_refused_connection_is_named_with_url_and_cause', async () => {
   const url = 'http://127.0.0.1:2/';
-  await assert.rejects(clientOf({url, retryMs: 0}).acquire(newResource()),
+  await assert.rejects(clientOf({url, retryForMs: 0}).acquire(newResource()),
     fault => fault instanceof ConnectionError && fault.url === url && !fault.maybeExecuted
       && fault.message === 'No answer from 127.0.0.1:2: connect ECONNREFUSED 127.0.0.1:2'
       && fault.cause.cause.code === 'ECONNREFUSED');
@@ -134,7 +134,7 @@ test('calls_error_codes_of_certificates_then_never_sent', async () => {
   const maybeExecuted = async code => {
     const fetch =
       async () => { throw new TypeError('fetch failed', {cause: Object.assign(new Error('of the test'), {code})}); };
-    return (await clientOf({fetch, retryMs: 100}).history().next().catch(fault => fault)).maybeExecuted;
+    return (await clientOf({fetch, retryForMs: 100}).history().next().catch(fault => fault)).maybeExecuted;
   };
   const ofCertificates = ['CERT_HAS_EXPIRED', 'CERT_REVOKED', 'CRL_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT',
     'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'ERR_TLS_CERT_ALTNAME_INVALID',
@@ -152,7 +152,7 @@ test('calls_answer_stops_and_garbage_collected_then_time_limit', async () => {
     setTimeout(collectGarbage, 200);
   };
   await withFront(urls[0], () => begin, async front => {
-    const reading = clientOf({url: front.url, requestTimeoutMs: 1000, retryMs: 0}).history().next();
+    const reading = clientOf({url: front.url, requestTimeoutMs: 1000, retryForMs: 0}).history().next();
     await assert.rejects(Promise.race([reading, sleep(5000)]),
       fault => fault instanceof ConnectionError && /No answer within 1000 ms/.test(fault.message));
   });
@@ -188,7 +188,7 @@ test('calls_answer_of_a_proxy_then_repeated_and_no_slug', async () => {
   await withFront(urls[0], first(bad, failing, limited),
     async front => (await clientOf({url: front.url}).acquire(newResource())).release());
   await withFront(urls[0], () => bad, async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource()),
+    await assert.rejects(clientOf({url: front.url, retryForMs: 0}).acquire(newResource()),
       fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
   });
 });
@@ -273,7 +273,7 @@ test('options_invalid_then_error_names_the_option', async () => {
   }
   for (const cell of [-1, 65_536, 0.5, '1', null])
     assert.throws(() => new Fencegate({url: urls, cell}), /^TypeError: cell: has to be an integer from 0 to 65535$/);
-  assert.throws(() => new Fencegate({url: urls, retryMs: -1}), /^TypeError: retryMs: /);
+  assert.throws(() => new Fencegate({url: urls, retryForMs: -1}), /^TypeError: retryForMs: /);
   assert.throws(() => new Fencegate({url: urls, requestTimeoutMs: Number.NaN}), /^TypeError: requestTimeoutMs: /);
   await assert.rejects(clientOf().acquire(newResource(), {waitMs: -1}), /^TypeError: waitMs: /);
   for (const idempotencyKey of ['', 'a b', 'a\nb', 'ü', 'a'.repeat(65)]) {

@@ -89,7 +89,7 @@ test('follow_unavailable_longer_than_retry_then_goes_on', async () => {
   const faults = [bad, problem(503, 'storage-unavailable'), problem(429, 'too-many-requests', {'retry-after': '2'}),
     problem(500, 'internal-error')];
   await withFront(urls[0], asked => faults[asked.number - 1] ?? stream(urls[0], () => undefined), async front => {
-    for await (const item of clientOf({url: front.url, retryMs: 0})
+    for await (const item of clientOf({url: front.url, retryForMs: 0})
         .follow({resource, event: 'lease_granted'}, {afterId: 0})) {
       assert.equal(item.fencing_token, tokens.shift());
       if (!tokens.length) break;
@@ -98,7 +98,7 @@ test('follow_unavailable_longer_than_retry_then_goes_on', async () => {
     assert.ok(next.at - limited.at >= 2000, `a pause of ${next.at - limited.at} ms after Retry-After: 2`);
   });
   await withFront(urls[0], first(bad, problem(401, 'unauthenticated')), async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 0}).follow().next(), UnauthenticatedError);
+    await assert.rejects(clientOf({url: front.url, retryForMs: 0}).follow().next(), UnauthenticatedError);
   });
 });
 

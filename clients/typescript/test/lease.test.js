@@ -218,7 +218,7 @@ test('with_lease_revoked_after_last_renewal_then_rejects', async () => {
       held = lease;
       await client.http.DELETE('/v1/resources/{resource}/lease',
         {params: {path: {resource}}, body: {reason: 'a test'}});
-      lease.throwIfLost(); // no answer has reported it
+      lease.check(); // no answer has reported it
       return 'what was committed';
     });
     await assert.rejects(working, fault => fault instanceof LeaseLostError && fault.problem.request_id !== ''
@@ -238,7 +238,7 @@ test('lease_released_then_check_of_code_left_running_throws', async () => {
   let left;
   await client.withLease(newResource(), {}, lease => { left = lease; });
   assert.equal(left.remainingMs(), 0);
-  assert.throws(() => left.throwIfLost(), fault => fault instanceof LeaseLostError && /released/.test(fault.message));
+  assert.throws(() => left.check(), fault => fault instanceof LeaseLostError && /released/.test(fault.message));
 });
 
 test('lease_released_by_work_then_result_unless_not_sealed', async () => {
@@ -257,7 +257,7 @@ test('lease_write_refused_by_newer_token_then_lost', async () => {
   await assert.rejects(older.write([insertOrder(order)]), StaleFencingTokenError);
   assert.ok(older.signal.reason instanceof LeaseLostError
     && older.signal.reason.cause instanceof StaleFencingTokenError);
-  assert.throws(() => older.throwIfLost(), fault => fault === older.signal.reason);
+  assert.throws(() => older.check(), fault => fault === older.signal.reason);
 });
 
 test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {
@@ -309,7 +309,8 @@ test('lease_answer_after_validity_then_acquired_again', async () => {
 
 test('lease_answers_always_after_validity_then_lost', async () => {
   await withFront(urls[0], () => delayAnswer(2200), async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 0}).acquire(newResource(), {ttlMs: 2000}), LeaseLostError);
+    await assert.rejects(clientOf({url: front.url, retryForMs: 0}).acquire(newResource(), {ttlMs: 2000}),
+      LeaseLostError);
   });
 });
 
@@ -321,7 +322,7 @@ test('lease_gateways_paused_then_aborted_at_end_of_validity', async () => {
   assert.ok(reason instanceof LeaseLostError && reason.cause, 'the cause is the failed renewal');
   assert.ok(after > 2900 && after < 6000, `aborted after ${after} ms; the ttl is 3000`);
   assert.equal(lease.remainingMs(), 0);
-  assert.throws(() => lease.throwIfLost(), LeaseLostError);
+  assert.throws(() => lease.check(), LeaseLostError);
   await assert.rejects(lease.write([insertOrder(1)]), LeaseLostError);
 });
 
@@ -346,7 +347,7 @@ test('lease_program_blocked_then_remaining_time_tells', async () => {
   for (const until = performance.now() + 1100; performance.now() < until;); // no timer runs meanwhile
   assert.equal(lease.signal.aborted, false);
   assert.equal(lease.remainingMs(), 0);
-  assert.throws(() => lease.throwIfLost(), LeaseLostError);
+  assert.throws(() => lease.check(), LeaseLostError);
   assert.equal(lease.signal.aborted, true);
 });
 

@@ -157,7 +157,7 @@ test('one_shot_write_lease_of_lost_attempt_too_long_then_unknown', async () => {
     const resource = newResource();
     const began = performance.now();
     await withFront(urls[0], onWrite(leaveLease(resource, 20_000, answer)), async front => {
-      await assert.rejects(clientOf({url: front.url, retryMs: 1000}).oneShotWrite(resource, [insertOrder(1)]),
+      await assert.rejects(clientOf({url: front.url, retryForMs: 1000}).oneShotWrite(resource, [insertOrder(1)]),
         fault => fault instanceof OutcomeUnknownError && fault.cause instanceof ResourceLockedError
           && fault.writeId === (answer && writeId));
     });
@@ -232,7 +232,7 @@ test('outcome_unknown_and_not_found_then_error_with_write_id', async () => {
   const writeId = randomUUID();
   const fault = unknown(writeId);
   await withFront(urls[0], asked => (asked.path === '/v1/writes' ? fault : undefined), async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 500}).oneShotWrite(newResource(), [insertOrder(1)]),
+    await assert.rejects(clientOf({url: front.url, retryForMs: 500}).oneShotWrite(newResource(), [insertOrder(1)]),
       error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.idempotencyKey
         && error.applied === undefined && error.cause.problem.outcome_unknown);
   });
@@ -242,7 +242,7 @@ test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(...Array(50).fill(loseAnswer)), async front => {
     const lease = await client.acquire(`orders/${order}`);
-    const other = clientOf({url: front.url, retryMs: 300});
+    const other = clientOf({url: front.url, retryForMs: 300});
     for (const write of [() => other.oneShotWrite(`orders/${newOrder()}`, [insertOrder(1)]),
         () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
       await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && fault.writeId === undefined
@@ -260,7 +260,7 @@ test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
 
 test('write_never_sent_then_connection_error', async () => {
   const front = await withFront(urls[0], undefined, async made => made);
-  await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
+  await assert.rejects(clientOf({url: front.url, retryForMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
     fault => fault instanceof ConnectionError && !fault.maybeExecuted);
 });
 
@@ -279,7 +279,7 @@ test('write_answered_by_a_proxy_then_unknown', async () => {
     const bad = async (asked, ask, response) => response.writeHead(status, {'content-type': 'text/html'})
       .end('<h1>Error</h1>');
     await withFront(urls[0], onWrite(...Array(50).fill(bad)), async front => {
-      await assert.rejects(clientOf({url: front.url, retryMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
+      await assert.rejects(clientOf({url: front.url, retryForMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
         OutcomeUnknownError);
     });
   }
@@ -295,7 +295,7 @@ test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {
   let onWrites = onWrite(hideOutcome);
   await withFront(urls[0], asked => (asked.path.startsWith('/v1/history') ? misdirected : onWrites(asked)),
       async front => {
-    const other = clientOf({url: front.url, retryMs: 500});
+    const other = clientOf({url: front.url, retryForMs: 500});
     assert.equal((await other.oneShotWrite(`orders/${order}`, [insertOrder(order)])).applied, true);
     onWrites = onWrite(...Array(50).fill(unknown(randomUUID())));
     await assert.rejects(other.oneShotWrite(newResource(), [insertOrder(1)]), OutcomeUnknownError);
@@ -306,7 +306,8 @@ test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {
 test('outcome_known_but_results_unreadable_then_error_says_applied', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(hideOutcome, ...Array(50).fill(problem(500, 'internal-error'))), async front => {
-    await assert.rejects(clientOf({url: front.url, retryMs: 500}).oneShotWrite(`orders/${order}`, [insertOrder(order)]),
+    await assert.rejects(
+      clientOf({url: front.url, retryForMs: 500}).oneShotWrite(`orders/${order}`, [insertOrder(order)]),
       error => error instanceof OutcomeUnknownError && error.applied === true);
   });
   assert.equal(await countOf(order), 1);

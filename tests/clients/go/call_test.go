@@ -113,7 +113,7 @@ func TestTokenFunctionIsAskedForEachRequestAndNotShown(t *testing.T) {
 	var asked atomic.Int32
 	fake := newFake(t, func(string, int) reply { return problem(503, "overloaded").after(1) }, nil)
 	made := client(t, func(options *fencegate.Options) {
-		options.Token = func(context.Context) (string, error) {
+		options.CredentialFunc = func(context.Context) (string, error) {
 			if asked.Add(1) == 1 {
 				return "first", nil
 			}
@@ -127,7 +127,7 @@ func TestTokenFunctionIsAskedForEachRequestAndNotShown(t *testing.T) {
 func TestOptionsThatCannotBeUsedAreRefused(t *testing.T) {
 	for _, options := range []fencegate.Options{
 		{}, {URLs: []string{"ftp://a"}}, {URLs: []string{"http://"}}, {URLs: []string{"http://user:secret@a"}},
-		{URLs: []string{"http://a/?secret"}}, {URLs: []string{"http://a"}, APIKey: "secret\n"},
+		{URLs: []string{"http://a/?secret"}}, {URLs: []string{"http://a"}, Credential: "secret\n"},
 		{URLs: []string{"http://a"}, Cell: "65536"}, {URLs: []string{"http://a"}, RequestTimeout: -1},
 	} {
 		_, err := fencegate.New(options)
@@ -142,7 +142,7 @@ func TestHeadersAreThoseOfTheContract(t *testing.T) {
 		_, _ = io.WriteString(w, `{"number": 12345678901234567890.5}`)
 	}))
 	defer server.Close()
-	made, err := fencegate.New(fencegate.Options{URLs: []string{server.URL + "/"}, APIKey: "key", Cell: "0"})
+	made, err := fencegate.New(fencegate.Options{URLs: []string{server.URL + "/"}, Credential: "key", Cell: "0"})
 	must(t, err)
 	var result map[string]any
 	must(t, made.Get(background(t), "/v1/tables/t", url.Values{"id": {"eq.1"}}, nil, &result))
@@ -194,13 +194,13 @@ func TestGatewayThatIsNotTrustedIsFinalAndNotSent(t *testing.T) {
 	defer stranger.Close()
 	untrusted, err := fencegate.New(fencegate.Options{URLs: []string{stranger.URL}})
 	must(t, err)
-	_, err = untrusted.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	_, err = untrusted.OneShotWrite(background(t), []string{"a"}, fencegate.OneShotOptions{}, fencegate.Call("f"))
 	expectError[*fencegate.UnavailableError](t, err)
 
 	other := newFake(t, func(string, int) reply { return applied }, nil)
 	both, err := fencegate.New(fencegate.Options{URLs: []string{stranger.URL, other.URL}})
 	must(t, err)
-	_, err = both.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	_, err = both.OneShotWrite(background(t), []string{"a"}, fencegate.OneShotOptions{}, fencegate.Call("f"))
 	must(t, err)
 }
 
@@ -225,7 +225,7 @@ func TestGatewayThatDoesNotExistIsUnavailableAndNotSent(t *testing.T) {
 	address := "http://" + listener.Addr().String()
 	made, err := fencegate.New(fencegate.Options{URLs: []string{address}, RetryFor: 200 * time.Millisecond})
 	must(t, err)
-	_, err = made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	_, err = made.OneShotWrite(background(t), []string{"a"}, fencegate.OneShotOptions{}, fencegate.Call("f"))
 	expectError[*fencegate.UnavailableError](t, err)
 }
 

@@ -32,9 +32,9 @@ func newArticle() string { return fmt.Sprintf("go-%d", articles.Add(1)) }
 func clientAs(t *testing.T, principal string, change func(*fencegate.Options)) *fencegate.Client {
 	t.Helper()
 	options := fencegate.Options{
-		URLs:   strings.Fields(setting(t, "GATEWAYS")),
-		APIKey: setting(t, "KEY_"+strings.ToUpper(principal)),
-		Logf:   t.Logf,
+		URLs:       strings.Fields(setting(t, "GATEWAYS")),
+		Credential: setting(t, "KEY_"+strings.ToUpper(principal)),
+		Logf:       t.Logf,
 	}
 	if change != nil {
 		change(&options)
@@ -118,7 +118,7 @@ func awaitRenewal(t *testing.T, lease *fencegate.Lease) {
 	t.Helper()
 	least := lease.Remaining()
 	eventually(t, "the lease is renewed", func() bool {
-		must(t, lease.Err())
+		must(t, lease.Check())
 		left := lease.Remaining()
 		if left < least {
 			least = left
@@ -131,10 +131,11 @@ func TestRealLeaseIsExclusiveAndTokensGrow(t *testing.T) {
 	made, sku := article(t)
 	first := hold(t, made, sku, ttl(10*time.Second))
 	_, err := made.TryAcquire(background(t), "inventory/"+sku, fencegate.LeaseOptions{})
-	expect(t, errors.Is(err, fencegate.ErrLocked), "%v", err)
+	expect(t, errors.Is(err, fencegate.ErrResourceLocked), "%v", err)
 	must(t, first.Release(background(t)))
 	second := hold(t, made, sku, ttl(10*time.Second))
-	expect(t, second.Token() > first.Token() && first.Token() > 1<<32, "%d %d", first.Token(), second.Token())
+	expect(t, second.FencingToken() > first.FencingToken() && first.FencingToken() > 1<<32,
+		"%d %d", first.FencingToken(), second.FencingToken())
 }
 
 func TestRealLeaseIsWaitedForLongerThanOneRequestMayWait(t *testing.T) {
@@ -156,7 +157,7 @@ func TestRealLeaseIsWaitedForLongerThanOneRequestMayWait(t *testing.T) {
 func TestRealRevocationEndsTheContextAtOnce(t *testing.T) {
 	made, sku := article(t)
 	work := func(ctx context.Context, lease *fencegate.Lease) error {
-		fault(t, "await_watch/"+lease.ID())
+		fault(t, "await_watch/"+lease.LeaseID())
 		revoke(t, "inventory/"+sku)
 		await(t, "the context ends, long before a renewal", ctx.Done())
 		return ctx.Err()
@@ -191,7 +192,7 @@ func TestRealLostAnswersHaveNoSecondEffect(t *testing.T) {
 	fault(t, "cut_reply")
 	lease := hold(t, made, sku, ttl(10*time.Second))
 	fault(t, "cut_reply")
-	_, err := made.Write(background(t), lease, sell(sku))
+	_, err := lease.Write(background(t), sell(sku))
 	must(t, err)
 	fault(t, "cut_reply")
 	must(t, lease.Release(background(t)))
@@ -204,11 +205,10 @@ func TestRealLeaseContinuesWhenItsGatewayIsKilledAndRestarted(t *testing.T) {
 	lease := hold(t, made, sku, ttl(6*time.Second))
 	fault(t, "kill_gateway")
 	awaitRenewal(t, lease)
-	_, err := made.Write(background(t), lease, sell(sku))
+	_, err := lease.Write(background(t), sell(sku))
 	must(t, err)
 	fault(t, "recover")
-	first := clientAs(t, "worker", firstAlone)
-	_, err = first.Write(background(t), lease, sell(sku))
+	_, err = lease.Write(background(t), sell(sku))
 	must(t, err)
 	expectStock(t, sku, 8)
 }
@@ -218,7 +218,7 @@ func TestRealLeaseIsLostWhenItsGatewayHangs(t *testing.T) {
 	work := func(ctx context.Context, lease *fencegate.Lease) error {
 		fault(t, "pause_gateway")
 		await(t, "the context ends", ctx.Done())
-		expect(t, !lease.Valid(), "it is over")
+		expect(t, lease.Check() != nil, "it is over")
 		return nil
 	}
 	err := made.WithLease(background(t), "inventory/"+sku, ttl(time.Second), work)
@@ -227,10 +227,10 @@ func TestRealLeaseIsLostWhenItsGatewayHangs(t *testing.T) {
 
 func TestRealOneShotWriteIsExecutedOnceForItsKey(t *testing.T) {
 	made, sku := article(t)
-	options := fencegate.OnceOptions{IdempotencyKey: "order-" + sku, Rows: true, Wait: 500 * time.Millisecond}
-	first, err := made.WriteOnce(background(t), []string{"inventory/" + sku}, options, sell(sku))
+	options := fencegate.OneShotOptions{IdempotencyKey: "order-" + sku, ReturnRows: true, Wait: 500 * time.Millisecond}
+	first, err := made.OneShotWrite(background(t), []string{"inventory/" + sku}, options, sell(sku))
 	must(t, err)
-	second, err := made.WriteOnce(background(t), []string{"inventory/" + sku}, options, sell(sku))
+	second, err := made.OneShotWrite(background(t), []string{"inventory/" + sku}, options, sell(sku))
 	must(t, err)
 	expect(t, second.Replayed && second.WriteID == first.WriteID && first.FencingToken > 0, "%+v %+v", first, second)
 	expect(t, fmt.Sprint(first.Results[0].Rows[0]["stock"]) == "9", "%+v", first)
@@ -242,10 +242,10 @@ func TestRealWriteOfSeveralResourcesIsAllOrNothing(t *testing.T) {
 	made, sku := article(t)
 	other := newArticle()
 	lease := hold(t, made, sku, fencegate.LeaseOptions{TTL: 10 * time.Second, Also: []string{"inventory/" + other}})
-	_, err := made.Write(background(t), lease, sell(sku), sell(other).ExpectRows(2))
+	_, err := lease.Write(background(t), sell(sku), sell(other).ExpectRows(2))
 	found := expectProblem(t, err, "expectation-failed")
 	expect(t, found.Status == 409 && found.RequestID != "", "%+v", found)
-	_, err = made.Write(background(t), lease, sell(sku), sell(other))
+	_, err = lease.Write(background(t), sell(sku), sell(other))
 	must(t, err)
 	expectStock(t, sku, 9)
 	expectStock(t, other, 9)
@@ -258,10 +258,10 @@ func TestRealWriteOfSeveralResourcesIsAllOrNothing(t *testing.T) {
 func TestRealWriteOfAnOlderHolderIsStale(t *testing.T) {
 	made, sku := article(t)
 	old := hold(t, made, sku, ttl(time.Minute))
-	_, err := database(t).Exec("select fencing.enter($1::text, $2::bigint)", "inventory/"+sku, int64(old.Token()+1))
+	_, err := database(t).Exec("select fencing.enter($1::text, $2::bigint)", "inventory/"+sku, int64(old.FencingToken()+1))
 	must(t, err)
-	_, err = made.Write(background(t), old, sell(sku))
-	stale := expectError[*fencegate.StaleTokenError](t, err)
+	_, err = old.Write(background(t), sell(sku))
+	stale := expectError[*fencegate.StaleFencingTokenError](t, err)
 	expectProblem(t, stale, "stale-fencing-token")
 	expectError[*fencegate.LeaseLostError](t, old.Release(background(t)))
 	hold(t, made, sku, ttl(10*time.Second)) // it was released too
@@ -270,16 +270,16 @@ func TestRealWriteOfAnOlderHolderIsStale(t *testing.T) {
 
 func TestRealUnknownOutcomeIsResolvedAfterTheRepair(t *testing.T) {
 	made, sku := article(t)
-	lease := hold(t, made, sku, ttl(30*time.Second))
 	hasty := clientAs(t, "worker", func(options *fencegate.Options) {
 		options.RequestTimeout, options.RetryFor = time.Second, -1
 	})
+	lease := hold(t, hasty, sku, ttl(30*time.Second))
 	fault(t, "hold_commits")
-	_, err := hasty.Write(background(t), lease, sell(sku))
+	_, err := lease.Write(background(t), sell(sku))
 	unknown := expectError[*fencegate.OutcomeUnknownError](t, err)
 	fault(t, "recover")
 	again := fencegate.WriteOptions{IdempotencyKey: unknown.IdempotencyKey}
-	result, err := made.WriteWith(background(t), lease, again, sell(sku))
+	result, err := lease.WriteWith(background(t), again, sell(sku))
 	must(t, err)
 	isApplied, err := made.WasApplied(background(t), result.WriteID)
 	must(t, err)
@@ -293,7 +293,7 @@ func TestRealUnknownOutcomeIsResolvedAfterTheRepair(t *testing.T) {
 			continue // made by the test, in SQL
 		}
 		count++
-		expect(t, event.WriteID == result.WriteID && event.FencingToken == lease.Token(), "%+v", event)
+		expect(t, event.WriteID == result.WriteID && event.FencingToken == lease.FencingToken(), "%+v", event)
 	}
 	must(t, events.Err())
 	expect(t, count == 1, "%d events", count)
@@ -302,9 +302,9 @@ func TestRealUnknownOutcomeIsResolvedAfterTheRepair(t *testing.T) {
 func TestRealRefusalsAreProblems(t *testing.T) {
 	_, sku := article(t)
 	resources := []string{"inventory/" + sku}
-	_, err := clientAs(t, "limited", nil).WriteOnce(background(t), resources, fencegate.OnceOptions{}, sell(sku))
+	_, err := clientAs(t, "limited", nil).OneShotWrite(background(t), resources, fencegate.OneShotOptions{}, sell(sku))
 	expectProblem(t, err, "forbidden")
-	nobody := clientAs(t, "worker", func(options *fencegate.Options) { options.APIKey = "of nobody" })
+	nobody := clientAs(t, "worker", func(options *fencegate.Options) { options.Credential = "of nobody" })
 	_, err = nobody.TryAcquire(background(t), "a", fencegate.LeaseOptions{})
 	expectProblem(t, err, "unauthenticated")
 }
@@ -338,10 +338,10 @@ func TestRealTransactionIsUnderTheLease(t *testing.T) {
 	_, err = opened.Exec(change, sku)
 	expect(t, expectError[*fencegate.GuardError](t, fencegate.GuardErrorOf(err)).Slug == "fencing-required", "%v", err)
 
-	_, err = opened.Exec("select fencing.enter($1::text, $2::bigint)", "inventory/"+sku, int64(lease.Token()+1))
+	_, err = opened.Exec("select fencing.enter($1::text, $2::bigint)", "inventory/"+sku, int64(lease.FencingToken()+1))
 	must(t, err)
 	err = fencegate.InTransaction(background(t), opened, lease, func(context.Context, *sql.Tx) error { return failed })
-	expectError[*fencegate.StaleTokenError](t, err)
+	expectError[*fencegate.StaleFencingTokenError](t, err)
 	must(t, lease.Release(background(t)))
 	err = fencegate.InTransaction(background(t), opened, lease, func(context.Context, *sql.Tx) error { return failed })
 	expect(t, errors.Is(err, fencegate.ErrReleased), "%v", err)

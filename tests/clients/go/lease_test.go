@@ -45,13 +45,13 @@ func acquire(t *testing.T, made *fencegate.Client, options fencegate.LeaseOption
 func TestTokenKeepsAllDigits(t *testing.T) {
 	fake := newFake(t, keeper(granted(60_000, 60_000), nil), nil)
 	lease := acquire(t, client(t, nil, fake), notRenewed)
-	expect(t, lease.Token() == 1<<53-1 && lease.Resources()[0] == "a" && lease.Owner() == "", "%v", lease)
+	expect(t, lease.FencingToken() == 1<<53-1 && lease.Resources()[0] == "a" && lease.Owner() == "", "%v", lease)
 	large := newFake(t, func(string, int) reply {
 		answer := granted(60_000, 60_000)
 		answer.body = strings.Replace(answer.body, "9007199254740991", "18446744073709551615", 1)
 		return answer
 	}, nil)
-	expect(t, acquire(t, client(t, nil, large), notRenewed).Token() == 1<<64-1, "a token of 64 bits")
+	expect(t, acquire(t, client(t, nil, large), notRenewed).FencingToken() == 1<<64-1, "a token of 64 bits")
 }
 
 func TestLeaseThatIsOverWhenItArrivesIsAskedForAgain(t *testing.T) {
@@ -69,7 +69,7 @@ func TestLeaseThatIsOverWhenItArrivesIsAskedForAgain(t *testing.T) {
 		return granted(60_000, 60_000)
 	}, nil)
 	lease := acquire(t, client(t, nil, fake), notRenewed)
-	expect(t, lease.Valid() && fake.Count(acquisition) == 3, "%v", fake.calls)
+	expect(t, lease.Check() == nil && fake.Count(acquisition) == 3, "%v", fake.calls)
 	expect(t, fake.keys[0] != "" && fake.keys[0] == fake.keys[2], "one key: %v", fake.keys)
 }
 
@@ -97,7 +97,7 @@ func TestValidityCountsFromTheSendingOfTheRequest(t *testing.T) {
 func TestTryAcquireOfALockedResourceDoesNotWait(t *testing.T) {
 	fake := newFake(t, func(string, int) reply { return problem(423, "resource-locked", `"max_wait_ms": 60000`) }, nil)
 	_, err := client(t, nil, fake).TryAcquire(background(t), "a", fencegate.LeaseOptions{Wait: time.Hour})
-	expect(t, errors.Is(err, fencegate.ErrLocked) && fake.Count(acquisition) == 1, "%v", err)
+	expect(t, errors.Is(err, fencegate.ErrResourceLocked) && fake.Count(acquisition) == 1, "%v", err)
 	expectProblem(t, err, "resource-locked")
 	expect(t, strings.Contains(fake.bodies[0], `"wait_ms":0`), "%v", fake.bodies)
 }
@@ -121,7 +121,7 @@ func TestAcquireWaitsInSeveralRequestsUnderOneKey(t *testing.T) {
 func TestAcquireEndsWithItsWait(t *testing.T) {
 	fake := newFake(t, func(string, int) reply { return problem(423, "resource-locked", `"max_wait_ms": 0`) }, nil)
 	_, err := client(t, nil, fake).Acquire(background(t), "a", fencegate.LeaseOptions{Wait: 100 * time.Millisecond})
-	expect(t, errors.Is(err, fencegate.ErrLocked) && fake.Count(acquisition) > 1, "%v %v", err, fake.calls)
+	expect(t, errors.Is(err, fencegate.ErrResourceLocked) && fake.Count(acquisition) > 1, "%v %v", err, fake.calls)
 }
 
 func TestAcquireThatIsGivenUpIsCancelledByItsKey(t *testing.T) {
@@ -167,8 +167,8 @@ func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
 		return granted(60_000, 60_000)
 	}), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 10*time.Second || !lease.Valid() })
-	must(t, lease.Err())
+	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 10*time.Second || lease.Check() != nil })
+	must(t, lease.Check())
 }
 
 func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
@@ -177,9 +177,9 @@ func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
 	fake := newFake(t, keeper(granted(1500, 1500), exhausted), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
 	await(t, "it ends", lease.Done())
-	lost := expectError[*fencegate.LeaseLostError](t, lease.Err())
+	lost := expectError[*fencegate.LeaseLostError](t, lease.Check())
 	expectProblem(t, lost, "renewals-exhausted")
-	expect(t, fake.Count(renewal) == 1 && !lease.Valid() && lease.Remaining() == 0, "%v", fake.calls)
+	expect(t, fake.Count(renewal) == 1 && lease.Check() != nil && lease.Remaining() == 0, "%v", fake.calls)
 }
 
 func TestRenewalIsTriedBeforeRetryAfterIfValidityEnds(t *testing.T) {
@@ -191,8 +191,8 @@ func TestRenewalIsTriedBeforeRetryAfterIfValidityEnds(t *testing.T) {
 		return granted(60_000, 60_000)
 	}), nil)
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 10*time.Second || !lease.Valid() })
-	must(t, lease.Err())
+	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 10*time.Second || lease.Check() != nil })
+	must(t, lease.Check())
 }
 
 func TestTokenFunctionThatBlocksDoesNotDelayTheLoss(t *testing.T) {
@@ -202,7 +202,7 @@ func TestTokenFunctionThatBlocksDoesNotDelayTheLoss(t *testing.T) {
 	defer close(block)
 	fake := newFake(t, keeper(granted(1500, 1500), nil), nil)
 	made := client(t, func(options *fencegate.Options) {
-		options.Token = func(context.Context) (string, error) {
+		options.CredentialFunc = func(context.Context) (string, error) {
 			if asked.Add(1) > 1 {
 				<-block
 			}
@@ -212,7 +212,7 @@ func TestTokenFunctionThatBlocksDoesNotDelayTheLoss(t *testing.T) {
 	lease, err := made.Acquire(background(t), "a", fencegate.LeaseOptions{})
 	must(t, err)
 	await(t, "it is lost", lease.Done())
-	expectError[*fencegate.LeaseLostError](t, lease.Err())
+	expectError[*fencegate.LeaseLostError](t, lease.Check())
 }
 
 func TestRenewByTheCallerExtendsTheLease(t *testing.T) {
@@ -236,7 +236,7 @@ func TestReleaseEndsTheLeaseOnce(t *testing.T) {
 	must(t, lease.Release(background(t)))
 	must(t, lease.Release(background(t)))
 	await(t, "it is done", lease.Done())
-	expect(t, errors.Is(lease.Err(), fencegate.ErrReleased) && fake.Count(release) == 1, "%v", lease.Err())
+	expect(t, errors.Is(lease.Check(), fencegate.ErrReleased) && fake.Count(release) == 1, "%v", lease.Check())
 }
 
 func TestSecondReleaseWaitsForTheFirst(t *testing.T) {
@@ -332,7 +332,7 @@ func TestWithLeaseReleasesAfterTheEndOfItsContextAndAPanic(t *testing.T) {
 	err := made.WithLease(ctx, "a", fencegate.LeaseOptions{}, func(ctx context.Context, lease *fencegate.Lease) error {
 		cancel()
 		<-ctx.Done()
-		must(t, lease.Err())
+		must(t, lease.Check())
 		return ctx.Err()
 	})
 	expect(t, errors.Is(err, context.Canceled) && fake.Count(release) == 1, "%v", err)
@@ -351,7 +351,7 @@ func TestWithLeaseEndsTheContextOfTheFunctionAtALoss(t *testing.T) {
 	for _, own := range []error{nil, errors.New("of the function")} {
 		work := func(ctx context.Context, lease *fencegate.Lease) error {
 			await(t, "the context ends", ctx.Done())
-			expectError[*fencegate.LeaseLostError](t, lease.Err())
+			expectError[*fencegate.LeaseLostError](t, lease.Check())
 			if own != nil {
 				return own
 			}

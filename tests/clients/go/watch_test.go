@@ -1,6 +1,7 @@
 package fencegatetest
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestEndThatAGatewayDoesNotConfirmIsNoLoss(t *testing.T) {
 		func(w http.ResponseWriter, r *http.Request, _ int) { stream(w, "event: lost\n") })
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
 	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 30*time.Second })
-	must(t, lease.Err())
+	must(t, lease.Check())
 }
 
 func TestWatchThatIsRefusedIsNotRepeated(t *testing.T) {
@@ -51,7 +52,7 @@ func TestWatchThatIsRefusedIsNotRepeated(t *testing.T) {
 	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
 	await(t, "the watch is refused", refused)
 	time.Sleep(time.Second) // the pause before a repeat that is not to come
-	must(t, lease.Err())
+	must(t, lease.Check())
 	fake.mu.Lock()
 	defer fake.mu.Unlock()
 	expect(t, fake.watches == 1, "%d watches", fake.watches)
@@ -80,4 +81,42 @@ func TestWatchIsClosedAtTheRelease(t *testing.T) {
 	await(t, "it is watched", begun)
 	must(t, lease.Release(background(t)))
 	await(t, "the stream is closed", closed)
+}
+
+func TestFollowedEventsComeOnceAcrossBrokenStreams(t *testing.T) {
+	positions := make(chan string, 10)
+	fake := newFake(t, lost, func(w http.ResponseWriter, r *http.Request, before int) {
+		positions <- r.URL.Path + " " + r.Header.Get("Last-Event-ID")
+		switch before {
+		case 0:
+			stream(w, "id: 7\nevent: lease_granted\ndata: {\"id\": 7}\n\nid: 9\n\nid: 10\ndata: {\"id\"")
+			panic(http.ErrAbortHandler)
+		case 1:
+			w.WriteHeader(503)
+		case 2:
+			stream(w, "id: 10\ndata: {\"id\": 10}\n\n")
+			<-r.Context().Done()
+		default:
+			stop := problem(403, "forbidden")
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(stop.status)
+			_, _ = w.Write([]byte(stop.body))
+		}
+	})
+	var ids []int64
+	enough := errors.New("enough")
+	follow := func() error {
+		return client(t, nil, fake).Follow(background(t), nil, "0", func(event fencegate.Event) error {
+			if ids = append(ids, event.ID); event.ID == 10 {
+				return enough
+			}
+			return nil
+		})
+	}
+	expect(t, follow() == enough && len(ids) == 2 && ids[0] == 7, "%v", ids)
+	for _, position := range []string{"0", "9", "9"} {
+		found := <-positions
+		expect(t, found == "/v1/history/stream "+position, "%s, not %s", found, position)
+	}
+	expectProblem(t, follow(), "forbidden")
 }

@@ -34,7 +34,8 @@ func script(answers map[string][]reply) func(string, int) reply {
 }
 
 func writeOnce(t *testing.T, made *fencegate.Client) (*fencegate.WriteResult, error) {
-	return made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{IdempotencyKey: "k", Wait: time.Second},
+	options := fencegate.OneShotOptions{IdempotencyKey: "k", Wait: time.Second}
+	return made.OneShotWrite(background(t), []string{"a"}, options,
 		fencegate.Delete("t").Where("id", 1))
 }
 
@@ -85,10 +86,10 @@ func TestWriteWhoseContextEndsIsOutcomeUnknown(t *testing.T) {
 		return noAnswer
 	}, nil)
 	made := client(t, nil, fake)
-	_, err := made.WriteOnce(ctx, []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	_, err := made.OneShotWrite(ctx, []string{"a"}, fencegate.OneShotOptions{}, fencegate.Call("f"))
 	unknown := expectError[*fencegate.OutcomeUnknownError](t, err)
 	expect(t, errors.Is(err, context.Canceled) && unknown.IdempotencyKey == fake.keys[0], "%v", err)
-	_, err = made.WriteOnce(ctx, []string{"a"}, fencegate.OnceOptions{}, fencegate.Call("f"))
+	_, err = made.OneShotWrite(ctx, []string{"a"}, fencegate.OneShotOptions{}, fencegate.Call("f"))
 	var again *fencegate.OutcomeUnknownError
 	expect(t, errors.Is(err, context.Canceled) && !errors.As(err, &again), "nothing was sent: %v", err)
 }
@@ -125,7 +126,7 @@ func TestRepeatOfAWriteMayWaitForItsOwnLease(t *testing.T) {
 	must(t, err)
 	locked := newFake(t, script(map[string][]reply{write: {problem(423, "resource-locked")}}), nil)
 	_, err = writeOnce(t, client(t, nil, locked))
-	expect(t, errors.Is(err, fencegate.ErrLocked) && locked.Count(write) == 1, "%v", err)
+	expect(t, errors.Is(err, fencegate.ErrResourceLocked) && locked.Count(write) == 1, "%v", err)
 }
 
 func TestRefusalOfARepeatSaysWhatBecameOfTheWrite(t *testing.T) {
@@ -146,18 +147,18 @@ func TestWriteThatIsRefusedForItsLeaseLosesIt(t *testing.T) {
 		fake := newFake(t, keeper(granted(60_000, 60_000), func(string, int) reply { return answer.reply }), nil)
 		made := client(t, nil, fake)
 		lease := acquire(t, made, notRenewed)
-		options := fencegate.WriteOptions{RequireLive: true, Rows: true}
-		_, err := made.WriteWith(background(t), lease, options, fencegate.Call("f"))
+		options := fencegate.WriteOptions{RequireLive: true, ReturnRows: true}
+		_, err := lease.WriteWith(background(t), options, fencegate.Call("f"))
 		expect(t, err != nil, "it is refused")
 		if answer.releases > 0 {
-			expectError[*fencegate.StaleTokenError](t, err)
+			expectError[*fencegate.StaleFencingTokenError](t, err)
 		}
 		await(t, "it is lost", lease.Done())
 		expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
 		expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
 		// The nodes may still have a lease whose token the database refuses.
 		expect(t, fake.Count(release) == answer.releases, "%v", fake.calls)
-		_, err = made.Write(background(t), lease, fencegate.Call("f"))
+		_, err = lease.Write(background(t), fencegate.Call("f"))
 		expectError[*fencegate.LeaseLostError](t, err)
 	}
 }
@@ -168,10 +169,10 @@ func TestLeaseIsLostAfterAnUnknownOutcomeThatSaysSo(t *testing.T) {
 	fake := newFake(t, script(answers), nil)
 	made := client(t, nil, fake)
 	lease := acquire(t, made, notRenewed)
-	_, err := made.Write(background(t), lease, fencegate.Call("f"))
+	_, err := lease.Write(background(t), fencegate.Call("f"))
 	expectError[*fencegate.OutcomeUnknownError](t, err)
 	var found *fencegate.LeaseLostError
-	expect(t, !errors.As(err, &found) && !lease.Valid(), "%v", err)
+	expect(t, !errors.As(err, &found) && lease.Check() != nil, "%v", err)
 }
 
 func TestOperationsAreThoseOfTheContract(t *testing.T) {
@@ -205,11 +206,11 @@ func TestWriteThatCannotBeSentIsRefused(t *testing.T) {
 		"NaN":       {fencegate.Update("t").Set("a", math.NaN())},
 		"condition": {fencegate.Update("t").Where("a", 1).WhereOp("a", "eq", 2)},
 	} {
-		_, err := made.WriteOnce(background(t), []string{"a"}, fencegate.OnceOptions{}, operations...)
+		_, err := made.OneShotWrite(background(t), []string{"a"}, fencegate.OneShotOptions{}, operations...)
 		expect(t, err != nil, "%s", name)
 	}
-	options := fencegate.OnceOptions{IdempotencyKey: "a b"}
-	_, err := made.WriteOnce(background(t), []string{"a"}, options, fencegate.Call("f"))
+	options := fencegate.OneShotOptions{IdempotencyKey: "a b"}
+	_, err := made.OneShotWrite(background(t), []string{"a"}, options, fencegate.Call("f"))
 	expect(t, err != nil && len(fake.calls) == 0, "%v %v", err, fake.calls)
 }
 
@@ -229,7 +230,7 @@ func TestErrorsOfTheGuardAreTranslated(t *testing.T) {
 		expect(t, found.Slug == slug, "%v", found)
 		expectError[driverError](t, found)
 	}
-	expectError[*fencegate.StaleTokenError](t, fencegate.GuardErrorOf(driverError("FG412")))
+	expectError[*fencegate.StaleFencingTokenError](t, fencegate.GuardErrorOf(driverError("FG412")))
 	expectError[*fencegate.UnavailableError](t, fencegate.GuardErrorOf(driverError("FG503")))
 	expect(t, fencegate.GuardErrorOf(driverError("23505")) == driverError("23505"), "others are unchanged")
 	must(t, fencegate.GuardErrorOf(nil))
@@ -252,4 +253,41 @@ func TestEnterPassesResourcesAndTokenAsTheDriverNeedsThem(t *testing.T) {
 	expect(t, passed[2] == nil, "%v", passed)
 	must(t, lease.Release(background(t)))
 	expect(t, errors.Is(fencegate.Enter(background(t), execute, lease), fencegate.ErrReleased), "it is released")
+}
+
+func TestWriteThatReleasesIsNoLossUnlessItFails(t *testing.T) {
+	for _, isApplied := range []bool{true, false} {
+		writing, renewed := make(chan struct{}), make(chan struct{})
+		fake := newFake(t, func(call string, before int) reply {
+			switch call {
+			case acquisition:
+				return granted(1500, 1500)
+			case write:
+				close(writing)
+				<-renewed
+				time.Sleep(1500 * time.Millisecond) // longer than what is left of the validity
+				if !isApplied {
+					return problem(409, "expectation-failed")
+				}
+				return reply{status: 200, body: `{"write_id": "W", "results": [], "fences": [], "released": true}`}
+			}
+			<-writing
+			if before == 0 {
+				close(renewed)
+			}
+			return problem(410, "lease-lost")
+		}, nil)
+		lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
+		result, err := lease.WriteWith(background(t), fencegate.WriteOptions{ThenRelease: true}, fencegate.Call("f"))
+		await(t, "it is over", lease.Done())
+		if isApplied {
+			must(t, err)
+			expect(t, result.Released && !result.Unsealed && errors.Is(lease.Check(), fencegate.ErrReleased), "%+v", result)
+			must(t, lease.Release(background(t)))
+		} else {
+			expectProblem(t, err, "expectation-failed")
+			expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
+		}
+		expect(t, fake.Count(release) == 0, "%v", fake.calls)
+	}
 }

@@ -110,7 +110,7 @@ class NoAnswer(Exception):
 @dataclass
 class Attempts:
     """What is known of the attempts of a call.
-    A caller that passes its own has it also after an exception of the function that returns the token."""
+    A caller that passes its own has it also after an exception of the function that returns the credential."""
 
     count: int = 0
     maybe_executed: bool = False
@@ -246,7 +246,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:
-            raise ValueError("timeout: has to be greater than 0")
+            raise ValueError("request_timeout: has to be greater than 0")
         if not self.retry_for >= 0:
             raise ValueError("retry_for: has to be at least 0")
 
@@ -271,7 +271,7 @@ class Protocol:
         A call that is not `repeatable` is repeated only if no attempt can have taken effect.
         Failures of the classes `also` count as temporary, those of `also_if_maybe_executed` only
         if an attempt may have taken effect. Untrusted certificates make a repeat useless once each gateway has shown
-        one. What the function that returns the token raises is passed on.
+        one. What the function that returns the credential raises is passed on.
         """
         repeat_until = now() + request.timeout - self.timeout + self.retry_for if until is None else until
         attempts = Attempts() if attempts is None else attempts
@@ -369,7 +369,7 @@ class Protocol:
         """Ends the wait of a request that was given up, and releases what it was granted. A failure is only logged."""
         try:
             yield from self.call(cancellation, until=now() + CANCELLATION_SECONDS, urgent=True)
-        except Exception as failure:  # also one of the function that returns the token
+        except Exception as failure:  # also one of the function that returns the credential
             log.warning(
                 "a request for a lease was given up and not cancelled; "
                 "if it was granted, the lease ends with its ttl: %s",
@@ -397,7 +397,7 @@ class Protocol:
         """Renews the lease until it is released or lost.
 
         A renewal that fails is tried again after half of the remaining validity,
-        whatever the failure is: the function that returns the token, or the certificate of a gateway,
+        whatever the failure is: the function that returns the credential, or the certificate of a gateway,
         may be in order again. Not if a gateway has refused it for good.
         """
         while not state.is_over:
@@ -406,7 +406,7 @@ class Protocol:
                 return
             try:
                 yield from self.renew(state)
-            except Exception as failure:  # also one of the function that returns the token
+            except Exception as failure:  # also one of the function that returns the credential
                 state.renewal_failure = failure
                 left = state.remaining()
                 yield Pause(left if is_refusal(failure) else min(left, max(left / 2, RENEWAL_PAUSE_MIN)))
@@ -444,14 +444,14 @@ class Protocol:
         self,
         state: LeaseState,
         operations: Sequence[Json],
-        rows: bool,
+        return_rows: bool,
         require_live: bool,
         key: Optional[str],
         keep_outcome: bool,
     ) -> Call[WriteResult]:
         """A guarded write under a lease."""
         members: Json = {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}
-        return (yield from self._under(state, self._write(operations, members, rows, key, keep_outcome)))
+        return (yield from self._under(state, self._write(operations, members, return_rows, key, keep_outcome)))
 
     def _under(self, state: LeaseState, call: Call[Result]) -> Call[Result]:
         """Performs a call under a lease, which counts as lost if the gateway says that it is, or refuses its token;
@@ -472,26 +472,26 @@ class Protocol:
                     pass
             raise
 
-    def write_once(
+    def one_shot_write(
         self,
         operations: Sequence[Json],
         resources: Sequence[str],
         wait: float,
         ttl: Optional[float],
         owner: Optional[str],
-        rows: bool,
+        return_rows: bool,
         key: Optional[str],
         keep_outcome: bool,
     ) -> Call[WriteResult]:
         """A write with a lease of its own, in one call."""
         lease = {**describe_lease(resources, ttl, owner), "wait_ms": milliseconds(wait)}
-        return (yield from self._write(operations, {"lease": lease}, rows, key, keep_outcome, wait))
+        return (yield from self._write(operations, {"lease": lease}, return_rows, key, keep_outcome, wait))
 
     def _write(
         self,
         operations: Sequence[Json],
         members: Json,
-        rows: bool,
+        return_rows: bool,
         key: Optional[str],
         keep_outcome: bool,
         wait: float = 0.0,
@@ -505,7 +505,7 @@ class Protocol:
         if key is not None and not IDEMPOTENCY_KEY.fullmatch(key):
             raise ValueError("idempotency_key: has to be 1 to 64 visible ASCII characters")
         key = key or (f"write-{secrets.token_hex(16)}" if keep_outcome else None)
-        body = {**members, "operations": list(operations), "return": "rows" if rows else "minimal"}
+        body = {**members, "operations": list(operations), "return": "rows" if return_rows else "minimal"}
         request = Request(
             "POST", "/v1/writes", self.timeout + wait, body, {} if key is None else {"Idempotency-Key": key}
         )
@@ -518,7 +518,7 @@ class Protocol:
             attempts.maybe_executed = True  # also if the answer cannot be read
             with reading(answer):
                 return WriteResult.from_answer(answer.document, answer.replayed)
-        except Exception as failure:  # also one of the function that returns the token, before a repeat
+        except Exception as failure:  # also one of the function that returns the credential, before a repeat
             if not attempts.maybe_executed or isinstance(failure, CONCLUSIVE):
                 raise
             applied = (yield from self.find_applied(attempts.write_id)) if attempts.write_id else None
@@ -532,7 +532,7 @@ class Protocol:
         while until is None or now() < until:
             try:
                 events, _ = yield from self.history_page({"write_id": write_id}, None)
-            except Exception:  # also one of the function that returns the token
+            except Exception:  # also one of the function that returns the credential
                 return None
             if any(event.event == "write_applied" for event in events):
                 return WriteResult(write_id, [], None)

@@ -12,7 +12,7 @@ import httpx
 
 from ._protocol import NoAnswer, Request, Response, hide_lease_ids
 
-Token = Union[str, Callable[[], str]]
+Credential = Union[str, Callable[[], str]]
 FAILURES = (
     httpx.HTTPError,
     OSError,
@@ -63,8 +63,7 @@ class Transport:
     def __init__(
         self,
         url: Union[str, Sequence[str]],
-        api_key: Optional[str],
-        token: Optional[Token],
+        credential: Optional[Credential],
         cert: Optional[str],
         key: Optional[str],
         ca: Optional[str],
@@ -76,20 +75,15 @@ class Transport:
         for each in self._urls:
             if not is_gateway_url(each):
                 raise ValueError("url: has to be http://HOST[:PORT] or https://HOST[:PORT]")
-        if api_key is not None and token is not None:
-            raise ValueError("give either api_key or token")
-        for name, credential in (("api_key", api_key), ("token", None if callable(token) else token)):
-            if not (credential is None or is_credential(credential)):
-                raise ValueError(
-                    f"{name}: has to be printable ASCII text that neither begins nor ends with white space"
-                )
+        if not (credential is None or callable(credential) or is_credential(credential)):
+            raise ValueError("credential: has to be printable ASCII text that neither begins nor ends with white space")
         if key is not None and cert is None:
             raise ValueError("key: there is no cert for it")
         if (cert or ca) and not all(each.startswith("https:") for each in self._urls):
             raise ValueError("url: cert and ca need https")
         if cell is not None and (not isinstance(cell, int) or isinstance(cell, bool) or not 0 <= cell <= CELL_MAX):
             raise ValueError(f"cell: has to be an integer from 0 to {CELL_MAX}")
-        self._api_key, self._token, self._cell = api_key, token, cell
+        self._credential, self._cell = credential, cell
         self._current = 0
         self.gateways = len(self._urls)
         self.closed = False
@@ -111,17 +105,15 @@ class Transport:
             headers["Content-Type"] = "application/json"
         if self._cell is not None:
             headers["Fencing-Cell"] = str(self._cell)
-        if self._api_key is not None:
-            headers["X-Api-Key"] = self._api_key
-        elif self._token is not None:
-            token = self._token if isinstance(self._token, str) else self._token()
-            if not is_credential(token):
+        if self._credential is not None:
+            credential = self._credential if isinstance(self._credential, str) else self._credential()
+            if not is_credential(credential):
                 raise NoAnswer(
-                    "the function that returns the token returned something else than printable ASCII text",
+                    "the function that returns the credential returned something else than printable ASCII text",
                     sent=False,
                     final=True,
                 )
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {credential}"
         gateway = self._current
         extensions = {
             "timeout": httpx.Timeout(request.timeout, connect=request.timeout * CONNECT_PART).as_dict(),

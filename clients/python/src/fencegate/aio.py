@@ -13,7 +13,7 @@ import httpx
 
 from ._lease import LeaseHandle, LeaseState, call_listener, log, now
 from ._protocol import LEASE_LOST, Call, Json, NoAnswer, Protocol, Request, Response, Result, Watch, history_filters
-from ._transport import FAILURES, LIMITS, Token, Transport
+from ._transport import FAILURES, LIMITS, Credential, Transport
 from .errors import LeaseLost
 from .models import Event, WriteResult
 
@@ -25,17 +25,16 @@ class AsyncClient:
         self,
         url: Union[str, Sequence[str]],
         *,
-        api_key: Optional[str] = None,
-        token: Optional[Token] = None,
+        credential: Optional[Credential] = None,
         cert: Optional[str] = None,
         key: Optional[str] = None,
         ca: Optional[str] = None,
         cell: Optional[int] = None,
-        timeout: float = 10.0,
+        request_timeout: float = 10.0,
         retry_for: float = 30.0,
     ) -> None:
-        self._transport = Transport(url, api_key, token, cert, key, ca, cell)
-        self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
+        self._transport = Transport(url, credential, cert, key, ca, cell)
+        self._protocol = Protocol(request_timeout, retry_for, self._transport.gateways)
         self._inherited: List[httpx.AsyncHTTPTransport] = []
         self._open_http()
 
@@ -46,7 +45,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Closes the connections when the releases and cancellations that have begun are over,
-        at the latest after `timeout`; a forked process closes its own alone.
+        at the latest after `request_timeout`; a forked process closes its own alone.
         Leases that were not released are no longer renewed."""
         if self._process_id != os.getpid():
             self._transport.closed = True
@@ -87,20 +86,22 @@ class AsyncClient:
         or `lease = await client.lease("jobs/nightly")`."""
         return Acquisition(self, self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant), seal)
 
-    async def write(
+    async def one_shot_write(
         self,
         *operations: Json,
         resources: Sequence[str],
         wait: float = 0.0,
         ttl: Optional[float] = None,
         owner: Optional[str] = None,
-        rows: bool = False,
+        return_rows: bool = False,
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
     ) -> WriteResult:
-        """As `Client.write`."""
+        """As `Client.one_shot_write`."""
         return await self._run(
-            self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome)
+            self._protocol.one_shot_write(
+                operations, resources, wait, ttl, owner, return_rows, idempotency_key, keep_outcome
+            )
         )
 
     async def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
@@ -282,7 +283,7 @@ class AsyncLease(LeaseHandle):
     async def write(
         self,
         *operations: Json,
-        rows: bool = False,
+        return_rows: bool = False,
         require_live: bool = False,
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
@@ -290,7 +291,7 @@ class AsyncLease(LeaseHandle):
         """As `Lease.write`."""
         return await self._client._run(
             self._client._protocol.write_under(
-                self._state, operations, rows, require_live, idempotency_key, keep_outcome
+                self._state, operations, return_rows, require_live, idempotency_key, keep_outcome
             )
         )
 
@@ -326,7 +327,7 @@ class AsyncLease(LeaseHandle):
             except NoAnswer as failure:
                 if failure.final:
                     return
-            except Exception:  # of the function that returns the token
+            except Exception:  # of the function that returns the credential
                 log.debug("the lease on %s is not watched", self._state.names, exc_info=True)
             again, seconds = watch.begin_again(status)
             await asyncio.sleep(seconds if again else 0)
@@ -353,6 +354,6 @@ class AsyncLease(LeaseHandle):
         seal = self._seals_at_end(self._seal)
         try:
             await self.release(seal)
-        except Exception as failure:  # also that of the function that returns the token
+        except Exception as failure:  # also that of the function that returns the credential
             if self._has_to_raise(failure, error, seal):
                 raise

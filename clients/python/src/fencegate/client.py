@@ -14,7 +14,7 @@ import httpx
 
 from ._lease import LeaseHandle, LeaseState, log, now
 from ._protocol import LEASE_LOST, Call, Json, NoAnswer, Protocol, Request, Response, Result, Watch, history_filters
-from ._transport import FAILURES, LIMITS, Token, Transport
+from ._transport import FAILURES, LIMITS, Credential, Transport
 from .models import Event, WriteResult
 
 
@@ -23,14 +23,14 @@ class Client:
     and in a forked process, which has connections of its own.
 
     url: http://HOST[:PORT] or https://HOST[:PORT]; of several the next one is used after a failure.
-    api_key, token: the credential; `token` is sent as Bearer, and may be a function that returns the current one.
+    credential: an API key or a JSON Web Token, or a function that returns the current one.
     Calls raise what the function raises; a write that may have taken effect raises OutcomeUnknown from it.
     cert, key, ca: files in PEM form: the client's certificate and its key,
     and the authorities of the gateway's certificate in place of the system's.
     cell: the cell for which all requests are, 0 to 65535 (the header Fencing-Cell).
     A gateway of another cell refuses them (MisdirectedRequest);
     a proxy before several cells needs it for what names no resource, such as the look-up of a write_id.
-    timeout: the seconds that one request may take, beyond its wait for a lease.
+    request_timeout: the seconds that one request may take, beyond its wait for a lease.
     retry_for: for how many seconds, beyond its wait for a lease, a call is repeated while its failures are temporary.
     """
 
@@ -38,17 +38,16 @@ class Client:
         self,
         url: Union[str, Sequence[str]],
         *,
-        api_key: Optional[str] = None,
-        token: Optional[Token] = None,
+        credential: Optional[Credential] = None,
         cert: Optional[str] = None,
         key: Optional[str] = None,
         ca: Optional[str] = None,
         cell: Optional[int] = None,
-        timeout: float = 10.0,
+        request_timeout: float = 10.0,
         retry_for: float = 30.0,
     ) -> None:
-        self._transport = Transport(url, api_key, token, cert, key, ca, cell)
-        self._protocol = Protocol(timeout, retry_for, self._transport.gateways)
+        self._transport = Transport(url, credential, cert, key, ca, cell)
+        self._protocol = Protocol(request_timeout, retry_for, self._transport.gateways)
         self._inherited: List[httpx.HTTPTransport] = []
         self._open_http()
 
@@ -91,27 +90,29 @@ class Client:
         """
         return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant)), seal)
 
-    def write(
+    def one_shot_write(
         self,
         *operations: Json,
         resources: Sequence[str],
         wait: float = 0.0,
         ttl: Optional[float] = None,
         owner: Optional[str] = None,
-        rows: bool = False,
+        return_rows: bool = False,
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
     ) -> WriteResult:
         """A one-shot write: acquires a lease, writes in one transaction, seals the token and releases, in one call.
 
         operations: objects with `update`, `insert`, `delete` or `call` as in the HTTP contract.
-        wait: at most the gateway's lease.max_wait_ms. rows: return the rows.
+        wait: at most the gateway's lease.max_wait_ms. return_rows: return the rows.
         idempotency_key: one is made if none is given; it is kept over retries, so that the write takes effect once.
         With keep_outcome=False there is none: the call is repeated only if it cannot have taken effect.
         Errors: ProblemErrors; OutcomeUnknown; ConnectionFailed if nothing was changed.
         """
         return self._run(
-            self._protocol.write_once(operations, resources, wait, ttl, owner, rows, idempotency_key, keep_outcome)
+            self._protocol.one_shot_write(
+                operations, resources, wait, ttl, owner, return_rows, idempotency_key, keep_outcome
+            )
         )
 
     def get(self, path: str, *, lease: Optional[LeaseHandle] = None, **query: Any) -> Any:
@@ -265,16 +266,16 @@ class Lease(LeaseHandle):
     def write(
         self,
         *operations: Json,
-        rows: bool = False,
+        return_rows: bool = False,
         require_live: bool = False,
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
     ) -> WriteResult:
-        """Writes under this lease, in one transaction; the arguments are those of `Client.write`.
+        """Writes under this lease, in one transaction; the arguments are those of `Client.one_shot_write`.
         require_live: the gateway asks the nodes first whether the lease is live."""
         return self._client._run(
             self._client._protocol.write_under(
-                self._state, operations, rows, require_live, idempotency_key, keep_outcome
+                self._state, operations, return_rows, require_live, idempotency_key, keep_outcome
             )
         )
 
@@ -304,7 +305,7 @@ class Lease(LeaseHandle):
         seal = self._seals_at_end(self._seal)
         try:
             self.release(seal)
-        except Exception as failure:  # also that of the function that returns the token
+        except Exception as failure:  # also that of the function that returns the credential
             if self._has_to_raise(failure, error, seal):
                 raise
 
@@ -334,7 +335,7 @@ class Lease(LeaseHandle):
             except NoAnswer as failure:
                 if failure.final:
                     return
-            except Exception:  # of the function that returns the token
+            except Exception:  # of the function that returns the credential
                 log.debug("the lease on %s is not watched", self._state.names, exc_info=True)
             again, seconds = watch.begin_again(status)
             time.sleep(seconds if again else 0)

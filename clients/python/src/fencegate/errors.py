@@ -37,7 +37,7 @@ class OutcomeUnknown(FencegateError):
 
     `write_id` is the latest one that a gateway named, None if no answer arrived.
     The write with the same `idempotency_key` and content can be repeated until it is answered: it takes effect once.
-    The cause (`__cause__`) is the last failure, such as the exception of the function that returns the token.
+    The cause (`__cause__`) is the last failure, such as the exception of the function that returns the credential.
     """
 
     maybe_executed = True

@@ -41,7 +41,8 @@ public final class CallTest {
     }
 
     private static Write write() {
-        return Write.oneShot(List.of("a"), LeaseOptions.defaults(), Operation.delete("t").where("id", 1)).key("k");
+        return Write.oneShot(List.of("a"), LeaseOptions.defaults(), Operation.delete("t").where("id", 1))
+                .idempotencyKey("k");
     }
 
     @Test
@@ -80,7 +81,7 @@ public final class CallTest {
                 : FakeGateway.problem(403, "forbidden"))) {
             assertEquals("done", gateway.client().withLease("a", LeaseOptions.defaults(), lease -> "done"));
             assertEquals(1, gateway.count(FakeGateway.RELEASE));
-            FencegateClient once = FencegateClient.builder(gateway.uri()).bearer(() -> {
+            FencegateClient once = FencegateClient.builder(gateway.uri()).credential(() -> {
                 if (credentials.getAndIncrement() > 0) throw new IllegalStateException("of the test");
                 return "key";
             }).build();
@@ -110,7 +111,7 @@ public final class CallTest {
     public void write_without_answer_or_credential_is_outcome_unknown() throws Exception {
         AtomicInteger credentials = new AtomicInteger();
         try (FakeGateway gateway = new FakeGateway((call, before) -> FakeGateway.NO_ANSWER)) {
-            FencegateClient client = FencegateClient.builder(gateway.uri()).bearer(() -> {
+            FencegateClient client = FencegateClient.builder(gateway.uri()).credential(() -> {
                 if (credentials.getAndIncrement() > 0) throw new IllegalStateException("of the test");
                 return "key";
             }).build();
@@ -158,7 +159,7 @@ public final class CallTest {
             accepting.start();
             AtomicInteger credentials = new AtomicInteger();
             FencegateClient client = FencegateClient.builder(URI.create("https://127.0.0.1:" + socket.getLocalPort()))
-                    .bearer(() -> {
+                    .credential(() -> {
                 // An attempt that the time limit ends may have been sent.
                 if (credentials.getAndIncrement() > 2) throw new IllegalStateException("of the test");
                 return "key";

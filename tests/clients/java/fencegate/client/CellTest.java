@@ -68,7 +68,8 @@ public final class CellTest {
     }
 
     private static Write write() {
-        return Write.oneShot(List.of("a"), LeaseOptions.defaults(), Operation.delete("t").where("id", 1)).key("k");
+        return Write.oneShot(List.of("a"), LeaseOptions.defaults(), Operation.delete("t").where("id", 1))
+                .idempotencyKey("k");
     }
 
     @Test

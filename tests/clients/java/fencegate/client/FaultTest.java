@@ -50,7 +50,7 @@ public final class FaultTest {
     private static void awaitRenewal(Lease lease) throws Exception {
         AtomicReference<Duration> least = new AtomicReference<>(lease.remaining());
         Rig.eventually("the lease is renewed", () -> {
-            lease.requireValid();
+            lease.check();
             Duration left = lease.remaining();
             if (left.compareTo(least.get()) < 0) least.set(left);
             return left.compareTo(least.get().plusMillis(200)) > 0;
@@ -158,7 +158,7 @@ public final class FaultTest {
 
     @Test
     public void answer_that_never_comes_is_outcome_unknown() throws Exception {
-        FencegateClient hasty = Rig.client("worker").answerWithin(Duration.ofMillis(200))
+        FencegateClient hasty = Rig.client("worker").requestTimeout(Duration.ofMillis(200))
                 .retryFor(Duration.ofMillis(700)).build();
         try (Lease lease = client.acquire(resource, Rig.ttl(8_000))) {
             Rig.fault("pause_gateway");
@@ -167,7 +167,7 @@ public final class FaultTest {
                     assertThrows(OutcomeUnknownException.class, () -> hasty.write(Write.under(lease, Rig.sell(sku))));
             assertTrue(unknown.writeId().isEmpty() && millisSince(began) < 8_000);
             Rig.fault("recover");
-            client.write(Write.under(lease, Rig.sell(sku)).key(unknown.idempotencyKey().orElseThrow()));
+            client.write(Write.under(lease, Rig.sell(sku)).idempotencyKey(unknown.idempotencyKey().orElseThrow()));
         }
         assertEquals("with the same key it is applied once", 9, Rig.stock(sku));
     }
@@ -243,7 +243,7 @@ public final class FaultTest {
         Lease blindLease = blind.acquire("inventory/" + skus.get(1), options);
         // Of the other gateway: in one gateway two writes may have the same worker,
         // in which the second one waits for the first one's commit.
-        FencegateClient hasty = FencegateClient.builder(Rig.GATEWAYS.get(1)).apiKey(Rig.property("key.worker"))
+        FencegateClient hasty = FencegateClient.builder(Rig.GATEWAYS.get(1)).credential(Rig.property("key.worker"))
                 .retryFor(Duration.ofSeconds(16)).build();
         Lease hastyLease = hasty.acquire(resource, options);
         Rig.fault("hold_commits");

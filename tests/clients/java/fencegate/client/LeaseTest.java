@@ -34,7 +34,7 @@ public final class LeaseTest {
         assertThrows(ResourceLockedException.class, () -> client.acquire(resource, Rig.ttl(5_000)));
         first.close();
         assertFalse(first.isValid());
-        assertThrows(LeaseLostException.class, first::requireValid);
+        assertThrows(LeaseLostException.class, first::check);
         first.close();
         try (Lease second = client.acquire(resource, Rig.ttl(5_000))) {
             assertTrue(second.fencingToken() > first.fencingToken());

@@ -89,7 +89,7 @@ public final class LockRegistryTest {
     @Test
     public void registry_lock_that_fails_keeps_interrupt() {
         AtomicInteger credentials = new AtomicInteger();
-        FencegateClient failing = FencegateClient.builder(Rig.GATEWAYS.get(0)).bearer(() -> {
+        FencegateClient failing = FencegateClient.builder(Rig.GATEWAYS.get(0)).credential(() -> {
             if (credentials.getAndIncrement() > 0) throw new IllegalStateException("of the test");
             Thread.currentThread().interrupt(); // while the lock is acquired
             return Rig.property("key.worker");

@@ -52,12 +52,12 @@ public final class ProblemTest {
 
     @Test
     public void credential_that_is_wrong_is_refused_and_not_shown() {
-        FencegateClient client = FencegateClient.builder(Rig.GATEWAYS.get(0)).apiKey("wrong-key").build();
+        FencegateClient client = FencegateClient.builder(Rig.GATEWAYS.get(0)).credential("wrong-key").build();
         FencegateException refused =
                 assertThrows(FencegateException.class, () -> client.acquire(Rig.resource(), LeaseOptions.defaults()));
         assertEquals(Optional.of(Slug.UNAUTHENTICATED), refused.slug());
         IllegalArgumentException fault = assertThrows(IllegalArgumentException.class,
-                () -> FencegateClient.builder(Rig.GATEWAYS.get(0)).apiKey("secret\n"));
+                () -> FencegateClient.builder(Rig.GATEWAYS.get(0)).credential("secret\n"));
         assertFalse(fault.getMessage().contains("secret"));
     }
 
@@ -73,7 +73,7 @@ public final class ProblemTest {
         assertThrows(IllegalArgumentException.class, () -> LeaseOptions.defaults().ttl(Duration.ZERO));
         assertThrows(IllegalArgumentException.class, () -> LeaseOptions.defaults().waitTime(Duration.ofDays(366)));
         assertThrows(IllegalArgumentException.class, () -> Write.oneShot(List.of("a"), LeaseOptions.defaults())
-                .key("two words"));
+                .idempotencyKey("two words"));
     }
 
     @Test

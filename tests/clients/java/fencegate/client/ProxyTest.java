@@ -39,7 +39,7 @@ public final class ProxyTest {
     }
 
     private static Write oneShot() {
-        return Write.oneShot(List.of("a"), LeaseOptions.defaults(), Operation.call("f")).key("k");
+        return Write.oneShot(List.of("a"), LeaseOptions.defaults(), Operation.call("f")).idempotencyKey("k");
     }
 
     @Test
@@ -47,7 +47,7 @@ public final class ProxyTest {
         for (FakeGateway.Reply reply : OF_PROXY) {
             FencegateClient client = client((call, before) -> reply);
             Lease lease = client.acquire("a", LeaseOptions.defaults());
-            for (Write write : List.of(oneShot(), Write.under(lease, Operation.call("f")).key("k"))) {
+            for (Write write : List.of(oneShot(), Write.under(lease, Operation.call("f")).idempotencyKey("k"))) {
                 OutcomeUnknownException unknown =
                         assertThrows(OutcomeUnknownException.class, () -> client.write(write));
                 assertEquals(Optional.of("k"), unknown.idempotencyKey());

@@ -41,7 +41,7 @@ public final class RenewalTest {
         AtomicInteger requests = new AtomicInteger();
         String key = Rig.property("key.worker");
         FencegateClient client = FencegateClient.builder(Rig.GATEWAYS.get(0))
-                .bearer(() -> requests.incrementAndGet() > 2 ? laterCredential.get() : key).build();
+                .credential(() -> requests.incrementAndGet() > 2 ? laterCredential.get() : key).build();
         Lease lease = client.acquire(Rig.resource(), Rig.ttl(ttlMs));
         Rig.eventually("the watch is requested", () -> requests.get() >= 2);
         lease.onLoss(lost::countDown);
@@ -59,7 +59,7 @@ public final class RenewalTest {
     private static void remainsValid(Lease lease, int ms) throws Exception {
         long until = System.nanoTime() + Duration.ofMillis(ms).toNanos();
         while (System.nanoTime() - until < 0) {
-            lease.requireValid();
+            lease.check();
             Thread.sleep(5);
         }
     }
@@ -67,7 +67,7 @@ public final class RenewalTest {
     /** Waits until a lease, which has to be valid all the time, is valid for that long. */
     private static void becomesValidFor(Lease lease, int ms) throws Exception {
         Rig.eventually("it is renewed", () -> {
-            lease.requireValid();
+            lease.check();
             return lease.remaining().toMillis() > ms;
         });
     }

@@ -36,7 +36,7 @@ final class Rig {
 
     /** A client of the first gateway alone, as a principal. */
     static FencegateClient.Builder client(String principal) {
-        return FencegateClient.builder(GATEWAYS.get(0)).apiKey(property("key." + principal));
+        return FencegateClient.builder(GATEWAYS.get(0)).credential(property("key." + principal));
     }
 
     static FencegateClient worker() {
@@ -45,7 +45,7 @@ final class Rig {
 
     /** A client of both gateways. */
     static FencegateClient both() {
-        return FencegateClient.builder(GATEWAYS.get(0), GATEWAYS.get(1)).apiKey(property("key.worker")).build();
+        return FencegateClient.builder(GATEWAYS.get(0), GATEWAYS.get(1)).credential(property("key.worker")).build();
     }
 
     static LeaseOptions ttl(int ms) {

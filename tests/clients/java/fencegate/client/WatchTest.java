@@ -289,7 +289,7 @@ public final class WatchTest {
     public void credential_that_fails_for_the_watch_is_asked_for_again() throws Exception {
         AtomicInteger requests = new AtomicInteger();
         FakeGateway gateway = fake(answering(410), WatchTest::lost);
-        FencegateClient client = FencegateClient.builder(gateway.uri()).bearer(() -> {
+        FencegateClient client = FencegateClient.builder(gateway.uri()).credential(() -> {
             if (requests.incrementAndGet() == 2) throw new IllegalStateException("of the test");
             return "key";
         }).build();

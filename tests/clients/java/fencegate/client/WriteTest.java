@@ -33,7 +33,7 @@ public final class WriteTest {
         try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
             WriteResult result = client.write(Write.under(lease,
                     Operation.update("inventory").where("sku", sku).where("stock", "gte", 3).where("stock", "lte", 10)
-                    .add("stock", -3).set("note", "é").expectRows(1)).returningRows().requireLive());
+                    .add("stock", -3).set("note", "é").expectRows(1)).returnRows().requireLive());
             assertEquals(Optional.of(1L), result.results().get(0).rowsAffected());
             assertEquals(7L, result.results().get(0).rows().get(0).get("stock"));
             assertEquals("é", result.results().get(0).rows().get(0).get("note"));
@@ -61,7 +61,7 @@ public final class WriteTest {
         Write write =
                 Write.oneShot(List.of(resource, "orders/" + order), Rig.ttl(5_000).waitTime(Duration.ofMillis(500)),
                 Operation.call("place_order").argument("order_id", order).argument("sku", sku).argument("quantity", 2))
-                        .key("order-" + order);
+                        .idempotencyKey("order-" + order);
         WriteResult first = client.write(write);
         WriteResult second = client.write(write);
         assertTrue(first.fencingToken().isPresent() && first.released().orElseThrow());
@@ -95,7 +95,7 @@ public final class WriteTest {
     public void write_of_large_rows_is_replayed_without_them() throws Exception {
         try (Lease lease = client.acquire(resource, Rig.ttl(5_000))) {
             Write write = Write.under(lease,
-                    Operation.update("inventory").where("sku", sku).set("note", "x".repeat(70_000))).returningRows();
+                    Operation.update("inventory").where("sku", sku).set("note", "x".repeat(70_000))).returnRows();
             WriteResult first = client.write(write);
             WriteResult second = client.write(write);
             assertEquals(List.of(false, false, true, true),
@@ -126,7 +126,8 @@ public final class WriteTest {
         Lease old = client.acquire(resource, Rig.ttl(400).notRenewed());
         Rig.eventually("it has ended", () -> !old.isValid());
         assertThrows(LeaseLostException.class, () -> client.write(Write.under(old, Rig.sell(sku))));
-        try (Lease current = client.acquire(resource, Rig.ttl(5_000).waitTime(Duration.ofSeconds(5)).fencedOnGrant())) {
+        LeaseOptions fencing = Rig.ttl(5_000).waitTime(Duration.ofSeconds(5)).fenceOnGrant(true);
+        try (Lease current = client.acquire(resource, fencing)) {
             try (Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
                 connection.setAutoCommit(false);
                 SQLException stale = assertThrows(SQLException.class, () ->

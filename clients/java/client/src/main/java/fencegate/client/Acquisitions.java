@@ -54,7 +54,7 @@ final class Acquisitions {
             body.put("wait_ms", wait.toMillis());
             try {
                 Lease lease = new Lease(client, client.call("POST", "/v1/leases", body, key, wait), options.renewing());
-                lease.requireValid();
+                lease.check();
                 return lease;
             } catch (LeaseLostException e) {
                 // The grant was too late; with the key a repeat gets the same lease, or a new one.

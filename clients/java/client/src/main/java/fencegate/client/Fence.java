@@ -48,7 +48,7 @@ public final class Fence {
         if (connection.getAutoCommit())
             throw new IllegalStateException(
                     "connection: fencing.enter opens a resource for one transaction; call setAutoCommit(false) first");
-        lease.requireValid();
+        lease.check();
         try (PreparedStatement call = connection.prepareStatement("select fencing.enter(?::text[], ?, ?::text)")) {
             Array resources = connection.createArrayOf("text", lease.resources().toArray());
             call.setArray(1, resources);

@@ -35,17 +35,17 @@ public final class FencegateClient {
 
     private final Transport transport;
     private final Duration retryFor;
-    private final Duration answerWithin;
+    private final Duration requestTimeout;
     private final Acquisitions acquisitions;
 
     private FencegateClient(Builder builder) {
         HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1)
                 .connectTimeout(builder.connectTimeout);
         if (builder.sslContext != null) http.sslContext(builder.sslContext);
-        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.bearer, builder.cell,
+        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.credential, builder.cell,
                 builder.answerBytesMax);
         retryFor = builder.retryFor;
-        answerWithin = builder.answerWithin;
+        requestTimeout = builder.requestTimeout;
         acquisitions = new Acquisitions(this, transport, retryFor);
     }
 
@@ -63,11 +63,11 @@ public final class FencegateClient {
     /** The settings of a client. */
     public static final class Builder {
         private final List<String> gateways = new ArrayList<>();
-        private Supplier<String> bearer = () -> null;
+        private Supplier<String> credential = () -> null;
         private String cell;
         private SSLContext sslContext;
         private Duration connectTimeout = Duration.ofSeconds(2);
-        private Duration answerWithin = Duration.ofSeconds(15);
+        private Duration requestTimeout = Duration.ofSeconds(15);
         private Duration retryFor = Duration.ofSeconds(30);
         private int answerBytesMax = 16 * 1024 * 1024;
 
@@ -85,14 +85,14 @@ public final class FencegateClient {
         }
 
         /**
-         * Changes the API key, which is sent as a bearer credential. Without one, none is sent.
+         * Changes the credential. Without one, none is sent.
          *
-         * @param key printable ASCII characters
+         * @param text an API key or a JSON Web Token: printable ASCII characters
          * @return this builder
          */
-        public Builder apiKey(String key) {
-            String checked = Transport.visible(key);
-            return bearer(() -> checked);
+        public Builder credential(String text) {
+            String checked = Transport.visible(text);
+            return credential(() -> checked);
         }
 
         /**
@@ -100,12 +100,12 @@ public final class FencegateClient {
          * If it throws, the call fails with a FencegateException that has the cause;
          * a renewal, or the request for the stream that watches a lease, is tried again while the lease is valid.
          *
-         * @param credential gives an API key or a JSON Web Token; it should return soon,
+         * @param source gives an API key or a JSON Web Token; it should return soon,
          *     because no time limit of the client applies to it
          * @return this builder
          */
-        public Builder bearer(Supplier<String> credential) {
-            bearer = Objects.requireNonNull(credential, "credential");
+        public Builder credential(Supplier<String> source) {
+            credential = Objects.requireNonNull(source, "source");
             return this;
         }
 
@@ -153,8 +153,8 @@ public final class FencegateClient {
          * @param time 15 s if not called
          * @return this builder
          */
-        public Builder answerWithin(Duration time) {
-            answerWithin = positive(time, "answerWithin");
+        public Builder requestTimeout(Duration time) {
+            requestTimeout = positive(time, "requestTimeout");
             return this;
         }
 
@@ -291,13 +291,13 @@ public final class FencegateClient {
 
     /** Returns the time for an attempt, so short that another gateway can be asked in time. */
     private Duration attemptOf(long ttlMs) {
-        return Duration.ofMillis(Math.max(1, Math.min(answerWithin.toMillis(), ttlMs / RENEWAL_ATTEMPTS_PER_TTL)));
+        return Duration.ofMillis(Math.max(1, Math.min(requestTimeout.toMillis(), ttlMs / RENEWAL_ATTEMPTS_PER_TTL)));
     }
 
     void release(String leaseId, long until) throws InterruptedException {
         try {
             Transport.Answer answer =
-                    transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, answerWithin), until);
+                    transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, requestTimeout), until);
             // Else the answer is that of a proxy.
             if (answer.status() != NO_CONTENT) answer.members().number("hold_count");
         } catch (LeaseLostException e) {
@@ -346,7 +346,7 @@ public final class FencegateClient {
         write.beginSending();
         long until = System.nanoTime() + retryFor.plus(write.waitTime()).toNanos();
         Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(),
-                answerWithin.plus(write.waitTime()));
+                requestTimeout.plus(write.waitTime()));
         OutcomeUnknownException unknown = null;
         for (int attempt = 0;; attempt++) {
             try {
@@ -383,7 +383,7 @@ public final class FencegateClient {
 
     private boolean wasApplied(String writeId, long until) throws InterruptedException {
         String path = "/v1/history" + query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
-        return !transport.call(new Transport.Call("GET", path, null, null, answerWithin), until)
+        return !transport.call(new Transport.Call("GET", path, null, null, requestTimeout), until)
                 .members().requiredList("items").isEmpty();
     }
 
@@ -413,7 +413,7 @@ public final class FencegateClient {
     /** Returns the kept outcome of a write that was applied, or without its results if the gateway has them no more. */
     private WriteResult outcome(Transport.Call call, String writeId) throws InterruptedException {
         try {
-            return WriteResult.of(transport.call(call, System.nanoTime() + answerWithin.toNanos()));
+            return WriteResult.of(transport.call(call, System.nanoTime() + requestTimeout.toNanos()));
         } catch (FencegateException e) {
             return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(),
                     Optional.empty(), true, false);
@@ -450,7 +450,7 @@ public final class FencegateClient {
 
     Transport.Answer call(String method, String path, Object body, String key, Duration serverWait)
             throws InterruptedException {
-        return transport.call(new Transport.Call(method, path, body, key, answerWithin.plus(serverWait)),
+        return transport.call(new Transport.Call(method, path, body, key, requestTimeout.plus(serverWait)),
                 System.nanoTime() + retryFor.plus(serverWait).toNanos());
     }
 

@@ -109,13 +109,8 @@ public final class Lease implements AutoCloseable {
         return owner;
     }
 
-    /**
-     * Returns whether the lease is held. It may end immediately afterwards: what must not happen twice is written
-     * with {@link #fencingToken}.
-     *
-     * @return false after a loss, a release, and the end of the validity
-     */
-    public boolean isValid() {
+    /** Returns whether the lease is held: false after a loss, a release, and the end of the validity. */
+    boolean isValid() {
         synchronized (lock) {
             return isHeld() && !Transport.isOver(validUntil);
         }
@@ -137,7 +132,7 @@ public final class Lease implements AutoCloseable {
      *
      * @throws LeaseLostException if it is not
      */
-    public void requireValid() {
+    public void check() {
         synchronized (lock) {
             if (state == State.LOST) throw lost();
             if (!isValid()) throw new LeaseLostException("The lease on " + resources

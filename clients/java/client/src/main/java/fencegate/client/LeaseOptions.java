@@ -76,12 +76,13 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
     }
 
     /**
-     * Refuses every older token from the grant on.
+     * Changes whether every older token is refused from the grant on.
      *
+     * @param fence false if not called
      * @return the changed options
      */
-    public LeaseOptions fencedOnGrant() {
-        return new LeaseOptions(ttl, waitTime, owner, true, renewing);
+    public LeaseOptions fenceOnGrant(boolean fence) {
+        return new LeaseOptions(ttl, waitTime, owner, fence, renewing);
     }
 
     /**

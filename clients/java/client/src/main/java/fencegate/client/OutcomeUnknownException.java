@@ -38,7 +38,7 @@ public final class OutcomeUnknownException extends UnavailableException {
     }
 
     /**
-     * Returns the idempotency key of the write, for a repeat by {@link Write#key},
+     * Returns the idempotency key of the write, for a repeat by {@link Write#idempotencyKey},
      * also under a newer lease or by another process.
      *
      * @return empty if the call was no write

@@ -41,17 +41,17 @@ final class Transport {
 
     private final HttpClient http;
     private final List<String> gateways;
-    private final Supplier<String> bearer;
+    private final Supplier<String> credential;
     /** The value of Fencing-Cell; null: none is sent. */
     private final String cell;
     private final int answerBytesMax;
     /** The index of the gateway at which calls begin. */
     private final AtomicInteger current = new AtomicInteger();
 
-    Transport(HttpClient http, List<String> gateways, Supplier<String> bearer, String cell, int answerBytesMax) {
+    Transport(HttpClient http, List<String> gateways, Supplier<String> credential, String cell, int answerBytesMax) {
         this.http = http;
         this.gateways = gateways;
-        this.bearer = bearer;
+        this.credential = credential;
         this.cell = cell;
         this.answerBytesMax = answerBytesMax;
     }
@@ -212,7 +212,7 @@ final class Transport {
      */
     private String credential() throws Failed {
         try {
-            String credential = bearer.get();
+            String credential = this.credential.get();
             return credential == null ? null : visible(credential);
         } catch (RuntimeException e) {
             throw new Failed(new Failure(new FencegateException(null, "The source of the credential failed, "

@@ -54,7 +54,7 @@ public final class Write {
      */
     public static Write oneShot(Collection<String> resources, LeaseOptions options, Operation... operations) {
         if (options.fenceOnGrant()) throw new IllegalArgumentException(
-                "fencedOnGrant does not apply to a one-shot write, which raises the fence itself");
+                "fenceOnGrant does not apply to a one-shot write, which raises the fence itself");
         Map<String, Object> lease = new LinkedHashMap<>();
         lease.put("resources", List.copyOf(resources));
         options.addTo(lease);
@@ -69,7 +69,7 @@ public final class Write {
      * @param name 1 to 64 visible ASCII characters
      * @return the changed write
      */
-    public Write key(String name) {
+    public Write idempotencyKey(String name) {
         if (!name.matches("[!-~]{1,64}"))
             throw new IllegalArgumentException("key has to be 1 to 64 visible ASCII characters");
         return new Write(lease, body, name, waitTime);
@@ -80,7 +80,7 @@ public final class Write {
      *
      * @return the changed write
      */
-    public Write returningRows() {
+    public Write returnRows() {
         return with("return", "rows");
     }
 
@@ -106,7 +106,7 @@ public final class Write {
 
     /** Requires a valid lease before the write is sent for the first time. */
     void beginSending() {
-        if (lease != null && !sent) lease.requireValid();
+        if (lease != null && !sent) lease.check();
         sent = true;
     }
 

@@ -138,7 +138,7 @@ public final class FencegateLockProvider implements LockProvider {
         @Override
         public synchronized Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
             use();
-            if (!lease.isValid()) { // unlock() can no longer be called
+            if (lease.remaining().isZero()) { // unlock() can no longer be called
                 taken.unlocked = true;
                 current();
                 return Optional.empty();
