@@ -21,7 +21,6 @@ const (
 	slugExpectationFailed   = "expectation-failed"
 	slugFencingRequired     = "fencing-required"
 	slugForbidden           = "forbidden"
-	slugInProgress          = "idempotency-in-progress"
 	slugInternalError       = "internal-error"
 	slugLeaseLost           = "lease-lost"
 	slugMisdirected         = "misdirected-request"
@@ -33,10 +32,7 @@ const (
 	slugShuttingDown        = "shutting-down"
 	slugStaleToken          = "stale-fencing-token"
 	slugStorageUnavailable  = "storage-unavailable"
-	slugTooManyRequests     = "too-many-requests"
-	slugTooManyWaiters      = "too-many-waiters"
 	slugUnprocessable       = "unprocessable"
-	slugWriteConflict       = "write-conflict"
 )
 
 // Problem is what a gateway answered in place of a success (RFC 9457). errors.As finds it in the errors of all calls

@@ -318,12 +318,9 @@ func isRepeatable(problem *Problem) bool {
 	if problem.outcomeUnknown() {
 		return false // the caller first finds out what became of it
 	}
-	switch problem.Slug {
-	case slugNoQuorum, slugStorageUnavailable, slugOverloaded, slugShuttingDown,
-		slugTooManyRequests, slugTooManyWaiters:
+	switch problem.Status {
+	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return problem.RetryAfter >= 0
-	case slugInProgress, slugWriteConflict:
-		return true
 	}
 	return false
 }

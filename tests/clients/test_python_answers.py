@@ -106,29 +106,6 @@ def test_renewal_of_another_lease_does_not_count(content: Any) -> None:
     assert state.valid_until > before
 
 
-@pytest.mark.parametrize("content", [MAINTENANCE, b"", [], {**WRITTEN, "fences": None}])
-def test_write_whose_answer_is_no_result_is_unknown(content: Any) -> None:
-    for call in (
-        protocol().one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
-        protocol().write_under(lease_state(), [{"call": "f"}], False, False, "key", True),
-    ):
-        with pytest.raises(errors.OutcomeUnknown) as unknown:
-            finish(call, response(200, content))
-        assert unknown.value.idempotency_key == "key" and isinstance(unknown.value.__cause__, errors.UnexpectedAnswer)
-
-
-@pytest.mark.parametrize("content", [MAINTENANCE, b"", []])
-@pytest.mark.parametrize("seal", [True, False])
-def test_release_whose_answer_is_none_raises(content: Any, seal: bool) -> None:
-    with pytest.raises(errors.UnexpectedAnswer):
-        finish(protocol().release(lease_state(), seal), response(200, content))
-
-
-def test_history_of_a_proxy_is_unexpected() -> None:
-    with pytest.raises(errors.UnexpectedAnswer):
-        finish(protocol().history_page({}, None), response(200, MAINTENANCE))
-
-
 @both
 def test_body_that_drips_ends_with_the_timeout(kind: str) -> None:
     """Each byte arrives within the time-outs of httpx."""
@@ -212,20 +189,6 @@ def test_value_without_form_in_json_is_refused(kind: str, value: Any, named: str
 
 
 # Leases that are over
-
-
-def test_lease_is_lost_if_unknown_write_finds_it_lost() -> None:
-    """With require_live the repeat of a write that was cut off is refused, whatever the first attempt did."""
-    from fencegate._protocol import NoAnswer, Protocol
-
-    state = lease_state()
-    with pytest.raises(errors.OutcomeUnknown) as unknown:
-        finish(
-            Protocol(10.0, 5.0).write_under(state, [{"call": "f"}], False, True, None, True),
-            NoAnswer("cut", sent=True),
-            response(410, problem("lease-lost", 410)),
-        )
-    assert isinstance(unknown.value.__cause__, errors.LeaseLost) and state.lost_because and not state.remaining()
 
 
 @pytest.mark.parametrize("status, slug", [(410, "lease-lost"), (412, "stale-fencing-token")])
@@ -320,13 +283,6 @@ def test_lease_ids_are_not_logged(kind: str, caplog: pytest.LogCaptureFixture) -
 
 
 # Leases that a repeated request or a late loss concerns
-
-
-def test_lease_of_a_repeated_request_is_renewed_in_time() -> None:
-    from fencegate._lease import now
-
-    state = lease_state(ttl_ms=6_000, validity_ms=1_200)
-    assert state.renew_at < now() + 0.5, "a third of the ttl would be after the end of the validity"
 
 
 @pytest.mark.parametrize("seal, raised", [(False, None), (True, errors.LeaseLost)])

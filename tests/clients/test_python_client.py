@@ -96,17 +96,6 @@ def test_lease_waits_longer_than_a_gateway_lets_wait(gateways: list[Gateway], ki
             assert 0.9 < time.monotonic() - began < 5.0 and waited.fencing_token > lease.fencing_token
 
 
-def test_lease_validity_counts_from_the_sending(gate: Gate) -> None:
-    with clients("sync", url_of(gate), retry_for=0) as client:
-        gate.replies.delay = 0.5
-        with client.lease("python/late", ttl=10.0) as lease:
-            assert 5.0 < lease.remaining() < 9.5
-            gate.replies.delay = 0.0
-        gate.replies.delay = 2.5
-        with pytest.raises(errors.LeaseLost, match="validity"):
-            client.lease("python/too-late", ttl=2.0)
-
-
 @both
 def test_lease_that_is_revoked_is_lost_for_the_block(api: Api, kind: str) -> None:
     reasons: list[Exception] = []
@@ -256,18 +245,6 @@ def test_lease_is_granted_once_nodes_answer_again(site: Site, api: Api, kind: st
         assert answers[0][1] == 503 and "no-quorum" in answers[0][2]
 
 
-@both
-def test_calls_wait_as_long_as_retry_after_says(site: Site, kind: str) -> None:
-    gateway = site.start(site.settings() | {"limits": {"principal": {"requests_per_second": 1, "requests_burst": 1}}})
-    with clients(kind, gateway.api.url) as client:
-        began = time.monotonic()
-        for _ in range(3):
-            assert client.get("/v1/tables/inventory", sku="eq.sku-1", select="sku") == [{"sku": "sku-1"}]
-        assert time.monotonic() - began > 1.5
-    refused = gateway.api.metric('fencegate_limit_refusals_total{limit="principal_rate"}')
-    assert 1 <= refused <= 4, "it did not wait between its calls"
-
-
 # Writes
 
 
@@ -341,14 +318,6 @@ def test_write_whose_answer_is_cut_takes_effect_once(site: Site, gate: Gate, kin
             unknown.value.__cause__, errors.ConnectionFailed
         )
     eventually(lambda: site.stock(sku) == 8, goal="both writes took effect, each once")
-
-
-def test_write_that_was_never_sent_is_not_unknown(gate: Gate) -> None:
-    with clients("sync", url_of(gate), retry_for=0.3) as client:
-        gate.refuse()
-        with pytest.raises(errors.ConnectionFailed) as failed:
-            client.one_shot_write(sale_operation("sku-1"), resources=["inventory/sku-1"])
-        assert not failed.value.maybe_executed
 
 
 # The history, credentials, errors

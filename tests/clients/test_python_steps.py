@@ -67,43 +67,6 @@ UNKNOWN = problem("storage-unavailable", status=503, outcome_unknown=True, write
 RENEWED = b'{"resource": "a", "fencing_token": 1, "served_ms": 0, "validity_ms": %d}'
 
 
-KEPT = b'{"write_id": "w2", "fences": [], "results": [{"value": null}], "rows_left_out": true}'
-
-
-def test_own_lease_of_an_unknown_write_is_waited_for(clock: Clock) -> None:
-    """The lease of the first attempt is not released, and the call itself does not wait (wait=0)."""
-    from fencegate._protocol import Protocol, Response
-
-    answers = iter(
-        [
-            Response(503, {}, UNKNOWN),
-            Response(423, {"retry-after": "5"}, problem("resource-locked", status=423)),
-            Response(200, {"idempotency-replayed": "true"}, KEPT),
-        ]
-    )
-    steps, written = clock.run(
-        Protocol(10.0, 30.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, "key", True),
-        lambda _: next(answers),
-    )
-    assert (written.write_id, written.replayed, written.rows_left_out) == ("w2", True, True) and pauses(steps)[1] >= 5.0
-
-
-def test_lease_of_another_is_not_waited_for(clock: Clock) -> None:
-    from fencegate._protocol import Protocol, Response
-
-    answers = iter(
-        [
-            Response(503, {}, problem("no-quorum", status=503)),
-            Response(423, {"retry-after": "1"}, problem("resource-locked", status=423)),
-        ]
-    )
-    steps, refused = clock.run(
-        Protocol(10.0, 30.0).one_shot_write([{"call": "f"}], ["a"], 0.0, None, None, False, None, True),
-        lambda _: next(answers),
-    )
-    assert isinstance(refused, errors.ResourceLocked) and len(steps) == 3
-
-
 @pytest.mark.parametrize(
     "later, headers",
     [
@@ -201,24 +164,6 @@ def lease_state(**members: Any) -> Any:
     return _lease.LeaseState(document, _lease.now())
 
 
-def test_renewal_is_tried_again_before_the_lease_ends(clock: Clock) -> None:
-    """Retry-After is later than the end of the lease; the last attempts come in its last second, and are few."""
-    from fencegate._protocol import Protocol, Response
-
-    state = lease_state(ttl_ms=10_000, validity_ms=10_000)
-    clock.time += 6.0
-    times: list[float] = []
-
-    def answer(_: Any) -> Response:
-        times.append(state.valid_until - clock.time)
-        return Response(503, {"retry-after": "5"}, problem("overloaded", status=503))
-
-    _, failure = clock.run(Protocol(10.0, 30.0).renew(state), answer)
-    assert (
-        isinstance(failure, errors.Overloaded) and 2 <= len(times) <= 8 and 0.4 < times[1] < 0.6 and times[-1] < 0.15
-    ), times
-
-
 def keep(clock: Clock, state: Any, answer: Callable[[int], Any]) -> list[float]:
     """Renews a lease until it is lost; returns how long it was still valid at each request.
     `answer` is called with the number of the request."""
@@ -266,25 +211,6 @@ def test_failure_before_a_renewal_does_not_explain_a_loss(clock: Clock) -> None:
         state.check()
 
 
-@pytest.mark.parametrize(
-    "slug, status, headers, repeated",
-    [
-        ("renewals-exhausted", 409, {}, False),
-        ("forbidden", 403, {}, False),
-        ("lease-lost", 410, {}, False),
-        ("forbidden", 403, {"retry-after": "1"}, True),
-    ],
-)
-def test_renewals_end_after_a_refusal(
-    clock: Clock, slug: str, status: int, headers: dict[str, str], repeated: bool
-) -> None:
-    from fencegate._protocol import Response
-
-    state = lease_state()
-    left = keep(clock, state, lambda _: Response(status, headers, problem(slug, status=status)))
-    assert (len(left) > 1) == repeated and "It is refused" in str(state.lost_because)
-
-
 @pytest.mark.parametrize("gateways, untrusted, requests", [(1, [0], 1), (2, [0, 0, 1], 3), (2, [1, None, 0], 3)])
 def test_call_ends_once_each_gateway_is_untrusted(
     clock: Clock, gateways: int, untrusted: list[Any], requests: int
@@ -303,14 +229,6 @@ def test_call_ends_once_each_gateway_is_untrusted(
         and not failure.temporary
         and len(steps) - len(pauses(steps)) == requests
     )
-
-
-def test_call_is_repeated_after_the_429_of_a_proxy(clock: Clock) -> None:
-    from fencegate._protocol import Protocol, Response
-
-    answers = iter([Response(429, {"retry-after": "3"}, b"<html>"), Response(200, {}, b"{}")])
-    steps, document = clock.run(Protocol(10.0, 30.0).get("/v1/nodes", {}), lambda _: next(answers))
-    assert document == {} and 3.0 <= pauses(steps)[0] < 4.0
 
 
 def test_release_that_comes_too_late_is_not_tried(clock: Clock) -> None:

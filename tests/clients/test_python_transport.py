@@ -156,7 +156,7 @@ def test_failing_token_is_raised_if_nothing_was_sent(kind: str) -> None:
             return value
         raise LookupError("no token")
 
-    with clients(kind, f"http://127.0.0.1:{processes.free_port()}", token=token) as client, pytest.raises(
+    with clients(kind, f"http://127.0.0.1:{processes.free_port()}", credential=token) as client, pytest.raises(
         LookupError, match="no token"
     ):
         client.one_shot_write(sale_operation("sku-1"), resources=["inventory/sku-1"])
@@ -224,9 +224,7 @@ def test_next_gateway_is_used_once_for_each_failure() -> None:
     from fencegate._protocol import NoAnswer, Request
     from fencegate._transport import Transport
 
-    transport = Transport(
-        ["http://A.test:80", "https://b.test:443", "http://b.test"], None, None, None, None, None, None
-    )
+    transport = Transport(["http://A.test:80", "https://b.test:443", "http://b.test"], None, None, None, None, None)
     first, second = (transport.begin(Request("GET", "/", 1.0)) for _ in range(2))
     for sent in (first, second):
         with pytest.raises(NoAnswer):

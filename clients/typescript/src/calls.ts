@@ -79,10 +79,11 @@ export interface CallOptions {
   onFault?: (fault: unknown) => void;
 }
 
-/** An answer, and when its request was sent, on the clock of now(). */
+/** An answer, when its request was sent, on the clock of now(), and whether it is the outcome of an earlier one. */
 export interface Answer<T> {
   readonly data: T;
   readonly sentAt: number;
+  readonly replayed: boolean;
 }
 
 interface RawAnswer<T> {
@@ -307,6 +308,6 @@ export class Calls {
     if (!raw.response.ok) throw problemOf(raw.error, raw.response);
     if (!isExpected(raw.data, raw.response.status)) throw new ConnectionError(
         `The answer ${raw.response.status} of ${new URL(baseUrl).host} is not that of a gateway`, true, baseUrl);
-    return {data: raw.data as T, sentAt};
+    return {data: raw.data as T, sentAt, replayed: raw.response.headers.get('idempotency-replayed') === 'true'};
   }
 }

@@ -13,8 +13,8 @@ import {now, pause} from './time.js';
 type Schemas = components['schemas'];
 /** An operation of POST /v1/writes. */
 export type Operation = Schemas['operation'];
-/** The answer to a write that was applied. */
-export type WriteApplied = Schemas['write_applied'];
+/** The answer to a write that was applied; `replayed`: it is the outcome of an earlier call with the same key. */
+export type WriteApplied = Schemas['write_applied'] & {replayed: boolean};
 
 const LONGEST_POLL = 1000;
 /**
@@ -133,8 +133,9 @@ export async function sendWrite(calls: Calls, target: WriteTarget, operations: r
     ...(requireLive && {require_live: true})};
   const send = () => waitForLease(() => until, signal, async wait => {
     const body = 'lease' in target ? {lease: {...target.lease, wait_ms: wait}, ...rest} : {...target, ...rest};
-    return (await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}),
-      {signal, isExpected: isApplied, waitMs: wait, onFault, ...(maybeExecuted && {until})})).data;
+    const {data, replayed} = await calls.run(attempt => calls.http.POST('/v1/writes', {params, body, ...attempt}),
+      {signal, isExpected: isApplied, waitMs: wait, onFault, ...(maybeExecuted && {until})});
+    return {...data, replayed};
   });
   try {
     return await send();

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import {setTimeout as sleep} from 'node:timers/promises';
-import {ConnectionError, LeaseLostError, OutcomeUnknownError} from '@fencegate/client';
-import {loseAnswer, problem, withFront} from './support/front.js';
+import {ConnectionError, LeaseLostError} from '@fencegate/client';
+import {problem, withFront} from './support/front.js';
 import {aborted, clientOf, eventually, insertOrder, newOrder, newResource, urls} from './support/stack.js';
 
 /** What a proxy answers to any request while it is in maintenance. */
@@ -12,21 +12,6 @@ const maintenance = async (asked, ask, response) => response.writeHead(200, {'co
   .end('{"status": "maintenance"}');
 const empty = async (asked, ask, response) => response.writeHead(200, {'content-length': '0'}).end();
 const ofProxy = [maintenance, empty];
-const isNoAnswer = fault => fault instanceof ConnectionError && fault.maybeExecuted
-  && /200 of .* is not that of a gateway/.test(fault.message);
-
-test('acquire_answered_by_a_proxy_then_repeated_or_error', async () => {
-  for (const answer of ofProxy) {
-    await withFront(urls[0], asked => (asked.number === 1 ? answer : undefined), async front => {
-      const lease = await clientOf({url: front.url}).acquire(newResource());
-      assert.ok(lease.remainingMs() > 0 && lease.fencingToken > 0);
-      await lease.release();
-    });
-    await withFront(urls[0], () => answer, async front => {
-      await assert.rejects(clientOf({url: front.url, retryForMs: 100}).acquire(newResource()), isNoAnswer);
-    });
-  }
-});
 
 test('renewal_answered_by_a_proxy_then_lost_at_end_of_validity', async () => {
   await Promise.all(ofProxy.map(answer =>
@@ -37,31 +22,6 @@ test('renewal_answered_by_a_proxy_then_lost_at_end_of_validity', async () => {
     assert.ok(reason instanceof LeaseLostError && reason.cause instanceof ConnectionError);
     assert.ok(front.requests.length < 50, `${front.requests.length} requests`);
   })));
-});
-
-test('write_answered_by_a_proxy_with_success_then_unknown', async () => {
-  for (const answer of ofProxy) {
-    await withFront(urls[0], asked => (asked.path === '/v1/writes' ? answer : undefined), async front => {
-      const other = clientOf({url: front.url, retryForMs: 100});
-      for (const write of [() => other.oneShotWrite(newResource(), [insertOrder(1)]),
-          () => other.withLease(newResource(), {}, held => held.write([insertOrder(1)]))]) {
-        await assert.rejects(write, fault => fault instanceof OutcomeUnknownError && isNoAnswer(fault.cause)
-          && fault.idempotencyKey === front.requests.findLast(asked =>
-            asked.path === '/v1/writes').headers['idempotency-key']);
-      }
-    });
-  }
-});
-
-test('release_and_history_answered_by_a_proxy_then_error', async () => {
-  for (const answer of ofProxy) {
-    await withFront(urls[0], asked => (asked.path === '/v1/leases' ? undefined : answer), async front => {
-      const other = clientOf({url: front.url, retryForMs: 100});
-      const lease = await other.acquire(newResource(), {ttlMs: 10_000});
-      await assert.rejects(lease.release({seal: true}), isNoAnswer);
-      await assert.rejects(other.history().next(), isNoAnswer);
-    });
-  }
 });
 
 test('write_value_that_json_cannot_have_then_type_error_naming_it', async () => {
@@ -106,29 +66,6 @@ test('lease_released_then_write_of_code_left_running_throws', async () => {
     await assert.rejects(left.write([insertOrder(newOrder())]),
       fault => fault instanceof LeaseLostError && /released/.test(fault.message));
     assert.equal(front.requests.length, before);
-  });
-});
-
-test('write_unknown_because_lease_is_lost_then_lost', async () => {
-  let writes = 0;
-  const rule = asked => (asked.path === '/v1/writes' ? [loseAnswer, problem(410, 'lease-lost')][writes++] : undefined);
-  await withFront(urls[0], rule, async front => {
-    const order = newOrder();
-    const lease = await clientOf({url: front.url}).acquire(`orders/${order}`);
-    const unknown = await lease.write([insertOrder(order)], {requireLive: true}).catch(fault => fault);
-    assert.ok(unknown instanceof OutcomeUnknownError && unknown.cause instanceof LeaseLostError);
-    assert.ok(lease.signal.reason === unknown.cause && lease.remainingMs() === 0);
-  });
-});
-
-test('write_answered_by_a_proxy_with_a_problem_of_its_own_then_repeated', async () => {
-  const timeoutOfProxy = async (asked, ask, response) => response.writeHead(504, {'content-type': 'application/json'})
-    .end('{"type": "about:blank", "title": "Gateway Timeout", "errors": {}}');
-  await withFront(urls[0], asked => (asked.path === '/v1/writes' && asked.number === 2 ? timeoutOfProxy : undefined),
-      async front => {
-    await clientOf({url: front.url}).withLease(newResource(), {},
-      ({write}) => write([insertOrder(newOrder())]).catch(fault => assert.equal(fault.slug, 'resource-not-covered')));
-    assert.equal(front.requests.filter(asked => asked.path === '/v1/writes').length, 2);
   });
 });
 

@@ -10,10 +10,10 @@ import {join} from 'node:path';
 import {test} from 'node:test';
 import {setTimeout as sleep} from 'node:timers/promises';
 import * as fencegate from '@fencegate/client';
-import {first, forward, problem, stream, withFront} from './support/front.js';
+import {forward, problem, stream, withFront} from './support/front.js';
 import {clientOf, collectGarbage, gateways, insertOrder, keys, newResource, renewed, urls} from './support/stack.js';
 
-const {Fencegate, ConnectionError, ProblemError} = fencegate;
+const {Fencegate, ConnectionError} = fencegate;
 const gaps = requests => requests.slice(1).map((asked, index) => asked.at - requests[index].at);
 
 /** Runs work with the URL of a server whose certificate nobody trusts. */
@@ -33,39 +33,6 @@ async function withUntrustedServer(work) {
     rmSync(folder, {recursive: true});
   }
 }
-
-test('calls_503_and_429_then_repeated_after_retry_after', async () => {
-  const faults =
-    [problem(503, 'overloaded', {'retry-after': '1'}), problem(429, 'too-many-requests', {'retry-after': '1'})];
-  await withFront(urls[0], first(...faults), async front => {
-    const lease = await clientOf({url: front.url}).acquire(newResource());
-    assert.equal(front.requests.length, 3);
-    assert.ok(gaps(front.requests).every(ms => ms >= 1000 && ms < 4000), `pauses ${gaps(front.requests)}`);
-    assert.equal(new Set(front.requests.map(asked => asked.headers['idempotency-key'])).size, 1);
-    await lease.release();
-  });
-});
-
-test('calls_retry_after_beyond_limit_then_error_at_once', async () => {
-  await withFront(urls[0], first(problem(429, 'too-many-requests', {'retry-after': '60'})), async front => {
-    const began = performance.now();
-    await assert.rejects(clientOf({url: front.url, retryForMs: 5000}).acquire(newResource()),
-      fault => fault instanceof fencegate.TooManyRequestsError && fault.retryAfterMs === 60_000
-        && fault.status === 429);
-    assert.ok(performance.now() - began < 5000);
-    assert.equal(front.requests.length, 1);
-  });
-});
-
-test('calls_error_without_retry_after_then_not_repeated', async () => {
-  for (const fault of [problem(500, 'internal-error'), problem(503, 'storage-unavailable'),
-      problem(409, 'expectation-failed')]) {
-    await withFront(urls[0], () => fault, async front => {
-      await assert.rejects(clientOf({url: front.url}).acquire(newResource()), ProblemError);
-      assert.equal(front.requests.length, 1);
-    });
-  }
-});
 
 test('calls_connections_broken_then_pauses_grow_and_vary', async () => {
   const broken = async (asked, ask, response) => response.destroy();
@@ -158,15 +125,6 @@ test('calls_answer_stops_and_garbage_collected_then_time_limit', async () => {
   });
 });
 
-test('calls_redirect_then_not_followed_and_error_at_once', async () => {
-  const redirect = async (asked, ask, response) => response.writeHead(308, {location: urls[0] + asked.path}).end();
-  await withFront(urls[0], () => redirect, async front => {
-    await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1)]),
-      fault => fault instanceof ProblemError && fault.status === 308);
-    assert.equal(front.requests.length, 1);
-  });
-});
-
 test('calls_value_that_cannot_be_sent_then_its_error_at_once', async () => {
   await withFront(urls[0], undefined, async front => {
     await assert.rejects(clientOf({url: front.url}).oneShotWrite(newResource(), [insertOrder(1n)]),
@@ -175,21 +133,6 @@ test('calls_value_that_cannot_be_sent_then_its_error_at_once', async () => {
     await assert.rejects(clientOf({url: front.url, credential: () => { throw fault; }})
       .oneShotWrite(newResource(), [insertOrder(1)]), error => error === fault);
     assert.equal(front.requests.length, 0);
-  });
-});
-
-test('calls_answer_of_a_proxy_then_repeated_and_no_slug', async () => {
-  const bad = async (asked, ask, response) => response.writeHead(502, {'content-type': 'text/html'})
-    .end('<h1>Bad gateway</h1>');
-  const failing = async (asked, ask, response) => response.writeHead(500, {'content-type': 'text/html'})
-    .end('<h1>Internal server error</h1>');
-  const limited = async (asked, ask, response) => response.writeHead(429, {'content-type': 'text/html'})
-    .end('<h1>Too many requests</h1>');
-  await withFront(urls[0], first(bad, failing, limited),
-    async front => (await clientOf({url: front.url}).acquire(newResource())).release());
-  await withFront(urls[0], () => bad, async front => {
-    await assert.rejects(clientOf({url: front.url, retryForMs: 0}).acquire(newResource()),
-      fault => fault.constructor === ProblemError && fault.slug === '' && fault.status === 502);
   });
 });
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import {after, test} from 'node:test';
 import {FencegateError, LeaseLostError, ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
-import {changeAnswer, delayAnswer, first, loseAnswer, problem, withFront} from './support/front.js';
+import {changeAnswer, first, loseAnswer, problem, withFront} from './support/front.js';
 import {aborted, bothReady, clientOf, eventually, insertOrder, newOrder, newResource, readStack, renewed, urls,
   withPaused} from './support/stack.js';
 
@@ -226,14 +226,6 @@ test('with_lease_revoked_after_last_renewal_then_rejects', async () => {
   }
 });
 
-test('with_lease_release_answer_lost_then_result', async () => {
-  await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined,
-      async front => {
-    assert.equal(await clientOf({url: front.url}).withLease(newResource(), {}, () => 'a result'), 'a result');
-    assert.deepEqual(front.requests.map(asked => asked.method), ['POST', 'DELETE', 'DELETE']);
-  });
-});
-
 test('lease_released_then_check_of_code_left_running_throws', async () => {
   let left;
   await client.withLease(newResource(), {}, lease => { left = lease; });
@@ -260,22 +252,6 @@ test('lease_write_refused_by_newer_token_then_lost', async () => {
   assert.throws(() => older.check(), fault => fault === older.signal.reason);
 });
 
-test('lease_renewal_refused_beyond_validity_then_last_attempt', async () => {
-  const proxy = async (asked, ask, response) =>
-    response.writeHead(429, {'content-type': 'text/html', 'retry-after': '60'}).end('<h1>Too many requests</h1>');
-  await Promise.all([problem(429, 'too-many-requests', {'retry-after': '60'}), proxy].map(async refusal => {
-    let refusals = 1;
-    await withFront(urls[0], asked => (renewals(asked) && refusals-- > 0 ? refusal : undefined), async front => {
-      const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 6000});
-      await eventually(() => front.requests.filter(renewals).length >= 3, 'it is renewed again', 20_000);
-      assert.equal(lease.signal.aborted, false);
-      const [refused, last] = front.requests.filter(renewals);
-      assert.ok(last.at - refused.at > 500, `an attempt after ${last.at - refused.at} ms`);
-      await lease.release();
-    });
-  }));
-});
-
 test('lease_renewals_always_refused_then_few_attempts', async () => {
   await withFront(urls[0], asked =>
       (renewals(asked) ? problem(429, 'too-many-requests', {'retry-after': '60'}) : undefined), async front => {
@@ -283,34 +259,6 @@ test('lease_renewals_always_refused_then_few_attempts', async () => {
     const reason = await aborted(lease.signal);
     assert.equal(reason.cause.status, 429);
     assert.equal(front.requests.filter(renewals).length, 2);
-  });
-});
-
-test('lease_answer_late_then_validity_counts_from_sending', async () => {
-  await withFront(urls[0], first(delayAnswer(700)), async front => {
-    const began = performance.now();
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 5000});
-    const left = lease.remainingMs();
-    assert.ok(left <= 5000 - (performance.now() - began) + 1, `${left} ms are left`);
-    assert.ok(left > 2000, `${left} ms are left`);
-    await lease.release();
-  });
-});
-
-test('lease_answer_after_validity_then_acquired_again', async () => {
-  await withFront(urls[0], first(delayAnswer(1600)), async front => {
-    const lease = await clientOf({url: front.url}).acquire(newResource(), {ttlMs: 1500});
-    assert.ok(lease.remainingMs() > 0);
-    await lease.release();
-    assert.equal(new Set(front.requests.filter(({path}) => path === '/v1/leases')
-      .map(({headers}) => headers['idempotency-key'])).size, 1);
-  });
-});
-
-test('lease_answers_always_after_validity_then_lost', async () => {
-  await withFront(urls[0], () => delayAnswer(2200), async front => {
-    await assert.rejects(clientOf({url: front.url, retryForMs: 0}).acquire(newResource(), {ttlMs: 2000}),
-      LeaseLostError);
   });
 });
 

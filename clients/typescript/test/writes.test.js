@@ -208,16 +208,6 @@ test('outcome_unknown_of_applied_write_then_its_results', async () => {
   assert.equal(await countOf(order), 1);
 });
 
-test('outcome_unknown_of_lost_write_then_applied_once', async () => {
-  const order = newOrder();
-  await withFront(urls[0], onWrite(unknown(randomUUID())), async front => {
-    const done = await clientOf({url: front.url})
-      .withLease(`orders/${order}`, {}, ({write}) => write([insertOrder(order)]));
-    assert.equal(done.applied, true);
-  });
-  assert.equal(await countOf(order), 1);
-});
-
 test('outcome_unknown_without_history_scope_then_found', async () => {
   const order = newOrder();
   await withFront(urls[0], onWrite(hideOutcome), async front => {
@@ -226,16 +216,6 @@ test('outcome_unknown_without_history_scope_then_found', async () => {
     assert.equal(done.applied, true);
   });
   assert.equal(await countOf(order), 1);
-});
-
-test('outcome_unknown_and_not_found_then_error_with_write_id', async () => {
-  const writeId = randomUUID();
-  const fault = unknown(writeId);
-  await withFront(urls[0], asked => (asked.path === '/v1/writes' ? fault : undefined), async front => {
-    await assert.rejects(clientOf({url: front.url, retryForMs: 500}).oneShotWrite(newResource(), [insertOrder(1)]),
-      error => error instanceof OutcomeUnknownError && error.writeId === writeId && error.idempotencyKey
-        && error.applied === undefined && error.cause.problem.outcome_unknown);
-  });
 });
 
 test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
@@ -256,33 +236,6 @@ test('write_answers_lost_then_unknown_with_key_for_a_repeat', async () => {
     assert.equal(done.applied, true);
   });
   assert.equal(await countOf(order), 1);
-});
-
-test('write_never_sent_then_connection_error', async () => {
-  const front = await withFront(urls[0], undefined, async made => made);
-  await assert.rejects(clientOf({url: front.url, retryForMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
-    fault => fault instanceof ConnectionError && !fault.maybeExecuted);
-});
-
-test('write_refused_after_lost_answer_then_unknown_unless_conclusive', async () => {
-  const order = newOrder();
-  await withFront(urls[0], onWrite(loseAnswer, problem(401, 'unauthenticated'), loseAnswer), async front => {
-    const other = clientOf({url: front.url});
-    await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]),
-      fault => fault instanceof OutcomeUnknownError && fault.cause.status === 401);
-    await assert.rejects(other.oneShotWrite(`orders/${order}`, [insertOrder(order)]), ConstraintViolationError);
-  });
-});
-
-test('write_answered_by_a_proxy_then_unknown', async () => {
-  for (const status of [500, 503, 504, 520]) {
-    const bad = async (asked, ask, response) => response.writeHead(status, {'content-type': 'text/html'})
-      .end('<h1>Error</h1>');
-    await withFront(urls[0], onWrite(...Array(50).fill(bad)), async front => {
-      await assert.rejects(clientOf({url: front.url, retryForMs: 200}).oneShotWrite(newResource(), [insertOrder(1)]),
-        OutcomeUnknownError);
-    });
-  }
 });
 
 test('outcome_unknown_and_look_up_421_then_repeat_or_unknown', async () => {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,37 +20,6 @@ import (
 func get(ctx context.Context, client *fencegate.Client) error {
 	var result any
 	return client.Get(ctx, "/v1/nodes", nil, nil, &result)
-}
-
-func TestCallIsRepeatedAfterTemporaryFailures(t *testing.T) {
-	t.Parallel()
-	answers := []reply{
-		noAnswer, {status: 502, body: "a proxy"}, problem(503, "overloaded").after(1), problem(409, "write-conflict"),
-		{status: 200, body: "no JSON"}, {status: 200, body: `{}`},
-	}
-	fake := newFake(t, func(call string, before int) reply { return answers[before] }, nil)
-	must(t, get(background(t), client(t, nil, fake)))
-	expect(t, fake.Count("GET /v1/nodes") == len(answers), "%v", fake.calls)
-}
-
-func TestCallIsNotRepeatedAfterRefusals(t *testing.T) {
-	for slug, status := range map[string]int{
-		"forbidden": 403, "invalid-request": 400, "storage-unavailable": 503, "internal-error": 500,
-		"too-many-requests": 429, "of-a-later-version": 409,
-	} {
-		fake := newFake(t, func(string, int) reply { return problem(status, slug) }, nil)
-		found := expectProblem(t, get(background(t), client(t, nil, fake)), slug)
-		expect(t, found.Status == status && found.RequestID == "r" && found.Detail == "d" && found.RetryAfter < 0,
-			"%+v", found)
-		expect(t, fake.Count("GET /v1/nodes") == 1, "%v", fake.calls)
-	}
-}
-
-func TestCallEndsBeforeAPauseThatIsTooLong(t *testing.T) {
-	fake := newFake(t, func(string, int) reply { return problem(429, "too-many-requests").after(60) }, nil)
-	began := time.Now()
-	found := expectProblem(t, get(background(t), client(t, nil, fake)), "too-many-requests")
-	expect(t, found.RetryAfter == time.Minute && time.Since(began) < generous, "%v", found.RetryAfter)
 }
 
 func TestCallWithoutRepeatsIsMadeOnce(t *testing.T) {
@@ -152,14 +120,6 @@ func TestHeadersAreThoseOfTheContract(t *testing.T) {
 	expect(t, result["number"] == json.Number("12345678901234567890.5"), "%v", result)
 }
 
-func TestRedirectIsNotFollowed(t *testing.T) {
-	fake := newFake(t, func(string, int) reply {
-		return reply{status: 307, header: http.Header{"Location": {"/elsewhere"}}}
-	}, nil)
-	expectError[*fencegate.UnavailableError](t, get(background(t), client(t, nil, fake)))
-	expect(t, len(fake.calls) == 1, "%v", fake.calls)
-}
-
 func TestAnswerAboveSizeLimitIsRefused(t *testing.T) {
 	fake := newFake(t, func(string, int) reply {
 		return reply{status: 200, body: `{"text": "` + strings.Repeat("x", 2000) + `"}`}
@@ -216,17 +176,6 @@ func TestHTTPClientOfTheCallerIsUsed(t *testing.T) {
 	made, err = fencegate.New(fencegate.Options{URLs: []string{server.URL}, TLS: trusting})
 	must(t, err)
 	must(t, get(background(t), made))
-}
-
-func TestGatewayThatDoesNotExistIsUnavailableAndNotSent(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, listener.Close())
-	address := "http://" + listener.Addr().String()
-	made, err := fencegate.New(fencegate.Options{URLs: []string{address}, RetryFor: 200 * time.Millisecond})
-	must(t, err)
-	_, err = made.OneShotWrite(background(t), []string{"a"}, fencegate.OneShotOptions{}, fencegate.Call("f"))
-	expectError[*fencegate.UnavailableError](t, err)
 }
 
 func TestProblemNamesItsFaultsAndMembers(t *testing.T) {

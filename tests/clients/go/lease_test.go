@@ -54,70 +54,6 @@ func TestTokenKeepsAllDigits(t *testing.T) {
 	expect(t, acquire(t, client(t, nil, large), notRenewed).FencingToken() == 1<<64-1, "a token of 64 bits")
 }
 
-func TestLeaseThatIsOverWhenItArrivesIsAskedForAgain(t *testing.T) {
-	fake := newFake(t, func(call string, before int) reply {
-		if call != acquisition {
-			return released
-		}
-		switch before {
-		case 0:
-			time.Sleep(150 * time.Millisecond) // longer than its validity
-			return granted(100, 100)
-		case 1:
-			return problem(410, "lease-lost")
-		}
-		return granted(60_000, 60_000)
-	}, nil)
-	lease := acquire(t, client(t, nil, fake), notRenewed)
-	expect(t, lease.Check() == nil && fake.Count(acquisition) == 3, "%v", fake.calls)
-	expect(t, fake.keys[0] != "" && fake.keys[0] == fake.keys[2], "one key: %v", fake.keys)
-}
-
-func TestLeasesThatAreOverWhenTheyArriveEndAsLost(t *testing.T) {
-	fake := newFake(t, func(string, int) reply {
-		time.Sleep(5 * time.Millisecond) // longer than its validity
-		return granted(100, 1)
-	}, nil)
-	_, err := client(t, retryFor(200*time.Millisecond), fake).TryAcquire(background(t), "a", notRenewed)
-	expectError[*fencegate.LeaseLostError](t, err)
-	expect(t, fake.Count(acquisition) > 1, "%v", fake.calls)
-}
-
-func TestValidityCountsFromTheSendingOfTheRequest(t *testing.T) {
-	fake := newFake(t, keeper(granted(60_000, 60_000), nil), nil)
-	slow := newFake(t, func(call string, before int) reply {
-		time.Sleep(300 * time.Millisecond) // the answer is on its way
-		return granted(60_000, 60_000)
-	}, nil)
-	lease := acquire(t, client(t, nil, slow), notRenewed)
-	expect(t, lease.Remaining() <= 59_700*time.Millisecond, "%v", lease.Remaining())
-	expect(t, acquire(t, client(t, nil, fake), notRenewed).Remaining() > 30*time.Second, "a whole validity")
-}
-
-func TestTryAcquireOfALockedResourceDoesNotWait(t *testing.T) {
-	fake := newFake(t, func(string, int) reply { return problem(423, "resource-locked", `"max_wait_ms": 60000`) }, nil)
-	_, err := client(t, nil, fake).TryAcquire(background(t), "a", fencegate.LeaseOptions{Wait: time.Hour})
-	expect(t, errors.Is(err, fencegate.ErrResourceLocked) && fake.Count(acquisition) == 1, "%v", err)
-	expectProblem(t, err, "resource-locked")
-	expect(t, strings.Contains(fake.bodies[0], `"wait_ms":0`), "%v", fake.bodies)
-}
-
-func TestAcquireWaitsInSeveralRequestsUnderOneKey(t *testing.T) {
-	t.Parallel()
-	fake := newFake(t, func(call string, before int) reply {
-		if call == acquisition && before < 3 {
-			return problem(423, "resource-locked", `"max_wait_ms": 1234`)
-		}
-		return keeper(granted(60_000, 60_000), nil)(call, before)
-	}, nil)
-	made := client(t, nil, fake)
-	acquire(t, made, notRenewed)
-	for number, wait := range []string{"0", "1234"} {
-		expect(t, strings.Contains(fake.bodies[number], `"wait_ms":`+wait), "%v", fake.bodies)
-	}
-	expect(t, fake.keys[0] == fake.keys[3], "%v", fake.keys)
-}
-
 func TestAcquireEndsWithItsWait(t *testing.T) {
 	fake := newFake(t, func(string, int) reply { return problem(423, "resource-locked", `"max_wait_ms": 0`) }, nil)
 	_, err := client(t, nil, fake).Acquire(background(t), "a", fencegate.LeaseOptions{Wait: 100 * time.Millisecond})
@@ -158,43 +94,6 @@ func TestAcquireUnderAContextThatHasEndedSendsNothing(t *testing.T) {
 	expect(t, errors.Is(err, context.Canceled) && len(fake.calls) == 0, "%v %v", err, fake.calls)
 }
 
-func TestLeaseIsRenewedWhileItsGatewayFails(t *testing.T) {
-	t.Parallel()
-	fake := newFake(t, keeper(granted(3000, 3000), func(_ string, before int) reply {
-		if before%2 == 0 {
-			return noAnswer
-		}
-		return granted(60_000, 60_000)
-	}), nil)
-	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 10*time.Second || lease.Check() != nil })
-	must(t, lease.Check())
-}
-
-func TestRenewalThatIsRefusedIsNotTriedAgain(t *testing.T) {
-	t.Parallel()
-	exhausted := func(string, int) reply { return problem(409, "renewals-exhausted") }
-	fake := newFake(t, keeper(granted(1500, 1500), exhausted), nil)
-	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	await(t, "it ends", lease.Done())
-	lost := expectError[*fencegate.LeaseLostError](t, lease.Check())
-	expectProblem(t, lost, "renewals-exhausted")
-	expect(t, fake.Count(renewal) == 1 && lease.Check() != nil && lease.Remaining() == 0, "%v", fake.calls)
-}
-
-func TestRenewalIsTriedBeforeRetryAfterIfValidityEnds(t *testing.T) {
-	t.Parallel()
-	fake := newFake(t, keeper(granted(3000, 3000), func(_ string, before int) reply {
-		if before == 0 {
-			return problem(503, "no-quorum").after(60)
-		}
-		return granted(60_000, 60_000)
-	}), nil)
-	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 10*time.Second || lease.Check() != nil })
-	must(t, lease.Check())
-}
-
 func TestTokenFunctionThatBlocksDoesNotDelayTheLoss(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -228,15 +127,6 @@ func TestRenewByTheCallerExtendsTheLease(t *testing.T) {
 	expectError[*fencegate.LeaseLostError](t, lease.Renew(background(t)))
 	expectError[*fencegate.LeaseLostError](t, lease.Release(background(t)))
 	expect(t, fake.Count(release) == 0, "%v", fake.calls)
-}
-
-func TestReleaseEndsTheLeaseOnce(t *testing.T) {
-	fake := newFake(t, keeper(granted(60_000, 60_000), nil), nil)
-	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	must(t, lease.Release(background(t)))
-	must(t, lease.Release(background(t)))
-	await(t, "it is done", lease.Done())
-	expect(t, errors.Is(lease.Check(), fencegate.ErrReleased) && fake.Count(release) == 1, "%v", lease.Check())
 }
 
 func TestSecondReleaseWaitsForTheFirst(t *testing.T) {

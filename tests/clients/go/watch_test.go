@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"fencegate"
 )
@@ -30,32 +29,6 @@ func TestWatchOfALeaseThatIsNotRenewedAsksForItsState(t *testing.T) {
 	lease := acquire(t, client(t, nil, fake), notRenewed)
 	await(t, "it is lost", lease.Done())
 	expect(t, fake.Count(inspection) == 1 && fake.Count(renewal) == 0, "%v", fake.calls)
-}
-
-func TestEndThatAGatewayDoesNotConfirmIsNoLoss(t *testing.T) {
-	fake := newFake(t, keeper(granted(60_000, 30_000), func(string, int) reply { return granted(60_000, 60_000) }),
-		func(w http.ResponseWriter, r *http.Request, _ int) { stream(w, "event: lost\n") })
-	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	eventually(t, "it is renewed", func() bool { return lease.Remaining() > 30*time.Second })
-	must(t, lease.Check())
-}
-
-func TestWatchThatIsRefusedIsNotRepeated(t *testing.T) {
-	t.Parallel()
-	refused := make(chan struct{})
-	fake := newFake(t, keeper(granted(60_000, 60_000), lost), func(w http.ResponseWriter, r *http.Request, before int) {
-		w.WriteHeader(403)
-		if before == 0 {
-			close(refused)
-		}
-	})
-	lease := acquire(t, client(t, nil, fake), fencegate.LeaseOptions{})
-	await(t, "the watch is refused", refused)
-	time.Sleep(time.Second) // the pause before a repeat that is not to come
-	must(t, lease.Check())
-	fake.mu.Lock()
-	defer fake.mu.Unlock()
-	expect(t, fake.watches == 1, "%d watches", fake.watches)
 }
 
 func TestWatchThatBreaksGoesOnAtTheNextGateway(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 
 var (
 	outcomeUnknown = problem(503, "storage-unavailable", `"outcome_unknown": true`, `"write_id": "W"`)
-	notInHistory   = reply{status: 200, body: `{"items": [], "next_cursor": null}`}
 	inHistory      = reply{status: 200, body: `{"next_cursor": null,
 		"items": [{"id": 1, "at": "2026-11-21T10:00:00Z", "event": "write_applied", "write_id": "W"}]}`}
 )
@@ -94,13 +93,6 @@ func TestWriteWhoseContextEndsIsOutcomeUnknown(t *testing.T) {
 	expect(t, errors.Is(err, context.Canceled) && !errors.As(err, &again), "nothing was sent: %v", err)
 }
 
-func TestUnknownOutcomeIsLookedUpAndRepeated(t *testing.T) {
-	fake := newFake(t, script(map[string][]reply{write: {outcomeUnknown, applied}, history: {notInHistory}}), nil)
-	result, err := writeOnce(t, client(t, nil, fake))
-	must(t, err)
-	expect(t, result.WriteID == "W" && fake.Count(write) == 2 && fake.Count(history) == 1, "%v", fake.calls)
-}
-
 func TestUnknownOutcomeThatIsInTheHistoryIsApplied(t *testing.T) {
 	writes := []reply{outcomeUnknown, problem(422, "idempotency-mismatch")}
 	fake := newFake(t, script(map[string][]reply{write: writes, history: {inHistory}}), nil)
@@ -110,32 +102,6 @@ func TestUnknownOutcomeThatIsInTheHistoryIsApplied(t *testing.T) {
 	expect(t, result.WriteID == "W" && result.Results == nil && result.Replayed, "%+v", result)
 	isApplied, err := made.WasApplied(background(t), "W")
 	expect(t, isApplied && err == nil, "%v", err)
-}
-
-func TestLookUpThatIsRefusedIsDecidedByTheRepeat(t *testing.T) {
-	for _, refusal := range []reply{problem(403, "forbidden"), problem(421, "misdirected-request"), {status: 421}} {
-		fake := newFake(t, script(map[string][]reply{write: {outcomeUnknown, applied}, history: {refusal}}), nil)
-		_, err := writeOnce(t, client(t, nil, fake))
-		must(t, err)
-	}
-}
-
-func TestRepeatOfAWriteMayWaitForItsOwnLease(t *testing.T) {
-	fake := newFake(t, script(map[string][]reply{write: {noAnswer, problem(423, "resource-locked"), applied}}), nil)
-	_, err := writeOnce(t, client(t, nil, fake))
-	must(t, err)
-	locked := newFake(t, script(map[string][]reply{write: {problem(423, "resource-locked")}}), nil)
-	_, err = writeOnce(t, client(t, nil, locked))
-	expect(t, errors.Is(err, fencegate.ErrResourceLocked) && locked.Count(write) == 1, "%v", err)
-}
-
-func TestRefusalOfARepeatSaysWhatBecameOfTheWrite(t *testing.T) {
-	conclusive := newFake(t, script(map[string][]reply{write: {noAnswer, problem(409, "expectation-failed")}}), nil)
-	_, err := writeOnce(t, client(t, nil, conclusive))
-	expectProblem(t, err, "expectation-failed")
-	other := newFake(t, script(map[string][]reply{write: {noAnswer, problem(401, "unauthenticated")}}), nil)
-	_, err = writeOnce(t, client(t, nil, other))
-	expectError[*fencegate.OutcomeUnknownError](t, err)
 }
 
 func TestWriteThatIsRefusedForItsLeaseLosesIt(t *testing.T) {
@@ -161,18 +127,6 @@ func TestWriteThatIsRefusedForItsLeaseLosesIt(t *testing.T) {
 		_, err = lease.Write(background(t), fencegate.Call("f"))
 		expectError[*fencegate.LeaseLostError](t, err)
 	}
-}
-
-func TestLeaseIsLostAfterAnUnknownOutcomeThatSaysSo(t *testing.T) {
-	writes := []reply{noAnswer, problem(410, "lease-lost")}
-	answers := map[string][]reply{acquisition: {granted(60_000, 60_000)}, write: writes, release: {released}}
-	fake := newFake(t, script(answers), nil)
-	made := client(t, nil, fake)
-	lease := acquire(t, made, notRenewed)
-	_, err := lease.Write(background(t), fencegate.Call("f"))
-	expectError[*fencegate.OutcomeUnknownError](t, err)
-	var found *fencegate.LeaseLostError
-	expect(t, !errors.As(err, &found) && lease.Check() != nil, "%v", err)
 }
 
 func TestOperationsAreThoseOfTheContract(t *testing.T) {

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar, Dict, Mapping, Optional, Type
 
 
+REPEATED = (409, 429, 503)  # of a gateway, if Retry-After says that a repeat can help
+
+
 class FencegateError(Exception):
     """Every exception of this package is one of these."""
 
-    temporary: bool = False  # whether the same call can succeed later, and nothing was changed
+    temporary: bool = False  # whether the same call, with its key, can succeed later
     maybe_executed: bool = False  # whether this attempt of the call, or an earlier one, may have taken effect
     write_id: Optional[str] = None  # of a write that may have taken effect: the latest one that a gateway named
 
@@ -26,7 +29,7 @@ class UnexpectedAnswer(FencegateError):
         super().__init__(f"HTTP status {status}: {detail}")
         self.status = status
         self.retry_after = retry_after  # seconds after which a repeat can succeed
-        self.temporary = status == 429 or status >= 500
+        self.temporary = status < 300 or status == 429 or status >= 500
         self.maybe_executed = (
             status < 300 or status >= 500
         )  # a proxy's error does not say whether a gateway has the call
@@ -66,6 +69,7 @@ class ProblemError(FencegateError):
         self.document: Mapping[str, Any] = document or {}
         self.retry_after = retry_after  # seconds after which a repeat can succeed
         self.maybe_executed = self.document.get("outcome_unknown") is True
+        self.temporary = self.maybe_executed or (retry_after is not None and self.status in REPEATED)
         self.write_id = self.document.get("write_id") if self.maybe_executed else None
 
     def __init_subclass__(cls) -> None:
@@ -139,7 +143,7 @@ class ConstraintViolation(ProblemError):
 
 
 class IdempotencyInProgress(ProblemError):
-    slug, temporary = "idempotency-in-progress", True
+    slug = "idempotency-in-progress"
 
 
 class RenewalsExhausted(ProblemError):
@@ -147,7 +151,7 @@ class RenewalsExhausted(ProblemError):
 
 
 class WriteConflict(ProblemError):
-    slug, temporary = "write-conflict", True
+    slug = "write-conflict"
 
 
 class LeaseLost(ProblemError):
@@ -177,27 +181,27 @@ class ResourceLocked(ProblemError):
 
 
 class TooManyRequests(ProblemError):
-    slug, temporary = "too-many-requests", True
+    slug = "too-many-requests"
 
 
 class TooManyWaiters(ProblemError):
-    slug, temporary = "too-many-waiters", True
+    slug = "too-many-waiters"
 
 
 class NoQuorum(ProblemError):
-    slug, temporary = "no-quorum", True
+    slug = "no-quorum"
 
 
 class StorageUnavailable(ProblemError):
-    slug, temporary = "storage-unavailable", True
+    slug = "storage-unavailable"
 
 
 class Overloaded(ProblemError):
-    slug, temporary = "overloaded", True
+    slug = "overloaded"
 
 
 class ShuttingDown(ProblemError):
-    slug, temporary = "shutting-down", True
+    slug = "shutting-down"
 
 
 class InternalFault(ProblemError):

@@ -43,11 +43,6 @@ export const loseAnswer = async (asked, ask, response) => {
   await ask();
   response.destroy();
 };
-export const delayAnswer = ms => async (asked, ask, response) => {
-  const answer = await ask();
-  await sleep(ms);
-  response.writeHead(answer.status, answer.headers).end(answer.body);
-};
 /** `change` returns the JSON of the answer as the caller gets it. */
 export const changeAnswer = change => async (asked, ask, response) => {
   const answer = await ask();

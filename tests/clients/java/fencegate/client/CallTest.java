@@ -46,34 +46,6 @@ public final class CallTest {
     }
 
     @Test
-    public void lease_that_is_over_when_it_arrives_is_asked_for_again() throws Exception {
-        try (FakeGateway gateway = new FakeGateway((call, before) -> {
-            if (!call.equals(FakeGateway.ACQUISITION)) return FakeGateway.RELEASED;
-            if (before == 0) Thread.sleep(150); // longer than its validity
-            return before == 1 ? FakeGateway.problem(410, "lease-lost")
-                    : FakeGateway.lease(100, before == 0 ? 100 : 30_000);
-        }); Lease lease = gateway.client().tryAcquire("a", LeaseOptions.defaults()).orElseThrow()) {
-            assertTrue(lease.isValid());
-            assertEquals(3, gateway.count(FakeGateway.ACQUISITION));
-        }
-    }
-
-    @Test
-    public void leases_that_are_over_when_they_arrive_end_as_lost() throws Exception {
-        try (FakeGateway gateway = new FakeGateway((call, before) -> {
-            Thread.sleep(20); // longer than its validity
-            return FakeGateway.lease(100, 1);
-        })) {
-            FencegateClient client = FencegateClient.builder(gateway.uri()).retryFor(Duration.ofSeconds(4)).build();
-            long began = System.nanoTime();
-            assertThrows(LeaseLostException.class,
-                    () -> client.withLease("a", LeaseOptions.defaults(), lease -> "it was begun"));
-            assertTrue(millisSince(began) + " ms", millisSince(began) >= 3_950 && millisSince(began) < 20_000);
-            assertTrue(gateway.calls.size() + " calls", gateway.calls.size() > 2);
-        }
-    }
-
-    @Test
     public void release_that_is_refused_does_not_hide_result() throws Exception {
         AtomicInteger credentials = new AtomicInteger();
         try (FakeGateway gateway = new FakeGateway((call, before) -> call.equals(FakeGateway.ACQUISITION)

@@ -56,14 +56,6 @@ public final class RenewalTest {
         return lease;
     }
 
-    private static void remainsValid(Lease lease, int ms) throws Exception {
-        long until = System.nanoTime() + Duration.ofMillis(ms).toNanos();
-        while (System.nanoTime() - until < 0) {
-            lease.check();
-            Thread.sleep(5);
-        }
-    }
-
     /** Waits until a lease, which has to be valid all the time, is valid for that long. */
     private static void becomesValidFor(Lease lease, int ms) throws Exception {
         Rig.eventually("it is renewed", () -> {
@@ -112,32 +104,12 @@ public final class RenewalTest {
     }
 
     @Test
-    public void renewal_is_tried_before_retry_after_if_validity_ends() throws Exception {
-        try (Lease lease = lease((call, before) -> switch (call) {
-            case FakeGateway.ACQUISITION -> FakeGateway.lease(9_600, 9_600);
-            case FakeGateway.RENEWAL -> before < 2 ? FakeGateway.problem(before == 0 ? 503 : 429,
-                    before == 0 ? "no-quorum" : "too-many-requests", 30) : FakeGateway.lease(30_000, 30_000);
-            default -> FakeGateway.RELEASED;
-        })) {
-            becomesValidFor(lease, 20_000);
-        }
-    }
-
-    @Test
     public void renewals_without_success_are_few_until_validity_ends() throws Exception {
         lease((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(4_800, 4_800)
                 : FakeGateway.problem(503, "no-quorum", 30));
         assertTrue(lost.await(10, TimeUnit.SECONDS));
         long renewals = gateway.count(FakeGateway.RENEWAL);
         assertTrue(renewals + " renewals", renewals >= 3 && renewals <= 9);
-    }
-
-    @Test
-    public void renewal_that_is_refused_is_not_tried_again() throws Exception {
-        lease((call, before) -> call.equals(FakeGateway.ACQUISITION) ? FakeGateway.lease(3_000, 3_000)
-                : FakeGateway.problem(409, "renewals-exhausted"));
-        assertTrue(lost.await(10, TimeUnit.SECONDS));
-        assertEquals(1, gateway.count(FakeGateway.RENEWAL));
     }
 
     /**
@@ -183,51 +155,6 @@ public final class RenewalTest {
         assertEquals(Optional.of(Slug.EXPECTATION_FAILED), refused.slug());
         assertTrue(lost.await(0, TimeUnit.SECONDS));
         assertThrows(LeaseLostException.class, lease::close);
-    }
-
-    @Test
-    public void write_that_needs_live_lease_marks_it_as_lost() throws Exception {
-        Lease lease = lease((call, before) -> switch (call) {
-            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 30_000);
-            case FakeGateway.WRITE -> FakeGateway.problem(410, "lease-lost");
-            default -> FakeGateway.RELEASED;
-        });
-        assertThrows(LeaseLostException.class,
-                () -> gateway.client().write(Write.under(lease, Operation.delete("t").where("id", 1)).requireLive()));
-        assertTrue(lost.await(0, TimeUnit.SECONDS));
-        assertThrows(LeaseLostException.class, lease::close);
-        assertEquals("there is nothing to release", 0, gateway.count(FakeGateway.RELEASE));
-    }
-
-    @Test
-    public void lease_of_a_repeated_request_is_renewed_in_time() throws Exception {
-        try (Lease lease = lease((call, before) -> switch (call) {
-            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 4_000); // what is left of the validity
-            case FakeGateway.RENEWAL -> FakeGateway.lease(30_000, 30_000);
-            default -> FakeGateway.RELEASED;
-        })) {
-            remainsValid(lease, 4_500);
-        }
-    }
-
-    @Test
-    public void release_that_only_a_proxy_answered_has_not_released() throws Exception {
-        Lease lease = lease((call, before) -> switch (call) {
-            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 30_000);
-            default -> before == 0 ? new FakeGateway.Reply(429, "too many", 1) : FakeGateway.problem(410, "lease-lost");
-        });
-        assertThrows(LeaseLostException.class, lease::close);
-        assertEquals(2, gateway.count(FakeGateway.RELEASE));
-    }
-
-    @Test
-    public void release_that_was_answered_with_503_has_released() throws Exception {
-        Lease lease = lease((call, before) -> switch (call) {
-            case FakeGateway.ACQUISITION -> FakeGateway.lease(30_000, 30_000);
-            default -> before == 0 ? FakeGateway.problem(503, "no-quorum", 1) : FakeGateway.problem(410, "lease-lost");
-        });
-        lease.close();
-        assertEquals(2, gateway.count(FakeGateway.RELEASE));
     }
 
     private static Write write(Lease lease) {

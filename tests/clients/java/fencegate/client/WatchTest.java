@@ -167,33 +167,6 @@ public final class WatchTest {
     }
 
     @Test
-    public void watch_that_is_refused_is_not_repeated_and_lease_is_held() throws Exception {
-        List<FakeGateway.WatchHandler> answers = new ArrayList<>();
-        for (int status : new int[] {400, 401, 403, 404, 429}) answers.add(answering(status));
-        answers.add((exchange, before) -> { // a gateway that answers with the lease, and cannot watch it
-            exchange.getResponseHeaders().set("Content-Type", "application/json");
-            exchange.sendResponseHeaders(200, 0);
-        });
-        List<Lease> leases = new ArrayList<>();
-        for (FakeGateway.WatchHandler answer : answers)
-            leases.add(watched(fake(answer, WatchTest::lost).client(), LeaseOptions.defaults()));
-        for (FakeGateway gateway : fakes) Rig.eventually("its watch is requested", () -> gateway.watchTimes.size() > 0);
-        Thread.sleep(1_500); // real time has to pass: longer than two pauses after streams that break
-        for (Lease lease : leases) lease.close();
-        for (FakeGateway gateway : fakes) {
-            assertEquals(1, gateway.watchTimes.size());
-            assertEquals(List.of(FakeGateway.ACQUISITION, FakeGateway.RELEASE), gateway.calls);
-        }
-    }
-
-    @Test
-    public void watch_answered_410_renews_lease_at_once() throws Exception {
-        Lease lease = watched(fake(answering(410), WatchTest::lost).client(), LeaseOptions.defaults());
-        isLostBeforeRenewal(lease);
-        assertEquals(1, fakes.get(0).count(FakeGateway.RENEWAL));
-    }
-
-    @Test
     public void watch_that_breaks_is_begun_again_after_longer_pauses() throws Exception {
         FakeGateway gateway = fake((exchange, before) -> {
             if (before < 3) exchange.sendResponseHeaders(List.of(503, 502, 302).get(before), -1);
@@ -217,22 +190,6 @@ public final class WatchTest {
         FencegateClient client = FencegateClient.builder(first.uri(), second.uri()).build();
         isLostBeforeRenewal(watched(client, LeaseOptions.defaults()));
         assertEquals(List.of(1, 1), List.of(first.watchTimes.size(), second.watchTimes.size()));
-    }
-
-    @Test
-    public void end_that_a_gateway_does_not_confirm_is_no_loss() throws Exception {
-        FakeGateway.WatchHandler ended = (exchange, before) ->
-                FakeGateway.stream(exchange, "event: lost\ndata: {}\n\n");
-        FakeGateway renewed = fake(ended, WatchTest::live);
-        FakeGateway inspected = fake(ended, WatchTest::live);
-        Lease first = watched(renewed.client(), LeaseOptions.defaults());
-        Lease second = watched(inspected.client(), LeaseOptions.defaults().notRenewed());
-        Rig.eventually("the first is renewed", () -> renewed.count(FakeGateway.RENEWAL) > 0);
-        Rig.eventually("the second is asked for", () -> inspected.count("GET /v1/leases/L") > 0);
-        first.close();
-        second.close();
-        assertEquals(List.of(FakeGateway.ACQUISITION, FakeGateway.RENEWAL, FakeGateway.RELEASE), renewed.calls);
-        assertEquals(List.of(FakeGateway.ACQUISITION, "GET /v1/leases/L", FakeGateway.RELEASE), inspected.calls);
     }
 
     @Test

@@ -17,6 +17,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ThreadLocalRandom;
@@ -38,6 +39,8 @@ final class Transport {
     /** The pause before a repeat at a gateway whose certificate is not trusted: longer than any call. */
     private static final Duration NEVER = Duration.ofDays(3_650);
     private static final int MISDIRECTED = 421;
+    /** Statuses of a gateway that are repeated if the answer has Retry-After. */
+    private static final Set<Integer> REPEATED = Set.of(409, 429, 503);
 
     private final HttpClient http;
     private final List<String> gateways;
@@ -272,12 +275,7 @@ final class Transport {
 
     private static boolean isRepeatable(Problem problem) {
         if (problem.outcomeUnknown()) return false; // the caller first finds out what became of it
-        return switch (problem.slug().orElse(Slug.INTERNAL_ERROR)) {
-            case NO_QUORUM, STORAGE_UNAVAILABLE, OVERLOADED, SHUTTING_DOWN, TOO_MANY_REQUESTS,
-                    TOO_MANY_WAITERS -> problem.retryAfter().isPresent();
-            case IDEMPOTENCY_IN_PROGRESS, WRITE_CONFLICT -> true;
-            default -> false;
-        };
+        return REPEATED.contains(problem.status()) && problem.retryAfter().isPresent();
     }
 
     /** Reads Retry-After; its form with a date is what no gateway sends. */

@@ -1,0 +1,424 @@
+"""What each client has to do: the answers of scripted gateways, the calls that a driver makes, and what is expected of
+both. docs/client.md has the rules, and the commands and outcomes of a driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from .scripted_gateway import DROP, HANG, Answer, Asked, applied, events, granted, of_proxy, page, problem
+
+Script = dict[str, list[Answer]]
+Count = Callable[[int], bool]
+
+
+def at_least(number: int) -> Count:
+    return lambda found: found >= number
+
+
+def between(least: int, most: int) -> Count:
+    return lambda found: least <= found <= most
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`outcomes` are those of the commands: a part of each, where a function says whether a value is right.
+    `requests`: how often each call has come, by the number of the gateway where there are two.
+    `one_key`: calls whose requests all have the same Idempotency-Key.
+    `waits`: the wait_ms of each acquisition. `pause_ms`: the least time between the first two requests.
+    `unreachable`: the client has the address of nothing."""
+
+    rule: str
+    commands: list[dict[str, Any]]
+    outcomes: list[dict[str, Any]]
+    scripts: list[Script] = field(default_factory=list)
+    requests: dict[Any, Any] = field(default_factory=dict)
+    one_key: tuple[str, ...] = ()
+    waits: Optional[list[int]] = None
+    pause_ms: int = 0
+    retry_for_ms: int = 10_000
+    unreachable: bool = False
+
+    def faults(self, found: list[dict[str, Any]], asked: list[Asked]) -> list[str]:
+        """Returns what is not as expected."""
+        faults = []
+        if len(found) != len(self.outcomes):
+            faults.append(f"{len(found)} outcomes, not {len(self.outcomes)}")
+        for number, (outcome, expected) in enumerate(zip(found, self.outcomes)):
+            for name, value in expected.items():
+                got = outcome.get(name)
+                if not (value(got) if callable(value) else got == value):
+                    faults.append(f"outcome {number + 1}: {name} is {got!r} in {outcome}")
+        for call, count in self.requests.items():
+            name, gateway = call if isinstance(call, tuple) else (call, None)
+            number = sum(each.call == name and gateway in (None, each.gateway) for each in asked)
+            if not (count(number) if callable(count) else number == count):
+                faults.append(f"{number} requests {call}")
+        keys = {each.key for each in asked if each.call in self.one_key}
+        if self.one_key and (len(keys) != 1 or None in keys):
+            faults.append(f"the keys are {keys}")
+        waits = [each.body["wait_ms"] for each in asked if each.call == "acquire"]
+        if self.waits is not None and waits != self.waits:
+            faults.append(f"wait_ms was {waits}")
+        if self.pause_ms and (asked[1].at - asked[0].at) * 1000 < self.pause_ms:
+            faults.append(f"the second request came {asked[1].at - asked[0].at} s after the first")
+        return faults
+
+
+# Commands and outcomes
+
+ACQUIRE = {"do": "acquire"}
+RELEASE = {"do": "release"}
+CHECK = {"do": "check"}
+WRITE = {"do": "write"}
+ONE_SHOT = {"do": "one_shot_write", "key": "k"}
+HISTORY = {"do": "history"}
+OK = {"ok": True}
+HELD, LOST = OK, {"error": "lost"}
+
+
+def sleep(ms: int) -> dict[str, Any]:
+    return {"do": "sleep", "ms": ms}
+
+
+def await_loss(within_ms: int) -> dict[str, Any]:
+    return {"do": "await_loss", "within_ms": within_ms}
+
+
+def refused(slug: str) -> dict[str, Any]:
+    return {"error": "refused", "slug": slug}
+
+
+OVER = problem(410, "lease-lost")
+STALE = problem(412, "stale-fencing-token")
+UNKNOWN = problem(503, "storage-unavailable", outcome_unknown=True, write_id="W")
+LOCKED = problem(423, "resource-locked", retry_after=1, max_wait_ms=200, remaining_ms=9_000)
+MAINTENANCE = Answer(200, {"status": "maintenance"})
+
+SCENARIOS = {
+    # Validity
+    "validity_counts_from_sending": Scenario(
+        "validity",
+        [ACQUIRE],
+        [{"ok": True, "token": str(2**53 - 1), "remaining_ms": lambda ms: 1_000 < ms <= 3_020}],
+        [{"acquire": [granted(60_000, 3_000, delay_ms=400, served_ms=400)]}],
+        {"acquire": 1},
+        waits=[0],
+    ),
+    "grant_that_came_too_late_is_asked_for_again": Scenario(
+        "validity",
+        [ACQUIRE],
+        [OK],
+        [{"acquire": [granted(60_000, 50, delay_ms=150), granted()]}],
+        {"acquire": 2},
+        ("acquire",),
+    ),
+    "grants_that_always_come_too_late_are_a_loss": Scenario(
+        "validity", [ACQUIRE], [LOST], [{"acquire": [granted(60_000, 50, delay_ms=150)]}], retry_for_ms=2_000
+    ),
+    "lease_that_cannot_be_renewed_is_lost_at_its_end": Scenario(
+        "validity",
+        [ACQUIRE, await_loss(4_000), CHECK, WRITE],
+        [OK, OK, LOST, LOST],
+        [{"acquire": [granted(1_200)], "renew": [of_proxy(503)]}],
+        {"renew": at_least(1), "write": 0},
+    ),
+    # Renewals
+    "lease_is_renewed_each_third_of_its_ttl": Scenario(
+        "renewals",
+        [ACQUIRE, sleep(3_500), CHECK],
+        [OK, OK, HELD],
+        [{"acquire": [granted(2_400)], "renew": [granted(2_400)]}],
+        {"renew": between(2, 8)},
+    ),
+    "repeated_grant_is_renewed_by_what_is_left": Scenario(
+        "renewals",
+        [ACQUIRE, sleep(2_500), CHECK],
+        [OK, OK, HELD],
+        [{"acquire": [granted(60_000, 2_000)], "renew": [granted(60_000)]}],
+        {"renew": 1},
+    ),
+    "renewal_without_answer_goes_to_the_next_gateway": Scenario(
+        "renewals",
+        [ACQUIRE, sleep(4_000), CHECK],
+        [OK, OK, HELD],
+        [{"acquire": [granted(3_600)], "renew": [HANG]}, {"renew": [granted(60_000)]}],
+        {("renew", 1): at_least(1)},
+    ),
+    "renewal_with_a_long_retry_after_is_tried_in_time": Scenario(
+        "renewals",
+        [ACQUIRE, sleep(4_000), CHECK],
+        [OK, OK, HELD],
+        [{"acquire": [granted(3_600)], "renew": [problem(503, "no-quorum", retry_after=30), granted(60_000)]}],
+        {"renew": at_least(2)},
+    ),
+    "renewal_that_is_refused_is_not_repeated": Scenario(
+        "renewals",
+        [ACQUIRE, await_loss(4_000)],
+        [OK, OK],
+        [{"acquire": [granted(1_500)], "renew": [problem(409, "renewals-exhausted")]}],
+        {"renew": 1},
+    ),
+    "renewal_answered_410_is_a_loss_at_once": Scenario(
+        "renewals",
+        [ACQUIRE, await_loss(6_000), RELEASE],
+        [OK, OK, LOST],
+        [{"acquire": [granted(9_000)], "renew": [OVER]}],
+        {"renew": 1},
+    ),
+    # The stream that watches a lease
+    **{
+        f"end_that_a_watch_tells_{name}_is_confirmed_at_once": Scenario(
+            "watch",
+            [ACQUIRE, await_loss(8_000)],
+            [OK, OK],
+            [{"acquire": [granted()], "renew": [OVER], "watch": watches}],
+            {"renew": 1, "watch": len(watches)},
+        )
+        for name, watches in {
+            "by_an_event": [events("event: held\r\ndata: x\r\n\r\nevent: lost\n\n")],
+            "of_a_release": [events("event: released\n\n")],
+            "by_410": [OVER],
+            "after_it_broke": [DROP, of_proxy(502), events("event: lost\n\n")],
+        }.items()
+    },
+    "end_that_a_renewal_does_not_confirm_is_no_loss": Scenario(
+        "watch",
+        [ACQUIRE, sleep(1_000), CHECK],
+        [OK, OK, HELD],
+        [{"acquire": [granted()], "renew": [granted()], "watch": [events("event: lost\n\n")]}],
+        {"renew": 1},
+    ),
+    "watch_that_is_refused_is_not_repeated": Scenario(
+        "watch",
+        [ACQUIRE, sleep(1_500), CHECK],
+        [OK, OK, HELD],
+        [{"acquire": [granted()], "watch": [problem(403, "forbidden")]}],
+        {"watch": 1},
+    ),
+    # Acquisition
+    "locked_resource_is_not_waited_for_without_a_wait": Scenario(
+        "acquisition", [ACQUIRE], [{"error": "locked"}], [{"acquire": [LOCKED]}], {"acquire": 1}, waits=[0]
+    ),
+    "long_wait_is_several_requests_with_one_key": Scenario(
+        "acquisition",
+        [{**ACQUIRE, "wait_ms": 8_000}],
+        [OK],
+        [{"acquire": [LOCKED, problem(423, "resource-locked", 1, 200, max_wait_ms=200), granted()]}],
+        {"acquire": 3},
+        ("acquire",),
+        [0, 200, 200],
+    ),
+    "acquisition_that_is_given_up_is_cancelled_by_its_key": Scenario(
+        "acquisition",
+        [{**ACQUIRE, "cancel_after_ms": 1_500}, sleep(2_500)],
+        [{"error": "cancelled"}, OK],
+        [{"acquire": [HANG], "cancel": [problem(503, "no-quorum", 0), Answer(204)]}],
+        {"acquire": 1, "cancel": 2},
+        ("acquire", "cancel"),
+    ),
+    # Repeats
+    "temporary_failures_are_repeated_with_one_key": Scenario(
+        "repeats",
+        [ONE_SHOT],
+        [{"ok": True, "write_id": "W", "replayed": True}],
+        [
+            {
+                "write": [
+                    DROP,
+                    of_proxy(502),
+                    of_proxy(500),
+                    of_proxy(200),
+                    of_proxy(429),
+                    problem(503, "overloaded", 0),
+                    problem(409, "idempotency-in-progress", 0),
+                    problem(429, "too-many-requests", 0),
+                    applied(replayed=True),
+                ]
+            }
+        ],
+        {"write": 9},
+        ("write",),
+        retry_for_ms=20_000,
+    ),
+    "retry_after_is_waited_for": Scenario(
+        "repeats",
+        [ACQUIRE],
+        [OK],
+        [{"acquire": [problem(429, "too-many-requests", 1), granted()]}],
+        {"acquire": 2},
+        ("acquire",),
+        pause_ms=1_000,
+    ),
+    "retry_after_beyond_the_time_of_repeats_ends_a_call": Scenario(
+        "repeats",
+        [ACQUIRE],
+        [refused("too-many-requests")],
+        [{"acquire": [problem(429, "too-many-requests", 60)]}],
+        {"acquire": 1},
+    ),
+    **{
+        f"{status}_{slug.replace('-', '_')}_is_not_repeated": Scenario(
+            "repeats", [ACQUIRE], [refused(slug)], [{"acquire": [problem(status, slug)]}], {"acquire": 1}
+        )
+        for status, slug in [
+            (400, "invalid-request"),
+            (403, "forbidden"),
+            (409, "write-conflict"),
+            (429, "too-many-requests"),
+            (500, "internal-error"),
+            (503, "storage-unavailable"),
+        ]
+    },
+    "redirect_is_not_followed": Scenario(
+        "repeats",
+        [ACQUIRE],
+        [{"error": "unavailable"}],
+        [{"acquire": [Answer(307, None, {"Location": "/v1/history"})]}],
+        {"acquire": 1, "history": 0},
+    ),
+    **{
+        f"answer_of_a_proxy_is_no_{call}": Scenario(
+            "repeats",
+            commands,
+            [OK] * (len(commands) - 1) + [{"error": lambda found: found is not None}],
+            [{"acquire": [granted()], **{call: [MAINTENANCE]}}],
+            retry_for_ms=100,
+        )
+        for call, commands in [("acquire", [ACQUIRE]), ("release", [ACQUIRE, RELEASE]), ("history", [HISTORY])]
+    },
+    # Several addresses
+    "failure_of_a_gateway_leads_to_the_next_one": Scenario(
+        "addresses",
+        [ACQUIRE, RELEASE],
+        [OK, OK],
+        [{"acquire": [DROP]}, {"acquire": [granted()], "release": [Answer(204)]}],
+        {("acquire", 0): 1, ("acquire", 1): 1, ("release", 0): 0, ("release", 1): 1},
+        ("acquire",),
+    ),
+    # Release
+    "release_ends_the_renewals_and_is_sent_once": Scenario(
+        "release",
+        [ACQUIRE, RELEASE, RELEASE, sleep(1_000), CHECK],
+        [OK, OK, OK, OK, LOST],
+        [{"acquire": [granted(1_800)], "release": [Answer(204)]}],
+        {"release": 1, "renew": 0},
+    ),
+    **{
+        f"release_repeated_after_{name}_has_released": Scenario(
+            "release",
+            [ACQUIRE, RELEASE],
+            [OK, OK],
+            [{"acquire": [granted()], "release": [first, OVER]}],
+            {"release": 2},
+        )
+        for name, first in {"a_lost_answer": DROP, "503": problem(503, "no-quorum", 0)}.items()
+    },
+    "release_of_a_lease_that_is_over_is_a_loss": Scenario(
+        "release", [ACQUIRE, RELEASE], [OK, LOST], [{"acquire": [granted()], "release": [OVER]}], {"release": 1}
+    ),
+    # Writes
+    "write_under_a_lease_has_a_key": Scenario(
+        "writes",
+        [ACQUIRE, WRITE],
+        [OK, {"ok": True, "write_id": "W", "replayed": False}],
+        [{"acquire": [granted()], "write": [applied()]}],
+        {"write": 1},
+        ("write",),
+    ),
+    "unknown_write_that_finds_its_lease_lost_loses_it": Scenario(
+        "writes",
+        [ACQUIRE, WRITE, CHECK],
+        [OK, {"error": "unknown"}, LOST],
+        [{"acquire": [granted()], "write": [DROP, OVER]}],
+        {"write": 2},
+    ),
+    "write_that_cannot_be_sent_has_changed_nothing": Scenario(
+        "writes", [ONE_SHOT], [{"error": "unavailable"}], retry_for_ms=300, unreachable=True
+    ),
+    **{
+        f"write_answered_by_{name}_is_unknown": Scenario(
+            "writes",
+            [ONE_SHOT],
+            [{"error": "unknown", "key": "k"}],
+            [{"write": [answer]}],
+            {"write": at_least(1)},
+            ("write",),
+            retry_for_ms=100,
+        )
+        for name, answer in {"nobody": DROP, "a_proxy_with_502": of_proxy(502), "a_proxy": MAINTENANCE}.items()
+    },
+    "refusal_after_a_lost_answer_is_unknown": Scenario(
+        "writes",
+        [ONE_SHOT],
+        [{"error": "unknown", "key": "k"}],
+        [{"write": [DROP, problem(403, "forbidden")]}],
+        {"write": 2},
+    ),
+    **{
+        f"{slug.replace('-', '_')}_after_a_lost_answer_is_conclusive": Scenario(
+            "writes", [ONE_SHOT], [outcome], [{"write": [DROP, problem(status, slug)]}], {"write": 2}, ("write",)
+        )
+        for status, slug, outcome in [
+            (403, "resource-not-covered", refused("resource-not-covered")),
+            (409, "constraint-violation", refused("constraint-violation")),
+            (409, "expectation-failed", refused("expectation-failed")),
+            (412, "stale-fencing-token", {"error": "stale"}),
+            (422, "unprocessable", refused("unprocessable")),
+        ]
+    },
+    "unknown_outcome_is_resolved_by_a_repeat": Scenario(
+        "writes",
+        [ONE_SHOT],
+        [{"ok": True, "replayed": True}],
+        [{"write": [UNKNOWN, applied(replayed=True)], "history": [page()]}],
+        {"write": 2},
+        ("write",),
+    ),
+    "unknown_outcome_that_is_not_found_is_unknown": Scenario(
+        "writes",
+        [ONE_SHOT],
+        [{"error": "unknown", "key": "k"}],
+        [{"write": [UNKNOWN], "history": [page()]}],
+        {"write": at_least(1), "history": at_least(1)},
+        ("write",),
+        retry_for_ms=500,
+    ),
+    "look_up_that_is_refused_leaves_the_repeat": Scenario(
+        "writes",
+        [ONE_SHOT],
+        [{"ok": True, "replayed": True}],
+        [{"write": [UNKNOWN, applied(replayed=True)], "history": [problem(403, "forbidden")]}],
+        {"write": 2},
+        ("write",),
+    ),
+    "own_lease_of_an_unknown_write_is_waited_for": Scenario(
+        "writes",
+        [ONE_SHOT],
+        [{"ok": True, "replayed": True}],
+        [{"write": [UNKNOWN, LOCKED, applied(replayed=True)], "history": [page()]}],
+        {"write": 3},
+        ("write",),
+    ),
+    "locked_resource_of_a_first_write_is_not_waited_for": Scenario(
+        "writes", [ONE_SHOT], [{"error": "locked"}], [{"write": [LOCKED]}], {"write": 1}
+    ),
+    **{
+        f"lease_is_lost_after_a_write_answered_{answer.status}": Scenario(
+            "writes",
+            [ACQUIRE, WRITE, CHECK, WRITE],
+            [OK, {"error": error}, LOST, LOST],
+            [{"acquire": [granted()], "write": [answer], "release": [Answer(204)]}],
+            {"write": 1},
+        )
+        for answer, error in [(OVER, "lost"), (STALE, "stale")]
+    },
+    # The history
+    "history_is_read_by_pages": Scenario(
+        "history",
+        [HISTORY],
+        [{"ok": True, "ids": [3, 2, 1]}],
+        [{"history": [page(3, 2, cursor="c"), page(1)]}],
+        {"history": 2},
+    ),
+}

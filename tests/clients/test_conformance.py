@@ -1,0 +1,74 @@
+"""The clients do what docs/client.md says: the scenarios of conformance/scenarios.py with each client's driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from conformance.run import run_all
+from conformance.scenarios import SCENARIOS
+from support import processes
+from test_typescript import package  # noqa: F401
+
+ROOT = processes.repository()
+DRIVERS = ROOT / "tests/clients/conformance/drivers"
+KINDS = ["go", "java", "python", "python_async", "typescript"]
+
+
+def line_of(scenario: dict[str, Any]) -> str:
+    """Writes a scenario for the driver in Java."""
+    commands = [",".join(f"{name}={value}" for name, value in each.items()) for each in scenario["commands"]]
+    return "\t".join([" ".join(scenario["urls"]), str(scenario["retry_for_ms"]), *commands])
+
+
+def go(folder: Path, _: pytest.FixtureRequest) -> list[str]:
+    environment = {**os.environ, "GOPROXY": "off", "GOCACHE": str(ROOT / "build/go-cache")}
+    done = processes.run(
+        ["go", "build", "-race", "-o", str(folder / "driver"), "."], cwd=DRIVERS / "go", env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return [str(folder / "driver")]
+
+
+def java(folder: Path, _: pytest.FixtureRequest) -> list[str]:
+    for command in (
+        [str(ROOT / "clients/java/build"), str(folder)],
+        ["javac", "-cp", str(folder / "client"), "-d", str(folder / "driver"), str(DRIVERS / "Driver.java")],
+    ):
+        done = processes.run(command)
+        assert done.returncode == 0, done.stderr
+    path = f"{folder}/client:{folder}/driver"
+    return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", path, "Driver"]
+
+
+def typescript(folder: Path, request: pytest.FixtureRequest) -> list[str]:
+    built = request.getfixturevalue("package")
+    (folder / "node_modules/@fencegate").mkdir(parents=True)
+    (folder / "node_modules/@fencegate/client").symlink_to(built)
+    (folder / "driver.mjs").write_text((DRIVERS / "driver.mjs").read_text())
+    return ["node", str(folder / "driver.mjs")]
+
+
+COMMANDS: dict[str, Callable[[Path, pytest.FixtureRequest], list[str]]] = {
+    "go": go,
+    "java": java,
+    "python": lambda *_: [sys.executable, str(DRIVERS / "driver.py"), "sync"],
+    "python_async": lambda *_: [sys.executable, str(DRIVERS / "driver.py"), "async"],
+    "typescript": typescript,
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What each scenario has found in a client."""
+    kind: str = request.param
+    command = COMMANDS[kind](tmp_path_factory.mktemp(kind), request)
+    return run_all(command, line_of) if kind == "java" else run_all(command)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_client_does_what_it_must(faults: dict[str, list[str]], scenario: str) -> None:
+    assert not faults[scenario]
