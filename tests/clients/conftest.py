@@ -16,7 +16,7 @@ from support.stack import Stack, make_folder  # noqa: E402
 from support.stack import running as running_stack  # noqa: E402
 
 # The longest ones begin first, so that none of them runs alone at the end.
-LONGEST = "test_java test_typescript test_go".split()
+LONGEST = "test_java test_typescript test_conformance test_go".split()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Callable
@@ -72,3 +73,26 @@ def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_client_does_what_it_must(faults: dict[str, list[str]], scenario: str) -> None:
     assert not faults[scenario]
+
+
+PAGE = (ROOT / "docs/client.md").read_text()
+SOURCES = {"go": "*.go", "java": "client/src/main/java/fencegate/client/*.java", "python": "src/fencegate/*.py"}
+
+
+def test_page_has_the_rules_of_the_scenarios() -> None:
+    assert {scenario.rule for scenario in SCENARIOS.values()} <= set(re.findall(r"^## (.*)$", PAGE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("client", [*SOURCES, "typescript"])
+def test_clients_have_the_names_of_the_page(client: str) -> None:
+    names = re.findall(r"`(\w+)`", PAGE.partition("## Names\n")[2].partition(";")[0])
+    sources = "".join(path.read_text() for path in (ROOT / "clients" / client).glob(SOURCES.get(client, "src/*.ts")))
+    assert len(names) > 10
+    for name in names:
+        if client == "go":
+            name = {"leaseId": "LeaseID"}.get(name, name[0].upper() + name[1:])
+        elif client == "python":
+            name = re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), name)
+        elif client == "java" and name == "oneShotWrite":
+            name = "oneShot"
+        assert re.search(rf"\b{name}(Ms)?\b", sources), name

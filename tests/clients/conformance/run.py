@@ -1,8 +1,5 @@
 """Runs the scenarios with the driver of a client: `python3 -m conformance.run COMMAND…` in tests/clients.
-
-A driver reads scenarios from its standard input, each a line of JSON with `urls`, `retry_for_ms` and `commands`. It
-makes a client of the addresses, executes the commands one after the other, and prints an array of their outcomes as a
-line of JSON."""
+docs/client.md says what a driver does."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def between(least: int, most: int) -> Count:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`outcomes` are those of the commands: a part of each, where a function says whether a value is right.
+    """`rule` is the heading in docs/client.md. `outcomes` are those of the commands: a part of each, where a function says whether a value is right.
     `requests`: how often each call has come, by the number of the gateway where there are two.
     `one_key`: calls whose requests all have the same Idempotency-Key.
     `waits`: the wait_ms of each acquisition. `pause_ms`: the least time between the first two requests.
@@ -98,7 +98,7 @@ MAINTENANCE = Answer(200, {"status": "maintenance"})
 SCENARIOS = {
     # Validity
     "validity_counts_from_sending": Scenario(
-        "validity",
+        "Validity",
         [ACQUIRE],
         [{"ok": True, "token": str(2**53 - 1), "remaining_ms": lambda ms: 1_000 < ms <= 3_020}],
         [{"acquire": [granted(60_000, 3_000, delay_ms=400, served_ms=400)]}],
@@ -106,7 +106,7 @@ SCENARIOS = {
         waits=[0],
     ),
     "grant_that_came_too_late_is_asked_for_again": Scenario(
-        "validity",
+        "Validity",
         [ACQUIRE],
         [OK],
         [{"acquire": [granted(60_000, 50, delay_ms=150), granted()]}],
@@ -114,10 +114,10 @@ SCENARIOS = {
         ("acquire",),
     ),
     "grants_that_always_come_too_late_are_a_loss": Scenario(
-        "validity", [ACQUIRE], [LOST], [{"acquire": [granted(60_000, 50, delay_ms=150)]}], retry_for_ms=2_000
+        "Validity", [ACQUIRE], [LOST], [{"acquire": [granted(60_000, 50, delay_ms=150)]}], retry_for_ms=2_000
     ),
     "lease_that_cannot_be_renewed_is_lost_at_its_end": Scenario(
-        "validity",
+        "Validity",
         [ACQUIRE, await_loss(4_000), CHECK, WRITE],
         [OK, OK, LOST, LOST],
         [{"acquire": [granted(1_200)], "renew": [of_proxy(503)]}],
@@ -125,42 +125,42 @@ SCENARIOS = {
     ),
     # Renewals
     "lease_is_renewed_each_third_of_its_ttl": Scenario(
-        "renewals",
+        "Renewals",
         [ACQUIRE, sleep(3_500), CHECK],
         [OK, OK, HELD],
         [{"acquire": [granted(2_400)], "renew": [granted(2_400)]}],
         {"renew": between(2, 8)},
     ),
     "repeated_grant_is_renewed_by_what_is_left": Scenario(
-        "renewals",
+        "Renewals",
         [ACQUIRE, sleep(2_500), CHECK],
         [OK, OK, HELD],
         [{"acquire": [granted(60_000, 2_000)], "renew": [granted(60_000)]}],
         {"renew": 1},
     ),
     "renewal_without_answer_goes_to_the_next_gateway": Scenario(
-        "renewals",
+        "Renewals",
         [ACQUIRE, sleep(4_000), CHECK],
         [OK, OK, HELD],
         [{"acquire": [granted(3_600)], "renew": [HANG]}, {"renew": [granted(60_000)]}],
         {("renew", 1): at_least(1)},
     ),
     "renewal_with_a_long_retry_after_is_tried_in_time": Scenario(
-        "renewals",
+        "Renewals",
         [ACQUIRE, sleep(4_000), CHECK],
         [OK, OK, HELD],
         [{"acquire": [granted(3_600)], "renew": [problem(503, "no-quorum", retry_after=30), granted(60_000)]}],
         {"renew": at_least(2)},
     ),
     "renewal_that_is_refused_is_not_repeated": Scenario(
-        "renewals",
+        "Renewals",
         [ACQUIRE, await_loss(4_000)],
         [OK, OK],
         [{"acquire": [granted(1_500)], "renew": [problem(409, "renewals-exhausted")]}],
         {"renew": 1},
     ),
     "renewal_answered_410_is_a_loss_at_once": Scenario(
-        "renewals",
+        "Renewals",
         [ACQUIRE, await_loss(6_000), RELEASE],
         [OK, OK, LOST],
         [{"acquire": [granted(9_000)], "renew": [OVER]}],
@@ -169,7 +169,7 @@ SCENARIOS = {
     # The stream that watches a lease
     **{
         f"end_that_a_watch_tells_{name}_is_confirmed_at_once": Scenario(
-            "watch",
+            "Watch",
             [ACQUIRE, await_loss(8_000)],
             [OK, OK],
             [{"acquire": [granted()], "renew": [OVER], "watch": watches}],
@@ -183,14 +183,14 @@ SCENARIOS = {
         }.items()
     },
     "end_that_a_renewal_does_not_confirm_is_no_loss": Scenario(
-        "watch",
+        "Watch",
         [ACQUIRE, sleep(1_000), CHECK],
         [OK, OK, HELD],
         [{"acquire": [granted()], "renew": [granted()], "watch": [events("event: lost\n\n")]}],
         {"renew": 1},
     ),
     "watch_that_is_refused_is_not_repeated": Scenario(
-        "watch",
+        "Watch",
         [ACQUIRE, sleep(1_500), CHECK],
         [OK, OK, HELD],
         [{"acquire": [granted()], "watch": [problem(403, "forbidden")]}],
@@ -198,10 +198,10 @@ SCENARIOS = {
     ),
     # Acquisition
     "locked_resource_is_not_waited_for_without_a_wait": Scenario(
-        "acquisition", [ACQUIRE], [{"error": "locked"}], [{"acquire": [LOCKED]}], {"acquire": 1}, waits=[0]
+        "Keys", [ACQUIRE], [{"error": "locked"}], [{"acquire": [LOCKED]}], {"acquire": 1}, waits=[0]
     ),
     "long_wait_is_several_requests_with_one_key": Scenario(
-        "acquisition",
+        "Keys",
         [{**ACQUIRE, "wait_ms": 8_000}],
         [OK],
         [{"acquire": [LOCKED, problem(423, "resource-locked", 1, 200, max_wait_ms=200), granted()]}],
@@ -210,7 +210,7 @@ SCENARIOS = {
         [0, 200, 200],
     ),
     "acquisition_that_is_given_up_is_cancelled_by_its_key": Scenario(
-        "acquisition",
+        "Keys",
         [{**ACQUIRE, "cancel_after_ms": 1_500}, sleep(2_500)],
         [{"error": "cancelled"}, OK],
         [{"acquire": [HANG], "cancel": [problem(503, "no-quorum", 0), Answer(204)]}],
@@ -219,7 +219,7 @@ SCENARIOS = {
     ),
     # Repeats
     "temporary_failures_are_repeated_with_one_key": Scenario(
-        "repeats",
+        "Answers",
         [ONE_SHOT],
         [{"ok": True, "write_id": "W", "replayed": True}],
         [
@@ -242,7 +242,7 @@ SCENARIOS = {
         retry_for_ms=20_000,
     ),
     "retry_after_is_waited_for": Scenario(
-        "repeats",
+        "Answers",
         [ACQUIRE],
         [OK],
         [{"acquire": [problem(429, "too-many-requests", 1), granted()]}],
@@ -251,7 +251,7 @@ SCENARIOS = {
         pause_ms=1_000,
     ),
     "retry_after_beyond_the_time_of_repeats_ends_a_call": Scenario(
-        "repeats",
+        "Answers",
         [ACQUIRE],
         [refused("too-many-requests")],
         [{"acquire": [problem(429, "too-many-requests", 60)]}],
@@ -259,7 +259,7 @@ SCENARIOS = {
     ),
     **{
         f"{status}_{slug.replace('-', '_')}_is_not_repeated": Scenario(
-            "repeats", [ACQUIRE], [refused(slug)], [{"acquire": [problem(status, slug)]}], {"acquire": 1}
+            "Answers", [ACQUIRE], [refused(slug)], [{"acquire": [problem(status, slug)]}], {"acquire": 1}
         )
         for status, slug in [
             (400, "invalid-request"),
@@ -271,7 +271,7 @@ SCENARIOS = {
         ]
     },
     "redirect_is_not_followed": Scenario(
-        "repeats",
+        "Answers",
         [ACQUIRE],
         [{"error": "unavailable"}],
         [{"acquire": [Answer(307, None, {"Location": "/v1/history"})]}],
@@ -279,7 +279,7 @@ SCENARIOS = {
     ),
     **{
         f"answer_of_a_proxy_is_no_{call}": Scenario(
-            "repeats",
+            "Answers",
             commands,
             [OK] * (len(commands) - 1) + [{"error": lambda found: found is not None}],
             [{"acquire": [granted()], **{call: [MAINTENANCE]}}],
@@ -289,7 +289,7 @@ SCENARIOS = {
     },
     # Several addresses
     "failure_of_a_gateway_leads_to_the_next_one": Scenario(
-        "addresses",
+        "Answers",
         [ACQUIRE, RELEASE],
         [OK, OK],
         [{"acquire": [DROP]}, {"acquire": [granted()], "release": [Answer(204)]}],
@@ -298,7 +298,7 @@ SCENARIOS = {
     ),
     # Release
     "release_ends_the_renewals_and_is_sent_once": Scenario(
-        "release",
+        "Answers",
         [ACQUIRE, RELEASE, RELEASE, sleep(1_000), CHECK],
         [OK, OK, OK, OK, LOST],
         [{"acquire": [granted(1_800)], "release": [Answer(204)]}],
@@ -306,7 +306,7 @@ SCENARIOS = {
     ),
     **{
         f"release_repeated_after_{name}_has_released": Scenario(
-            "release",
+            "Answers",
             [ACQUIRE, RELEASE],
             [OK, OK],
             [{"acquire": [granted()], "release": [first, OVER]}],
@@ -315,11 +315,11 @@ SCENARIOS = {
         for name, first in {"a_lost_answer": DROP, "503": problem(503, "no-quorum", 0)}.items()
     },
     "release_of_a_lease_that_is_over_is_a_loss": Scenario(
-        "release", [ACQUIRE, RELEASE], [OK, LOST], [{"acquire": [granted()], "release": [OVER]}], {"release": 1}
+        "Answers", [ACQUIRE, RELEASE], [OK, LOST], [{"acquire": [granted()], "release": [OVER]}], {"release": 1}
     ),
     # Writes
     "write_under_a_lease_has_a_key": Scenario(
-        "writes",
+        "Answers",
         [ACQUIRE, WRITE],
         [OK, {"ok": True, "write_id": "W", "replayed": False}],
         [{"acquire": [granted()], "write": [applied()]}],
@@ -327,18 +327,18 @@ SCENARIOS = {
         ("write",),
     ),
     "unknown_write_that_finds_its_lease_lost_loses_it": Scenario(
-        "writes",
+        "Answers",
         [ACQUIRE, WRITE, CHECK],
         [OK, {"error": "unknown"}, LOST],
         [{"acquire": [granted()], "write": [DROP, OVER]}],
         {"write": 2},
     ),
     "write_that_cannot_be_sent_has_changed_nothing": Scenario(
-        "writes", [ONE_SHOT], [{"error": "unavailable"}], retry_for_ms=300, unreachable=True
+        "Answers", [ONE_SHOT], [{"error": "unavailable"}], retry_for_ms=300, unreachable=True
     ),
     **{
         f"write_answered_by_{name}_is_unknown": Scenario(
-            "writes",
+            "Answers",
             [ONE_SHOT],
             [{"error": "unknown", "key": "k"}],
             [{"write": [answer]}],
@@ -349,7 +349,7 @@ SCENARIOS = {
         for name, answer in {"nobody": DROP, "a_proxy_with_502": of_proxy(502), "a_proxy": MAINTENANCE}.items()
     },
     "refusal_after_a_lost_answer_is_unknown": Scenario(
-        "writes",
+        "Answers",
         [ONE_SHOT],
         [{"error": "unknown", "key": "k"}],
         [{"write": [DROP, problem(403, "forbidden")]}],
@@ -357,7 +357,7 @@ SCENARIOS = {
     ),
     **{
         f"{slug.replace('-', '_')}_after_a_lost_answer_is_conclusive": Scenario(
-            "writes", [ONE_SHOT], [outcome], [{"write": [DROP, problem(status, slug)]}], {"write": 2}, ("write",)
+            "Answers", [ONE_SHOT], [outcome], [{"write": [DROP, problem(status, slug)]}], {"write": 2}, ("write",)
         )
         for status, slug, outcome in [
             (403, "resource-not-covered", refused("resource-not-covered")),
@@ -368,7 +368,7 @@ SCENARIOS = {
         ]
     },
     "unknown_outcome_is_resolved_by_a_repeat": Scenario(
-        "writes",
+        "Answers",
         [ONE_SHOT],
         [{"ok": True, "replayed": True}],
         [{"write": [UNKNOWN, applied(replayed=True)], "history": [page()]}],
@@ -376,7 +376,7 @@ SCENARIOS = {
         ("write",),
     ),
     "unknown_outcome_that_is_not_found_is_unknown": Scenario(
-        "writes",
+        "Answers",
         [ONE_SHOT],
         [{"error": "unknown", "key": "k"}],
         [{"write": [UNKNOWN], "history": [page()]}],
@@ -385,7 +385,7 @@ SCENARIOS = {
         retry_for_ms=500,
     ),
     "look_up_that_is_refused_leaves_the_repeat": Scenario(
-        "writes",
+        "Answers",
         [ONE_SHOT],
         [{"ok": True, "replayed": True}],
         [{"write": [UNKNOWN, applied(replayed=True)], "history": [problem(403, "forbidden")]}],
@@ -393,7 +393,7 @@ SCENARIOS = {
         ("write",),
     ),
     "own_lease_of_an_unknown_write_is_waited_for": Scenario(
-        "writes",
+        "Answers",
         [ONE_SHOT],
         [{"ok": True, "replayed": True}],
         [{"write": [UNKNOWN, LOCKED, applied(replayed=True)], "history": [page()]}],
@@ -401,11 +401,11 @@ SCENARIOS = {
         ("write",),
     ),
     "locked_resource_of_a_first_write_is_not_waited_for": Scenario(
-        "writes", [ONE_SHOT], [{"error": "locked"}], [{"write": [LOCKED]}], {"write": 1}
+        "Answers", [ONE_SHOT], [{"error": "locked"}], [{"write": [LOCKED]}], {"write": 1}
     ),
     **{
         f"lease_is_lost_after_a_write_answered_{answer.status}": Scenario(
-            "writes",
+            "Answers",
             [ACQUIRE, WRITE, CHECK, WRITE],
             [OK, {"error": error}, LOST, LOST],
             [{"acquire": [granted()], "write": [answer], "release": [Answer(204)]}],
@@ -415,7 +415,7 @@ SCENARIOS = {
     },
     # The history
     "history_is_read_by_pages": Scenario(
-        "history",
+        "Answers",
         [HISTORY],
         [{"ok": True, "ids": [3, 2, 1]}],
         [{"history": [page(3, 2, cursor="c"), page(1)]}],
