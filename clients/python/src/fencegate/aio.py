@@ -147,6 +147,9 @@ class AsyncClient:
             if cursor is None:
                 return
 
+    def _begin(self, lease: AsyncLease) -> None:
+        lease._start_tasks()
+
     async def _run(self, call: Call[Result]) -> Result:
         """Performs the steps of a call, and returns its result."""
         latest: Optional[Request] = None
@@ -266,7 +269,12 @@ class AsyncLease(LeaseHandle):
         self.lost = asyncio.Event()
         self.on_loss(lambda _: self.lost.set())
         self._releasing: Optional[asyncio.Task[None]] = None
-        self._keeper = self._loop.create_task(client._run(client._protocol.keep(state)))
+        self._keeper: Optional[asyncio.Task[None]] = None
+        self._watcher: Optional[asyncio.Task[None]] = None
+        client._begin(self)
+
+    def _start_tasks(self) -> None:
+        self._keeper = self._loop.create_task(self._client._run(self._client._protocol.keep(self._state)))
         self._watcher = self._loop.create_task(self._watch())
 
     def on_loss(self, callback: Callable[[LeaseLost], None]) -> None:
@@ -298,8 +306,9 @@ class AsyncLease(LeaseHandle):
     async def release(self, seal: Optional[bool] = None) -> None:
         """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end,
         and a failure is a warning in the log."""
-        self._keeper.cancel()
-        self._watcher.cancel()
+        for task in (self._keeper, self._watcher):
+            if task:
+                task.cancel()
         seal = self._seal if seal is None else seal
         if self._releasing:  # by an earlier call, whose outcome is also that of this one
             await asyncio.wait([self._releasing])
@@ -319,7 +328,7 @@ class AsyncLease(LeaseHandle):
             status = None
             try:
                 status, ended = await self._client._watch(watch)
-                if ended:
+                if ended and self._keeper:
                     self._keeper.cancel()
                     self._state.renew_at = now()
                     self._keeper = self._loop.create_task(self._client._run(self._client._protocol.keep(self._state)))

@@ -158,6 +158,9 @@ class Client:
             if cursor is None:
                 return
 
+    def _begin(self, lease: Lease) -> None:
+        lease._start_threads()
+
     def _run(
         self,
         call: Call[Result],
@@ -260,6 +263,9 @@ class Lease(LeaseHandle):
         self._stopped = False
         self._wake = threading.Event()  # ends a pause of the renewals
         state.listen(lambda _: self.lost.set())
+        client._begin(self)
+
+    def _start_threads(self) -> None:
         threading.Thread(target=self._keep, name="fencegate lease", daemon=True).start()
         threading.Thread(target=self._watch, name="fencegate watch", daemon=True).start()
 

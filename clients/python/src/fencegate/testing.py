@@ -1,0 +1,285 @@
+"""Gateways in memory, for the tests of services that use a client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from . import _lease
+from ._lease import LeaseState
+from ._protocol import Call, Json, Pause, Protocol, Request, Response, Result
+from .aio import AsyncClient, AsyncLease
+from .client import Client, Lease
+
+TTL_MS = 30_000
+
+
+class Written(NamedTuple):
+    """A write that was applied."""
+
+    resources: Tuple[str, ...]
+    fencing_token: int
+    operations: Sequence[Json]
+    idempotency_key: Optional[str]
+
+
+class Grant(NamedTuple):
+    lease_id: str
+    resources: Tuple[str, ...]
+    fencing_token: int
+    owner: Optional[str]
+    ttl: float
+    ends_at: float
+
+
+class TestGateway:
+    """A gateway in memory, with a clock that the test moves, also for all clients of this process:
+    `with TestGateway() as gateway: service = Service(gateway.client())`.
+
+    Leases are exclusive and have growing tokens; a write needs a live lease, and is applied once for its key.
+    Operations are recorded and change no rows: `results` says what they lead to.
+    A call that waits moves the clock and takes no time.
+    """
+
+    __test__ = False  # it is no test of pytest
+
+    def __init__(self) -> None:
+        self.writes: List[Written] = []
+        """The writes that were applied."""
+        self.results: Callable[[Json], Json] = lambda operation: (
+            {"value": None} if "call" in operation else {"rows_affected": operation.get("expect_rows", 1), "rows": []}
+        )
+        """What an operation leads to; the test may replace it."""
+        self.reads: Dict[str, Any] = {}
+        """What `get` returns for a path."""
+        self.renews = True
+        """Whether leases are renewed while the clock moves."""
+        self._protocol = Protocol(10.0, 30.0)
+        self._time = _lease.real_time()
+        self._token = self._holds = 0
+        self._grants: Dict[str, Grant] = {}
+        self._fences: Dict[str, int] = {}
+        self._kept: Dict[str, Tuple[Any, Json]] = {}
+        self._refusals: List[Tuple[str, int, Mapping[str, Any]]] = []
+        self._events: List[Dict[str, Any]] = []
+        self._held: List[LeaseState] = []
+
+    def __enter__(self) -> TestGateway:
+        _lease.clock = lambda: self._time
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _lease.clock = _lease.real_time
+
+    def client(self) -> Client:
+        """Returns a client of this gateway."""
+        return _TestClient(self)
+
+    def async_client(self) -> AsyncClient:
+        """Returns a client of this gateway for asyncio."""
+        return _AsyncTestClient(self)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock. Leases are renewed meanwhile unless `renews` is False, and lost at their end otherwise."""
+        end = self._time + seconds
+        while True:
+            self._held = [state for state in self._held if not state.is_over]
+            due = min(self._held, key=lambda state: self._due_at(state), default=None)
+            if due is None or self._due_at(due) > end:
+                break
+            self._time = max(self._time, self._due_at(due))
+            if self.renews:
+                self.perform(self._protocol.renew(due), _ignore)
+            due.lose_if_over()
+        self._time = end
+
+    def lose(self, resource: str) -> None:
+        """Lets the lease on a resource be lost now, as if an operator had revoked it."""
+        for state in [state for state in self._held if resource in state.resources]:
+            self._grants.pop(state.lease_id, None)
+            self.perform(self._protocol.renew(state), _ignore)
+
+    def raise_fence(self, resource: str) -> None:
+        """Lets a newer holder write, so that the next write under the present lease is refused as stale."""
+        self._token += 1
+        self._fences[resource] = self._token
+
+    def refuse_write(self, slug: str, status: int, **members: Any) -> None:
+        """Lets the next write be refused by this problem, for example `"expectation-failed", 409, rows_affected=0`."""
+        self._refusals.append((slug, status, members))
+
+    def perform(self, call: Call[Result], on_failure: Optional[Callable[[Exception], None]] = None) -> Optional[Result]:
+        """Performs the steps of a call at once."""
+        try:
+            step = next(call)
+            while True:
+                if isinstance(step, Pause):
+                    self.advance(step.seconds)
+                    step = call.send(None)
+                else:
+                    step = call.send(self._answer(step))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        except Exception as failure:
+            if on_failure is None:
+                raise
+            on_failure(failure)
+            return None
+
+    def _due_at(self, state: LeaseState) -> float:
+        return min(state.renew_at, state.valid_until) if self.renews else state.valid_until
+
+    def _answer(self, request: Request) -> Response:
+        target = urlsplit(request.path)
+        body = json.loads(request.content() or b"null")
+        query = dict(parse_qsl(target.query))
+        key = request.headers.get("Idempotency-Key")
+        if target.path == "/v1/leases":
+            return self._acquire(body)
+        if target.path == "/v1/writes":
+            return self._write(body, key)
+        if target.path == "/v1/history":
+            items = [
+                each for each in self._events if all(each.get(name) == query[name] for name in FILTERS & set(query))
+            ]
+            return _answer_of(
+                200, {"items": items if query.get("order") == "asc" else items[::-1], "next_cursor": None}
+            )
+        if target.path.startswith("/v1/leases/"):
+            lease_id = unquote(target.path.split("/")[3])
+            grant = self._live(lease_id)
+            if grant is None:
+                return _problem("lease-lost", 410)
+            if request.method == "DELETE":
+                del self._grants[lease_id]
+                self._record("lease_released", grant.resources, grant)
+                return Response(204, {}, b"")
+            return self._grant(grant._replace(ends_at=self._time + grant.ttl))
+        fenced_by = request.headers.get("Fencing-Lease")
+        if fenced_by and self._live(fenced_by) is None:
+            return _problem("lease-lost", 410)
+        if target.path not in self.reads:
+            return _problem("not-found", 404)
+        return _answer_of(200, self.reads[target.path])
+
+    def _acquire(self, body: Json) -> Response:
+        resources = tuple(body.get("resources") or [body["resource"]])
+        owner = body.get("owner")
+        token = self._token + 1
+        for held in list(self._grants.values()):
+            if self._live(held.lease_id) and set(resources) & set(held.resources):
+                if owner is None or (held.owner, held.resources) != (owner, resources):
+                    remaining = round((held.ends_at - self._time) * 1000)
+                    return _problem("resource-locked", 423, remaining_ms=remaining, max_wait_ms=0)
+                token = held.fencing_token  # a further hold
+        self._token = max(token, self._token)
+        self._holds += 1
+        ttl = body.get("ttl_ms", TTL_MS) / 1000
+        grant = Grant(f"lease-{self._holds}", resources, token, owner, ttl, self._time + ttl)
+        self._record("lease_granted", resources, grant)
+        return self._grant(grant)
+
+    def _grant(self, grant: Grant) -> Response:
+        self._grants[grant.lease_id] = grant
+        ms = round(grant.ttl * 1000)
+        resources = list(grant.resources)
+        names: Json = {"resource": resources[0]} if len(resources) == 1 else {"resources": resources}
+        times = {"ttl_ms": ms, "validity_ms": ms, "served_ms": 0}
+        token = {"lease_id": grant.lease_id, "fencing_token": grant.fencing_token, "owner": grant.owner}
+        return _answer_of(201, {**names, **times, **token})
+
+    def _write(self, body: Json, key: Optional[str]) -> Response:
+        if key in self._kept:
+            operations, kept = self._kept[key or ""]
+            if operations != body["operations"]:
+                return _problem("idempotency-mismatch", 422)
+            return _answer_of(200, kept, {"idempotency-replayed": "true"})
+        if "lease" in body:
+            granted = self._acquire(body["lease"])
+            if granted.status != 201:
+                return granted
+            grant = self._grants[json.loads(granted.content)["lease_id"]]
+        else:
+            found = self._live(body["lease_id"])
+            if found is None:
+                return _problem("lease-lost", 410)
+            grant = found
+        if any(self._fences.get(resource, 0) > grant.fencing_token for resource in grant.resources):
+            return _problem("stale-fencing-token", 412)
+        try:
+            if self._refusals:
+                slug, status, members = self._refusals.pop(0)
+                return _problem(slug, status, **members)
+            return self._apply(grant, body["operations"], key)
+        finally:
+            if "lease" in body:
+                del self._grants[grant.lease_id]
+
+    def _apply(self, grant: Grant, operations: Sequence[Json], key: Optional[str]) -> Response:
+        self.writes.append(Written(grant.resources, grant.fencing_token, operations, key))
+        fences = []
+        for resource in grant.resources:
+            self._fences[resource] = grant.fencing_token
+            token = grant.fencing_token
+            fences.append({"resource": resource, "fencing_token": token, "last_fencing_token": token})
+        write_id = f"write-{len(self.writes)}"
+        self._record("write_applied", grant.resources, grant, write_id)
+        results = [self.results(operation) for operation in operations]
+        document = {"applied": True, "write_id": write_id, "fences": fences, "results": results}
+        if key:
+            self._kept[key] = (operations, document)
+        return _answer_of(200, document)
+
+    def _live(self, lease_id: str) -> Optional[Grant]:
+        grant = self._grants.get(lease_id)
+        if grant and grant.ends_at <= self._time:
+            del self._grants[lease_id]
+            return None
+        return grant
+
+    def _record(self, event: str, resources: Sequence[str], grant: Grant, write_id: Optional[str] = None) -> None:
+        for resource in resources:
+            item = {"id": len(self._events) + 1, "at": "2026-01-01T00:00:00Z", "event": event, "resource": resource}
+            token = {"fencing_token": grant.fencing_token, "owner": grant.owner, "write_id": write_id}
+            self._events.append({**item, **token})
+
+
+FILTERS = {"resource", "event", "owner", "write_id"}
+
+
+def _answer_of(status: int, document: Any, headers: Optional[Mapping[str, str]] = None) -> Response:
+    return Response(status, headers or {}, json.dumps(document).encode())
+
+
+def _problem(slug: str, status: int, **members: Any) -> Response:
+    document = {"type": f"/problems/{slug}", "title": slug, "status": status, "request_id": "test", **members}
+    return _answer_of(status, {"detail": f"{slug}, by the test's gateway.", **document})
+
+
+def _ignore(_: Exception) -> None:
+    pass
+
+
+class _TestClient(Client):
+    def __init__(self, gateway: TestGateway) -> None:
+        super().__init__("http://in-memory")
+        self._gateway = gateway
+
+    def _run(self, call: Call[Result], *_: Any) -> Result:
+        return self._gateway.perform(call)  # type: ignore[return-value]
+
+    def _begin(self, lease: Lease) -> None:
+        self._gateway._held.append(lease._state)
+
+
+class _AsyncTestClient(AsyncClient):
+    def __init__(self, gateway: TestGateway) -> None:
+        super().__init__("http://in-memory")
+        self._gateway = gateway
+
+    async def _run(self, call: Call[Result]) -> Result:
+        return self._gateway.perform(call)  # type: ignore[return-value]
+
+    def _begin(self, lease: AsyncLease) -> None:
+        self._gateway._held.append(lease._state)

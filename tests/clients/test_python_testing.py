@@ -1,0 +1,174 @@
+"""The gateway in memory of the Python client: the same contract as a real one, and what only it can do."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import uuid
+from contextlib import closing, contextmanager
+from typing import Any, Iterator
+
+import pytest
+from python_clients import Site, both, clients, errors, fencegate
+from support.stack import Stack
+
+OPERATION = {"update": "inventory", "where": {"sku": "sku-1"}, "set": {"note": "counted"}, "expect_rows": 1}
+
+
+class Waiting:
+    """An AsyncClient or AsyncLease of a gateway in memory, with calls that wait for their result."""
+
+    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.client, self.loop = client, loop
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any, **options: Any) -> Any:
+            return await getattr(self.client, name)(*arguments, **options)
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            found = self.loop.run_until_complete(call(*arguments, **options))
+            return Waiting(found, self.loop) if name == "lease" else found
+
+        value = getattr(self.client, name)
+        return run if name in ("lease", "write", "one_shot_write", "get", "release") else value
+
+
+@contextmanager
+def in_memory(kind: str) -> Iterator[tuple[Any, Any]]:
+    from fencegate.testing import TestGateway
+
+    with TestGateway() as gateway, closing(asyncio.new_event_loop()) as loop:
+        yield gateway, gateway.client() if kind == "sync" else Waiting(gateway.async_client(), loop)
+
+
+@pytest.fixture(params=["real-sync", "real-async", "memory-sync", "memory-async"])
+def client(request: pytest.FixtureRequest) -> Iterator[Any]:
+    where, kind = request.param.split("-")
+    if where == "memory":
+        with in_memory(kind) as (_, made):
+            yield made
+    else:
+        stack: Stack = request.getfixturevalue("stack")
+        with clients(kind, stack.facts["http"]) as made:
+            yield made
+
+
+def new_resource() -> str:
+    return f"python/{uuid.uuid4().hex}"
+
+
+# The contract
+
+
+def test_leases_are_exclusive_and_tokens_grow(client: Any) -> None:
+    name = new_resource()
+    first = client.lease(name, ttl=20)
+    assert first.resources == (name,) and 0 < first.remaining() <= 20
+    with pytest.raises(errors.ResourceLocked) as locked:
+        client.lease(name, wait=0.3)
+    assert 0 < locked.value.document["remaining_ms"] <= 20_000
+    first.release()
+    first.release()
+    with pytest.raises(errors.LeaseLost):
+        first.check()
+    second = client.lease(name, wait=5)
+    assert second.fencing_token > first.fencing_token
+    second.release()
+
+
+def test_owner_gets_further_holds_of_one_token(client: Any) -> None:
+    name = new_resource()
+    first, second = (client.lease(name, owner="worker", ttl=20) for _ in range(2))
+    assert first.fencing_token == second.fencing_token and first.lease_id != second.lease_id
+    first.release()
+    second.check()
+    second.release()
+
+
+def test_write_is_applied_once_for_its_key(client: Any) -> None:
+    key = uuid.uuid4().hex
+    options = {"resources": ["inventory/sku-1"], "wait": 1.0, "idempotency_key": key}
+    first, again = (client.one_shot_write(OPERATION, **options) for _ in range(2))
+    assert (first.replayed, again.replayed) == (False, True) and first.write_id == again.write_id
+    assert first.results[0]["rows_affected"] == 1 and first.fences[0].resource == "inventory/sku-1"
+    with pytest.raises(errors.IdempotencyMismatch):
+        client.one_shot_write({**OPERATION, "set": {"note": "other"}}, **options)
+    lease = client.lease("inventory/sku-1", wait=5)
+    written = lease.write(OPERATION)
+    assert written.fences[0].fencing_token == lease.fencing_token > first.fences[0].fencing_token
+    with pytest.raises(errors.ResourceLocked):
+        client.one_shot_write(OPERATION, resources=["inventory/sku-1"])
+    lease.release()
+
+
+# What only the gateway in memory can do
+
+
+@both
+def test_clock_renews_leases_and_lets_them_end(kind: str) -> None:
+    began = time.monotonic()
+    with in_memory(kind) as (gateway, client):
+        lease = client.lease("a", ttl=30)
+        gateway.advance(3_600)
+        lease.check()
+        gateway.renews = False
+        gateway.advance(31)
+        assert lease.lost.is_set() and lease.remaining() == 0
+        with pytest.raises(errors.LeaseLost):
+            lease.check()
+        assert client.lease("a", wait=math.inf).fencing_token == 2
+    assert time.monotonic() - began < 5
+
+
+@both
+def test_lease_is_lost_when_the_test_says_so(kind: str) -> None:
+    reasons: list[Any] = []
+    with in_memory(kind) as (gateway, client):
+        lease = client.lease("a", "b")
+        lease.on_loss(reasons.append)
+        gateway.lose("b")
+        assert lease.lost.is_set() and isinstance(reasons[0], errors.LeaseLost) and reasons[0].status == 410
+        with pytest.raises(errors.LeaseLost):
+            lease.write(OPERATION)
+        assert not gateway.writes
+        client.lease("a").check()
+
+
+@both
+def test_writes_are_refused_as_the_test_says(kind: str) -> None:
+    with in_memory(kind) as (gateway, client):
+        gateway.refuse_write("expectation-failed", 409, rows_affected=0)
+        with pytest.raises(errors.ExpectationFailed) as refused:
+            client.one_shot_write(OPERATION, resources=["a"])
+        assert refused.value.document["rows_affected"] == 0 and not gateway.writes
+        lease = client.lease("a")
+        gateway.raise_fence("a")
+        with pytest.raises(errors.StaleFencingToken):
+            lease.write(OPERATION)
+        assert lease.lost.is_set()
+        client.lease("a").write(OPERATION, idempotency_key="k")
+        assert [(each.fencing_token, each.idempotency_key) for each in gateway.writes] == [(4, "k")]
+
+
+def test_reads_and_history_are_those_of_the_test() -> None:
+    with in_memory("sync") as (gateway, client):
+        gateway.reads["/v1/tables/inventory"] = [{"stock": 3}]
+        gateway.results = lambda operation: {"rows_affected": 2}
+        with client.lease("a") as lease:
+            assert client.get("/v1/tables/inventory", lease=lease, sku="eq.1") == [{"stock": 3}]
+            assert lease.write(OPERATION).results == [{"rows_affected": 2}]
+        events = [event.event for event in client.history(resource="a", newest_first=False)]
+        assert events == ["lease_granted", "write_applied", "lease_released"]
+        with pytest.raises(errors.NotFound):
+            client.get("/v1/nodes")
+
+
+def test_clock_is_the_real_one_again_afterwards() -> None:
+    from fencegate import _lease
+
+    with in_memory("sync") as (gateway, _):
+        before = _lease.now()
+        gateway.advance(5)
+        assert _lease.now() == before + 5
+    assert abs(_lease.now() - _lease.real_time()) < 1
