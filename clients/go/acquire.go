@@ -85,10 +85,10 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 		body["fence_on_grant"] = true
 	}
 	key := newKey()
-	giveUpAt := time.Now().Add(wait)
+	giveUpAt := client.now().Add(wait)
 	var tries attempts
 	for attempt := 0; ; attempt++ {
-		began := time.Now()
+		began := client.now()
 		waitMs := min(client.maxWaitMs.Load(), milliseconds(max(giveUpAt.Sub(began), 0)))
 		body["wait_ms"] = waitMs
 		waiting := time.Duration(waitMs) * time.Millisecond
@@ -96,7 +96,7 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 		var problem *Problem
 		errors.As(err, &problem)
 		pause := time.Duration(0)
-		switch now := time.Now(); {
+		switch now := client.now(); {
 		case err == nil:
 			return lease, nil
 		case ctx.Err() != nil:
@@ -124,7 +124,7 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 		default:
 			return nil, err
 		}
-		_ = sleep(ctx, pause) // if the context ends, the next attempt fails and is cancelled
+		_ = client.sleep(ctx, pause) // if the context ends, the next attempt fails and is cancelled
 	}
 }
 
@@ -144,7 +144,7 @@ func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key 
 	if granted.LeaseID == "" || len(granted.Resources) != 1+len(options.Also) {
 		return nil, answered.unexpected("it is another lease")
 	}
-	if !time.Now().Before(validUntil) {
+	if !client.now().Before(validUntil) {
 		return nil, &LeaseLostError{errors.New("the grant arrived after the end of its validity")}
 	}
 	return newLease(client, granted, answered.sentAt, validUntil, options), nil
@@ -152,7 +152,7 @@ func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key 
 
 // cancel ends the wait of a request that was given up, and releases what it was granted. A failure is only logged.
 func (client *Client) cancel(ctx context.Context, body map[string]any, key string) {
-	path, end := leasesPath+"/cancel", time.Now().Add(cancelTime)
+	path, end := leasesPath+"/cancel", client.now().Add(cancelTime)
 	call := request{method: http.MethodPost, path: path, body: body, key: key, timeout: cancelTime / 3, end: end}
 	if _, err := client.call(detached{ctx}, call, end, &attempts{}); err != nil {
 		client.logf("fencegate: a lease was given up and not cancelled; if it was granted, it ends with its ttl: %v", err)

@@ -79,6 +79,8 @@ type Client struct {
 	answerBytesMax int64
 	logf           func(format string, arguments ...any)
 
+	// The gateway in memory in place of real ones; nil: none.
+	test *TestGateway
 	// The index of the gateway at which calls begin.
 	current atomic.Int32
 	// The gateway's lease.max_wait_ms, from its latest answer to a call that found the resource locked. Until then a
@@ -188,9 +190,26 @@ func (client *Client) Get(ctx context.Context, path string, query url.Values, le
 	return answered.decode(result)
 }
 
+// now returns the time, by which a test can move the client.
+func (client *Client) now() time.Time {
+	if client.test != nil {
+		return client.test.now()
+	}
+	return time.Now()
+}
+
+// sleep waits; it returns the error of a context that ends meanwhile.
+func (client *Client) sleep(ctx context.Context, duration time.Duration) error {
+	if client.test != nil {
+		client.test.Advance(duration)
+		duration = time.Millisecond // for other goroutines
+	}
+	return sleep(ctx, duration)
+}
+
 // repeatUntil returns when the repeats of a call end that begins now and may wait for so long.
 func (client *Client) repeatUntil(wait time.Duration) time.Time {
-	return time.Now().Add(wait + max(client.retryFor, 0))
+	return client.now().Add(wait + max(client.retryFor, 0))
 }
 
 func max[T time.Duration | int64](one, other T) T {

@@ -123,9 +123,13 @@ func newLease(client *Client, granted *grant, sentAt, validUntil time.Time, opti
 	}
 	lease.ctx, lease.stop = context.WithCancel(context.Background())
 	lease.mu.Lock()
-	lease.over = time.AfterFunc(time.Until(validUntil), func() { _ = lease.Check() })
+	lease.over = time.AfterFunc(never, func() { _ = lease.Check() })
 	lease.mu.Unlock()
 	lease.extend(sentAt, validUntil)
+	if client.test != nil {
+		client.test.add(lease)
+		return lease
+	}
 	go lease.keep()
 	go lease.watch()
 	return lease
@@ -163,7 +167,7 @@ func (lease *Lease) Remaining() time.Duration {
 	if lease.checkValidity() != nil {
 		return 0
 	}
-	return time.Until(lease.validUntil)
+	return lease.validUntil.Sub(lease.client.now())
 }
 
 // Renew extends the lease now, by its ttl from now on. Leases are renewed by themselves unless NotRenewed is set.
@@ -211,7 +215,7 @@ func (lease *Lease) Release(ctx context.Context) error {
 // release asks a gateway to release the hold. Without a seal that is tried only while the lease would last anyway.
 func (lease *Lease) release(ctx context.Context, validUntil time.Time) error {
 	call := request{method: http.MethodDelete, path: lease.path(), timeout: lease.client.requestTimeout}
-	until := time.Now().Add(max(time.Until(validUntil), releaseTimeMin))
+	until := lease.client.now().Add(max(validUntil.Sub(lease.client.now()), releaseTimeMin))
 	if lease.seal {
 		call.path += "?seal=true"
 		until = lease.client.repeatUntil(0)
@@ -225,7 +229,7 @@ func (lease *Lease) release(ctx context.Context, validUntil time.Time) error {
 		// over, the lease may have ended without it. After 503 a gateway goes on with a release; one that seals has not
 		// begun then.
 		isRepeat := tries.unanswered || tries.unavailable && !lease.seal
-		if isRepeat && (!lease.seal || time.Now().Before(validUntil)) {
+		if isRepeat && (!lease.seal || lease.client.now().Before(validUntil)) {
 			return nil
 		}
 	}
@@ -252,7 +256,7 @@ func (lease *Lease) path() string { return leasesPath + "/" + url.PathEscape(lea
 
 // checkValidity ends the lease if its validity is over, and returns why it has ended. The caller holds the mutex.
 func (lease *Lease) checkValidity() error {
-	if lease.err == nil && !time.Now().Before(lease.validUntil) {
+	if lease.err == nil && !lease.client.now().Before(lease.validUntil) {
 		lease.end(&LeaseLostError{lease.renewalErr})
 	}
 	if lease.err == nil {
@@ -331,8 +335,8 @@ func (lease *Lease) extend(sentAt, until time.Time) {
 	// A repeated request gets what is left of the validity, which may be much shorter than the ttl.
 	lease.renewAt = sentAt.Add(min(lease.ttl, until.Sub(sentAt)) / renewalsPerTTL)
 	lease.renewalErr = nil
-	if lease.err == nil {
-		lease.over.Reset(time.Until(lease.validUntil))
+	if lease.err == nil && lease.client.test == nil {
+		lease.over.Reset(lease.validUntil.Sub(lease.client.now()))
 	}
 }
 
@@ -389,7 +393,7 @@ func (lease *Lease) untilRenewal() time.Duration {
 	if !lease.isRenewing || lease.pendingLoss != nil || !lease.renewAt.Before(lease.validUntil) {
 		return never
 	}
-	return time.Until(lease.renewAt)
+	return lease.renewAt.Sub(lease.client.now())
 }
 
 // confirm renews the lease, or asks for its state if it is not to be renewed.
@@ -420,8 +424,8 @@ func (lease *Lease) scheduleAfter(err error) {
 	defer lease.mu.Unlock()
 	lease.renewalErr = err
 	lease.isRenewing = lease.isRenewing && !isRefusal
-	pause := time.Until(lease.validUntil) / 2
-	lease.renewAt = time.Now().Add(pause)
+	pause := lease.validUntil.Sub(lease.client.now()) / 2
+	lease.renewAt = lease.client.now().Add(pause)
 	if pause < renewalPauseMin {
 		lease.renewAt = lease.validUntil
 	}

@@ -112,7 +112,7 @@ func (client *Client) call(ctx context.Context, call request, until time.Time, t
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("fencegate: %s: %w", withoutID(call.path), ctx.Err())
 		}
-		now := time.Now()
+		now := client.now()
 		notBefore[gateway] = now.Add(failed.pause)
 		if as[*UnavailableError](failed.err) { // another gateway may be able to serve the call
 			next := earliestAfter(gateway, notBefore)
@@ -123,7 +123,7 @@ func (client *Client) call(ctx context.Context, call request, until time.Time, t
 		if !now.Add(pause).Before(until) {
 			return nil, failed.err
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := client.sleep(ctx, pause); err != nil {
 			return nil, fmt.Errorf("fencegate: %s: %w", withoutID(call.path), err)
 		}
 	}
@@ -144,7 +144,7 @@ func (client *Client) attempt(ctx context.Context, call request, body []byte, ga
 	if err := ctx.Err(); err != nil {
 		return nil, &failure{err: err, isRepeatable: true}
 	}
-	sentAt := time.Now()
+	sentAt := client.now()
 	timeout := call.timeout
 	if !call.end.IsZero() {
 		timeout = min(timeout, call.end.Sub(sentAt))

@@ -173,10 +173,10 @@ func (client *Client) write(ctx context.Context, body map[string]any, key string
 		}
 		// A locked resource may be that of the attempt whose outcome is unknown, which ends with its ttl.
 		pause := backoff(attempt)
-		if !isUnknown && !errors.Is(err, ErrResourceLocked) || !time.Now().Add(pause).Before(until) {
+		if !isUnknown && !errors.Is(err, ErrResourceLocked) || !client.now().Add(pause).Before(until) {
 			return nil, unknown
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := client.sleep(ctx, pause); err != nil {
 			unknown.Last = err
 			return nil, unknown
 		}
@@ -209,7 +209,7 @@ func (client *Client) wasApplied(ctx context.Context, writeID string, until time
 
 // outcome returns the kept outcome of a write that was applied, without its results if they cannot be read again.
 func (client *Client) outcome(ctx context.Context, call request, writeID string) *WriteResult {
-	answered, err := client.call(ctx, call, time.Now().Add(client.requestTimeout), &attempts{})
+	answered, err := client.call(ctx, call, client.now().Add(client.requestTimeout), &attempts{})
 	if err == nil {
 		if result, err := readResult(answered); err == nil {
 			return result

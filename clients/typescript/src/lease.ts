@@ -5,7 +5,7 @@ import {FencegateError, OutcomeUnknownError, ProblemError} from './errors.js';
 import {messagesOf, openStream, type OpenStream} from './events.js';
 import {LeaseLostError, StaleFencingTokenError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
-import {now, pause} from './time.js';
+import {now, pause, startTimer, stopTimer} from './time.js';
 import {sendWrite, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
 
 type LeaseAnswer = components['schemas']['lease'];
@@ -46,7 +46,7 @@ export class Lease {
   #validUntil: number;
   #loss: Error | undefined;
   #renewalFault: unknown;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  #timer: unknown;
   #released: {seal: boolean; done: Promise<void>} | undefined;
 
   constructor(calls: Calls, granted: LeaseAnswer, sentAt: number, signal?: AbortSignal) {
@@ -145,7 +145,7 @@ export class Lease {
   }
 
   #end() {
-    clearTimeout(this.#timer);
+    stopTimer(this.#timer);
     this.#ended.abort();
   }
 
@@ -158,7 +158,7 @@ export class Lease {
 
   /** Loses the lease at the end of its validity, unless a renewal has moved that. */
   #watch() {
-    this.#timer = setTimeout(() => {
+    this.#timer = startTimer(() => {
       if (now() >= this.#validUntil) this.#expire();
       else this.#watch();
     }, Math.max(0, this.#validUntil - now()));

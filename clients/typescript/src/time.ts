@@ -10,7 +10,7 @@ let lead = difference;
  * where the time of day has moved further at once, as after the machine was suspended, that counts too,
  * so that a lease never seems to last longer than it does. A time of day that was set back changes nothing.
  */
-export function now(): number {
+function realNow(): number {
   const monotonic = performance.now();
   const moved = Date.now() - monotonic - difference;
   if (Math.abs(moved) > TOLERANCE) {
@@ -20,15 +20,45 @@ export function now(): number {
   return monotonic + lead;
 }
 
+/** What testing.ts replaces. */
+export interface Clock {
+  now(): number;
+  setTimeout(run: () => void, ms: number): unknown;
+  clearTimeout(timer: unknown): void;
+}
+
+const realClock: Clock = {
+  now: realNow,
+  setTimeout: (run, ms) => setTimeout(run, ms),
+  clearTimeout: timer => clearTimeout(timer as ReturnType<typeof setTimeout>),
+};
+let clock = realClock;
+
+export function setClock(next = realClock): void {
+  clock = next;
+}
+
+export function now(): number {
+  return clock.now();
+}
+
+export function startTimer(run: () => void, ms: number): unknown {
+  return clock.setTimeout(run, ms);
+}
+
+export function stopTimer(timer: unknown): void {
+  clock.clearTimeout(timer);
+}
+
 /** Waits; rejects with the reason of the signal as soon as it is aborted. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(signal.reason);
     const onAbort = () => {
-      clearTimeout(timer);
+      stopTimer(timer);
       reject(signal?.reason);
     };
-    const timer = setTimeout(() => {
+    const timer = startTimer(() => {
       signal?.removeEventListener('abort', onAbort);
       resolve();
     }, ms);
@@ -47,11 +77,11 @@ export async function withTimeout<T>(ms: number, signal: AbortSignal | undefined
   if (signal?.aborted) onAbort();
   signal?.addEventListener('abort', onAbort, {once: true});
   const timer =
-    setTimeout(() => limited.abort(new DOMException(`No answer within ${Math.round(ms)} ms`, 'TimeoutError')), ms);
+    startTimer(() => limited.abort(new DOMException(`No answer within ${Math.round(ms)} ms`, 'TimeoutError')), ms);
   try {
     return await work(limited.signal);
   } finally {
-    clearTimeout(timer);
+    stopTimer(timer);
     signal?.removeEventListener('abort', onAbort);
   }
 }

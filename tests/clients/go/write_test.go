@@ -43,7 +43,7 @@ func TestWriteKeepsItsKeyOverRepeats(t *testing.T) {
 		"results": [{"rows_affected": 1, "rows": [{"n": 9007199254740993}]}, {"value": 1.10}],
 		"fences": [{"resource": "a", "fencing_token": 1, "last_fencing_token": 2}]}`}
 	replayed.header = http.Header{"Idempotency-Replayed": {"true"}}
-	answers := []reply{noAnswer, {status: 504}, problem(409, "idempotency-in-progress"), replayed}
+	answers := []reply{noAnswer, {status: 504}, problem(409, "idempotency-in-progress").after(1), replayed}
 	fake := newFake(t, script(map[string][]reply{write: answers}), nil)
 	result, err := writeOnce(t, client(t, nil, fake))
 	must(t, err)

@@ -1,0 +1,430 @@
+package fencegate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+)
+
+const testTTL = 30 * time.Second
+
+// Written is a write that a TestGateway has applied. An operation has its members in the HTTP contract.
+type Written struct {
+	Resources      []string
+	FencingToken   uint64
+	Operations     []map[string]any
+	IdempotencyKey string
+}
+
+// TestGateway is a gateway in memory, for the tests of services, with a clock that the test moves. Leases are exclusive
+// and have growing tokens; a write needs a live lease, and is applied once for its key. Operations are recorded and
+// change no rows: Results says what they lead to. A call that waits moves the clock and takes no time.
+//
+// Methods may be called by several goroutines; fields are set before the first call.
+type TestGateway struct {
+	// Results returns what an operation leads to; nil: the expected number of rows.
+	Results func(operation map[string]any) Result
+	// Reads has what Get returns for a path.
+	Reads map[string]any
+
+	mu        sync.Mutex
+	time      time.Time
+	noRenewal bool
+	token     uint64
+	holds     int
+	grants    map[string]*testGrant
+	fences    map[string]uint64
+	kept      map[string]testOutcome
+	refusals  []testProblem
+	writes    []Written
+	events    []map[string]any
+	held      []*Lease
+}
+
+type testGrant struct {
+	id        string
+	resources []string
+	token     uint64
+	owner     string
+	ttl       time.Duration
+	endsAt    time.Time
+}
+
+type testOutcome struct {
+	operations []map[string]any
+	document   map[string]any
+}
+
+type testProblem struct {
+	slug    string
+	status  int
+	members map[string]any
+}
+
+type testBody struct {
+	Resource   string           `json:"resource"`
+	Resources  []string         `json:"resources"`
+	Owner      string           `json:"owner"`
+	TTLMs      int64            `json:"ttl_ms"`
+	LeaseID    string           `json:"lease_id"`
+	Lease      *testBody        `json:"lease"`
+	Operations []map[string]any `json:"operations"`
+	Then       string           `json:"then"`
+}
+
+// NewTestGateway makes a gateway in memory.
+func NewTestGateway() *TestGateway {
+	return &TestGateway{Reads: map[string]any{}, time: time.Now(), grants: map[string]*testGrant{},
+		fences: map[string]uint64{}, kept: map[string]testOutcome{}}
+}
+
+// Client returns a client of this gateway.
+func (gateway *TestGateway) Client() *Client {
+	options := Options{URLs: []string{"http://in-memory"}, HTTPClient: &http.Client{Transport: gateway}}
+	client, _ := New(options)
+	client.test = gateway
+	return client
+}
+
+// Advance moves the clock. Leases are renewed meanwhile, or lost at their end after StopRenewals.
+func (gateway *TestGateway) Advance(duration time.Duration) {
+	end := gateway.now().Add(duration)
+	for {
+		var due *Lease
+		var dueAt time.Time
+		for _, lease := range gateway.leases() {
+			if at := gateway.dueAt(lease); !at.After(end) && (due == nil || at.Before(dueAt)) {
+				due, dueAt = lease, at
+			}
+		}
+		if due == nil {
+			break
+		}
+		gateway.moveTo(dueAt)
+		if gateway.isRenewing() {
+			due.confirm()
+		}
+		_ = due.Check()
+	}
+	gateway.moveTo(end)
+}
+
+// StopRenewals lets no lease be renewed from now on.
+func (gateway *TestGateway) StopRenewals() {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	gateway.noRenewal = true
+}
+
+// Lose lets the lease on a resource be lost now, as if an operator had revoked it.
+func (gateway *TestGateway) Lose(resource string) {
+	for _, lease := range gateway.leases() {
+		for _, name := range lease.resources {
+			if name == resource {
+				gateway.mu.Lock()
+				delete(gateway.grants, lease.id)
+				gateway.mu.Unlock()
+				lease.confirm()
+			}
+		}
+	}
+}
+
+// RaiseFence lets a newer holder write, so that the next write under the present lease is refused as stale.
+func (gateway *TestGateway) RaiseFence(resource string) {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	gateway.token++
+	gateway.fences[resource] = gateway.token
+}
+
+// RefuseWrite lets the next write be refused by this problem: RefuseWrite("expectation-failed", 409, nil).
+func (gateway *TestGateway) RefuseWrite(slug string, status int, members map[string]any) {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	gateway.refusals = append(gateway.refusals, testProblem{slug, status, members})
+}
+
+// Writes returns the writes that were applied.
+func (gateway *TestGateway) Writes() []Written {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	return append([]Written(nil), gateway.writes...)
+}
+
+func (gateway *TestGateway) now() time.Time {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	return gateway.time
+}
+
+func (gateway *TestGateway) moveTo(at time.Time) {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	if at.After(gateway.time) {
+		gateway.time = at
+	}
+}
+
+func (gateway *TestGateway) add(lease *Lease) {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	gateway.held = append(gateway.held, lease)
+}
+
+// leases returns those that are not over.
+func (gateway *TestGateway) leases() []*Lease {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	var held []*Lease
+	for _, lease := range gateway.held {
+		if lease.ctx.Err() == nil {
+			held = append(held, lease)
+		}
+	}
+	gateway.held = held
+	return held
+}
+
+func (gateway *TestGateway) isRenewing() bool {
+	gateway.mu.Lock()
+	defer gateway.mu.Unlock()
+	return !gateway.noRenewal
+}
+
+func (gateway *TestGateway) dueAt(lease *Lease) time.Time {
+	isRenewing := gateway.isRenewing()
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if isRenewing && lease.isRenewing && lease.renewAt.Before(lease.validUntil) {
+		return lease.renewAt
+	}
+	return lease.validUntil
+}
+
+// RoundTrip answers a request of a client.
+func (gateway *TestGateway) RoundTrip(request *http.Request) (*http.Response, error) {
+	var body testBody
+	if request.Body != nil {
+		decoder := json.NewDecoder(request.Body)
+		decoder.UseNumber()
+		_ = decoder.Decode(&body)
+		_ = request.Body.Close()
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	gateway.mu.Lock()
+	status, document := gateway.answer(request, &body, header)
+	gateway.mu.Unlock()
+	if refusal, isRefused := document.(testProblem); isRefused {
+		header.Set("Content-Type", "application/problem+json")
+		members := map[string]any{"type": "/problems/" + refusal.slug, "title": refusal.slug, "status": refusal.status,
+			"detail": refusal.slug + ", by the test's gateway.", "request_id": "test"}
+		for name, value := range refusal.members {
+			members[name] = value
+		}
+		document = members
+	}
+	var text []byte
+	if document != nil {
+		text, _ = json.Marshal(document)
+	}
+	content := io.NopCloser(bytes.NewReader(text))
+	return &http.Response{StatusCode: status, Header: header, Body: content, Request: request}, nil
+}
+
+func refuse(slug string, status int, members map[string]any) (int, any) {
+	return status, testProblem{slug, status, members}
+}
+
+// answer returns the status and the document of an answer. The caller holds the mutex, as that of all that follow.
+func (gateway *TestGateway) answer(request *http.Request, body *testBody, header http.Header) (int, any) {
+	path := request.URL.Path
+	switch {
+	case path == leasesPath:
+		grant, refusal := gateway.acquire(body)
+		if refusal != nil {
+			return refusal.status, *refusal
+		}
+		return http.StatusCreated, grant.document()
+	case path == "/v1/writes":
+		return gateway.write(body, request.Header.Get("Idempotency-Key"), header)
+	case path == "/v1/history":
+		return http.StatusOK, map[string]any{"items": gateway.history(request.URL.Query()), "next_cursor": nil}
+	case strings.HasPrefix(path, leasesPath+"/"):
+		grant := gateway.live(strings.Split(path, "/")[3])
+		if grant == nil {
+			return refuse(slugLeaseLost, http.StatusGone, nil)
+		}
+		if request.Method == http.MethodDelete {
+			delete(gateway.grants, grant.id)
+			gateway.record("lease_released", grant, nil)
+			return http.StatusNoContent, nil
+		}
+		if request.Method == http.MethodPost {
+			grant.endsAt = gateway.time.Add(grant.ttl)
+		}
+		return http.StatusOK, grant.document()
+	}
+	if fencedBy := request.Header.Get("Fencing-Lease"); fencedBy != "" && gateway.live(fencedBy) == nil {
+		return refuse(slugLeaseLost, http.StatusGone, nil)
+	}
+	if found, isThere := gateway.Reads[path]; isThere {
+		return http.StatusOK, found
+	}
+	return refuse("not-found", http.StatusNotFound, nil)
+}
+
+func (grant *testGrant) document() map[string]any {
+	ms := grant.ttl.Milliseconds()
+	return map[string]any{"lease_id": grant.id, "resources": grant.resources, "fencing_token": grant.token,
+		"owner": grant.owner, "ttl_ms": ms, "validity_ms": ms, "served_ms": 0}
+}
+
+func (gateway *TestGateway) acquire(body *testBody) (*testGrant, *testProblem) {
+	resources, ttl, token := body.Resources, time.Duration(body.TTLMs)*time.Millisecond, gateway.token+1
+	if body.Resource != "" {
+		resources = []string{body.Resource}
+	}
+	if ttl == 0 {
+		ttl = testTTL
+	}
+	for id, held := range gateway.grants {
+		if gateway.live(id) == nil || !overlap(resources, held.resources) {
+			continue
+		}
+		if body.Owner == "" || body.Owner != held.owner || !reflect.DeepEqual(resources, held.resources) {
+			remaining := held.endsAt.Sub(gateway.time).Milliseconds()
+			return nil, &testProblem{slugResourceLocked, http.StatusLocked,
+				map[string]any{"remaining_ms": remaining, "max_wait_ms": 0}}
+		}
+		token = held.token // a further hold
+	}
+	if token > gateway.token {
+		gateway.token = token
+	}
+	gateway.holds++
+	grant := &testGrant{fmt.Sprintf("lease-%d", gateway.holds), resources, token, body.Owner, ttl, gateway.time.Add(ttl)}
+	gateway.grants[grant.id] = grant
+	gateway.record("lease_granted", grant, nil)
+	return grant, nil
+}
+
+func overlap(some, others []string) bool {
+	for _, one := range some {
+		for _, other := range others {
+			if one == other {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (gateway *TestGateway) live(id string) *testGrant {
+	grant := gateway.grants[id]
+	if grant != nil && !grant.endsAt.After(gateway.time) {
+		delete(gateway.grants, id)
+		return nil
+	}
+	return grant
+}
+
+func (gateway *TestGateway) write(body *testBody, key string, header http.Header) (int, any) {
+	if kept, isKept := gateway.kept[key]; isKept {
+		if !reflect.DeepEqual(kept.operations, body.Operations) {
+			return refuse("idempotency-mismatch", http.StatusUnprocessableEntity, nil)
+		}
+		header.Set("Idempotency-Replayed", "true")
+		return http.StatusOK, kept.document
+	}
+	grant := gateway.live(body.LeaseID)
+	if body.Lease != nil {
+		acquired, refusal := gateway.acquire(body.Lease)
+		if refusal != nil {
+			return refusal.status, *refusal
+		}
+		grant = acquired
+		delete(gateway.grants, grant.id)
+	}
+	if grant == nil {
+		return refuse(slugLeaseLost, http.StatusGone, nil)
+	}
+	for _, resource := range grant.resources {
+		if gateway.fences[resource] > grant.token {
+			return refuse(slugStaleToken, http.StatusPreconditionFailed, nil)
+		}
+	}
+	if len(gateway.refusals) > 0 {
+		refusal := gateway.refusals[0]
+		gateway.refusals = gateway.refusals[1:]
+		return refusal.status, refusal
+	}
+	document := gateway.apply(grant, body.Operations, key)
+	if body.Then != "" {
+		delete(gateway.grants, grant.id)
+		document["released"] = true
+	}
+	return http.StatusOK, document
+}
+
+func (gateway *TestGateway) apply(grant *testGrant, operations []map[string]any, key string) map[string]any {
+	gateway.writes = append(gateway.writes, Written{grant.resources, grant.token, operations, key})
+	var fences []Fence
+	for _, resource := range grant.resources {
+		gateway.fences[resource] = grant.token
+		fences = append(fences, Fence{resource, grant.token, grant.token})
+	}
+	results := []any{}
+	for _, operation := range operations {
+		results = append(results, gateway.resultOf(operation))
+	}
+	id := fmt.Sprintf("write-%d", len(gateway.writes))
+	gateway.record("write_applied", grant, id)
+	document := map[string]any{"applied": true, "write_id": id, "fences": fences, "results": results}
+	if key != "" {
+		gateway.kept[key] = testOutcome{operations, document}
+	}
+	return document
+}
+
+func (gateway *TestGateway) resultOf(operation map[string]any) any {
+	if gateway.Results != nil {
+		return gateway.Results(operation)
+	}
+	if expected, isThere := operation["expect_rows"]; isThere {
+		return map[string]any{"rows_affected": expected}
+	}
+	return Result{RowsAffected: 1}
+}
+
+func (gateway *TestGateway) record(event string, grant *testGrant, writeID any) {
+	for _, resource := range grant.resources {
+		gateway.events = append(gateway.events, map[string]any{"id": len(gateway.events) + 1,
+			"at": "2026-01-01T00:00:00Z", "event": event, "resource": resource, "fencing_token": grant.token,
+			"owner": grant.owner, "write_id": writeID})
+	}
+}
+
+func (gateway *TestGateway) history(query url.Values) []map[string]any {
+	items := []map[string]any{}
+	for _, event := range gateway.events {
+		matches := true
+		for _, name := range []string{"resource", "event", "owner", "write_id"} {
+			matches = matches && (!query.Has(name) || event[name] == query.Get(name))
+		}
+		switch {
+		case matches && query.Get("order") == "asc":
+			items = append(items, event)
+		case matches:
+			items = append([]map[string]any{event}, items...)
+		}
+	}
+	return items
+}

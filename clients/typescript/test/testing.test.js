@@ -1,0 +1,105 @@
+// The gateway in memory: the same contract as a real one, and what only it can do.
+
+import assert from 'node:assert/strict';
+import {randomUUID} from 'node:crypto';
+import {test} from 'node:test';
+import {ExpectationFailedError, IdempotencyMismatchError, LeaseLostError,
+  ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+import {TestGateway} from '@fencegate/client/testing';
+import {clientOf, newResource} from './support/stack.js';
+
+const OPERATION = {update: 'inventory', where: {sku: 'sku-1'}, set: {note: 'counted'}, expect_rows: 1};
+
+/** Runs work with a gateway in memory. */
+async function inMemory(work) {
+  const gateway = new TestGateway();
+  try {
+    return await work(gateway, gateway.client());
+  } finally {
+    gateway.close();
+  }
+}
+
+const places = {real: work => work(clientOf()), memory: work => inMemory((_, client) => work(client))};
+for (const [place, run] of Object.entries(places)) {
+  test(`leases_of_${place}_gateway_are_exclusive_and_tokens_grow`, () => run(async client => {
+    const resource = newResource();
+    const first = await client.acquire(resource, {ttlMs: 20_000});
+    assert.ok(first.remainingMs() > 0 && first.remainingMs() <= 20_000);
+    await assert.rejects(client.acquire(resource), fault => fault instanceof ResourceLockedError
+      && fault.problem.remaining_ms > 0 && fault.problem.remaining_ms <= 20_000);
+    await first.release();
+    await first.release();
+    assert.throws(first.check, LeaseLostError);
+    const second = await client.acquire(resource);
+    assert.ok(second.fencingToken > first.fencingToken);
+    await second.release();
+  }));
+
+  test(`owner_at_${place}_gateway_gets_further_holds`, () => run(async client => {
+    const [resource, options] = [newResource(), {owner: 'worker', ttlMs: 20_000}];
+    const [first, second] = [await client.acquire(resource, options), await client.acquire(resource, options)];
+    assert.equal(first.fencingToken, second.fencingToken);
+    await first.release();
+    second.check();
+    await second.release();
+  }));
+
+  test(`write_at_${place}_gateway_is_applied_once_for_its_key`, () => run(async client => {
+    const options = {idempotencyKey: randomUUID()};
+    const [first, again] = [await client.oneShotWrite('inventory/sku-1', [OPERATION], options),
+      await client.oneShotWrite('inventory/sku-1', [OPERATION], options)];
+    assert.deepEqual([first.replayed, again.replayed, again.write_id], [false, true, first.write_id]);
+    assert.equal(first.results[0].rows_affected, 1);
+    await assert.rejects(client.oneShotWrite('inventory/sku-1', [{...OPERATION, set: {note: 'other'}}], options),
+      IdempotencyMismatchError);
+    await client.withLease('inventory/sku-1', {}, async ({write, fencingToken}) => {
+      assert.equal((await write([OPERATION])).fences[0].fencing_token, fencingToken);
+      await assert.rejects(client.oneShotWrite('inventory/sku-1', [OPERATION]), ResourceLockedError);
+    });
+  }));
+}
+
+test('clock_of_test_gateway_renews_leases_and_lets_them_end', () => inMemory(async (gateway, client) => {
+  const lease = await client.acquire('a', {ttlMs: 30_000});
+  await gateway.advance(3_600_000);
+  lease.check();
+  gateway.renews = false;
+  await gateway.advance(31_000);
+  assert.ok(lease.signal.aborted && lease.remainingMs() === 0);
+  assert.equal((await client.acquire('a')).fencingToken, 2);
+}));
+
+test('lease_that_the_test_loses_is_lost_at_once', () => inMemory(async (gateway, client) => {
+  await assert.rejects(client.withLease(['a', 'b'], {}, async ({signal, write}) => {
+    await gateway.lose('b');
+    assert.ok(signal.reason instanceof LeaseLostError);
+    await assert.rejects(write([OPERATION]), LeaseLostError);
+  }), LeaseLostError);
+  assert.equal(gateway.writes.length, 0);
+}));
+
+test('writes_are_refused_as_the_test_says', () => inMemory(async (gateway, client) => {
+  gateway.refuseWrite('expectation-failed', 409, {rows_affected: 0});
+  await assert.rejects(client.oneShotWrite('a', [OPERATION]),
+    fault => fault instanceof ExpectationFailedError && fault.problem.rows_affected === 0);
+  const lease = await client.acquire('a');
+  gateway.raiseFence('a');
+  await assert.rejects(lease.write([OPERATION]), StaleFencingTokenError);
+  assert.ok(lease.signal.aborted);
+  await lease.release().catch(() => undefined);
+  await client.withLease('a', {}, ({write}) => write([OPERATION], {idempotencyKey: 'k'}));
+  assert.deepEqual(gateway.writes.map(each => [each.fencingToken, each.idempotencyKey]), [[4, 'k']]);
+}));
+
+test('reads_and_history_are_those_of_the_test', () => inMemory(async (gateway, client) => {
+  gateway.reads.set('/v1/tables/inventory', [{stock: 3}]);
+  await client.withLease('a', {}, ({write}) => write([OPERATION]));
+  const {data} = await client.http.GET('/v1/tables/{table}', {params: {path: {table: 'inventory'}}});
+  assert.deepEqual(data, [{stock: 3}]);
+  const events = [];
+  for await (const {event} of client.history({resource: 'a', order: 'asc'})) events.push(event);
+  assert.deepEqual(events, ['lease_granted', 'write_applied', 'lease_released']);
+  const {error} = await client.http.GET('/v1/nodes');
+  assert.equal(error.type, '/problems/not-found');
+}));

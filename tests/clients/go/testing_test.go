@@ -1,0 +1,134 @@
+package fencegatetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"testing"
+	"time"
+
+	"fencegate"
+)
+
+// eachPlace runs a test of the contract with a real gateway and with one in memory.
+func eachPlace(t *testing.T, test func(t *testing.T, made *fencegate.Client, sku string)) {
+	t.Run("real", func(t *testing.T) {
+		made, sku := article(t)
+		test(t, made, sku)
+	})
+	t.Run("memory", func(t *testing.T) { test(t, fencegate.NewTestGateway().Client(), "sku") })
+}
+
+func TestContractLeasesAreExclusiveAndTokensGrow(t *testing.T) {
+	eachPlace(t, func(t *testing.T, made *fencegate.Client, sku string) {
+		first := hold(t, made, sku, ttl(20*time.Second))
+		left := first.Remaining()
+		expect(t, left > 0 && left <= 20*time.Second, "%v", left)
+		options := ttl(time.Second)
+		options.Wait = 300 * time.Millisecond
+		_, err := made.Acquire(background(t), "inventory/"+sku, options)
+		expect(t, errors.Is(err, fencegate.ErrResourceLocked), "%v", err)
+		remaining, _ := expectProblem(t, err, "resource-locked").Members["remaining_ms"].(json.Number).Int64()
+		expect(t, remaining > 0 && remaining <= 20_000, "%v", remaining)
+		must(t, first.Release(background(t)))
+		must(t, first.Release(background(t)))
+		expect(t, errors.Is(first.Check(), fencegate.ErrReleased), "%v", first.Check())
+		second := hold(t, made, sku, ttl(20*time.Second))
+		expect(t, second.FencingToken() > first.FencingToken(), "%v", second)
+	})
+}
+
+func TestContractOwnerGetsFurtherHolds(t *testing.T) {
+	eachPlace(t, func(t *testing.T, made *fencegate.Client, sku string) {
+		options := ttl(20 * time.Second)
+		options.Owner = "worker"
+		first, second := hold(t, made, sku, options), hold(t, made, sku, options)
+		expect(t, first.FencingToken() == second.FencingToken() && first.LeaseID() != second.LeaseID(), "%v", second)
+		must(t, first.Release(background(t)))
+		must(t, second.Check())
+	})
+}
+
+func TestContractWriteIsAppliedOnceForItsKey(t *testing.T) {
+	eachPlace(t, func(t *testing.T, made *fencegate.Client, sku string) {
+		options := fencegate.OneShotOptions{IdempotencyKey: "contract-" + sku, Wait: 500 * time.Millisecond}
+		write := func(quantity int) (*fencegate.WriteResult, error) {
+			operation := fencegate.Update("inventory").Where("sku", sku).Add("stock", quantity).ExpectRows(1)
+			return made.OneShotWrite(background(t), []string{"inventory/" + sku}, options, operation)
+		}
+		first, err := write(-1)
+		must(t, err)
+		again, err := write(-1)
+		must(t, err)
+		expect(t, !first.Replayed && again.Replayed && first.WriteID == again.WriteID, "%+v", again)
+		expect(t, first.Results[0].RowsAffected == 1 && first.Fences[0].Resource == "inventory/"+sku, "%+v", first)
+		_, err = write(-2)
+		expectProblem(t, err, "idempotency-mismatch")
+		lease := hold(t, made, sku, ttl(20*time.Second))
+		result, err := lease.WriteWith(background(t), fencegate.WriteOptions{ThenRelease: true}, sell(sku))
+		must(t, err)
+		expect(t, result.Released && result.Fences[0].FencingToken == lease.FencingToken(), "%+v", result)
+		hold(t, made, sku, ttl(20*time.Second))
+	})
+}
+
+func TestClockOfTheTestRenewsLeasesAndLetsThemEnd(t *testing.T) {
+	gateway := fencegate.NewTestGateway()
+	lease := acquire(t, gateway.Client(), ttl(30*time.Second))
+	gateway.Advance(time.Hour)
+	must(t, lease.Check())
+	gateway.StopRenewals()
+	gateway.Advance(31 * time.Second)
+	await(t, "it is over", lease.Done())
+	expectError[*fencegate.LeaseLostError](t, lease.Check())
+	expect(t, acquire(t, gateway.Client(), ttl(time.Second)).FencingToken() == 2, "the next token")
+}
+
+func TestLeaseIsLostWhenTheTestSaysSo(t *testing.T) {
+	gateway := fencegate.NewTestGateway()
+	err := gateway.Client().WithLease(background(t), "a", ttl(30*time.Second),
+		func(ctx context.Context, lease *fencegate.Lease) error {
+			gateway.Lose("a")
+			await(t, "the context ends", ctx.Done())
+			_, err := lease.Write(background(t), fencegate.Call("f"))
+			expectError[*fencegate.LeaseLostError](t, err)
+			return ctx.Err()
+		})
+	expectError[*fencegate.LeaseLostError](t, err)
+	expect(t, len(gateway.Writes()) == 0, "%v", gateway.Writes())
+}
+
+func TestWritesAreRefusedAsTheTestSays(t *testing.T) {
+	gateway := fencegate.NewTestGateway()
+	made := gateway.Client()
+	gateway.RefuseWrite("expectation-failed", 409, map[string]any{"rows_affected": 0})
+	_, err := writeOnce(t, made)
+	expect(t, expectProblem(t, err, "expectation-failed").Members["rows_affected"] == json.Number("0"), "%v", err)
+	lease := acquire(t, made, ttl(30*time.Second))
+	gateway.RaiseFence("a")
+	_, err = lease.Write(background(t), fencegate.Call("f"))
+	expectError[*fencegate.StaleFencingTokenError](t, err)
+	await(t, "it is lost", lease.Done())
+	_ = lease.Release(background(t))
+	_, err = writeOnce(t, made)
+	must(t, err)
+	written := gateway.Writes()
+	expect(t, len(written) == 1 && written[0].FencingToken == 4 && written[0].IdempotencyKey == "k", "%+v", written)
+}
+
+func TestReadsAndHistoryAreThoseOfTheTest(t *testing.T) {
+	gateway := fencegate.NewTestGateway()
+	gateway.Reads["/v1/tables/inventory"] = []any{map[string]any{"stock": 3}}
+	made := gateway.Client()
+	lease := acquire(t, made, ttl(30*time.Second))
+	var rows []map[string]any
+	must(t, made.Get(background(t), "/v1/tables/inventory", url.Values{"sku": {"eq.1"}}, lease, &rows))
+	expect(t, rows[0]["stock"] == json.Number("3"), "%v", rows)
+	expectProblem(t, get(background(t), made), "not-found")
+	must(t, lease.Release(background(t)))
+	events := made.History(url.Values{"resource": {"a"}})
+	expect(t, events.Next(background(t)) && events.Event().Event == "lease_released", "%v", events.Err())
+	expect(t, events.Next(background(t)) && events.Event().Event == "lease_granted", "%v", events.Err())
+	expect(t, !events.Next(background(t)), "there is no more")
+}
