@@ -290,11 +290,11 @@ def test_release_after_503_has_released_unless_it_seals(seal: bool, raised: Any)
     def release() -> None:
         finish(
             Protocol(10.0, 30.0).release(lease_state(), seal),
-            response(503, problem("no-quorum", 503)),
+            Response(503, {"retry-after": "0"}, json.dumps(problem("no-quorum", 503)).encode()),
             response(410, problem("lease-lost", 410)),
         )
 
-    from fencegate._protocol import Protocol
+    from fencegate._protocol import Protocol, Response
 
     if raised is None:
         return release()

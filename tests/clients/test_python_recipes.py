@@ -22,6 +22,7 @@ PAGES = [
     "docs/recipes/inventory.md",
     "docs/recipes/order-workers.md",
     "docs/recipes/sqlalchemy.md",
+    "docs/testing.md",
 ]
 
 

@@ -60,7 +60,7 @@ function problem(slug: string, status: number, members: object = {}): Response {
 }
 
 /**
- * A gateway in memory, with a clock that the test moves, also for all other clients of this process.
+ * A gateway in memory, with a clock that the test moves, also for all other clients of this program.
  * Leases are exclusive and have growing tokens; a write needs a live lease, and is applied once for its key.
  * Operations are recorded and change no rows: `results` says what they lead to.
  */

@@ -22,7 +22,8 @@ def between(least: int, most: int) -> Count:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`rule` is the heading in docs/client.md. `outcomes` are those of the commands: a part of each, where a function says whether a value is right.
+    """`rule` is the heading in docs/client.md. `outcomes` are those of the
+    commands: a part of each, where a function says whether a value is right.
     `requests`: how often each call has come, by the number of the gateway where there are two.
     `one_key`: calls whose requests all have the same Idempotency-Key.
     `waits`: the wait_ms of each acquisition. `pause_ms`: the least time between the first two requests.

@@ -117,7 +117,8 @@ public final class Driver {
         if (fault instanceof OutcomeUnknownException unknown)
             return "\"error\": \"unknown\", \"key\": \"" + unknown.idempotencyKey().orElse("") + "\"";
         String error = fault instanceof ResourceLockedException ? "locked"
-                : fault instanceof LeaseLostException ? "lost" : fault instanceof StaleFencingTokenException ? "stale" : null;
+                : fault instanceof LeaseLostException ? "lost"
+                : fault instanceof StaleFencingTokenException ? "stale" : null;
         if (error == null && fault instanceof FencegateException known && known.problem().isPresent())
             return "\"error\": \"refused\", \"slug\": \"" + known.problem().get().type().replace("/problems/", "")
                     + "\"";

@@ -99,7 +99,7 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			return errors.New("it is not lost")
 		}
 	case "sleep":
-		time.Sleep(ms(command.Ms))
+		time.Sleep(ms(command.Ms)) // as the scenario says
 	case "history":
 		events := driver.client.History(nil)
 		var ids []int64
