@@ -240,7 +240,7 @@ int serve(const config& cfg, const config_source& source) {
     audit::event_sink events(cfg.audit, name_of_gateway(cfg.http), database, io);
     audit::expiry_watch expiries(events, database, io);
     audit::history_feed feed(database, io);
-    audit::digest_maker digests(cfg.audit, name_of_gateway(cfg), database, io);
+    audit::digest_maker digests(cfg.audit, name_of_gateway(cfg.http), database, io);
     audit::history_keeper keeper(cfg.history, database, io);
     const limits::principal_shares shared_by_principals{.requests = files.connections,
                                                         .waiters = cfg.protocol.waiters_max,

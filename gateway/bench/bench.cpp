@@ -2,6 +2,7 @@
 
 #include <gateway/bench/clients.hpp>
 #include <gateway/bench/counts.hpp>
+#include <gateway/cli/commands.hpp>
 #include <gateway/cli/duration_option.hpp>
 #include <gateway/config/conninfo.hpp>
 #include <gateway/domain/exit_code.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/bench/counts.hpp>
+#include <gateway/cli/client.hpp>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>

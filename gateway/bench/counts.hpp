@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/bench/bench.hpp>
+#include <gateway/bench/options.hpp>
 
 #include <algorithm>
 #include <chrono>
