@@ -4,6 +4,7 @@
 #include <gateway/bench/counts.hpp>
 #include <gateway/cli/commands.hpp>
 #include <gateway/cli/duration_option.hpp>
+#include <gateway/cli/output.hpp>
 #include <gateway/config/conninfo.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/pg/connection/session.hpp>
@@ -285,9 +286,10 @@ int run_bench(const cli::client& gateways, bench_options options, bool json) {
 
 void add_command(cli::commands& commands) {
     const auto options = std::make_shared<bench_options>();
-    CLI::App& command =
-        commands.add("bench", "Drive gateways with a mix of work, and show rates and latencies", bench_help,
-                     [options](const cli::client& gateways, bool json) { return run_bench(gateways, *options, json); });
+    CLI::App& command = commands.add("bench", "Drive gateways with a mix of work, and show rates and latencies",
+                                     bench_help, [options](const cli::client& gateways, bool json) {
+                                         return run_bench(gateways, *options, !cli::detect_output_style(json).table);
+                                     });
     command
         .add_option_function<std::vector<std::string>>(
             "WORK",

@@ -3,6 +3,8 @@ which they kill and pause."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import re
 import shutil
@@ -23,10 +25,8 @@ TESTS = sorted(path.name for path in (SOURCE / "test").glob("*.test.js"))
 COPIED = ["src", "scripts", "test", "tsconfig.json", "tsconfig.cjs.json", "README.md"]
 
 
-@pytest.fixture(scope="module")
-def package() -> Path:
-    """A copy of the package with its dependencies, built."""
-    npm.install(SOURCE, FOLDER)
+def build(digest: str, stamp: Path) -> None:
+    stamp.unlink(missing_ok=True)
     for name in COPIED:
         target = FOLDER / name
         if (SOURCE / name).is_dir():
@@ -36,6 +36,22 @@ def package() -> Path:
             shutil.copy(SOURCE / name, target)
     shutil.rmtree(FOLDER / "dist", ignore_errors=True)
     npm.run(["npm", "run", "build"], FOLDER, FENCEGATE_SOURCE=str(ROOT))
+    stamp.write_text(digest)
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    """A copy of the package with its dependencies, built once for all processes that test it."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        npm.install(SOURCE, FOLDER)
+        inputs = [path for name in COPIED for path in sorted([SOURCE / name, *(SOURCE / name).rglob("*")])]
+        inputs += [SOURCE / "package.json", ROOT / "gateway/api/service/openapi.json"]
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in inputs if path.is_file())).hexdigest()
+        stamp = FOLDER / "built_from"
+        if not stamp.exists() or stamp.read_text() != digest:
+            build(digest, stamp)
     return FOLDER
 
 
