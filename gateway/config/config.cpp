@@ -7,10 +7,12 @@
 #include <gateway/config/sections.hpp>
 
 #include <arpa/inet.h>
+#include <unistd.h>
 #include <yaml-cpp/eventhandler.h>
-#include <boost/asio/ip/host_name.hpp>
 
 #include <algorithm>
+#include <array>
+#include <climits>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -382,8 +384,9 @@ std::vector<std::string> adopt_reloadable(config& running, config wanted) {
 }
 
 std::string name_of_gateway(const http_config& cfg) {
-    boost::system::error_code ignored;
-    return boost::asio::ip::host_name(ignored) + ":" + std::to_string(cfg.port);
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    gethostname(host.data(), host.size() - 1);
+    return host.data() + (":" + std::to_string(cfg.port));
 }
 
 }  // namespace fencegate
