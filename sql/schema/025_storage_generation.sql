@@ -93,7 +93,7 @@ as $$
   -- and it is granted to no one.
 #variable_conflict use_variable
 declare
-  live constant bigint := fencing.live_timeline();
+  is_current boolean;
   stored bigint;
   lowest bigint;
 begin
@@ -101,15 +101,20 @@ begin
   -- Does not wait for pg_dump, and pg_dump not for it.
   lock table fencing.storage_generation in row share mode;
   if pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.~~) 'read %' then
-    select s.timeline, s.floor into stored, lowest from fencing.storage_generation s;
+    select s.timeline operator(pg_catalog.=) fencing.live_timeline(), s.timeline, s.floor
+      into is_current, stored, lowest
+      from fencing.storage_generation s;
   else  -- the snapshot may be older than the row: 40001
-    select s.timeline, s.floor into stored, lowest from fencing.storage_generation s for share;
+    select s.timeline operator(pg_catalog.=) fencing.live_timeline(), s.timeline, s.floor
+      into is_current, stored, lowest
+      from fencing.storage_generation s for share;
   end if;
-  -- Null on a standby, whose transactions PostgreSQL refuses with 25006.
-  if stored operator(pg_catalog.=) live or live is null then
+  if is_current then
+    return lowest;
+  elsif pg_catalog.pg_is_in_recovery() then  -- a standby, whose transactions PostgreSQL refuses with 25006
     return coalesce(lowest, 0);
   end if;
-  perform fencing.refuse_storage_generation(live, stored, resource, fencing_token);
+  perform fencing.refuse_storage_generation(fencing.live_timeline(), stored, resource, fencing_token);
 end
 $$;
 comment on function fencing.storage_floor(text, bigint) is
