@@ -21,7 +21,10 @@ import psycopg2.extensions
 
 BOUND_US = 25.0
 ROWS, SINGLES = 1_000, 2_000
-UNPROTECT = "select fencing.unprotect(p.relation) from fencing.protected p where p.relation_name like 'bench_trigger.%'"
+UNPROTECT = """
+    select fencing.stop_recording(c.oid) from fencing.recorded_table r join pg_class c on c.oid = r.relation
+     where c.relnamespace = to_regnamespace('bench_trigger');
+    select fencing.unprotect(p.relation) from fencing.protected p where p.relation_name like 'bench_trigger.%'"""
 SETUP = (
     UNPROTECT
     + """;
