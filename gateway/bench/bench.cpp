@@ -35,8 +35,10 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// How long operations that were begun may take after the measured time.
+/// How long operations that were begun may take after the measured time, beside what they wait or sleep.
 constexpr std::chrono::seconds end_max{30};
+/// For the statements that make, read and drop the table.
+constexpr std::chrono::minutes statement_timeout{10};
 
 bool sells(const bench_options& options) {
     return std::ranges::any_of(
@@ -67,6 +69,7 @@ class article_table {
     /// Throws std::runtime_error.
     explicit article_table(const bench_options& options) : name_("fencegate_bench_" + options.name) {
         config_.conninfo = options.conninfo;
+        config_.statement_timeout = statement_timeout;
         pg::session(config_).exec(
             fmt::format("do $do$ begin "
                         "create table public.{0} (id integer primary key, stock bigint not null check (stock >= 0)) "
@@ -159,7 +162,7 @@ asio::awaitable<void> measure(bench_run& run, asio::steady_timer& timer, asio::s
     if (terminal) std::cerr << "\r\x1b[K" << std::flush;
     run.counts.end();
     run.stopping = true;
-    const auto last = bench_clock::now() + end_max;
+    const auto last = bench_clock::now() + end_max + run.options.wait + 2 * run.options.ttl;
     while (run.unfinished > 0 && bench_clock::now() < last)
         co_await sleep_until(timer, bench_clock::now() + std::chrono::milliseconds(5));
     signals.cancel();
@@ -252,7 +255,6 @@ int run_bench(const cli::client& gateways, bench_options options, bool json) {
     }
 
     bench_run run{options, gateways, make_tls(gateways.identity()), bench_counts(count_articles(options))};
-    run.counts.test_grants(!options.mix.contains(bench_work::late));
     run.unfinished = options.clients;
     asio::steady_timer timer(context);
     signals.async_wait([&](const boost::system::error_code& error, int) {

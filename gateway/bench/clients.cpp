@@ -204,15 +204,17 @@ asio::awaitable<void> bench_client::sell_in_one_call(unsigned article) {
 }
 
 asio::awaitable<std::optional<bench_client::lease>> bench_client::acquire(bench_work work, std::string resource) {
+    const auto sent = bench_clock::now();
     const answer got = co_await call("POST", "/v1/leases", "{" + make_lease_members(resource) + "}");
     run_.counts.add_answer(bench_step::acquire, got.status, is_expected(work, bench_step::acquire, got.status));
     if (got.status != 201) co_return std::nullopt;
-    run_.counts.add_grant(resource, cli::get_integer(got.body, "fencing_token").value_or(0));
+    constexpr std::chrono::milliseconds none{0};
     lease held;
     held.id = cli::get_text(got.body, "lease_id");
     held.resource = std::move(resource);
-    held.valid_until =
-        bench_clock::now() + cli::get_duration(got.body, "validity_ms").value_or(std::chrono::milliseconds{0});
+    held.valid_until = sent + cli::get_duration(got.body, "served_ms").value_or(none) +
+                       cli::get_duration(got.body, "validity_ms").value_or(none);
+    run_.counts.add_grant(held.resource, cli::get_integer(got.body, "fencing_token").value_or(0), held.valid_until);
     co_return held;
 }
 

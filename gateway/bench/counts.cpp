@@ -53,11 +53,13 @@ void bench_counts::add_answer(bench_step step, unsigned status, bool expected) {
     if (!expected) ++errors_;
 }
 
-void bench_counts::add_grant(const std::string& resource, std::int64_t token) {
-    auto& last = last_token_[resource];
-    if (token <= last && grants_tested_) ++tokens_fallen_;
-    last = std::max(last, token);
-    if (++holders_[resource] > 1 && grants_tested_) ++overlaps_;
+void bench_counts::add_grant(const std::string& resource, std::int64_t token, bench_clock::time_point until) {
+    const auto now = bench_clock::now();
+    if (now >= until) return;
+    grant& last = last_grants_[resource];
+    if (token <= last.token) ++tokens_fallen_;
+    if (now < last.until) ++overlaps_;
+    last = {token, until};
 }
 
 std::string bench_counts::json() const {

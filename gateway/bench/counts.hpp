@@ -34,13 +34,11 @@ class bench_counts {
     void add_operation(bench_work work, bench_clock::duration took);
     /// Counts an answer; status 0: the connection broke before it. One that is not `expected` is an error.
     void add_answer(bench_step step, unsigned status, bool expected);
-    /// Counts a grant to a client, and tests its token, and that nobody else holds a lease on the resource.
-    void add_grant(const std::string& resource, std::int64_t token);
+    /// Counts a grant to a client, which is valid until `until`. Tests that its token is the highest of the resource,
+    /// and that no other client has a valid lease on it; not where it is over already when its answer is read.
+    void add_grant(const std::string& resource, std::int64_t token, bench_clock::time_point until);
     /// Counts the end of a grant: the client asks for its release.
-    void end_grant(const std::string& resource) { --holders_[resource]; }
-    /// Without this, the order of grants is not tested: while clients sleep past the end of their leases, answers are
-    /// read in another order than they were sent.
-    void test_grants(bool tested) { grants_tested_ = tested; }
+    void end_grant(const std::string& resource) { last_grants_[resource].until = {}; }
 
     sales& article(std::size_t number) { return articles_[number]; }
     const std::vector<sales>& articles() const { return articles_; }
@@ -55,16 +53,18 @@ class bench_counts {
     std::string text() const;
 
   private:
+    struct grant {
+        std::int64_t token = 0;
+        bench_clock::time_point until{};
+    };
     double seconds() const { return std::max(1e-6, std::chrono::duration<double>(ended_ - began_).count()); }
 
     std::vector<sales> articles_;
     std::map<bench_work, std::vector<std::uint32_t>> latencies_us_;
     std::map<bench_step, std::map<unsigned, std::uint64_t>> statuses_;
-    std::map<std::string, std::int64_t> last_token_;  ///< Of each resource.
-    std::map<std::string, int> holders_;
+    std::map<std::string, grant> last_grants_;   ///< Of each resource.
     bench_clock::time_point began_{}, ended_{};  ///< Nothing is measured before the one and after the other.
     std::uint64_t operations_ = 0, errors_ = 0, overlaps_ = 0, tokens_fallen_ = 0;
-    bool grants_tested_ = true;
 };
 
 }  // namespace fencegate::bench
