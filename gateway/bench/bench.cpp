@@ -243,7 +243,7 @@ int run_bench(const cli::client& gateways, bench_options options, bool json) {
     }
     if (sells(options) && options.conninfo.empty())
         throw cli::usage_error("all work but pair and hot needs --conninfo, for the table of the articles");
-    gateways.get("/readyz");  // throws what is wrong with address, key or gateway
+    gateways.get("/healthz");  // throws if no gateway answers
     asio::io_context context(1);
     asio::signal_set signals(context, SIGINT, SIGTERM);  // until the table is dropped
     std::optional<article_table> table;

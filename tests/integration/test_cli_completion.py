@@ -47,7 +47,7 @@ def test_completion_bash_offers_commands_options_and_choices(
     )
     assert not [word for word in offered("fencegate ''") if word.startswith("__")]
     assert offered("fencegate history --tok") == ["--token-min", "--token-max"]
-    assert offered("fencegate history --event write_r") == ["write_rejected"]
+    assert offered("fencegate history --event write_rej") == ["write_rejected"]
     assert offered("fencegate dev --appendfsync al") == ["always"]
     assert offered("fencegate completion f") == ["fish"]
     assert "true" in offered("fencegate lock a -- tru")
@@ -67,7 +67,7 @@ def test_completion_fish_offers_options_choices_and_programs(
 
     assert offered("fencegate le") == ["leases"]
     assert offered("fencegate history --tok") == ["--token-max", "--token-min"]
-    assert offered("fencegate history --event write_r") == ["write_rejected"]
+    assert offered("fencegate history --event write_rej") == ["write_rejected"]
     assert offered("fencegate completion f") == ["fish"]
     assert "true" in offered("fencegate lock a -- tru")
     assert not offered("fencegate lock tru")
@@ -78,7 +78,7 @@ def test_completion_fish_offers_options_choices_and_programs(
     [
         ("leas", "leases "),
         ("leases --pre", "leases --prefix "),
-        ("history --event write_r", "history --event write_rejected "),
+        ("history --event write_rej", "history --event write_rejected "),
         ("completion f", "completion fish "),
         ("lock --kill", "lock --kill-after "),
         ("lock a -- dirnam", "lock a -- dirname "),

@@ -16,7 +16,6 @@ from support.api import Api, Json, expect_problem
 from support.cluster import Cluster, Gateway
 from support.polling import eventually, pause
 from support.tcp_gate import Gate, open_gates, random_limits
-from test_load import load_binary
 
 
 @contextmanager
@@ -114,18 +113,18 @@ def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> No
             runs += 1
             done = processes.run(
                 [
-                    str(load_binary()),
-                    "--http",
+                    str(processes.fencegate_binary()),
+                    *"bench pair --json --clients 2 --time 8s --ttl 2s --url".split(),
                     gateway.api.url,
-                    *"--mode pair --clients 2 --seconds 8 --ttl-ms 2000 --prefix".split(),
-                    f"cut-{runs}-",
+                    "--name",
+                    f"cut_{runs}",
                 ],
                 stdin=subprocess.DEVNULL,
                 timeout=60,
                 preexec_fn=processes.terminate_with_parent,
             )
             assert done.stdout, done.stderr
-            reported = json.loads(done.stdout.splitlines()[-1])
+            reported = json.loads(done.stdout)
             statuses = reported["statuses"]
             late = statuses["acquire"].get("503", 0) + statuses["release"].get("503", 0)
             assert reported["errors"] == late <= 20 and reported["overlaps"] == 0, done.stdout
@@ -135,7 +134,7 @@ def test_events_over_broken_connections_arrive_once_each(cluster: Cluster) -> No
         gate.clear_faults()
 
         def count() -> tuple[Any, ...]:
-            return cluster.query(counted, ("load/cut-",))[0]
+            return cluster.query(counted, ("bench/cut_",))[0]
 
         eventually(lambda: sum(count()[:2]) >= granted + released, 40, interval=0.5, goal="the history has all events")
         assert gateway.stop() == 0, gateway.log.read_text()[-2000:]

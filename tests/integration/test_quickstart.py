@@ -149,5 +149,5 @@ def test_comparison_names_all_missing_packages(tmp_path: Path) -> None:
     )
     assert done.returncode == 69
     assert done.stderr.rstrip().endswith(
-        "apt-get install nodejs make g++ redis-server postgresql python3-psycopg2"
+        "apt-get install nodejs make jq g++ redis-server postgresql python3-psycopg2"
     ), done.stderr

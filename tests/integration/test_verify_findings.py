@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import psycopg2
 import pytest
 from support.verified import History
 
+IN_A_DAY = (datetime.now(timezone.utc) + timedelta(days=1)).isoformat()
 NO_GRANT = "delete from fencing.history where event in ('lease_granted', 'lease_renewed') and fencing_token = {token}"
 
 
@@ -50,7 +52,7 @@ def test_grant_lost_by_failover_is_not_missing(history: History) -> None:
                      insert into fencing.history (event, detail)
                        values ('storage_generation_changed', '{"floor": 4294967296}')"""
     )
-    report = history.verify("--to", "tomorrow")
+    report = history.verify("--to", IN_A_DAY)
     assert (report["verdict"], report["missing_grants"], report["lost_grants"]) == ("proved", 0, 1), report
 
 
@@ -81,7 +83,7 @@ def test_write_before_its_grant_breaks_b(history: History) -> None:
     row = history.row("lease_granted", 30)
     history.tamper(f"update fencing.history set at = now() + interval '10 minutes' where id = {row}")
     first = history.row("write_applied", 30)
-    assert findings_of(history.verify("--to", "tomorrow"))[0] == ("b", first)
+    assert findings_of(history.verify("--to", IN_A_DAY))[0] == ("b", first)
 
 
 def test_write_of_older_lease_after_newer_breaks_c(history: History) -> None:
@@ -152,7 +154,7 @@ def test_newest_write_missing_breaks_e(history: History) -> None:
     history.tamper("delete from fencing.history where event = 'write_applied' and fencing_token = 40")
     assert (
         findings_of(history.verify())
-        == findings_of(history.verify("--to", "tomorrow"))
+        == findings_of(history.verify("--to", IN_A_DAY))
         == [("e", history.row("fence_raised", 31))]
     )
 

@@ -103,7 +103,7 @@ def test_repeated_refused_write_same_refusal(
     assert is_replay(again) and kept_members(again) == kept_members(first)
     assert sku.stock() == 15
     recorded = api.history(write_id=first.json()["write_id"])
-    assert [item["event"] for item in recorded] in (
+    assert [item["event"] for item in recorded if item["event"] != "write_replayed"] in (
         ["write_failed"],
         ["write_rejected"],
     ), "recorded once, in the transaction of the key"
