@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -53,6 +54,7 @@ class digest_checker {
         check_beginning(chain);
         for (std::size_t i = 0; i < chain.size(); ++i)
             check_digest(*chain[i], i == 0 ? nullptr : chain[i - 1]);
+        report_half_weeks();
         return std::move(result_);
     }
 
@@ -226,8 +228,13 @@ class digest_checker {
             const auto now = found.find(week);
             const drop_event* dropped = find_drop(week, checked.entry.history.to);
             if (now == found.end()) {
+                if (!dropped) {  // perhaps meanwhile
+                    read_events();
+                    dropped = find_drop(week, checked.entry.history.to);
+                }
                 if (dropped && dropped->by_retention) {
                     result_.rotated_rows += part.rows;
+                    rotated_.try_emplace({name, week}, &checked);
                     continue;
                 }
                 report(&checked,
@@ -237,6 +244,7 @@ class digest_checker {
                 continue;
             }
             result_.rows += now->second.rows;
+            if (dropped && dropped->by_retention) kept_weeks_.insert({name, week});
             if (now->second.rows != part.rows)
                 report(&checked, ids + ": there were " + std::to_string(part.rows) + " rows of the week " + week +
                                      ", and there are " + std::to_string(now->second.rows));
@@ -250,6 +258,14 @@ class digest_checker {
             if (!range.parts.contains(week))
                 report(&checked, ids + ": " + std::to_string(part.rows) + " rows of the week " + week + " were added");
         }
+    }
+
+    /// Reports weeks of which retention, which drops whole ones, would have left rows.
+    void report_half_weeks() {
+        for (const auto& [where, checked] : rotated_)
+            if (kept_weeks_.contains(where))
+                report(checked, "rows of " + where.first + " of the week " + where.second +
+                                    " are gone, and other rows of that week are there: retention drops all");
     }
 
     /// Returns what dropped the rows of a week with ids up to `id`. Retention drops the oldest week first, so the drop
@@ -274,7 +290,10 @@ class digest_checker {
     std::optional<std::int64_t> first_in_file_;        ///< Their numbers.
     std::int64_t last_in_file_ = 0;
     std::vector<drop_event> drops_;
-    std::vector<std::int64_t> generation_changes_;  ///< The ids of their rows.
+    using table_and_week = std::pair<std::string, std::string>;
+    std::map<table_and_week, const digest*> rotated_;  ///< The first digest whose rows retention has dropped.
+    std::set<table_and_week> kept_weeks_;              ///< With rows from before retention dropped the week.
+    std::vector<std::int64_t> generation_changes_;     ///< The ids of their rows.
     digest_result result_;
 };
 

@@ -20,6 +20,7 @@
 #include <fstream>
 #include <mutex>
 #include <set>
+#include <string_view>
 
 namespace fencegate::audit {
 namespace {
@@ -31,6 +32,8 @@ using std::chrono::steady_clock;
 constexpr steady_clock::duration first_delay = 1s;
 constexpr steady_clock::duration delay_while_unsettled = 200ms;
 constexpr steady_clock::duration delay_between_digests = 20ms;
+constexpr steady_clock::duration delay_while_busy = 1s;
+constexpr std::string_view query_canceled = "57014";
 constexpr auto step_timeout = 30s;
 constexpr std::size_t lines_per_append = 1'000;
 
@@ -68,16 +71,23 @@ class digest_file {
     }
 
   private:
+    /// Reads the last digest. Other lines, such as one that a crash cut off, are left out.
     void read_last() {
-        std::string line, last;
+        last_.emplace();
+        last_number_ = 0;
+        std::string line;
         std::ifstream in(name_);
-        while (std::getline(in, line))
-            last = line;
-        const auto digest = pg::parse_line(last);
-        const auto entry = digest ? pg::parse_digest(digest->entry) : std::nullopt;
-        if (!last.empty() && !entry) throw std::runtime_error(name_ + ": the last line is no digest");
-        last_number_ = entry ? entry->number : 0;
-        last_ = std::move(last);
+        while (std::getline(in, line)) {
+            const auto entry = read_entry(line);
+            if (!entry) continue;
+            last_number_ = entry->number;
+            last_ = line;
+        }
+    }
+
+    static std::optional<pg::digest_entry> read_entry(std::string_view line) {
+        const auto digest = pg::parse_line(line);
+        return digest ? pg::parse_digest(digest->entry) : std::nullopt;
     }
 
     std::set<std::string> hash_lines() const {
@@ -89,10 +99,12 @@ class digest_file {
         return out;
     }
 
-    void append(const std::string& text) {
+    void append(std::string text) {
         if (text.empty()) return;
-        const int file = ::open(name_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
+        const int file = ::open(name_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
         const off_t size = file < 0 ? -1 : ::lseek(file, 0, SEEK_END);
+        char last = 0;
+        if (size > 0 && ::pread(file, &last, 1, size - 1) == 1 && last != '\n') text.insert(0, 1, '\n');
         const bool written = size >= 0 &&
                              ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                              ::fsync(file) == 0;
@@ -136,14 +148,22 @@ struct digest_maker::impl final : runtime::periodic {
 
     /// Makes the next digest if it is due. Out: the pause before the next step.
     duration run_step(pg::session& session) {
-        const std::lock_guard hold(mutex);  // a step whose caller has given up may still run
+        // A step whose caller has given up may still run, perhaps on a file that hangs: no further worker waits for it.
+        const std::unique_lock hold(mutex, std::try_to_lock);
+        if (!hold) return delay_while_busy;
         append_to_file(session);
+        const auto last = pg::find_last_digest(session, keys);
+        const auto age = last.entry ? std::chrono::milliseconds(last.age_ms) : interval;
         auto tail = pg::read_digest_tail(session);
-        const auto age = std::chrono::milliseconds(tail.age_ms.value_or(interval.count()));
         const auto history_end = tail.history.last_id, changes_end = tail.changes.last_id;
         // PostgreSQL was replaced by an older state.
-        if (history.settled() > history_end) history = {};
-        if (changes.settled() > changes_end) changes = {};
+        if (history_end < seen_history_end || changes_end < seen_changes_end) {
+            history = {};
+            changes = {};
+            due.reset();
+        }
+        seen_history_end = history_end;
+        seen_changes_end = changes_end;
         const auto history_settled = history.advance(std::move(tail.history));
         const auto changes_settled = changes.advance(std::move(tail.changes));
         if (!due) {
@@ -161,8 +181,17 @@ struct digest_maker::impl final : runtime::periodic {
                                        .made_at = runtime::to_rfc3339(std::chrono::system_clock::now()),
                                        .salt = runtime::random_hex128() + runtime::random_hex128(),
                                        .history_to = due->history_to,
-                                       .changes_to = due->changes_to};
-        const auto result = pg::make_digest(session, source);
+                                       .changes_to = due->changes_to,
+                                       .ids_max = ids_max};
+        pg::made_digest result;
+        try {
+            result = pg::make_digest(session, source);
+        } catch (const pg::statement_failed& e) {
+            if (e.error.sqlstate != query_canceled || ids_max == 1) throw;
+            ids_max /= 2;  // the rows were too large for the time of a statement
+            return delay_between_digests;
+        }
+        ids_max = std::min(2 * ids_max, pg::digest_ids_max);
         if (result.unsigned_entries != unsigned_entries && result.unsigned_entries > 0)
             spdlog::error(
                 "the last {} digests of the history are signed by no key of this gateway, and were left out: "
@@ -213,6 +242,8 @@ struct digest_maker::impl final : runtime::periodic {
     std::mutex mutex;  ///< Of those below.
     digest_file file;
     history_horizon history, changes;
+    std::int64_t seen_history_end = 0, seen_changes_end = 0;  ///< The last ids in the step before.
+    std::int64_t ids_max = pg::digest_ids_max;
     std::optional<wanted_end> due;  ///< What the digest that is due has to cover.
     std::int64_t unsigned_entries = 0;
 

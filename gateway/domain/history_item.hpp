@@ -82,6 +82,8 @@ struct history_query {
     std::optional<history_position> after;  ///< From the cursor: continue after this item in the chosen order.
     /// Replaces the order by `at`: rows with an id above the first value and not above the second, in the order of id.
     std::optional<std::pair<std::int64_t, std::int64_t>> ids;
+    /// Whether `detail` has what refused writes wanted, which only those may see who may read every row.
+    bool with_wanted = false;
 
     /// Whether rows are left out by what no index finds in the order of the answer.
     bool is_filtered() const { return resource_prefix || event || owner || principal || token_min || token_max; }

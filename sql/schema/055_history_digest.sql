@@ -32,7 +32,7 @@ end
 $$;
 
 create or replace function fencing.digest_tail()
-  returns table (history_id bigint, change_id bigint, writers text[], age_ms bigint)
+  returns table (history_id bigint, change_id bigint, writers text[])
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -42,14 +42,11 @@ begin
   select case when s.is_called then s.last_value else s.last_value - 1 end into change_id
     from fencing.row_change_id_seq s;
   writers := fencing.writers_of(array['fencing.history', 'fencing.row_change']::regclass[]);
-  age_ms := (select extract(epoch from clock_timestamp() - d.made_at) * 1000 from fencing.history_digest d
-      order by d.number desc limit 1);
   return next;
 end
 $$;
 comment on function fencing.digest_tail() is
-  'As history_tail(), for history and row_change together; age_ms: since the last digest, null if there is none. '
-  'Locks: none.';
+  'As history_tail(), for history and row_change together. Locks: none.';
 
 create or replace function fencing.begin_digest() returns bigint
 language plpgsql security definer

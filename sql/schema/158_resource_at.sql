@@ -47,12 +47,10 @@ create or replace function fencing.resource_at(resource text, at timestamptz, wi
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  with last_event as (
-    select h.*, case when h.event in ('lease_granted', 'lease_renewed')
-        then h.at + (h.detail ->> 'ttl_ms')::bigint * interval '1 millisecond' end as until
+  with last_grant as (
+    select h.*, h.at + (h.detail ->> 'ttl_ms')::bigint * interval '1 millisecond' as until
       from fencing.history h
-     where h.resource = $1 and h.at <= $2
-       and h.event in ('lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_revoked')
+     where h.resource = $1 and h.at <= $2 and h.event in ('lease_granted', 'lease_renewed')
      order by h.at desc, h.id desc limit 1
   ), last_fence as (
     select h.last_fencing_token as fence from fencing.history h
@@ -73,7 +71,10 @@ as $$
       'resource', $1, 'at', to_char($2 at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
       'lease', (select jsonb_build_object('fencing_token', l.fencing_token, 'principal', l.principal,
                     'owner', l.owner, 'until', to_char(l.until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
-                  from last_event l where l.until > $2),
+                  from last_grant l where l.until > $2 and not exists (  -- the end of another token is later by a clock
+                    select from fencing.history e
+                     where e.resource = $1 and e.fencing_token = l.fencing_token and e.at between l.at and $2
+                       and e.event in ('lease_released', 'lease_expired', 'lease_revoked'))),
       'last_fencing_token', greatest((select f.fence from last_fence f), (select f.fence from floor f), 0),
       'tables', coalesce((select jsonb_agg(jsonb_build_object('table', t.relation, 'mode', t.mode) order by t.relation)
                             from tables t), '[]'))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
+import psycopg2
 import pytest
 from support.api import expect_problem
 from support.certificates import make_digest_key
@@ -223,6 +225,20 @@ def test_gateway_login_without_key_can_add_no_digest(digests: Digests) -> None:
     assert all("signed by none" in finding for finding in found), found
 
 
+def test_entries_of_a_login_without_key_delay_no_digest(digests: Digests) -> None:
+    with digests.cluster.serving(digests.settings()):
+        digests.add("a/1")
+        row = digests.query(ADD + " returning id", ("a/2", "an owner", "now"))[0][0]
+
+        def covered_despite_entries() -> bool:
+            with suppress(psycopg2.errors.LockNotAvailable):  # the gateway makes a digest
+                digests.query("select fencing.append_digest(fencing.begin_digest(), '{\"no\": 1}', '00', 'salt')")
+            return any(json.loads(line).get("history", {"to": 0})["to"] >= row for line in digests.lines())
+
+        eventually(covered_despite_entries, 30, interval=0.1, goal="a digest although entries are added all the time")
+        assert digests.query("select count(*) > 2 from fencing.history_digest where signature = '00'") == [(True,)]
+
+
 def test_thief_of_key_and_login_is_found_by_the_file(made: Digests) -> None:
     """It can sign a changed history, but not take back the digests that the file has."""
     made.query(TAMPER.format("update fencing.history set owner = 'another' where resource = 'a/2'"))
@@ -266,8 +282,20 @@ def test_retention_that_is_only_claimed_is_found(digests: Digests) -> None:
         digests.add("old/2", at="2026-08-04")
     digests.query("select fencing.record_guard_change('history_rotated', '{\"week\": \"20260803\"}')")
     digests.query(TAMPER.format("delete from fencing.history where resource = 'old/1'"))
+    found = digests.findings()
+    assert len(found) == 2 and "rows of the week 20260803 are there, which was dropped" in found[0]
+
+
+def test_rows_of_half_a_week_are_no_retention(digests: Digests) -> None:
+    """The rotation of a later week tells of an earlier one too, but then all rows of that are gone."""
+    with digests.cluster.serving(digests.settings()):
+        digests.query("select fencing.make_history_partition('2026-08-03')")
+        digests.add("old/1", at="2026-08-04")
+        digests.add("old/2", at="2026-08-04")
+    digests.query("select fencing.record_guard_change('history_rotated', '{\"week\": \"20260810\"}')")
+    digests.query(TAMPER.format("delete from fencing.history where resource = 'old/1'"))
     (finding,) = digests.findings()
-    assert "rows of the week 20260803 are there, which was dropped" in finding
+    assert "of the week 20260803 are gone, and other rows of that week are there" in finding
 
 
 def test_two_gateways_make_one_chain_and_both_files(digests: Digests) -> None:

@@ -91,7 +91,7 @@ def test_unit_stop_time_is_what_the_documents_allow(root: Root) -> None:
         r"^  shutdown_grace_ms: (\d+) ", (processes.repository() / "config/fencegate.yaml").read_text(), re.MULTILINE
     )
     allowed = re.search(
-        r"Stop with SIGTERM\. Allow (\d+) seconds more than `http.shutdown_grace_ms`",
+        r"After SIGTERM allow (\d+) seconds more than `http.shutdown_grace_ms`",
         (processes.repository() / INSTALL).read_text(),
     )
     assert set_to and grace and allowed and int(set_to[1]) >= int(allowed[1]) + int(grace[1]) / 1000

@@ -14,6 +14,9 @@ create function then_at(seconds integer) returns text language sql as
 select happen(10, 'lease_granted', 7, '{"ttl_ms": 10000}'), happen(15, 'lease_renewed', 7, '{"ttl_ms": 10000}'),
        happen(20, 'lease_released', 7, null), happen(30, 'lease_granted', 8, '{"ttl_ms": 10000}');
 select s, then_at(s) from unnest('{9,10,19,21,31,39,41}'::integer[]) s;
+-- a holder whose release is later by the clock of another gateway
+select happen(50, 'lease_granted', 12, '{"ttl_ms": 10000}'), happen(51, 'lease_released', 11, null);
+select s, then_at(s) from unnest('{52,61}'::integer[]) s;
 create table moment (name text, at timestamptz);
 begin;
 select fencing.enter('part/1', 9);
@@ -45,7 +48,7 @@ select m.name, r ->> 'last_fencing_token' as fence,
   from moment m cross join fencing.resource_at('part/1', m.at) r order by m.at;
 -- before the first change, and without the rows
 select r -> 'rows' as rows, r ->> 'last_fencing_token' as fence
-  from fencing.resource_at('part/1', (select min(at) from fencing.row_change) - interval '1 ms') r;
+  from fencing.resource_at('part/1', (select min(at) from fencing.row_change) - interval '1 microsecond') r;
 select fencing.resource_at('part/1', now(), false) -> 'rows' as rows;
 select fencing.resource_at('nothing', '2020-01-01');
 set role fencing_auditor;

@@ -14,6 +14,13 @@ TEST(history_sql, no_filter_newest_first) {
     EXPECT_EQ(s.parameters, (compat::parameters{"100"}));
 }
 
+TEST(history_sql, what_writes_wanted_is_read_only_if_asked_for) {
+    history_query q;
+    EXPECT_NE(history_sql(q).sql.find("(detail - 'wanted')::text"), std::string::npos);
+    q.with_wanted = true;
+    EXPECT_EQ(history_sql(q).sql.find("'wanted'"), std::string::npos);
+}
+
 TEST(history_sql, prefix_becomes_range_not_pattern) {
     history_query q;
     q.resource_prefix = "inventory/50%_";

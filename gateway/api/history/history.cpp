@@ -171,6 +171,7 @@ http::awaitable_response answer_query(const history_services& services, result<Q
     if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
     if (!allowed) co_return allowed.error();
+    if constexpr (requires { query->with_wanted; }) query->with_wanted = r.rights->require_all_rows().has_value();
     if (r.media_type != 0) {
         const auto form = r.media_type == 1 ? export_form::ndjson : export_form::csv;
         co_return co_await export_items<Query, Page>(services, std::move(*query), form, csv_head, std::move(r));
@@ -284,6 +285,7 @@ http::awaitable_response show_token(const history_services& services, http::requ
     query.token_min = query.token_max = token;
     query.ascending = true;
     query.limit = pg::history_page_max;
+    query.with_wanted = r.rights->require_all_rows().has_value();
     lease_timeline timeline;
     for (std::int64_t read = 0;;) {
         auto page = co_await services.database.read_history(r.principal, read_cost::cheap, query, r.deadline);
@@ -378,6 +380,7 @@ http::awaitable_response follow_history(const history_services& services, http::
     }
     auto places = admit_stream(services.limiter, r, {limits::use::streams, limits::use::history_streams});
     if (!places) co_return places.error();
+    query->with_wanted = r.rights->require_all_rows().has_value();
     stream_state state{std::move(*query), 0, nullptr, std::move(*places), r.principal, r.rights_until};
     state.membership = services.feed.add_follower();
     if (!state.membership) {

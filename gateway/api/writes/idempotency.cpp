@@ -122,7 +122,7 @@ void record_replay(audit::event_sink& events, actor initiator, const std::vector
     }
     for (const auto& resource : resources) {
         item.resource = resource.str();
-        events.add(item);
+        events.add_low_priority(item);
     }
 }
 

@@ -24,8 +24,8 @@ namespace json = boost::json;
 
 constexpr std::string_view signature_member = ",\"signature\":\"";
 constexpr std::size_t signature_bytes = 64;
-/// Newest digests among which the last one that a known key has signed is looked for.
-constexpr std::size_t unsigned_entries_max = 100;
+/// Digests that are read at once to find the last one that a known key has signed; each has up to 2 MiB.
+constexpr std::int64_t entries_per_page = 10;
 
 struct digest_deleter {
     void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
@@ -71,25 +71,27 @@ digest_range parse_range(const json::value& value) {
     return out;
 }
 
-/// Returns the end of the ids of the next digest: there are at most digest_ids_max between its first row and its end.
-std::int64_t end_of_range(session& session, digested_table table, std::int64_t after, std::int64_t last) {
-    if (last - after <= digest_ids_max) return std::max(after, last);
+/// Returns the end of the ids of the next digest: there are at most ids_max between its first row and its
+/// end.
+std::int64_t end_of_range(session& session, digested_table table, std::int64_t after, std::int64_t last,
+                          std::int64_t ids_max) {
+    if (last - after <= ids_max) return std::max(after, last);
     const std::string from = std::string("from ") + name_of(table) + " where id > $1::bigint and id <= $2::bigint";
-    const std::string near_end = std::to_string(after + digest_ids_max);
+    const std::string near_end = std::to_string(after + ids_max);
     const bool has_rows =
         session.exec("select exists (select " + from + ")", {std::to_string(after), near_end})[0][0].as<bool>();
-    if (has_rows) return after + digest_ids_max;
+    if (has_rows) return after + ids_max;
     const auto first = session.exec("select min(id) " + from, {near_end, std::to_string(last)});
     if (first[0][0].is_null()) return last;
-    return std::min(last, first[0][0].as<std::int64_t>() - 1 + digest_ids_max);
+    return std::min(last, first[0][0].as<std::int64_t>() - 1 + ids_max);
 }
 
 digest_range digest_rows(session& session, digested_table table, std::int64_t after, std::int64_t last,
-                         const std::string& salt) {
+                         const digest_source& source) {
     digest_range out;
     out.after = after;
-    out.to = end_of_range(session, table, after, last);
-    if (out.to > out.after) out.parts = hash_rows(session, table, out.after, out.to, salt);
+    out.to = end_of_range(session, table, after, last, source.ids_max);
+    if (out.to > out.after) out.parts = hash_rows(session, table, out.after, out.to, source.salt);
     return out;
 }
 
@@ -105,26 +107,19 @@ made_digest append_digest(session& session, const digest_source& source) {
     made_digest out;
     digest_entry next;
     next.number = session.exec("select fencing.begin_digest()", {})[0][0].as<std::int64_t>();
-    const auto newest =
-        digests_of(session.exec("select entry, signature, salt from fencing.history_digest order by number "
-                                "desc limit $1::bigint",
-                                {std::to_string(unsigned_entries_max)}));
-    for (const signed_digest& digest : newest) {
-        const auto entry = parse_digest(digest.entry);
-        if (entry && is_signed(source.keys, digest.entry, digest.signature)) {
-            next.previous = sha256_hex(digest.entry);
-            next.history.after = entry->history.to;
-            next.changes.after = entry->changes.to;
-            break;
-        }
-        ++out.unsigned_entries;
+    const last_digest before = find_last_digest(session, source.keys);
+    out.unsigned_entries = before.unsigned_entries;
+    if (before.entry) {
+        next.previous = before.sha256;
+        next.history.after = before.entry->history.to;
+        next.changes.after = before.entry->changes.to;
     }
     next.made_at = source.made_at;
     next.gateway = source.gateway;
     EVP_PKEY& key = *source.keys.front();
     next.key = key_id_of(key);
-    next.history = digest_rows(session, digested_table::history, next.history.after, source.history_to, source.salt);
-    next.changes = digest_rows(session, digested_table::changes, next.changes.after, source.changes_to, source.salt);
+    next.history = digest_rows(session, digested_table::history, next.history.after, source.history_to, source);
+    next.changes = digest_rows(session, digested_table::changes, next.changes.after, source.changes_to, source);
     out.complete = next.history.to >= source.history_to && next.changes.to >= source.changes_to;
     if (next.history.to == next.history.after && next.changes.to == next.changes.after) return out;
     signed_digest made;
@@ -275,16 +270,38 @@ digest_page read_digest_page(session& session, const digest_query& query) {
     return page;
 }
 
+last_digest find_last_digest(session& session, const std::vector<pkey_handle>& keys) {
+    last_digest out;
+    for (std::int64_t before = std::numeric_limits<std::int64_t>::max(); out.unsigned_entries < unsigned_entries_max;) {
+        const auto rows = session.exec(
+            "select entry, signature, (extract(epoch from clock_timestamp() - made_at) * 1000)::bigint, number "
+            "from fencing.history_digest where number < $1::bigint order by number desc limit $2::bigint",
+            {std::to_string(before), std::to_string(entries_per_page)});
+        if (rows.empty()) return out;
+        for (const auto& row : rows) {
+            const std::string text = row[0].c_str();
+            before = row[3].as<std::int64_t>();
+            out.entry = is_signed(keys, text, row[1].c_str()) ? parse_digest(text) : std::nullopt;
+            if (out.entry) {
+                out.sha256 = sha256_hex(text);
+                out.age_ms = row[2].as<std::int64_t>();
+                return out;
+            }
+            ++out.unsigned_entries;
+        }
+    }
+    throw std::runtime_error("none of the newest " + std::to_string(unsigned_entries_max) +
+                             " digests is signed by a key of this gateway");
+}
+
 digest_tail read_digest_tail(session& session) {
     const auto rows = session.exec(
-        "select history_id, change_id, age_ms, w from fencing.digest_tail() left join unnest(writers) as w on true",
-        {});
+        "select history_id, change_id, w from fencing.digest_tail() left join unnest(writers) as w on true", {});
     digest_tail out;
     out.history.last_id = rows[0][0].as<std::int64_t>();
     out.changes.last_id = rows[0][1].as<std::int64_t>();
-    if (!rows[0][2].is_null()) out.age_ms = rows[0][2].as<std::int64_t>();
     for (const auto& row : rows) {
-        if (!row[3].is_null()) out.history.writers.emplace_back(row[3].c_str());
+        if (!row[2].is_null()) out.history.writers.emplace_back(row[2].c_str());
     }
     out.changes.writers = out.history.writers;
     return out;

@@ -79,18 +79,34 @@ std::vector<signed_digest> read_digests(session& session, std::int64_t after, st
 /// Reads a page for GET /v1/history/digests. Throws as session::exec does.
 digest_page read_digest_page(session& session, const digest_query& query);
 
-/// The ends of both tables, whose writers are those of either, and the age of the last digest.
+/// The ends of both tables, whose writers are those of either.
 struct digest_tail {
     history_tail history, changes;
-    std::optional<std::int64_t> age_ms;
 };
 digest_tail read_digest_tail(session& session);
+
+/// The newest digest that one of the keys has signed.
+struct last_digest {
+    std::optional<digest_entry> entry;  ///< Empty: there is none.
+    std::string sha256;                 ///< Of the entry's text.
+    std::int64_t age_ms = 0;
+    std::int64_t unsigned_entries = 0;  ///< Newer ones that none of the keys has signed.
+};
+
+/// Looks for it among the newest unsigned_entries_max. Throws as session::exec does, and std::runtime_error if there
+/// are more and none of those is signed.
+last_digest find_last_digest(session& session, const std::vector<pkey_handle>& keys);
+inline constexpr std::int64_t unsigned_entries_max = 1'000;
+
+/// The most ids of a table that one digest covers, so that it takes a bounded time.
+inline constexpr std::int64_t digest_ids_max = 10'000;
 
 /// What a gateway needs to make digests.
 struct digest_source {
     const std::vector<pkey_handle>& keys;  ///< The first one signs; the digests of all are continued.
     std::string gateway, made_at, salt;
     std::int64_t history_to = 0, changes_to = 0;  ///< No row with an id up to these can still appear.
+    std::int64_t ids_max = digest_ids_max;        ///< The most ids of a table that the digest covers.
 };
 
 struct made_digest {
@@ -98,9 +114,6 @@ struct made_digest {
     bool complete = false;              ///< Every row up to the ids is.
     std::int64_t unsigned_entries = 0;  ///< Newest digests that none of the keys has signed, and which were left out.
 };
-
-/// The most ids of a table that one digest covers, so that it takes a bounded time.
-inline constexpr std::int64_t digest_ids_max = 10'000;
 
 /// Makes the next digest, in a transaction. Throws as session::exec does; 55P03: another gateway makes it.
 made_digest make_digest(session& session, const digest_source& source);

@@ -235,8 +235,8 @@ statement history_sql(const history_query& query) {
     statement out;
     out.sql =
         "select id, (extract(epoch from at) * 1000000)::bigint, event, resource, fencing_token, last_fencing_token, "
-        "owner, principal, "
-        "trace_id, write_id, detail::text from ";
+        "owner, principal, trace_id, write_id, " +
+        std::string(query.with_wanted ? "detail" : "(detail - 'wanted')") + "::text from ";
     if (query.ids) {
         // `offset 0` keeps the filters out of it: by the index of a filter PostgreSQL could read rows of all ids.
         const auto above = out.bind(std::to_string(query.ids->first));

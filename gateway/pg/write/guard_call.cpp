@@ -54,7 +54,7 @@ class wanted_operations {
     boost::json::array take() { return std::move(operations_); }
 
   private:
-    static constexpr std::size_t bytes_max = 32 * 1024, names_bytes = 60;  // names: those of an argument's members
+    static constexpr std::size_t bytes_max = 32 * 1024, names_bytes = 150;  // of an argument's members, or a mask
 
     void begin(const char* operation, const std::string& table) {
         operations_.push_back({{"operation", operation}, {"table", table}, {"arguments", boost::json::array()}});
