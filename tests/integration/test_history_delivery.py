@@ -78,7 +78,7 @@ def running_takers(api: Api, prefix: str, count: int = 8) -> Iterator[list[Taker
 
 def count_in_history(cluster: Cluster, resource: str, event: str) -> Counter[int]:
     rows = cluster.query(
-        "select fencing_token from fencing.history where resource = %s and event = %s", (resource, event)
+        "select fencing_token from fencing.history where resource = %s and event = %s order by id", (resource, event)
     )
     return Counter(token for (token,) in rows)
 

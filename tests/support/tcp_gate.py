@@ -201,6 +201,8 @@ class Gate:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = Link(self, writer)
+        if self.server is None:  # it was accepted by the system before _refuse()
+            return link.end(reset=True)
         self.links.add(link)
         self.accepted += 1
         try:
