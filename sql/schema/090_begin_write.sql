@@ -34,8 +34,8 @@ begin
     insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
         write_id, detail)
     select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, lowest),
-      fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
-           fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
+           begin_write_on_many.owner, begin_write_on_many.principal, begin_write_on_many.trace_id,
+           begin_write_on_many.write_id,
            case when g.last_fencing_token < lowest then coalesce(shown, '{}')
              || '{"cause": "storage-generation-changed"}' else shown end
       from fencing.guard g where g.resource = any (names) and greatest(g.last_fencing_token, lowest) > token
@@ -51,16 +51,15 @@ begin
          set last_fencing_token = token, found_fencing_token = g.last_fencing_token, entered_xid = pg_current_xact_id(),
              entered_at = transaction_timestamp(), entered_for = begin_write_on_many.write_id::text,
              entered_token = token, entered_write = begin_write_on_many.write_id,
-             entered_by = fencing.bound_text(begin_write_on_many.principal, 200)
+             entered_by = begin_write_on_many.principal
        where g.resource = any (names)
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
           write_id, detail)
-      select 'write_applied', e.resource, token, e.last_fencing_token,
-        fencing.bound_text(begin_write_on_many.owner, 200), fencing.bound_text(begin_write_on_many.principal, 200),
-             fencing.bound_text(begin_write_on_many.trace_id, 200), begin_write_on_many.write_id,
-               fencing.bound_detail(begin_write_on_many.detail - 'wanted')
+      select 'write_applied', e.resource, token, e.last_fencing_token, begin_write_on_many.owner,
+             begin_write_on_many.principal, begin_write_on_many.trace_id, begin_write_on_many.write_id,
+             fencing.bound_detail(begin_write_on_many.detail - 'wanted')
         from entered e
     )
     select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e
@@ -68,75 +67,81 @@ begin
 end
 $$;
 comment on function fencing.begin_write_on_many(text[], bigint, uuid, text, text, text, jsonb, bigint) is
-  'The part of begin_write that needs several statements: several resources, or a refusal. lowest: the floor. '
+  'The part of begin_write that needs several statements: several resources, or a refusal; '
+  'texts have their bounds already. lowest: the floor. '
   'Locks: the guard rows in the order of their names.';
 
 create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text,
-    principal text, trace_id text, detail jsonb, seal boolean)
+    principal text, trace_id text, detail jsonb, seal boolean default false)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off  -- a plan made while the guard was small is still right when it has grown
 as $$
 #variable_conflict use_column
 declare
-  given constant jsonb := case when detail ? 'wanted' then detail - 'wanted' else detail end;
-  shown constant jsonb := fencing.bound_detail(given);
-  lowest bigint;
+  lowest   bigint;
+  open_for text;
 begin
+  -- PostgreSQL prepares each expression anew in each transaction: few of them, and plain statements, cost least.
   if begin_write.write_id is null then
     raise exception using errcode = '22004', message = 'a write has a write_id';
   end if;
-  if cardinality(resources) = 1 and begin_write.fencing_token between 1 and 9007199254740991
-      and fencing.is_resource(resources[1]) then
-    null;  -- the common case saves a call
-  else
-    perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
-    if seal then
-      raise exception using errcode = '22023',
-        message = 'begin_write seals one resource; for several call seal_writes';
-    end if;
+  if greatest(octet_length(begin_write.owner), octet_length(begin_write.principal),
+      octet_length(begin_write.trace_id)) > 200 then
+    owner := fencing.bound_text(begin_write.owner, 200);
+    principal := fencing.bound_text(begin_write.principal, 200);
+    trace_id := fencing.bound_text(begin_write.trace_id, 200);
   end if;
   lowest := fencing.storage_floor();
   -- Selects among the open resources, opens none.
-  perform set_config('fencing.write_id', begin_write.write_id::text, true);
-  if cardinality(resources) = 1 and begin_write.fencing_token >= lowest then
-    return query
-      with entered as (
-        insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for,
-            entered_token, entered_write, entered_by)
-        values (resources[1], begin_write.fencing_token + seal::integer, pg_current_xact_id(), transaction_timestamp(),
-            begin_write.write_id::text, begin_write.fencing_token, begin_write.write_id,
-            fencing.bound_text(begin_write.principal, 200))
-        on conflict on constraint guard_pkey do update
-          set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
-              entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for,
-              entered_token = excluded.entered_token, entered_write = excluded.entered_write,
-              entered_by = excluded.entered_by
-          where g.last_fencing_token <= begin_write.fencing_token
-        returning g.resource::text, g.found_fencing_token, g.last_fencing_token
-      ), recorded as (
+  open_for := set_config('fencing.write_id', begin_write.write_id::text, true);
+  for attempt in 1..2 loop
+    update fencing.guard as g
+       set last_fencing_token = begin_write.fencing_token + seal::integer, found_fencing_token = g.last_fencing_token,
+           entered_xid = pg_current_xact_id(), entered_at = transaction_timestamp(), entered_for = open_for,
+           entered_token = begin_write.fencing_token, entered_write = begin_write.write_id,
+           entered_by = begin_write.principal
+     where cardinality(resources) = 1 and g.resource = resources[1]
+       and begin_write.fencing_token between greatest(g.last_fencing_token, lowest) and 9007199254740991
+    returning g.resource, greatest(g.found_fencing_token, lowest), g.last_fencing_token, true
+      into resource, found_token, last_fencing_token, accepted;
+    if found then
+      if detail ? 'wanted' then
+        detail := detail - 'wanted';
+      end if;
+      if seal then
         insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
             write_id, detail)
-        select x.event, e.resource, begin_write.fencing_token, x.fence, fencing.bound_text(begin_write.owner, 200),
-          fencing.bound_text(begin_write.principal, 200), fencing.bound_text(begin_write.trace_id, 200),
-               begin_write.write_id, x.detail
-          from entered e cross join lateral (
-            select 'write_applied', begin_write.fencing_token, shown
-            union all
-            select 'fence_raised', e.last_fencing_token,
-                coalesce(shown - '{operations,bare_token}'::text[], '{}')
-                  || jsonb_build_object('found_token', begin_write.fencing_token, 'reason', 'seal') where seal
-          ) x (event, fence, detail)
-      )
-      select e.resource, greatest(e.found_fencing_token, lowest), e.last_fencing_token, true from entered e;
-    if found then
+        values ('write_applied', resources[1], begin_write.fencing_token, begin_write.fencing_token, begin_write.owner,
+                begin_write.principal, begin_write.trace_id, begin_write.write_id, fencing.bound_detail(detail)),
+               ('fence_raised', resources[1], begin_write.fencing_token, begin_write.fencing_token + 1,
+                begin_write.owner, begin_write.principal, begin_write.trace_id, begin_write.write_id,
+                coalesce(fencing.bound_detail(detail) - '{operations,bare_token}'::text[], '{}')
+                  || jsonb_build_object('found_token', begin_write.fencing_token, 'reason', 'seal'));
+      else
+        insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
+            write_id, detail)
+        values ('write_applied', resources[1], begin_write.fencing_token, begin_write.fencing_token, begin_write.owner,
+                begin_write.principal, begin_write.trace_id, begin_write.write_id, fencing.bound_detail(detail));
+      end if;
+      return next;
       return;
     end if;
-  end if;
+    exit when attempt = 2;
+    perform fencing.validate_fence_arguments(resources, begin_write.fencing_token);
+    if cardinality(resources) > 1 then
+      if seal then
+        raise exception using errcode = '22023',
+          message = 'begin_write seals one resource; for several call seal_writes';
+      end if;
+      exit;
+    end if;
+    perform fencing.lock_guards(resources);  -- adds the row of a new resource
+  end loop;
   return query select *
     from fencing.begin_write_on_many(resources, begin_write.fencing_token, begin_write.write_id, begin_write.owner,
-                                                         begin_write.principal, begin_write.trace_id,
-                                                           begin_write.detail, lowest);
+                                     begin_write.principal, begin_write.trace_id, begin_write.detail, lowest);
 end
 $$;
 comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb, boolean) is
@@ -146,25 +151,14 @@ comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, 
   'where the floor refused it, the row''s detail has cause = storage-generation-changed). '
   'Else raises the fences, opens the resources for this write, and adds a write_applied row for each. '
   'One row for each resource, in the order of the names: found_token is the fence before, '
-  'last_fencing_token the fence now. seal, for one resource: as seal_writes for the write that follows, of which the '
-  'token is the last use, at a fraction of its cost. '
+  'last_fencing_token the fence now. seal (default false), for one resource: as seal_writes for the write that follows, '
+  'of which the token is the last use, at a fraction of its cost. '
   'From now on the transaction''s changes are checked against the resources of this write alone, '
   'no longer against those of an earlier write of the batch. '
   'To undo the write, the caller rolls back to a savepoint taken before this call. '
   'SQLSTATE FG503: the storage generation changed; 22023: not a resource or not a token; '
   '22004: no write_id; 55P03: lock_timeout. '
   'Locks until the end of the transaction: as storage_floor, then the guard rows in the order of their names by bytes.';
-
-create or replace function fencing.begin_write(resources text[], fencing_token bigint, write_id uuid, owner text,
-    principal text, trace_id text, detail jsonb)
-returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
-language sql security definer
-set search_path = pg_catalog, pg_temp
-as $$
-  select * from fencing.begin_write($1, $2, $3, $4, $5, $6, $7, false);
-$$;
-comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, jsonb) is
-  'begin_write that seals nothing. SQLSTATE: as that. Locks: as that.';
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[],

@@ -45,7 +45,6 @@ as $$
     ('function', 'fencing.recorder_fault()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.schema_version()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.proof_keys()', 'fencing_gateway', 'execute'),
-    ('function', 'fencing.begin_write(text[],bigint,uuid,text,text,text,jsonb)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_write(text[],bigint,uuid,text,text,text,jsonb,boolean)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_writes(text[],bigint[],uuid[],text[],text[],text[],jsonb[],uuid[])',
         'fencing_gateway', 'execute'),
