@@ -79,9 +79,13 @@ $statement$ end,
       hint = 'If a column was renamed, call fencing.protect() again with an expression over its new name, '
         'in the transaction that renames it.';
   end;$catch$ end),
-    '{hand_over_one}', format($one$handed_over := set_config('fencing.changed',
-    (case tg_op when 'INSERT' then array[%2$s] when 'DELETE' then array[%1$s] else array[%1$s, %2$s] end
-    )::text, true);$one$,
+    '{hand_over_one}', format($one$if greatest(octet_length(old_resource), octet_length(new_resource)) > 200 then
+    old_resource := %1$s;
+    new_resource := %2$s;
+  end if;
+  handed_over := set_config('fencing.changed', (case tg_op when 'INSERT' then array[coalesce(new_resource, '')]
+    when 'DELETE' then array[coalesce(old_resource, '')]
+    else array[coalesce(old_resource, ''), coalesce(new_resource, '')] end)::text, true);$one$,
                               fencing.bounded_text_of('old_resource'), fencing.bounded_text_of('new_resource'))),
     '{hand_over}', format('handed_over := set_config(''fencing.changed'', array(select distinct %s from',
         fencing.bounded_text_of('t.resource'))),
@@ -145,25 +149,27 @@ as $$
 #variable_conflict use_column
 declare
   changed constant text[] := nullif(current_setting('fencing.changed', true), '');
-  xid     constant xid8 := pg_current_xact_id_if_assigned();
-  write   constant text := left(coalesce(current_setting('fencing.write_id', true), ''), 64);
   emptied constant text := set_config('fencing.changed', '', true);
+  xid     xid8;
+  write   text;
   uncovered text;  -- empty: a row without a resource
   failed_with text;
 begin
+  -- The common case, in half the time: a change of one resource.
+  perform from fencing.guard g where changed[1] = all (changed) and g.resource = changed[1] collate "C"
+    and g.entered_xid = pg_current_xact_id_if_assigned() and g.entered_at = transaction_timestamp()
+    and g.entered_for = left(coalesce(current_setting('fencing.write_id', true), ''), 64);
+  if found then
+    return null;
+  end if;
   if changed is null then
     raise exception using errcode = 'FG403', message = format('resource not covered: the check of %s did not run; '
         'fencing.protect() puts it back', tg_relid::regclass),
       detail = jsonb_build_object('resource', null, 'relation', tg_relid::regclass::text,
           'operation', lower(tg_op))::text;
   end if;
-  if changed[1] = all (changed) then  -- the common case, in half the time
-    perform from fencing.guard g where g.resource = changed[1] collate "C" and g.entered_xid = xid
-      and g.entered_at = transaction_timestamp() and g.entered_for = write;
-    if found then
-      return null;
-    end if;
-  end if;
+  xid := pg_current_xact_id_if_assigned();
+  write := left(coalesce(current_setting('fencing.write_id', true), ''), 64);
   -- A scalar subquery is always answered by one probe of the guard's primary key a resource,
   -- whatever the statistics say. The list is a subquery too: seen by the planner, it would be planned for each time.
   if tg_argv[0] = 'enforce' then
