@@ -102,6 +102,7 @@ std::vector<http::route> routes(const gateway_services& services) {
                               endpoint<write_services> handle) {
         add_api(verb, path, scope::writes, options, handle).complete_failure = with_postgrest_code;
     };
+    add_rows(get, "/rest/v1/", as_json, describe_tables);
     for (const std::string base : {"/v1/tables/", "/rest/v1/"}) {
         add_rows(get, base + "{table}", read_rows, read_table);
         add_rows(post, base + "{table}", insert, write_table);

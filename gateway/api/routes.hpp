@@ -49,6 +49,9 @@ http::awaitable_response repair_fence(const lease_services& services, http::requ
 /// POST /v1/writes: a guarded write. Cancel: see execute_write.
 http::awaitable_response apply_write(const write_services& services, http::request r);
 
+/// GET /rest/v1/: describes the exposed tables and functions that the caller may use, as OpenAPI.
+http::awaitable_response describe_tables(const write_services& services, http::request r);
+
 /// GET /v1/tables/{table}: rows in the form that Accept asks for; with a lease or a bare token a fenced read.
 /// Content-Range says which rows these are and, with Prefer: count, of how many (then 206 if they are not all).
 http::awaitable_response read_table(const write_services& services, http::request r);

@@ -55,8 +55,9 @@ struct embedded_table;
 
 /// A column in an answer, or rows of another table in its place.
 struct selected_column {
-    std::string column;  ///< Empty: every exposed column. With `embedded` the name of the other table.
-    std::string alias;   ///< Its name in the answer, unique there.
+    std::string column;    ///< Empty: every exposed column. With `embedded` the name of the other table.
+    std::string alias;     ///< Its name in the answer, unique there.
+    bool as_text = false;  ///< As PostgreSQL writes the value, so that a client loses no digit of a number.
     std::shared_ptr<embedded_table> embedded{};  ///< Only in reads of tables; table_read.hpp.
 };
 

@@ -38,6 +38,7 @@ as $$
     ('table', 'fencing.cluster', 'fencing_gateway', 'select'),
     ('table', 'fencing.node', 'fencing_gateway', 'select'),
     ('table', 'fencing.api_catalog', 'fencing_gateway', 'select'),
+    ('function', 'fencing.describe_api()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.fence(text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.guard_faults()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.guard_state()', 'fencing_gateway', 'execute'),

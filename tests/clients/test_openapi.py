@@ -202,7 +202,7 @@ def test_openapi_example_is_answered_as_it_says(stack: Stack, request_: Request)
         example = examples[str(answer.status), kind]
         if kind != "application/json":
             assert not openapi_examples.missing_words(example, answer.body.decode())
-        elif request.operation != "show_openapi":
+        elif request.operation not in ("show_openapi", "describe_tables"):
             assert not list(openapi_examples.differs(example, json.loads(answer.body)))
         if request.operation in ("insert_rows", "delete_rows", "call_function"):
             assert len(stack.query(ROWS)) == (request.operation != "delete_rows"), "the rows of the example"

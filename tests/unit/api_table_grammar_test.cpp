@@ -172,7 +172,7 @@ TEST(api_table_grammar, select_then_embedded_tables) {
     EXPECT_EQ(columns("id,lines(*),mine:orders!by!inner(id,lines!left(sku))"),
               "id=id;lines=lines!(=;);mine=orders!by!inner(id=id;lines=lines!(sku=sku;););");
     for (const char* text : {"a()", "a(", "a(b", "a(b))", "a!(b)", "a!x!y(b)", "a!inner", "a(b),a(c)", "...a(b)",
-                             "count()", "x.sum()", "a::text", "a->b", "a(b->>c)", "a(b(c(d(e(f)))))"})
+                             "count()", "x.sum()", "a::int4", "a->b", "a(b->>c)", "a(b(c(d(e(f)))))"})
         EXPECT_EQ(columns(text), "fault") << text;
     EXPECT_NE(columns("a(b(c(d(e))))"), "fault");
     std::string many = "t0(a)";
@@ -182,17 +182,27 @@ TEST(api_table_grammar, select_then_embedded_tables) {
     EXPECT_EQ(columns(many + ",t16(a)"), "fault");
 }
 
+TEST(api_table_grammar, cast_then_to_text_under_either_name) {
+    http::fault_list faults;
+    const auto columns = parse_select("a::text,b:c::text,d", faults);
+    ASSERT_TRUE(faults.empty());
+    ASSERT_EQ(columns.size(), 3U);
+    EXPECT_TRUE(columns[0].as_text && columns[0].column == "a" && columns[0].alias == "a");
+    EXPECT_TRUE(columns[1].as_text && columns[1].column == "c" && columns[1].alias == "b");
+    EXPECT_FALSE(columns[2].as_text);
+}
+
 TEST(api_table_grammar, unsupported_part_then_named) {
     http::fault_list faults;
     parse_condition("a", "fts(english).x", faults);
     parse_condition("a", "1", faults);
-    parse_select("a::text", faults);
+    parse_select("a::int4", faults);
     parse_order("order", "orders(id)", faults);
     const auto errors = std::move(faults).to_failure().errors;
     ASSERT_EQ(errors.size(), 4U);
     EXPECT_TRUE(errors[0].detail.starts_with("has the operator fts(english), which is not supported;"));
     EXPECT_TRUE(errors[1].detail.starts_with("has no operator;"));
-    EXPECT_EQ(errors[2].detail, "has a cast (::text), which is not supported");
+    EXPECT_EQ(errors[2].detail, "has a cast (::int4); only ::text is supported");
     EXPECT_EQ(errors[3].detail, "can't order by a column of an embedded table");
 }
 

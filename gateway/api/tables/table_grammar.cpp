@@ -240,18 +240,21 @@ class select_reader {
         if (text_.take("...")) throw grammar_fault{"has a spread (...), which is not supported"};
         out.column = text_.take_name(ends);
         out.alias = out.column;
-        refuse_cast();
-        if (text_.take(":")) {
+        out.as_text = take_cast();
+        if (!out.as_text && text_.take(":")) {
             out.column = text_.take_name(ends);
-            refuse_cast();
+            out.as_text = take_cast();
         }
-        if (text_.next() == '!' || text_.next() == '(') out.embedded = embedded(out.column, depth + 1);
+        if (!out.as_text && (text_.next() == '!' || text_.next() == '('))
+            out.embedded = embedded(out.column, depth + 1);
         return out;
     }
 
-    void refuse_cast() {
-        if (!text_.take("::")) return;
-        throw grammar_fault{"has a cast (::" + text_.take_until(",()") + "), which is not supported"};
+    bool take_cast() {
+        if (!text_.take("::")) return false;
+        const auto type = text_.take_until(",()");
+        if (type != "text") throw grammar_fault{"has a cast (::" + type + "); only ::text is supported"};
+        return true;
     }
 
     std::shared_ptr<embedded_table> embedded(const std::string& table, std::size_t depth) {

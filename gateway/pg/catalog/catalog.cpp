@@ -52,6 +52,25 @@ std::shared_ptr<catalog> parse(const pqxx::result& rows) {
 
 }  // namespace
 
+std::vector<described_object> describe_exposed(session& session) {
+    std::vector<described_object> out;
+    const auto rows = session.exec(
+        "select name, kind, coalesce(description, ''), coalesce(to_json(operations)::text, '[]'), "
+        "coalesce(changes_nothing, false), coalesce(returns_void, false), schemas::text from fencing.describe_api()",
+        {});
+    for (const auto& row : rows) {
+        auto& made = out.emplace_back();
+        made.name = row[0].c_str();
+        made.is_function = std::string_view(row[1].c_str()) == "function";
+        made.description = row[2].c_str();
+        made.operations = parse_catalog_operations(row[3].c_str());
+        made.changes_nothing = row[4].as<bool>();
+        made.returns_void = row[5].as<bool>();
+        made.schemas = boost::json::parse(row[6].c_str()).as_array();
+    }
+    return out;
+}
+
 std::shared_ptr<const catalog> catalog_store::current() const {
     const std::lock_guard lock(mutex_);
     return current_;

@@ -4,6 +4,8 @@
 #include <gateway/pg/catalog/catalog_field.hpp>
 #include <gateway/pg/connection/session_slot.hpp>
 
+#include <boost/json/array.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -46,6 +48,20 @@ struct catalog {
     std::string source;            ///< The text that was read, so that two catalogs can be compared.
     std::uint64_t generation = 0;  ///< Grows with each catalog that differs from the one before.
 };
+
+/// A table or function for the document that describes what is exposed.
+struct described_object {
+    std::string name;
+    bool is_function = false;
+    std::string description;                             ///< Its comment in PostgreSQL.
+    std::set<std::string> operations;                    ///< Of a table, as exposed_table::operations.
+    bool changes_nothing = false, returns_void = false;  ///< Of a function.
+    /// JSON Schemas: of a table the rows, the rows to insert, and changes; of a function the arguments, and the result.
+    boost::json::array schemas;
+};
+
+/// Reads what is exposed (fencing.describe_api), tables first, in the order of the names. Throws as session::exec does.
+std::vector<described_object> describe_exposed(session& session);
 
 /// The catalog that all workers share. After it has changed, a session drops its prepared statements, which would keep
 /// the types with which they were prepared.

@@ -257,7 +257,8 @@ column_list row_writer::columns(const exposed_table& table, const std::string& t
         } else if (item.column.empty()) {
             add_every();
         } else if (find_column(table, table_name, item.column, "select")) {
-            add(qualified(item.column), item.alias, item.alias == item.column);
+            const auto value = qualified(item.column) + (item.as_text ? "::pg_catalog.text" : "");
+            add(value, item.alias, item.alias == item.column && !item.as_text);
         }
     }
     if (select.empty()) add_every();

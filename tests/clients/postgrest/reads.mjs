@@ -9,6 +9,10 @@ const bills = (columns = 'id', options = {}) => reader.from('bills').select(colu
 works('select', () => reader.from('customers').select(), ({data}) => assert.equal(data.length, 3));
 works('select columns', () => customers('id, name').eq('id', 1), [{id: 1, name: 'Ada'}]);
 works('select with other names', () => customers('number:id,name').eq('id', 1), [{number: 1, name: 'Ada'}]);
+works('cast to text', () => reader.from('large_numbers').select('id::text,exact:amount::text'),
+  [{id: '9007199254740993', exact: '12345678901234567890.1234567890'}]);
+works('cast to text of an embedded column', () => bills('id,lines(no::text)').eq('id', 12),
+  [{id: 12, lines: [{no: '1'}]}]);
 works('select under a lease', () => writer.from('customers').select('id').eq('id', 2), [{id: 2}]);
 works('select with setHeader',
   () => reader.from('items').select('id').setHeader('Fencing-Lease', process.env.FENCING_LEASE), []);

@@ -7,6 +7,8 @@ create table bills (
     payer_id integer constraint bills_payer references customers,
   amount numeric, tags text[], doc jsonb, made timestamptz);
 create table lines (order_id integer references bills, no integer, sku text, primary key (order_id, no));
+create table large_numbers (id bigint primary key, amount numeric);
+insert into large_numbers values (9007199254740993, 12345678901234567890.1234567890);
 create table hidden_notes (id integer primary key, order_id integer references bills, words text);
 insert into customers values (1, 'Ada', 'first, "best"', true, 'Bern'), (2, 'Bo', null, false, 'Basel'),
   (3, 'Cy', '', null, null);
@@ -44,7 +46,7 @@ create function restock_quietly(item integer) returns void language sql
 select fencing.protect(t::regclass, $$'postgrest/all'::text$$) from unnest('{items,keyless}'::text[]) as t;
 select fencing.expose_table(t::regclass) from unnest('{items,keyless}'::text[]) as t;
 select fencing.expose_table(t::regclass, operations => '{select}')
-  from unnest('{customers,addresses,bills,lines}'::text[]) as t;
+  from unnest('{customers,addresses,bills,lines,large_numbers}'::text[]) as t;
 select fencing.expose_function(f::regprocedure) from unnest(array['bills_over(numeric)', 'order_names()',
       'order_count()', 'customer_of(integer)', 'echo_doc(jsonb)', 'sum_of(integer[])',
   'limit_of(integer, text)', 'stock_pairs()', 'restock(integer, integer)', 'restock_quietly(integer)']) as f;
