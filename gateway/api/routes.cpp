@@ -65,6 +65,7 @@ std::vector<http::route> routes(const gateway_services& services) {
                                        .has_parameters = true};
     const http::answer_options digests{.media_types = {"application/json", "application/x-ndjson"},
                                        .has_parameters = true};
+    const http::answer_options openapi{.media_types = {"application/json", "application/openapi+json"}};
     const http::answer_options stream{.media_types = {"text/event-stream"}, .has_parameters = true};
     const http::answer_options write{.preferences = {"tx=commit"}, .changes_something = true};
     http::answer_options write_with_query = write;
@@ -102,7 +103,7 @@ std::vector<http::route> routes(const gateway_services& services) {
                               endpoint<write_services> handle) {
         add_api(verb, path, scope::writes, options, handle).complete_failure = with_postgrest_code;
     };
-    add_rows(get, "/rest/v1/", as_json, describe_tables);
+    add_rows(get, "/rest/v1/", openapi, describe_tables);
     for (const std::string base : {"/v1/tables/", "/rest/v1/"}) {
         add_rows(get, base + "{table}", read_rows, read_table);
         add_rows(post, base + "{table}", insert, write_table);

@@ -279,6 +279,15 @@ def test_refusal_names_scope_and_what_lacks_it(
     )
 
 
+def test_description_of_tables_has_those_of_the_caller(walked: Gateway) -> None:
+    def paths(name: str) -> set[str]:
+        return set(walked.api.with_key(key_of(name)).get("/rest/v1/").json()["paths"])
+
+    assert paths("exposed") == {"/listed", "/rpc/listed_value"}
+    assert paths("exposed-none") == set()
+    assert {"/listed", "/unlisted", "/rpc/unlisted_value"} <= paths("own")
+
+
 def test_refused_write_changes_nothing(walked: Gateway, cluster: Cluster, lease_ids: dict[str, str]) -> None:
     api = walked.api.with_key(key_of("exposed"))
     operations = [{"insert": "listed", "values": {"note": "refused"}}, {"insert": "unlisted", "values": {}}]

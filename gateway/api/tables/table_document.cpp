@@ -162,7 +162,10 @@ http::awaitable_response describe_tables(const write_services& services, http::r
     auto exposed = co_await services.database.read(r.principal, read_cost::expensive, r.deadline,
                                                    [](pg::session& session) { return pg::describe_exposed(session); });
     if (!exposed) co_return exposed.error();
-    co_return http::json_response(boost::json::serialize(describe(*exposed, *r.rights)));
+    auto out = http::json_response(boost::json::serialize(describe(*exposed, *r.rights)));
+    if (r.header_list("accept").find("openapi+json") != std::string::npos)  // as PostgREST's own client asks
+        out.content_type = "application/openapi+json";
+    co_return out;
 }
 
 }  // namespace fencegate::api

@@ -128,3 +128,5 @@ works('range of embedded rows', () => order('lines(no)').order('no', {referenced
 works('count with inner embedding', () => bills('id,lines!inner(no)', {count: 'exact'}).limit(1),
   ({count, data}) => assert.deepEqual([count, data.length], [2, 1]));
 works('single with embedding', () => order('id,lines(no)').single(), {id: 10, lines: [{no: 1}, {no: 2}]});
+works('description of the API', () => reader.getOpenApiSpec(), ({data}) =>
+  assert.equal(data.components.schemas.customers.properties.name.type, 'string'));

@@ -106,4 +106,3 @@ refused('csv of a value', () => reader.rpc('order_count').csv(), 406, 'PGRST107'
 refused('another schema', () => reader.schema('other').from('customers').select(), 406, 'PGRST106', /public/);
 refused('write to another schema', () => writer.schema('other').from('items').insert({id: 107}), 400, 'PGRST106',
   /public/, absent(107));
-refused('description of the API', () => reader.getOpenApiSpec(), 404, 'not-found', /address/);
