@@ -7,13 +7,14 @@
  *
  * What is abstracted.
  * - Messages. A request is executed by the node at any later moment, once, or never. The reply is used at once, or
- *   the request is executed later. CONFIRM is sent with the newest T; lease.pml has the older ones.
+ *   the request is executed later, but not when the attempt is over. CONFIRM is sent with the newest T;
+ *   lease.pml has the older ones.
  * - A lease of several resources is on a node with all of them or not at all: one bit for each attempt.
  * - `over`: the validity has ended, or the attempt has failed and is undone. Then its leases may end, each on its own.
  * - LOSSES: a node forgets and gets what the others have at the same moment, as in close.pml: replies of attempts that
  *   are not complete do not count there any more. A copy that was installed does not count, so it is no stamp.
  *   RENEW, TOP-UP and UPGRADE test a lease of their own on each node, as they do now: upgrade.pml.
- * - The mark of an exclusive waiter is kept until it has the node, or is over.
+ * - The mark of an exclusive waiter is kept until it is over: where it has the lease that is enough.
  *
  * What is checked. Exclusion: no exclusive lease is valid beside another one on the same resource.
  * Tokens: of two grants that exclude each other no two are equal, and one that was asked for when another was complete
@@ -73,10 +74,15 @@ byte v;
 #else
 #define IS_FREE(c, n) (!(MEETS(c, 0, n) || MEETS(c, 1, n) || MEETS(c, 2, n)))
 #endif
-#ifdef WITHOUT_WAIT_MARK        /* a waiting exclusive request leaves no mark */
-#define MARK(c, n) skip
+#ifndef WAITS
+#define MAY_WAIT(c, n) false
 #else
-#define MARK(c, n) waiting[n] = waiting[n] | BIT(c)
+#define MAY_WAIT(c, n) (WANTS(c) && !over[c] && !(asked[c] & BIT(n)) && !(waiting[n] & BIT(c)))
+#endif
+#ifdef WITHOUT_WAIT_MARK        /* the mark of a waiting exclusive request refuses nobody */
+#define REFUSES(c, n) false
+#else
+#define REFUSES(c, n) (!WANTS(c) && waiting[n])
 #endif
 #ifdef ONE_HOLDER               /* a node remembers only the newest shared holder */
 #define GRANTED(c, n) BIT(c)
@@ -103,11 +109,7 @@ byte v;
 #define SET_COUNTERS(c, n, x) \
     if :: USES(c) & 1 -> counter[2 * n] = x :: else fi; \
     if :: USES(c) & 2 -> counter[2 * n + 1] = x :: else fi
-#ifdef CONFIRM_ANY              /* CONFIRM of a shared lease does not test eff <= T */
-#define CONFIRMS(c, n) (!WANTS(c) || HIGHEST(c, n) <= T[c])
-#else
 #define CONFIRMS(c, n) (HIGHEST(c, n) <= T[c])
-#endif
 #ifdef SHARED_NOT_COPIED        /* FAST READMISSION copies exclusive leases only */
 #define COPIES(a, b) ((lease[a] | lease[b]) & ((WANTS(0) != 0) | (WANTS(1) != 0) << 1 | (WANTS(2) != 0) << 2))
 #else
@@ -134,16 +136,20 @@ byte v;
 #else
 #define CHECK_ALL(c) CHECK_PAIR(c, 0); CHECK_PAIR(c, 1); CHECK_PAIR(c, 2)
 #endif
+/* What is not needed any more is cleared, so that there are fewer states. */
+#define CLEAR(c) \
+    reply[3 * c] = 0; reply[3 * c + 1] = 0; reply[3 * c + 2] = 0; stamped[c] = 0; before[c] = 0; waiters[c] = 0
 #define TRY_COMPLETE(c) \
     if \
     :: phase[c] == CONFIRMING && COUNT(stamped[c]) >= 2 && !over[c] -> phase[c] = COMPLETE; \
-       printf("=> %c is complete with the token %d\n", LETTER(c), T[c]); CHECK_ALL(c) \
+       printf("=> %c is complete with the token %d\n", LETTER(c), T[c]); CHECK_ALL(c); CLEAR(c) \
     :: else \
     fi
 
 #define ATTEMPT(c) \
   :: d_step { phase[c] == IDLE -> phase[c] = ASKING; \
-     before[c] = (phase[0] == COMPLETE) | (phase[1] == COMPLETE) << 1 | (phase[2] == COMPLETE) << 2; \
+     before[c] = (phase[0] == COMPLETE && EXCLUDE(c, 0)) | (phase[1] == COMPLETE && EXCLUDE(c, 1)) << 1 | \
+       (phase[2] == COMPLETE && EXCLUDE(c, 2)) << 2; \
      if :: !WANTS(c) -> waiters[c] = IS_WAITED(0) | IS_WAITED(1) << 1 | IS_WAITED(2) << 2 :: else fi; \
      printf("%c is asked for\n", LETTER(c)) } \
   :: d_step { phase[c] == ASKING && !over[c] && COUNT((reply[3 * c] != 0) | (reply[3 * c + 1] != 0) << 1 | \
@@ -151,17 +157,17 @@ byte v;
      T[c] = MAX(MAX(reply[3 * c], reply[3 * c + 1]), reply[3 * c + 2]); phase[c] = CONFIRMING; \
      stamped[c] = (reply[3 * c] == T[c]) | (reply[3 * c + 1] == T[c]) << 1 | (reply[3 * c + 2] == T[c]) << 2; \
      printf("%c has the token %d\n", LETTER(c), T[c]); TRY_COMPLETE(c) } \
-  :: d_step { phase[c] != IDLE && !over[c] -> over[c] = 1; printf("%c is over\n", LETTER(c)) }
+  :: d_step { phase[c] != IDLE && !over[c] -> over[c] = 1; printf("%c is over\n", LETTER(c)); CLEAR(c); \
+     if :: phase[c] != COMPLETE -> T[c] = 0; phase[c] = CONFIRMING :: else fi }
 
 #define NODE(c, n) \
-  :: d_step { phase[c] != IDLE && !(asked[c] & BIT(n)) && IS_FREE(c, n) && !blocked[n] && \
-     (WANTS(c) || !waiting[n]) -> \
+  :: d_step { phase[c] != IDLE && !over[c] && !(asked[c] & BIT(n)) && IS_FREE(c, n) && !blocked[n] && \
+     !REFUSES(c, n) -> \
      asked[c] = asked[c] | BIT(n); v = NEXT(c, n); SET_COUNTERS(c, n, v); lease[n] = GRANTED(c, n); \
-     waiting[n] = waiting[n] & (ALL - BIT(c)); reply[3 * c + n] = (phase[c] == ASKING -> v : 0); \
+     reply[3 * c + n] = (phase[c] == COMPLETE -> 0 : v); \
      printf("node %d: ACQUIRE of %c, the counter is %d\n", n, LETTER(c), v); \
      if :: phase[c] == CONFIRMING && v == T[c] -> stamped[c] = stamped[c] | BIT(n); TRY_COMPLETE(c) :: else fi; v = 0 } \
-  :: d_step { phase[c] != IDLE && WANTS(c) && !over[c] && !(asked[c] & BIT(n)) && !(waiting[n] & BIT(c)) && \
-     !IS_FREE(c, n) -> MARK(c, n); printf("node %d: HELD for %c, which waits\n", n, LETTER(c)) } \
+  :: d_step { phase[c] != IDLE && MAY_WAIT(c, n) && !IS_FREE(c, n) -> waiting[n] = waiting[n] | BIT(c); printf("node %d: HELD for %c, which waits\n", n, LETTER(c)) } \
   :: d_step { phase[c] == CONFIRMING && !(stamped[c] & BIT(n)) && reply[3 * c + n] && HAS(c, n) -> \
      if \
      :: CONFIRMS(c, n) -> SET_COUNTERS(c, n, T[c]); stamped[c] = stamped[c] | BIT(n); \
