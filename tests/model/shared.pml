@@ -166,8 +166,10 @@ byte v;
      asked[c] = asked[c] | BIT(n); v = NEXT(c, n); SET_COUNTERS(c, n, v); lease[n] = GRANTED(c, n); \
      reply[3 * c + n] = (phase[c] == COMPLETE -> 0 : v); \
      printf("node %d: ACQUIRE of %c, the counter is %d\n", n, LETTER(c), v); \
-     if :: phase[c] == CONFIRMING && v == T[c] -> stamped[c] = stamped[c] | BIT(n); TRY_COMPLETE(c) :: else fi; v = 0 } \
-  :: d_step { phase[c] != IDLE && MAY_WAIT(c, n) && !IS_FREE(c, n) -> waiting[n] = waiting[n] | BIT(c); printf("node %d: HELD for %c, which waits\n", n, LETTER(c)) } \
+     if :: phase[c] == CONFIRMING && v == T[c] -> stamped[c] = stamped[c] | BIT(n); TRY_COMPLETE(c) \
+     :: else fi; v = 0 } \
+  :: d_step { phase[c] != IDLE && MAY_WAIT(c, n) && !IS_FREE(c, n) -> waiting[n] = waiting[n] | BIT(c); \
+     printf("node %d: HELD for %c, which waits\n", n, LETTER(c)) } \
   :: d_step { phase[c] == CONFIRMING && !(stamped[c] & BIT(n)) && reply[3 * c + n] && HAS(c, n) -> \
      if \
      :: CONFIRMS(c, n) -> SET_COUNTERS(c, n, T[c]); stamped[c] = stamped[c] | BIT(n); \
