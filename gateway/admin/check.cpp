@@ -239,7 +239,7 @@ int check(const config& cfg) {
     for (const std::string& key : cfg.lease.verification_keys)
         report.add_good("verification key", lockcore::hmac_sha256::id_of(key) + " is accepted too");
     for (const std::string& warning : cfg.warnings)
-        report.add_warning("permissions", warning);
+        report.add_warning("configuration", warning);
     if (cfg.tls) check_tls(*cfg.tls, report);
     if (cfg.auth.jwt) check_token_keys(*cfg.auth.jwt, report);
     if (const auto exposed = find_exposure_fault(cfg)) report.add_good("insecure", *exposed + ", or behind a proxy");

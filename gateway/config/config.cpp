@@ -354,6 +354,11 @@ config load_config(const std::filesystem::path& file, config_faults& faults, exp
     }
     faults = found.all();
     cfg.warnings = found.warnings();
+    if (!cfg.protocol.nodes.empty() && cfg.protocol.nodes.size() < 3)
+        cfg.warnings.push_back(
+            "redis.nodes: with " + std::to_string(cfg.protocol.nodes.size()) +
+            " nothing is granted while a node is down, and for up to lease.max_ttl_ms after it lost its memory; three "
+            "nodes survive the loss of one, five that of two");
     return cfg;
 }
 

@@ -137,7 +137,8 @@ struct config {
     auth_config auth;
     /// The section http.tls; empty: HTTP without TLS. Not in http_config, of which each thread has a copy.
     std::optional<tls_config> tls;
-    /// Files with secrets that every user of this machine may access, each "path: what to do".
+    /// What works and should be changed, each "path: what and why": files with secrets that every user of this machine
+    /// may access, too few nodes.
     std::vector<std::string> warnings;
 };
 

@@ -197,7 +197,7 @@ def test_signing_key_that_all_may_read_is_warned_of(cluster: Cluster) -> None:
     for mode, warned in ((0o640, False), (0o604, True)):
         cluster.key_file.chmod(mode)
         done = cluster.run("check", gateway.config)
-        assert done.returncode == 0 and (f"ok    permissions: WARNING: {warning}" in done.stdout) == warned, done
+        assert done.returncode == 0 and (f"ok    configuration: WARNING: {warning}" in done.stdout) == warned, done
         gateway.start()
         assert (warning in gateway.log.read_text()) == warned
         assert gateway.stop() == 0
