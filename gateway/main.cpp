@@ -65,6 +65,7 @@ struct arguments {
     admin::migrate_options migrate;
     devstack::options dev;
     admin::verify_options verify;
+    std::string export_file;  ///< Of verify.
 };
 
 void add_conninfo(CLI::App& command, arguments& given, const std::string& description) {
@@ -144,9 +145,18 @@ void describe_verify(CLI::App& command, arguments& given) {
     auto* keys = command
                      .add_option("--public-key", wanted.digests.public_keys,
                                  "A key of gateways that signed them, PEM; may be repeated")
-                     ->type_name("FILE")
-                     ->needs(file);
+                     ->type_name("FILE");
     file->needs(keys);
+    auto* exported = command
+                         .add_option("--export", given.export_file,
+                                     "In place of all that: whether this export, made with proof=true, is whole and "
+                                     "as a gateway signed it; needs no database")
+                         ->type_name("FILE")
+                         ->needs(keys);
+    for (const CLI::Option* other : command.get_options()) {
+        if (other != exported && other != keys && other->get_name() != "--json" && other->get_name() != "--help")
+            exported->excludes(command.get_option(other->get_name()));
+    }
     command.footer(
         "Exit codes: 0 proved, 1 broken, 2 could not run, 64 wrong arguments, 78 the configuration is faulty.\n"
         "Example:\n  fencegate verify --config fencegate.yaml --from '2026-11-01' --resource-prefix inventory/\n"
@@ -249,6 +259,12 @@ int run(int argc, char** argv) {
     const CLI::App& command = *app.get_subcommands().front();
     if (migrate_command->parsed() && given.require_proof && given.config_file.empty()) {
         std::cerr << "fencegate migrate: --require-proof needs --config, which has the signing key\n";
+        return exit_usage;
+    }
+    if (verify_command->parsed() && !given.export_file.empty())
+        return admin::check_export(given.export_file, given.verify.digests.public_keys, given.verify.json);
+    if (verify_command->parsed() && given.verify.digests.file.empty() && !given.verify.digests.public_keys.empty()) {
+        std::cerr << "fencegate verify: --public-key needs --digests or --export\n";
         return exit_usage;
     }
     if (given.conninfo.empty() && given.config_file.empty()) {

@@ -2,9 +2,13 @@
 
 #include <gateway/config/secrets.hpp>
 #include <gateway/pg/history/history_digest.hpp>
+#include <gateway/runtime/text.hpp>
+
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <set>
@@ -301,6 +305,53 @@ class digest_checker {
 
 digest_result check_digests(pg::session& session, const digest_options& options) {
     return digest_checker(session, options).run();
+}
+
+int check_export(const std::string& file, const std::vector<std::string>& public_keys, bool json) {
+    const auto keys = read_keys(public_keys);
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw std::runtime_error(file + " can't be read");
+    pg::text_hash hash;
+    std::string line, last;
+    std::int64_t lines = 0;  // before `last`
+    bool ended = false;      // by a line break
+    for (bool first = true; std::getline(in, line); first = false) {
+        ended = !in.eof();
+        if (!first) {
+            hash.add(last + "\n");
+            ++lines;
+        }
+        last.swap(line);
+    }
+    if (in.bad()) throw std::runtime_error(file + " can't be read");
+    const auto stored = ended ? pg::parse_line(last) : std::nullopt;
+    const auto proof = stored ? pg::parse_proof(stored->entry) : std::nullopt;
+    std::string fault;
+    if (!proof || pg::line_of(*stored) != last)
+        fault = "the last line is no proof: the file is not whole, or was exported without proof=true";
+    else if (!pg::is_signed(keys, stored->entry, stored->signature))
+        fault = "the last line is signed by none of the public keys";
+    else if (proof->count != lines)
+        fault = "it has " + std::to_string(lines) + " lines; " + std::to_string(proof->count) + " were exported";
+    else if (proof->sha256 != hash.finish())
+        fault = "a line was changed, or lines were exchanged";
+    if (json) {
+        boost::json::object out{{"verdict", fault.empty() ? "proved" : "broken"}};
+        if (fault.empty())
+            out["proof"] = boost::json::parse(stored->entry);
+        else
+            out["fault"] = fault;
+        std::cout << runtime::prepare_for_stdout(boost::json::serialize(out)) << "\n";
+    } else if (!fault.empty()) {
+        std::cout << "BROKEN: " << fault << "\n";
+    } else {
+        std::cout << runtime::make_printable("Proved: " + proof->items + ", " + std::to_string(lines) + " lines, ids " +
+                                             std::to_string(proof->first_id) + " to " + std::to_string(proof->last_id) +
+                                             ", as " + proof->principal + " got them at " + proof->made_at + " for " +
+                                             proof->query)
+                  << "\n";
+    }
+    return fault.empty() ? 0 : 1;
 }
 
 }  // namespace fencegate::admin

@@ -31,4 +31,10 @@ struct digest_result {
 /// Errors: std::runtime_error, where a file can't be read or has no key; those of session::exec.
 digest_result check_digests(pg::session& session, const digest_options& options);
 
+/// Prints whether an export of the history or of changes is whole and as a gateway signed it, and what it is of.
+///
+/// Out:    proved or broken of verify_exit_code.
+/// Errors: std::runtime_error, where a file can't be read or has no key.
+int check_export(const std::string& file, const std::vector<std::string>& public_keys, bool json);
+
 }  // namespace fencegate::admin

@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <type_traits>
 
 namespace fencegate::api {
 namespace {
@@ -83,6 +84,32 @@ awaitable<result<digest_page>> read_page(const history_services& services, std::
     return services.database.read(std::move(principal), cost, until, std::move(work));
 }
 
+/// What the last line of an export proves, while its lines are sent.
+struct proof_state {
+    pg::export_proof proof;
+    pg::text_hash hash;
+
+    template <class Page>
+    void add(const Page& page, std::string_view text) {
+        if (page.items.empty()) return;
+        if (proof.count == 0) proof.first_id = page.items.front().id;
+        proof.last_id = page.items.back().id;
+        proof.count += static_cast<std::int64_t>(page.items.size());
+        hash.add(text);
+    }
+
+    std::string finish(const config& settings) {
+        const auto key = read_private_key(settings.audit.digest_key);
+        if (!key) throw std::runtime_error("audit.digest_key_file has no private key");
+        proof.made_at = runtime::to_rfc3339(std::chrono::system_clock::now());
+        proof.gateway = name_of_gateway(settings.http);
+        proof.key = pg::key_id_of(*key);
+        proof.sha256 = hash.finish();
+        const std::string text = pg::render_proof(proof);
+        return pg::line_of({text, pg::sign_text(*key, text), {}}) + "\n";
+    }
+};
+
 /// The state of one export: of events, of changes of rows, or of digests, which have no CSV.
 template <class Query, class Page>
 struct export_state {
@@ -92,6 +119,7 @@ struct export_state {
     export_form form;
     std::string principal;
     http::rights::time_point rights_until;  ///< No page is read after it.
+    std::optional<proof_state> proof;       ///< Empty: none is asked for.
 };
 
 template <class Query, class Page>
@@ -124,10 +152,12 @@ awaitable<void> send_all(const history_services& services, std::shared_ptr<expor
     if (state.form == export_form::csv && !co_await out.send(csv_head)) co_return;
     for (;;) {
         std::string text = render_lines(state);
+        if (state.proof) state.proof->add(state.page, text);
         state.left -= state.page.items.size();
         const bool more = state.page.more && state.left > 0;
         if (more) state.query.after = position_of(state.page.items.back());
         state.page = {};
+        if (!more && state.proof) text += state.proof->finish(services.settings);
         if (!co_await out.send(text)) co_return;
         std::string().swap(text);  // An assignment of {} would keep the memory.
         if (!more) co_return;
@@ -149,7 +179,15 @@ awaitable<void> send_all(const history_services& services, std::shared_ptr<expor
 template <class Query, class Page>
 http::awaitable_response export_items(const history_services& services, Query query, export_form form,
                                       std::string_view csv_head, http::request r) {
-    export_state<Query, Page> state{std::move(query), {}, 0, form, r.principal, r.rights_until};
+    export_state<Query, Page> state{std::move(query), {}, 0, form, r.principal, r.rights_until, {}};
+    if constexpr (requires { query.proof; }) {
+        if (state.query.proof) {
+            state.proof.emplace();
+            state.proof->proof.items = std::is_same_v<Page, change_page> ? "changes" : "history";
+            state.proof->proof.query = r.query;
+            state.proof->proof.principal = r.principal;
+        }
+    }
     state.left = state.query.limit;
     // Without an end an ascending export would also send new events, perhaps for ever.
     if (state.query.ascending && !state.query.to) state.query.to = std::chrono::system_clock::now();
@@ -171,6 +209,12 @@ http::awaitable_response answer_query(const history_services& services, result<Q
     if (!query) co_return query.error();
     const auto allowed = authorize_query(*r.rights, query->resource, query->resource_prefix);
     if (!allowed) co_return allowed.error();
+    if constexpr (requires { query->proof; }) {
+        if (query->proof && r.media_type != 1)
+            co_return invalid_field("proof", "needs the header Accept: application/x-ndjson");
+        if (query->proof && services.settings.audit.digest_key.empty())
+            co_return invalid_field("proof", "this gateway has no key that signs: it has no audit.digest_key_file");
+    }
     if constexpr (requires { query->with_wanted; }) query->with_wanted = r.rights->require_all_rows().has_value();
     if (r.media_type != 0) {
         const auto form = r.media_type == 1 ? export_form::ndjson : export_form::csv;

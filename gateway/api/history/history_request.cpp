@@ -186,31 +186,36 @@ std::optional<std::chrono::system_clock::time_point> read_time(const http::query
     return at;
 }
 
-result<history_query> parse_history_query(std::string_view text, lockcore::cell_id cell, history_form form) {
+result<export_query<history_query>> parse_history_query(std::string_view text, lockcore::cell_id cell,
+                                                        history_form form) {
     http::fault_list faults;
     const bool stream = form == history_form::stream;
     const http::query_reader query =
-        stream ? http::query_reader(text,
-                                    {"resource", "resource_prefix", "event", "owner", "principal", "write_id",
-                                     "token_min", "token_max", "trace_id", "from", "to"},
-                                    faults)
-               : http::query_reader(text,
-                                    {"resource", "resource_prefix", "event", "owner", "principal", "write_id",
-                                     "token_min", "token_max", "trace_id", "from", "to", "order", "limit", "cursor"},
-                                    faults);
-    history_query out;
+        stream
+            ? http::query_reader(text,
+                                 {"resource", "resource_prefix", "event", "owner", "principal", "write_id", "token_min",
+                                  "token_max", "trace_id", "from", "to"},
+                                 faults)
+            : http::query_reader(text,
+                                 {"resource", "resource_prefix", "event", "owner", "principal", "write_id", "token_min",
+                                  "token_max", "trace_id", "from", "to", "order", "limit", "cursor", "proof"},
+                                 faults);
+    export_query<history_query> out;
+    out.proof = query.boolean("proof").value_or(false);
     const auto done = read_filters(query, cell, form, faults, out);
     if (!done) return done.error();
     return out;
 }
 
-result<change_query> parse_change_query(std::string_view text, lockcore::cell_id cell, history_form form) {
+result<export_query<change_query>> parse_change_query(std::string_view text, lockcore::cell_id cell,
+                                                      history_form form) {
     http::fault_list faults;
     const http::query_reader query(text,
                                    {"resource", "resource_prefix", "table", "key", "column", "principal", "write_id",
-                                    "token_min", "token_max", "from", "to", "order", "limit", "cursor"},
+                                    "token_min", "token_max", "from", "to", "order", "limit", "cursor", "proof"},
                                    faults);
-    change_query out;
+    export_query<change_query> out;
+    out.proof = query.boolean("proof").value_or(false);
     out.table = query.text("table");
     out.key = read_key(query, faults);
     out.column = query.text("column");

@@ -25,15 +25,22 @@ enum class history_form {
 std::optional<std::chrono::system_clock::time_point> read_time(const http::query_reader& query, std::string_view name,
                                                                http::fault_list& faults);
 
+/// A query with what only an answer with all items has.
+template <class Query>
+struct export_query : Query {
+    bool proof = false;  ///< The last line is a signed proof (pg::export_proof).
+};
+
 /// Parses the query of GET /v1/history and GET /v1/history/stream.
 ///
 /// Out:    `limit` is that of the page, or of the whole answer.
 /// Errors: errc::invalid_request with every fault · errc::misdirected_request for a cursor of another cell than `cell`.
-result<history_query> parse_history_query(std::string_view query, lockcore::cell_id cell,
-                                          history_form form = history_form::page);
+result<export_query<history_query>> parse_history_query(std::string_view query, lockcore::cell_id cell,
+                                                        history_form form = history_form::page);
 
 /// Parses the query of GET /v1/changes, as that of the history. The values of `key` become text, as changes have them.
-result<change_query> parse_change_query(std::string_view query, lockcore::cell_id cell, history_form form);
+result<export_query<change_query>> parse_change_query(std::string_view query, lockcore::cell_id cell,
+                                                      history_form form);
 
 /// Parses the query of GET /v1/history/digests: order, limit and cursor as the history has them.
 result<digest_query> parse_digest_query(std::string_view query, lockcore::cell_id cell, history_form form);

@@ -27,29 +27,7 @@ constexpr std::size_t signature_bytes = 64;
 /// Digests that are read at once to find the last one that a known key has signed; each has up to 2 MiB.
 constexpr std::int64_t entries_per_page = 10;
 
-struct digest_deleter {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-};
 using digest_context = std::unique_ptr<EVP_MD_CTX, digest_deleter>;
-
-/// The SHA-256 of texts that follow one another.
-class text_hash {
-  public:
-    text_hash() : context_(EVP_MD_CTX_new()) {
-        if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
-            throw std::runtime_error("OpenSSL has no SHA-256");
-    }
-    void add(std::string_view text) { EVP_DigestUpdate(context_.get(), text.data(), text.size()); }
-    std::string finish() {
-        std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
-        unsigned size = 0;
-        EVP_DigestFinal_ex(context_.get(), bytes.data(), &size);
-        return lockcore::to_hex(std::as_bytes(std::span(bytes).first(size)));
-    }
-
-  private:
-    digest_context context_;
-};
 
 const char* name_of(digested_table table) {
     return table == digested_table::history ? "fencing.history" : "fencing.row_change";
@@ -175,6 +153,57 @@ std::optional<signed_digest> parse_line(std::string_view line) {
     const std::size_t begin = at + signature_member.size();
     out.signature = line.substr(begin, line.size() - 2 - begin);
     return out;
+}
+
+std::string render_proof(const export_proof& proof) {
+    return json::serialize(json::object{{"export", proof.items},
+                                        {"query", proof.query},
+                                        {"principal", proof.principal},
+                                        {"made_at", proof.made_at},
+                                        {"gateway", proof.gateway},
+                                        {"key", proof.key},
+                                        {"count", proof.count},
+                                        {"first_id", proof.first_id},
+                                        {"last_id", proof.last_id},
+                                        {"sha256", proof.sha256}});
+}
+
+std::optional<export_proof> parse_proof(std::string_view text) {
+    try {
+        const json::value read = json::parse(text);
+        const auto member = [&read](const char* name) { return std::string(read.at(name).as_string()); };
+        export_proof out;
+        out.items = member("export");
+        out.query = member("query");
+        out.principal = member("principal");
+        out.made_at = member("made_at");
+        out.gateway = member("gateway");
+        out.key = member("key");
+        out.count = read.at("count").as_int64();
+        out.first_id = read.at("first_id").as_int64();
+        out.last_id = read.at("last_id").as_int64();
+        out.sha256 = member("sha256");
+        if (render_proof(out) != text) return std::nullopt;
+        return out;
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
+text_hash::text_hash() : context_(EVP_MD_CTX_new()) {
+    if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1)
+        throw std::runtime_error("OpenSSL has no SHA-256");
+}
+
+void text_hash::add(std::string_view text) {
+    EVP_DigestUpdate(context_.get(), text.data(), text.size());
+}
+
+std::string text_hash::finish() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+    unsigned size = 0;
+    EVP_DigestFinal_ex(context_.get(), bytes.data(), &size);
+    return lockcore::to_hex(std::as_bytes(std::span(bytes).first(size)));
 }
 
 std::string key_id_of(EVP_PKEY& key) {

@@ -4,8 +4,11 @@
 #include <gateway/domain/history_item.hpp>
 #include <gateway/pg/connection/session.hpp>
 
+#include <openssl/evp.h>
+
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,6 +60,39 @@ std::optional<digest_entry> parse_digest(std::string_view entry);
 std::string line_of(const signed_digest& digest);
 /// Out: empty if line_of did not make the text.
 std::optional<signed_digest> parse_line(std::string_view line);
+
+/// What a gateway signs at the end of an export, as the last line of it (line_of).
+struct export_proof {
+    std::string items;      ///< `history` or `changes`.
+    std::string query;      ///< That of the request: which items the export has.
+    std::string principal;  ///< The caller, whose rights decide what items show.
+    std::string made_at;    ///< By the gateway's clock when the export ended, RFC 3339.
+    std::string gateway, key;
+    std::int64_t count = 0;                  ///< Lines before this one.
+    std::int64_t first_id = 0, last_id = 0;  ///< Of the first and of the last line; 0: there is none.
+    std::string sha256;                      ///< Of the bytes of the lines before this one.
+};
+
+/// Returns the text that is signed. No digest has such a text.
+std::string render_proof(const export_proof& proof);
+/// Out: empty if render_proof did not make the text.
+std::optional<export_proof> parse_proof(std::string_view text);
+
+struct digest_deleter {
+    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+};
+
+/// The SHA-256 of texts that follow one another.
+class text_hash {
+  public:
+    text_hash();
+    void add(std::string_view text);
+    /// Returns it in hexadecimal digits. Nothing is called after it.
+    std::string finish();
+
+  private:
+    std::unique_ptr<EVP_MD_CTX, digest_deleter> context_;
+};
 
 /// Returns the first 16 digits of the SHA-256 of the public key (DER).
 std::string key_id_of(EVP_PKEY& key);
