@@ -59,6 +59,7 @@ std::optional<stream_event> event_reader::next() {
         if (line.empty()) {
             auto complete = std::exchange(current_, {});
             last_id_ = id_;
+            complete.id = id_;
             if (std::exchange(has_data_, false)) return complete;
             continue;
         }

@@ -35,6 +35,7 @@ std::string display_text(const boost::json::object& object, std::string_view nam
 struct stream_event {
     std::string name;
     std::string data;
+    std::string id{};  ///< With which a stream resumes after it; empty: none.
 };
 
 /// Parses a text/event-stream (WHATWG HTML, 9.2) that arrives in pieces of any size. Reads the fields `event`, `data`

@@ -232,9 +232,10 @@ json::value client::get(std::string_view target) const {
     return parse(response);
 }
 
-void client::follow_events(std::string_view target,
-                           const std::function<bool(const stream_event&)>& handle_event) const {
+void client::follow_events(std::string_view target, const std::function<bool(const stream_event&)>& handle_event,
+                           const std::string& after) const {
     http_request request;
+    request.last_event_id = after;
     request.target = target;
     request.accept = "text/event-stream";
     add_caller(request);

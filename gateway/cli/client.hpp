@@ -77,8 +77,10 @@ class client {
     /// Calls `handle_event` with each event of a stream as it arrives, until that returns false. When the connection
     /// breaks, is silent for too long or the gateway fails temporarily (429, 5xx), reconnects after the last event.
     ///
+    /// In:     `after` the id of the last event that is not sent again; empty: only new ones are sent.
     /// Errors: throws gateway_unreachable when the first request got no answer, and gateway_refusal.
-    void follow_events(std::string_view target, const std::function<bool(const stream_event&)>& handle_event) const;
+    void follow_events(std::string_view target, const std::function<bool(const stream_event&)>& handle_event,
+                       const std::string& after = {}) const;
 
     /// Returns the address of the present gateway.
     const gateway_address& address() const { return addresses_[current_]; }

@@ -226,12 +226,22 @@ void commands::add_history() {
         at->excludes(command.get_option(other));
     command.add_option("--owner", history_.owner, "Only events of this owner")->type_name("TEXT");
     command.add_option("--trace-id", history_.trace_id, "Only events of this trace")->type_name("TEXT");
+    auto* const follow = command
+                             .add_flag("--follow,-f", follow_,
+                                       "Print new events as they are recorded; reconnects when the connection breaks")
+                             ->excludes(command.get_option("--asc"))
+                             ->excludes(command.get_option("--limit"))
+                             ->excludes(command.get_option("--csv"));
     command
-        .add_flag("--follow,-f", follow_,
-                  "Print new events as they are recorded; reconnects when the connection breaks")
-        ->excludes(command.get_option("--asc"))
-        ->excludes(command.get_option("--limit"))
-        ->excludes(command.get_option("--csv"));
+        .add_option("--after", history_.after, "With --follow: begin after the event with this id; 0: with the first")
+        ->type_name("ID")
+        ->needs(follow);
+    command
+        .add_option("--place", history_.place,
+                    "With --follow: keep the id of the last printed event in this file, and begin after it if the file "
+                    "exists; after an end by force an event can be printed twice")
+        ->type_name("FILE")
+        ->needs(follow);
 }
 
 void commands::add_changes() {

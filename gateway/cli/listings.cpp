@@ -9,11 +9,18 @@
 
 #include <lockcore/types.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <boost/json.hpp>
 
+#include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <iostream>
 #include <set>
+#include <stdexcept>
+#include <system_error>
 
 namespace fencegate::cli {
 namespace {
@@ -106,6 +113,55 @@ table make_history_table(const output_style& style) {
             std::cout,
             style};
 }
+
+/// The file with the id of the last event that was printed. One process at a time has it.
+class place_file {
+  public:
+    /// Throws std::runtime_error.
+    explicit place_file(const std::string& file) : file_(file), lock_name_(file + ".lock") {
+        lock_ = open(lock_name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (lock_ < 0) fail(lock_name_);
+        if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+        close(lock_);
+        throw std::runtime_error("another process follows with the place " + file_);
+    }
+    ~place_file() { close(lock_); }
+    place_file(const place_file&) = delete;
+    place_file& operator=(const place_file&) = delete;
+
+    /// Out: empty if there is no such file yet.
+    std::string read() const {
+        std::ifstream in(file_);
+        if (!in && errno == ENOENT) return {};
+        std::string id;
+        // A damaged place must not become the present: events would be left out.
+        if (!in || !std::getline(in, id) || in.eof() || id.empty())
+            throw std::runtime_error(file_ + " has no place: it can't be read, or is damaged");
+        return id;
+    }
+
+    /// Replaces the file, so that it is whole also after the machine died.
+    void write(const std::string& id) const {
+        const std::string made = file_ + ".new";
+        const std::string text = id + "\n";
+        const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (file < 0) fail(made);
+        const bool good =
+            ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
+        const int fault = errno;
+        close(file);
+        errno = fault;
+        if (!good || std::rename(made.c_str(), file_.c_str()) != 0) fail(file_);
+    }
+
+  private:
+    [[noreturn]] static void fail(const std::string& file) {
+        throw std::runtime_error(file + ": " + std::generic_category().message(errno));
+    }
+
+    std::string file_, lock_name_;
+    int lock_ = -1;
+};
 
 std::string join(const std::vector<std::string>& names) {
     std::string out;
@@ -303,13 +359,22 @@ void print_csv(const client& gateway, std::string_view path, const history_filte
 void follow_history(const client& gateway, const history_filter& filter, bool json_lines) {
     const output_style style = detect_output_style(json_lines);
     table events = make_history_table(style);
-    gateway.follow_events(make_target("/v1/history/stream", make_filters(filter)), [&](const stream_event& event) {
+    std::optional<place_file> place;
+    std::string after = filter.after;
+    if (!filter.place.empty()) {
+        place.emplace(filter.place);
+        if (auto kept = place->read(); !kept.empty()) after = std::move(kept);
+    }
+    const auto print = [&](const stream_event& event) {
         if (style.table)
             events.print({make_history_line(json::parse(event.data).as_object())});
         else
             std::cout << runtime::prepare_for_stdout(event.data) << "\n";
-        return static_cast<bool>(std::cout.flush());
-    });
+        if (!std::cout.flush()) return false;
+        if (place) place->write(event.id);
+        return true;
+    };
+    gateway.follow_events(make_target("/v1/history/stream", make_filters(filter)), print, after);
 }
 
 int show_status(const client& gateway, bool json_lines) {

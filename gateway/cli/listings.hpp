@@ -19,7 +19,8 @@ struct lease_filter {
 /// all.
 struct history_filter {
     std::string resource, prefix, owner, principal, token_min, token_max, trace_id, write_id, from, to;
-    std::string at;  ///< Of history: shows the resource as it was then, in place of events.
+    std::string after, place;  ///< Of follow_history: the id after which it begins, and the file that keeps the id.
+    std::string at;            ///< Of history: shows the resource as it was then, in place of events.
     std::vector<std::string> events;
     std::string table, column;
     std::vector<std::string> key;  ///< column=value
@@ -48,7 +49,8 @@ void list_changes(const client& gateway, const history_filter& filter, bool json
 void print_csv(const client& gateway, std::string_view path, const history_filter& filter);
 
 /// Prints new events as they are recorded, and reconnects when the connection breaks. Returns when the output can't be
-/// written any more. Throws as list_history.
+/// written any more. With a place the file has the id of the last printed event, and is where the next call begins;
+/// each event is printed at least once. Throws as list_history, and std::runtime_error if the file can't be used.
 void follow_history(const client& gateway, const history_filter& filter, bool json);
 
 /// Prints whether a gateway is ready, its version and the state of its Redis nodes.

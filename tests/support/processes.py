@@ -75,7 +75,7 @@ def begin_fencegate(*arguments: str, **options: Any) -> subprocess.Popen:
     return subprocess.Popen(
         [str(fencegate_binary()), *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=options.pop("stdout", subprocess.PIPE),
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=terminate_with_parent,
