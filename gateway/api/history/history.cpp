@@ -23,7 +23,6 @@
 #include <boost/json/serialize.hpp>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <type_traits>
@@ -33,37 +32,6 @@ namespace {
 
 namespace asio = boost::asio;
 using asio::awaitable;
-
-std::string render_summary(const history_summary_query& query, const std::vector<history_count>& counts) {
-    std::string text;
-    http::object_writer out(text);
-    out.text("from", runtime::to_rfc3339(query.from)).text("to", runtime::to_rfc3339(query.to));
-    out.number("bucket_ms", query.bucket.count());
-    std::map<std::string, std::int64_t> totals;
-    out.key("buckets");
-    text += '[';
-    for (std::size_t i = 0; i < counts.size();) {
-        const auto at = counts[i].bucket;
-        if (i > 0) text += ',';
-        http::object_writer bucket(text);
-        bucket.text("at", runtime::to_rfc3339(at)).key("counts");
-        http::object_writer of_events(text);
-        for (; i < counts.size() && counts[i].bucket == at; ++i) {
-            of_events.number(counts[i].event, counts[i].count);
-            totals[counts[i].event] += counts[i].count;
-        }
-        of_events.end();
-        bucket.end();
-    }
-    text += ']';
-    out.key("totals");
-    http::object_writer of_all(text);
-    for (const auto& [event, count] : totals)
-        of_all.number(event, count);
-    of_all.end();
-    out.end();
-    return text;
-}
 
 enum class export_form { ndjson, csv };
 
@@ -83,32 +51,6 @@ awaitable<result<digest_page>> read_page(const history_services& services, std::
     auto work = [query = std::move(query)](pg::session& session) { return pg::read_digest_page(session, query); };
     return services.database.read(std::move(principal), cost, until, std::move(work));
 }
-
-/// What the last line of an export proves, while its lines are sent.
-struct proof_state {
-    pg::export_proof proof;
-    pg::text_hash hash;
-
-    template <class Page>
-    void add(const Page& page, std::string_view text) {
-        if (page.items.empty()) return;
-        if (proof.count == 0) proof.first_id = page.items.front().id;
-        proof.last_id = page.items.back().id;
-        proof.count += static_cast<std::int64_t>(page.items.size());
-        hash.add(text);
-    }
-
-    std::string finish(const config& settings) {
-        const auto key = read_private_key(settings.audit.digest_key);
-        if (!key) throw std::runtime_error("audit.digest_key_file has no private key");
-        proof.made_at = runtime::to_rfc3339(std::chrono::system_clock::now());
-        proof.gateway = name_of_gateway(settings.http);
-        proof.key = pg::key_id_of(*key);
-        proof.sha256 = hash.finish();
-        const std::string text = pg::render_proof(proof);
-        return pg::line_of({text, pg::sign_text(*key, text), {}}) + "\n";
-    }
-};
 
 /// The state of one export: of events, of changes of rows, or of digests, which have no CSV.
 template <class Query, class Page>
@@ -152,7 +94,8 @@ awaitable<void> send_all(const history_services& services, std::shared_ptr<expor
     if (state.form == export_form::csv && !co_await out.send(csv_head)) co_return;
     for (;;) {
         std::string text = render_lines(state);
-        if (state.proof) state.proof->add(state.page, text);
+        if (state.proof && !state.page.items.empty())
+            state.proof->add(text, state.page.items.size(), state.page.items.front().id, state.page.items.back().id);
         state.left -= state.page.items.size();
         const bool more = state.page.more && state.left > 0;
         if (more) state.query.after = position_of(state.page.items.back());
@@ -182,10 +125,7 @@ http::awaitable_response export_items(const history_services& services, Query qu
     export_state<Query, Page> state{std::move(query), {}, 0, form, r.principal, r.rights_until, {}};
     if constexpr (requires { query.proof; }) {
         if (state.query.proof) {
-            state.proof.emplace();
-            state.proof->proof.items = std::is_same_v<Page, change_page> ? "changes" : "history";
-            state.proof->proof.query = r.query;
-            state.proof->proof.principal = r.principal;
+            state.proof.emplace(std::is_same_v<Page, change_page> ? "changes" : "history", r.query, r.principal);
         }
     }
     state.left = state.query.limit;

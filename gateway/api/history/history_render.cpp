@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <map>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 namespace fencegate::api {
@@ -256,6 +258,61 @@ std::string lease_timeline::render(std::string_view resource, std::uint64_t toke
     append_history_items(text, shown_);
     out.end();
     return text;
+}
+
+std::string render_summary(const history_summary_query& query, const std::vector<history_count>& counts) {
+    std::string text;
+    http::object_writer out(text);
+    out.text("from", runtime::to_rfc3339(query.from)).text("to", runtime::to_rfc3339(query.to));
+    out.number("bucket_ms", query.bucket.count());
+    std::map<std::string, std::int64_t> totals;
+    out.key("buckets");
+    text += '[';
+    for (std::size_t i = 0; i < counts.size();) {
+        const auto at = counts[i].bucket;
+        if (i > 0) text += ',';
+        http::object_writer bucket(text);
+        bucket.text("at", runtime::to_rfc3339(at)).key("counts");
+        http::object_writer of_events(text);
+        for (; i < counts.size() && counts[i].bucket == at; ++i) {
+            of_events.number(counts[i].event, counts[i].count);
+            totals[counts[i].event] += counts[i].count;
+        }
+        of_events.end();
+        bucket.end();
+    }
+    text += ']';
+    out.key("totals");
+    http::object_writer of_all(text);
+    for (const auto& [event, count] : totals)
+        of_all.number(event, count);
+    of_all.end();
+    out.end();
+    return text;
+}
+
+proof_state::proof_state(std::string items, std::string query, std::string principal) {
+    proof_.items = std::move(items);
+    proof_.query = std::move(query);
+    proof_.principal = std::move(principal);
+}
+
+void proof_state::add(std::string_view text, std::size_t count, std::int64_t first_id, std::int64_t last_id) {
+    if (proof_.count == 0) proof_.first_id = first_id;
+    proof_.last_id = last_id;
+    proof_.count += static_cast<std::int64_t>(count);
+    hash_.add(text);
+}
+
+std::string proof_state::finish(const config& settings) {
+    const auto key = read_private_key(settings.audit.digest_key);
+    if (!key) throw std::runtime_error("audit.digest_key_file has no private key");
+    proof_.made_at = runtime::to_rfc3339(std::chrono::system_clock::now());
+    proof_.gateway = name_of_gateway(settings.http);
+    proof_.key = pg::key_id_of(*key);
+    proof_.sha256 = hash_.finish();
+    const std::string text = pg::render_proof(proof_);
+    return pg::line_of({text, pg::sign_text(*key, text), {}}) + "\n";
 }
 
 }  // namespace fencegate::api

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <gateway/config/config.hpp>
 #include <gateway/domain/history_item.hpp>
+#include <gateway/pg/history/history_digest.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -63,6 +65,23 @@ class lease_timeline {
     std::optional<history_item> granted_, renewed_, ended_;  ///< The first grant and renewal, the last end.
     std::optional<std::chrono::system_clock::time_point> runs_until_;
     std::int64_t events_ = 0, renewals_ = 0, applied_ = 0, rejected_ = 0, failed_ = 0;
+};
+
+/// Renders the answer of GET /v1/history/summary.
+std::string render_summary(const history_summary_query& query, const std::vector<history_count>& counts);
+
+/// What the last line of an export proves, while its lines are sent.
+class proof_state {
+  public:
+    proof_state(std::string items, std::string query, std::string principal);
+    /// Adds the text of `count` lines, at least one.
+    void add(std::string_view text, std::size_t count, std::int64_t first_id, std::int64_t last_id);
+    /// Returns the last line. Throws std::runtime_error if the key can't sign.
+    std::string finish(const config& settings);
+
+  private:
+    pg::export_proof proof_;
+    pg::text_hash hash_;
 };
 
 }  // namespace fencegate::api
