@@ -46,11 +46,11 @@ final class Acquisitions {
 
     /** Leaves in {@code body} the latest request that was sent. */
     private Lease acquire(Map<String, Object> body, String key, LeaseOptions options) throws InterruptedException {
-        long giveUpAt = System.nanoTime() + options.waitTime().toNanos();
+        long giveUpAt = transport.now() + options.waitTime().toNanos();
         long repeatUntil = giveUpAt + retryFor.toNanos();
         for (int attempt = 0;; attempt++) {
             Duration wait = Duration.ofMillis(
-                    Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - System.nanoTime()))));
+                    Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - transport.now()))));
             body.put("wait_ms", wait.toMillis());
             try {
                 Lease lease = new Lease(client, client.call("POST", "/v1/leases", body, key, wait), options.renewing());
@@ -58,12 +58,12 @@ final class Acquisitions {
                 return lease;
             } catch (LeaseLostException e) {
                 // The grant was too late; with the key a repeat gets the same lease, or a new one.
-                if (Transport.isOver(repeatUntil)) throw e;
-                Transport.pauseBefore(attempt, repeatUntil);
+                if (transport.isOver(repeatUntil)) throw e;
+                transport.pauseBefore(attempt, repeatUntil);
             } catch (ResourceLockedException e) {
-                if (Transport.isOver(giveUpAt)) throw e;
+                if (transport.isOver(giveUpAt)) throw e;
                 maxWaitMs = e.problem().flatMap(problem -> problem.number("max_wait_ms")).orElse(0L);
-                if (maxWaitMs == 0) Transport.pauseBefore(attempt, giveUpAt); // the gateway lets no call wait
+                if (maxWaitMs == 0) transport.pauseBefore(attempt, giveUpAt); // the gateway lets no call wait
             } catch (FencegateException e) {
                 boolean shorter = !wait.isZero() && e.problem().stream().flatMap(problem -> problem.faults().stream())
                         .anyMatch(fault -> fault.pointer().equals(WAIT_POINTER));
@@ -81,7 +81,7 @@ final class Acquisitions {
         new Thread(() -> {
             try {
                 transport.call(new Transport.Call("POST", "/v1/leases/cancel", body, key, CANCEL_ATTEMPT),
-                        System.nanoTime() + CANCEL_TIME.toNanos());
+                        transport.now() + CANCEL_TIME.toNanos());
             } catch (FencegateException | InterruptedException e) {
                 LOG.log(Level.WARNING, "A request for a lease was given up and not cancelled; "
                         + "if it was granted, the lease ends with its ttl.", e);

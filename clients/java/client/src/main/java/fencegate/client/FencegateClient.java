@@ -33,17 +33,18 @@ public final class FencegateClient {
             Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED,
                     Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
 
-    private final Transport transport;
+    final Transport transport;
     private final Duration retryFor;
     private final Duration requestTimeout;
     private final Acquisitions acquisitions;
 
     private FencegateClient(Builder builder) {
-        HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1)
-                .connectTimeout(builder.connectTimeout);
-        if (builder.sslContext != null) http.sslContext(builder.sslContext);
-        transport = new Transport(http.build(), List.copyOf(builder.gateways), builder.credential, builder.cell,
-                builder.answerBytesMax);
+        this(builder, new Transport(builder.http(), List.copyOf(builder.gateways), builder.credential, builder.cell,
+                builder.answerBytesMax));
+    }
+
+    FencegateClient(Builder builder, Transport transport) {
+        this.transport = transport;
         retryFor = builder.retryFor;
         requestTimeout = builder.requestTimeout;
         acquisitions = new Acquisitions(this, transport, retryFor);
@@ -188,6 +189,12 @@ public final class FencegateClient {
          */
         public FencegateClient build() {
             return new FencegateClient(this);
+        }
+
+        private HttpClient http() {
+            HttpClient.Builder http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1)
+                    .connectTimeout(connectTimeout);
+            return (sslContext == null ? http : http.sslContext(sslContext)).build();
         }
 
         private static Duration positive(Duration time, String name) {
@@ -344,7 +351,7 @@ public final class FencegateClient {
 
     private WriteResult apply(Write write) throws InterruptedException {
         write.beginSending();
-        long until = System.nanoTime() + retryFor.plus(write.waitTime()).toNanos();
+        long until = transport.now() + retryFor.plus(write.waitTime()).toNanos();
         Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(),
                 requestTimeout.plus(write.waitTime()));
         OutcomeUnknownException unknown = null;
@@ -363,8 +370,8 @@ public final class FencegateClient {
                 // Else its own lease of the attempt whose outcome is unknown, which expires.
                 if (!(e instanceof ResourceLockedException)) throw unknown;
             }
-            if (Transport.isOver(until)) throw unknown;
-            Transport.pauseBefore(attempt, until);
+            if (transport.isOver(until)) throw unknown;
+            transport.pauseBefore(attempt, until);
         }
     }
 
@@ -378,7 +385,7 @@ public final class FencegateClient {
      * @throws InterruptedException if this thread is interrupted
      */
     public boolean wasApplied(String writeId) throws InterruptedException {
-        return wasApplied(writeId, System.nanoTime() + retryFor.toNanos());
+        return wasApplied(writeId, transport.now() + retryFor.toNanos());
     }
 
     private boolean wasApplied(String writeId, long until) throws InterruptedException {
@@ -413,7 +420,7 @@ public final class FencegateClient {
     /** Returns the kept outcome of a write that was applied, or without its results if the gateway has them no more. */
     private WriteResult outcome(Transport.Call call, String writeId) throws InterruptedException {
         try {
-            return WriteResult.of(transport.call(call, System.nanoTime() + requestTimeout.toNanos()));
+            return WriteResult.of(transport.call(call, transport.now() + requestTimeout.toNanos()));
         } catch (FencegateException e) {
             return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(),
                     Optional.empty(), true, false);
@@ -451,7 +458,7 @@ public final class FencegateClient {
     Transport.Answer call(String method, String path, Object body, String key, Duration serverWait)
             throws InterruptedException {
         return transport.call(new Transport.Call(method, path, body, key, requestTimeout.plus(serverWait)),
-                System.nanoTime() + retryFor.plus(serverWait).toNanos());
+                transport.now() + retryFor.plus(serverWait).toNanos());
     }
 
     private static String leasePath(String leaseId) {

@@ -6,7 +6,6 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -29,6 +28,7 @@ public final class Lease implements AutoCloseable {
     private enum Duty { RENEW, WATCH, END }
 
     private final FencegateClient client;
+    private final Transport transport;
     private final String leaseId;
     private final List<String> resources;
     private final long fencingToken;
@@ -57,6 +57,7 @@ public final class Lease implements AutoCloseable {
     Lease(FencegateClient client, Transport.Answer granted, boolean renewing) {
         Members members = granted.members();
         this.client = client;
+        this.transport = client.transport;
         this.leaseId = members.text("lease_id");
         this.resources = members.optional("resource", String.class).map(List::of)
                 .orElseGet(() -> members.texts("resources"));
@@ -67,9 +68,7 @@ public final class Lease implements AutoCloseable {
         this.validUntil = granted.sentAt();
         this.watch = client.watch(leaseId, lock);
         extend(granted);
-        Thread keeper = new Thread(this::keep, "fencegate-lease " + resources.get(0));
-        keeper.setDaemon(true);
-        keeper.start();
+        transport.keep(this);
     }
 
     /**
@@ -112,7 +111,7 @@ public final class Lease implements AutoCloseable {
     /** Returns whether the lease is held: false after a loss, a release, and the end of the validity. */
     boolean isValid() {
         synchronized (lock) {
-            return isHeld() && !Transport.isOver(validUntil);
+            return isHeld() && !transport.isOver(validUntil);
         }
     }
 
@@ -123,7 +122,7 @@ public final class Lease implements AutoCloseable {
      */
     public Duration remaining() {
         synchronized (lock) {
-            return isHeld() ? Duration.ofNanos(Math.max(0, validUntil - System.nanoTime())) : Duration.ZERO;
+            return isHeld() ? Duration.ofNanos(Math.max(0, validUntil - transport.now())) : Duration.ZERO;
         }
     }
 
@@ -247,8 +246,23 @@ public final class Lease implements AutoCloseable {
         lose(new LeaseLostException("The lease on " + resources + " is lost: " + refusal.getMessage(), null));
     }
 
-    private boolean isHeld() {
-        return state == State.HELD && pendingLoss == null;
+    boolean isHeld() {
+        synchronized (lock) {
+            return state == State.HELD && pendingLoss == null;
+        }
+    }
+
+    long validUntil() {
+        synchronized (lock) {
+            return validUntil;
+        }
+    }
+
+    /** Returns when the lease is renewed next, or else its end. */
+    long renewalDueAt() {
+        synchronized (lock) {
+            return renewing && renewAt - validUntil < 0 ? renewAt : validUntil;
+        }
     }
 
     private void extend(Transport.Answer answer) {
@@ -262,12 +276,11 @@ public final class Lease implements AutoCloseable {
                     + Math.min(TimeUnit.MILLISECONDS.toNanos(ttlMs), until - answer.sentAt()) / RENEWALS_PER_TTL;
             renewalFailure = null;
         }
-        // Reports a loss in time also if the source of the credential blocks the keeper.
-        CompletableFuture.delayedExecutor(until - System.nanoTime(), TimeUnit.NANOSECONDS).execute(this::loseIfOver);
+        transport.endLater(this, until);
     }
 
     /** Renews and watches the lease until it is released or over. */
-    private void keep() {
+    void keep() {
         try {
             for (Duty duty = awaitDuty(); duty != Duty.END; duty = awaitDuty()) {
                 if (duty == Duty.WATCH) watch.proceed();
@@ -283,9 +296,9 @@ public final class Lease implements AutoCloseable {
     private Duty awaitDuty() throws InterruptedException {
         synchronized (lock) {
             while (isHeld()) {
-                long now = System.nanoTime();
+                long now = transport.now();
                 if (validUntil - now <= 0) break;
-                long renewal = renewing && renewAt - validUntil < 0 ? renewAt : validUntil;
+                long renewal = renewalDueAt();
                 if (renewal - now <= 0 || watch.takeEndNoticed()) return Duty.RENEW;
                 long watching = watch.nanosUntilDue();
                 if (watching <= 0) return Duty.WATCH;
@@ -300,7 +313,7 @@ public final class Lease implements AutoCloseable {
      * Renews the lease, or asks for its state if it is not to be renewed. Makes one attempt, which takes no longer than
      * the lease is valid.
      */
-    private void renew() throws InterruptedException {
+    void renew() throws InterruptedException {
         long until;
         boolean extending;
         synchronized (lock) {
@@ -330,7 +343,7 @@ public final class Lease implements AutoCloseable {
                         && problem.retryAfter().isEmpty()).orElse(true);
         synchronized (lock) {
             renewalFailure = failure;
-            long now = System.nanoTime();
+            long now = transport.now();
             long pause = (validUntil - now) / 2;
             renewing &= !refused;
             renewAt = pause < SHORTEST_PAUSE.toNanos() ? validUntil : now + pause;
@@ -338,10 +351,10 @@ public final class Lease implements AutoCloseable {
     }
 
     /** Marks the lease as lost if its validity is over. */
-    private void loseIfOver() {
+    void loseIfOver() {
         RuntimeException cause;
         synchronized (lock) {
-            if (state != State.HELD || !Transport.isOver(validUntil)) return;
+            if (state != State.HELD || !transport.isOver(validUntil)) return;
             cause = renewalFailure;
         }
         lose(new LeaseLostException("The lease on " + resources + " was not renewed in time.", cause));

@@ -32,7 +32,7 @@ import javax.net.ssl.SSLHandshakeException;
  * Sends calls to the gateways, and repeats what may be repeated. Every call is safe to repeat: it reads,
  * or names a lease, or has an idempotency key.
  */
-final class Transport {
+class Transport {
     private static final Duration FIRST_BACKOFF = Duration.ofMillis(50);
     private static final Duration LONGEST_BACKOFF = Duration.ofSeconds(2);
     private static final int DOUBLINGS_MAX = 10;
@@ -78,7 +78,7 @@ final class Transport {
      */
     private record Failure(FencegateException exception, boolean repeatable, Duration pause, boolean sent) {}
 
-    private static final class Failed extends Exception {
+    static final class Failed extends Exception {
         private static final long serialVersionUID = 1L;
         private final transient Failure failure;
 
@@ -97,7 +97,7 @@ final class Transport {
         // Whether an attempt may have taken effect: a gateway goes on with a release that it has answered with 503.
         boolean begun = false;
         long[] notBefore = new long[gateways.size()];
-        Arrays.fill(notBefore, System.nanoTime());
+        Arrays.fill(notBefore, now());
         int gateway = current.get();
         for (int attempt = 0;; attempt++) {
             try {
@@ -111,7 +111,7 @@ final class Transport {
                     failure.exception.markRepeated(begun);
                     throw failure.exception;
                 }
-                long now = System.nanoTime();
+                long now = now();
                 notBefore[gateway] = now + failure.pause.toNanos();
                 if (failure.exception instanceof UnavailableException) {
                     // Another gateway may be able to serve the call.
@@ -121,7 +121,7 @@ final class Transport {
                 }
                 long pause = backoff(attempt) + Math.max(0, notBefore[gateway] - now);
                 if (now + pause - until >= 0) throw unanswered ? unknown(failure.exception) : failure.exception;
-                TimeUnit.NANOSECONDS.sleep(pause);
+                sleep(pause);
             }
         }
     }
@@ -184,19 +184,21 @@ final class Transport {
         return request;
     }
 
-    private Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
+    /** Makes one attempt. */
+    Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
         HttpRequest.Builder request = request(gateway + call.path)
                 .method(call.method, call.body == null ? BodyPublishers.noBody()
                         : BodyPublishers.ofByteArray(Json.write(call.body)));
         if (call.body != null) request.header("Content-Type", "application/json");
         if (call.key != null) request.header("Idempotency-Key", call.key);
-        long sentAt = System.nanoTime();
+        long sentAt = now();
         long within = Math.min(call.within.toNanos(), until - sentAt);
         if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left"), Duration.ZERO));
         CompletableFuture<HttpResponse<byte[]>> sent =
                 http.sendAsync(request.build(), info -> new LimitedBody(answerBytesMax));
         try {
-            return answer(sent.get(within, TimeUnit.NANOSECONDS), sentAt);
+            HttpResponse<byte[]> response = sent.get(within, TimeUnit.NANOSECONDS);
+            return answer(response.statusCode(), response.headers(), response.body(), sentAt);
         } catch (TimeoutException e) {
             throw new Failed(noAnswer(
                     new HttpTimeoutException("no answer within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms")));
@@ -245,15 +247,15 @@ final class Transport {
                 Duration.ZERO, true);
     }
 
-    private static Answer answer(HttpResponse<byte[]> response, long sentAt) throws Failed, Json.SyntaxException {
-        int status = response.statusCode();
+    static Answer answer(int status, HttpHeaders headers, byte[] body, long sentAt)
+            throws Failed, Json.SyntaxException {
         if (status >= 200 && status < 300)
-            return new Answer(status, response.body().length == 0 ? null : Json.read(response.body()), sentAt,
-                    response.headers().firstValue("Idempotency-Replayed").isPresent());
-        Optional<Duration> retryAfter = response.headers().firstValue("Retry-After").flatMap(Transport::seconds);
-        if (!response.headers().firstValue("Content-Type").orElse("").startsWith("application/problem+json"))
+            return new Answer(status, body.length == 0 ? null : Json.read(body), sentAt,
+                    headers.firstValue("Idempotency-Replayed").isPresent());
+        Optional<Duration> retryAfter = headers.firstValue("Retry-After").flatMap(Transport::seconds);
+        if (!headers.firstValue("Content-Type").orElse("").startsWith("application/problem+json"))
             throw new Failed(ofProxy(status, retryAfter));
-        Members members = Members.of(Json.read(response.body()));
+        Members members = Members.of(Json.read(body));
         if (!(members.values().get("type") instanceof String type && type.startsWith("/problems/")))
             throw new Failed(ofProxy(status, retryAfter));
         Problem problem = Problem.of(status, members, retryAfter);
@@ -291,11 +293,34 @@ final class Transport {
     }
 
     /** Waits, with jitter, before a caller repeats something; at most until {@code until}. */
-    static void pauseBefore(int attempt, long until) throws InterruptedException {
-        TimeUnit.NANOSECONDS.sleep(Math.max(0, Math.min(backoff(attempt), until - System.nanoTime())));
+    void pauseBefore(int attempt, long until) throws InterruptedException {
+        sleep(Math.max(0, Math.min(backoff(attempt), until - now())));
     }
 
-    static boolean isOver(long until) {
-        return System.nanoTime() - until >= 0;
+    boolean isOver(long until) {
+        return now() - until >= 0;
+    }
+
+    // What a gateway in memory does by the clock of the test.
+
+    /** Returns the nanoseconds of the clock by which validity counts. */
+    long now() {
+        return System.nanoTime();
+    }
+
+    void sleep(long nanos) throws InterruptedException {
+        TimeUnit.NANOSECONDS.sleep(nanos);
+    }
+
+    /** Keeps a lease in a thread of its own. */
+    void keep(Lease lease) {
+        Thread keeper = new Thread(lease::keep, "fencegate-lease " + lease.resources().get(0));
+        keeper.setDaemon(true);
+        keeper.start();
+    }
+
+    /** Lets a lease be lost at its end, also while its thread is blocked by the source of the credential. */
+    void endLater(Lease lease, long until) {
+        CompletableFuture.delayedExecutor(until - now(), TimeUnit.NANOSECONDS).execute(lease::loseIfOver);
     }
 }
