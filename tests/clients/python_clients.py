@@ -85,6 +85,17 @@ class AsyncFacade:
 
         return self.run(collect())
 
+    def follow(self, **filters: Any) -> Iterator[Any]:
+        async def begin() -> Any:
+            return self.client.follow(**filters)
+
+        events = self.run(begin())
+        try:
+            while True:
+                yield self.run(events.__anext__())
+        finally:
+            self.run(events.aclose())
+
     def close(self) -> None:
         self.run(self.client.close())
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -99,7 +99,9 @@ def test_write_is_applied_once_for_its_key(client: Any) -> None:
     assert written.fences[0].fencing_token == lease.fencing_token > first.fences[0].fencing_token
     with pytest.raises(errors.ResourceLocked):
         client.one_shot_write(OPERATION, resources=["inventory/sku-1"])
+    assert lease.write(OPERATION, then_release=True).released
     lease.release()
+    client.lease("inventory/sku-1", wait=5).release()
 
 
 # What only the gateway in memory can do

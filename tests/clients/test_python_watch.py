@@ -1,4 +1,5 @@
-"""The watch of a lease by the Python client, on real gateways: a loss is known at once."""
+"""Streams of the Python client, on real gateways: a loss is known at once, and the history is followed.
+And the write that releases its lease, which the watch notices too."""
 
 from __future__ import annotations
 
@@ -39,6 +40,42 @@ def test_watch_goes_on_at_the_next_gateway(site: Site, api: Api, kind: str) -> N
         assert stopped.stop() == 0
         api.must_revoke("python/watched-on")
         eventually(lease.lost.is_set, 15, interval=0.005, goal="the loss is known")
+
+
+@both
+def test_history_is_followed_across_gateways(site: Site, api: Api, kind: str) -> None:
+    stopped = site.start(site.settings())
+    name = f"python/followed-{kind}"
+    with clients(kind, [stopped.api.url, api.url]) as client:
+        client.lease(name).release()
+        events = client.follow(resource=name, after_id=0)
+        assert [next(events).event for _ in range(2)] == ["lease_granted", "lease_released"]
+        assert stopped.stop() == 0
+        client.lease(name).release()
+        later = [next(events) for _ in range(2)]
+        assert [each.event for each in later] == ["lease_granted", "lease_released"]
+        assert later[0].fencing_token > 0 and later[0].id < later[1].id
+        events.close()
+
+
+@both
+def test_write_that_releases_ends_its_lease_without_a_loss(site: Site, api: Api, kind: str) -> None:
+    sku = site.add_article(f"release-{kind}")
+    sale = {"update": "inventory", "where": {"sku": sku}, "add": {"stock": -1}, "expect_rows": 1}
+    with clients(kind, api.url) as client:
+        with client.lease(f"inventory/{sku}", ttl=2.0, seal=True) as lease:
+            written = lease.write(sale, then_release=True)
+            assert written.released and not written.unsealed
+            with pytest.raises(errors.LeaseLost, match="released"):
+                lease.check()
+            lease.release(seal=True)
+        assert not lease.lost.is_set()
+        holds = [client.lease(f"inventory/{sku}", owner="worker", ttl=5.0) for _ in range(2)]
+        left = holds[0].write(sale, then_release=True)
+        assert left.unsealed and not left.released
+        holds[1].write(sale)
+        holds[1].release()
+    assert site.stock(sku) == 7
 
 
 def test_pauses_grow_until_a_stream_has_an_event() -> None:

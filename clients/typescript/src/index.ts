@@ -7,4 +7,4 @@ export type {components, operations, paths} from './generated/schema.js';
 export type {FollowFilters, FollowOptions} from './follow.js';
 export type {HistoryFilters, HistoryItem} from './history.js';
 export type {Lease} from './lease.js';
-export type {Operation, WriteApplied, WriteOptions} from './writes.js';
+export type {LeaseWriteOptions, Operation, WriteApplied, WriteOptions} from './writes.js';

@@ -6,7 +6,7 @@ import {messagesOf, openStream, type OpenStream} from './events.js';
 import {LeaseLostError, StaleFencingTokenError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {now, pause, startTimer, stopTimer} from './time.js';
-import {sendWrite, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
+import {sendWrite, type LeaseWriteOptions, type Operation, type WriteApplied} from './writes.js';
 
 type LeaseAnswer = components['schemas']['lease'];
 /** Undefined if the lease has ended. */
@@ -45,6 +45,12 @@ export class Lease {
   #endNoticed: Promise<void>;
   #validUntil: number;
   #loss: Error | undefined;
+  /**
+   * How many writes that release the lease have no result yet, and the loss that was found meanwhile:
+   * what a renewal finds may be the effect of such a write.
+   */
+  #releasingWrites = 0;
+  #pendingLoss: Error | undefined;
   #renewalFault: unknown;
   #timer: unknown;
   #released: {seal: boolean; done: Promise<void>} | undefined;
@@ -69,7 +75,8 @@ export class Lease {
    * How long the lease is still held, by this client's own clock; 0 when it is lost or released.
    * Code that may have been suspended checks this before it acts.
    */
-  readonly remainingMs = (): number => (this.#loss || this.#released ? 0 : Math.max(0, this.#validUntil - now()));
+  readonly remainingMs = (): number =>
+    (this.#loss || this.#pendingLoss || this.#released ? 0 : Math.max(0, this.#validUntil - now()));
 
   /** Throws the reason if the lease is lost, and a LeaseLostError if it was released. */
   readonly check = (): void => {
@@ -81,16 +88,28 @@ export class Lease {
    * Writes under the lease, unless it was lost or released: all operations in one transaction, or none.
    * If the answer says that the lease or its token is over, the lease is lost.
    */
-  readonly write = async (operations: readonly Operation[], options: WriteOptions = {}): Promise<WriteApplied> => {
+  readonly write = async (operations: readonly Operation[],
+      {thenRelease = false, ...options}: LeaseWriteOptions = {}): Promise<WriteApplied> => {
     this.check();
+    const target = {lease_id: this.leaseId, ...(thenRelease && {then: 'release' as const})};
+    if (thenRelease) this.#releasingWrites += 1;
     try {
-      return await sendWrite(this.#calls, {lease_id: this.leaseId}, operations, options);
+      const written = await sendWrite(this.#calls, target, operations, options);
+      if (thenRelease) {
+        this.#released ??= {seal: written.sealed !== false, done: Promise.resolve()};
+        this.#pendingLoss = undefined;
+        this.#end();
+      }
+      return written;
     } catch (fault) {
       const refusal = fault instanceof OutcomeUnknownError ? fault.cause : fault;
       if (refusal instanceof LeaseLostError && !this.#released) this.#lose(refusal);
       if (refusal instanceof StaleFencingTokenError && !this.#released)
         this.#lose(lossOf('PostgreSQL refuses its token.', refusal));
       throw fault;
+    } finally {
+      if (thenRelease) this.#releasingWrites -= 1;
+      if (this.#pendingLoss && !this.#released) this.#lose(this.#pendingLoss);
     }
   };
 
@@ -141,7 +160,7 @@ export class Lease {
   /** Returns the reason if the lease is lost. */
   #findLoss(): Error | undefined {
     if (!this.#loss && !this.#released && now() >= this.#validUntil) this.#expire();
-    return this.#loss;
+    return this.#loss ?? this.#pendingLoss;
   }
 
   #end() {
@@ -151,6 +170,10 @@ export class Lease {
 
   #lose(reason: Error) {
     if (this.#loss) return;
+    if (this.#releasingWrites) {
+      this.#pendingLoss ??= reason;
+      return;
+    }
     this.#end();
     this.#loss = reason;
     this.#aborting.abort(reason);
@@ -174,7 +197,7 @@ export class Lease {
     const params = {path: {lease_id: this.leaseId}};
     const ended = this.#ended.signal;
     const onFault = (fault: unknown) => { this.#renewalFault = fault; };
-    while (!ended.aborted) {
+    while (!ended.aborted && !this.#pendingLoss) {
       const third = Math.max(SHORTEST_PAUSE, (this.#validUntil - now()) / 3);
       try {
         await Promise.race([pause(third, ended), this.#endNoticed]);

@@ -35,6 +35,7 @@ interface Body {
   lease_id?: string;
   lease?: Body;
   operations?: Operation[];
+  then?: 'release';
 }
 
 const TTL = 30_000;
@@ -205,7 +206,7 @@ export class TestGateway {
       validity_ms: ttlMs, served_ms: 0});
   }
 
-  #write({lease_id: leaseId = '', lease, operations = []}: Body, key: string | undefined): Response {
+  #write({lease_id: leaseId = '', lease, operations = [], then}: Body, key: string | undefined): Response {
     const kept = this.#kept.get(key ?? '');
     if (kept) {
       return kept.operations === JSON.stringify(operations)
@@ -217,10 +218,12 @@ export class TestGateway {
     if (lease) this.#end(grant);
     if (grant.resources.some(name => (this.#fences.get(name) ?? 0) > grant.fencingToken))
       return problem('stale-fencing-token', 412);
-    return this.#refusals.shift() ?? this.#apply(grant, operations, key);
+    if (then && !this.#refusals.length) this.#end(grant);
+    return this.#refusals.shift() ?? this.#apply(grant, operations, key, then && {released: true});
   }
 
-  #apply(grant: Grant, operations: Operation[], idempotencyKey: string | undefined): Response {
+  #apply(grant: Grant, operations: Operation[], idempotencyKey: string | undefined,
+      more: object = {}): Response {
     const {resources, fencingToken: token} = grant;
     this.writes.push({resources, fencingToken: token, operations, idempotencyKey});
     const fences = resources.map(resource => {
@@ -230,7 +233,7 @@ export class TestGateway {
     const writeId = `write-${this.writes.length}`;
     this.#record('write_applied', grant, writeId);
     const results = operations.map(operation => this.results(operation));
-    const document = {applied: true, write_id: writeId, fences, results};
+    const document = {applied: true, write_id: writeId, fences, results, ...more};
     if (idempotencyKey) this.#kept.set(idempotencyKey, {operations: JSON.stringify(operations), document});
     return answer(200, document);
   }

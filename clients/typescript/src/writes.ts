@@ -38,6 +38,15 @@ export interface WriteOptions {
   signal?: AbortSignal;
 }
 
+/** The options of a write under a lease. */
+export interface LeaseWriteOptions extends WriteOptions {
+  /**
+   * Seals the token in the same transaction and then releases the lease. If other holds of the same owner remain,
+   * only this hold is released, and nothing is sealed. Until the result is known no loss is reported.
+   */
+  thenRelease?: boolean;
+}
+
 /**
  * Returns a random key. Where the platform has no crypto (Node 18) Math.random is enough,
  * because each principal has keys of its own.
@@ -106,7 +115,7 @@ function requireForm(value: unknown, path: string, definedTo: number): void {
 }
 
 /** The lease of a write: one that is held, or one of its own. */
-export type WriteTarget = {lease_id: string} | {lease: Schemas['write_lease']};
+export type WriteTarget = {lease_id: string; then?: 'release'} | {lease: Schemas['write_lease']};
 
 /**
  * Sends a write, repeats it with the same key as long as that helps, and finds the outcome where an answer says

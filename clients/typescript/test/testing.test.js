@@ -60,6 +60,12 @@ for (const [place, run] of Object.entries(places)) {
   }));
 }
 
+test('write_in_memory_releases_its_lease', () => inMemory(async (gateway, client) => {
+  const lease = await client.acquire('a', {owner: 'worker'});
+  assert.equal((await lease.write([OPERATION], {thenRelease: true})).released, true);
+  (await client.acquire('a')).check();
+}));
+
 test('clock_of_test_gateway_renews_leases_and_lets_them_end', () => inMemory(async (gateway, client) => {
   const lease = await client.acquire('a', {ttlMs: 30_000});
   await gateway.advance(3_600_000);

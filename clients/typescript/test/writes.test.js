@@ -22,6 +22,21 @@ async function connect() {
 before(async () => { database = await connect(); });
 after(() => database.end());
 
+test('write_then_release_seals_and_is_no_loss', async () => {
+  const [order, later] = [newOrder(), newOrder()];
+  const resources = [`orders/${order}`, `orders/${later}`];
+  await client.withLease(resources, {ttlMs: 2_000, seal: true}, async lease => {
+    const written = await lease.write([insertOrder(order)], {thenRelease: true});
+    assert.ok(written.released && written.sealed === undefined);
+    assert.throws(lease.check, LeaseLostError);
+    await assert.rejects(lease.write([insertOrder(later)]), LeaseLostError);
+    await assert.rejects(database.query('select fencing.enter($1::text[], $2::bigint)', [resources, lease.fencingToken]),
+      {code: 'FG412'});
+    assert.ok(!lease.signal.aborted);
+  });
+  assert.deepEqual([await countOf(order), await countOf(later)], [1, 0]);
+});
+
 const countOf = async order =>
   Number((await database.query('select count(*) from orders where id = $1', [order])).rows[0].count);
 const waitersOf = async (resource, url) =>

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from .scripted_gateway import DROP, HANG, Answer, Asked, applied, events, granted, of_proxy, page, problem
+from .scripted_gateway import DROP, HANG, Answer, Asked, applied, events, followed, granted, of_proxy, page, problem
 
 Script = dict[str, list[Answer]]
 Count = Callable[[int], bool]
@@ -27,7 +27,7 @@ class Scenario:
     `requests`: how often each call has come, by the number of the gateway where there are two.
     `one_key`: calls whose requests all have the same Idempotency-Key.
     `waits`: the wait_ms of each acquisition. `pause_ms`: the least time between the first two requests.
-    `unreachable`: the client has the address of nothing."""
+    `unreachable`: the client has the address of nothing. `after`: the Last-Event-ID of each stream of the history."""
 
     rule: str
     commands: list[dict[str, Any]]
@@ -39,6 +39,7 @@ class Scenario:
     pause_ms: int = 0
     retry_for_ms: int = 10_000
     unreachable: bool = False
+    after: Optional[list[Optional[str]]] = None
 
     def faults(self, found: list[dict[str, Any]], asked: list[Asked]) -> list[str]:
         """Returns what is not as expected."""
@@ -61,6 +62,9 @@ class Scenario:
         waits = [each.body["wait_ms"] for each in asked if each.call == "acquire"]
         if self.waits is not None and waits != self.waits:
             faults.append(f"wait_ms was {waits}")
+        after = [each.after for each in asked if each.call == "follow"]
+        if self.after is not None and after != self.after:
+            faults.append(f"Last-Event-ID was {after}")
         if self.pause_ms and (asked[1].at - asked[0].at) * 1000 < self.pause_ms:
             faults.append(f"the second request came {asked[1].at - asked[0].at} s after the first")
         return faults
@@ -74,6 +78,8 @@ CHECK = {"do": "check"}
 WRITE = {"do": "write"}
 ONE_SHOT = {"do": "one_shot_write", "key": "k"}
 HISTORY = {"do": "history"}
+LAST_WRITE = {"do": "write", "then_release": True}
+SEALING = [{"do": "acquire", "seal": True}, {"do": "release", "seal": True}]
 OK = {"ok": True}
 HELD, LOST = OK, {"error": "lost"}
 
@@ -318,7 +324,49 @@ SCENARIOS = {
     "release_of_a_lease_that_is_over_is_a_loss": Scenario(
         "Answers", [ACQUIRE, RELEASE], [OK, LOST], [{"acquire": [granted()], "release": [OVER]}], {"release": 1}
     ),
+    "release_that_seals_is_repeated_after_a_lost_answer": Scenario(
+        "Answers", SEALING, [OK, OK], [{"acquire": [granted()], "release": [DROP, OVER]}], {"release": 2}
+    ),
+    "release_that_seals_is_not_done_after_503": Scenario(
+        "Answers",
+        SEALING,
+        [OK, LOST],
+        [{"acquire": [granted()], "release": [problem(503, "storage-unavailable", 0), OVER]}],
+        {"release": 2},
+    ),
+    "release_whose_token_is_not_sealed_is_an_error": Scenario(
+        "Answers",
+        SEALING,
+        [OK, {"error": lambda found: found is not None}],
+        [{"acquire": [granted()], "release": [Answer(200, {"hold_count": 0, "sealed": False})]}],
+        {"release": 1},
+    ),
     # Writes
+    "write_that_releases_ends_the_lease": Scenario(
+        "Answers",
+        [ACQUIRE, LAST_WRITE, CHECK, RELEASE],
+        [OK, OK, LOST, OK],
+        [{"acquire": [granted()], "write": [applied()]}],
+        {"write": 1, "release": 0},
+    ),
+    **{
+        f"loss_during_a_releasing_write_is_{name}": Scenario(
+            "Answers",
+            [ACQUIRE, LAST_WRITE, CHECK, RELEASE],
+            [OK, written, LOST, released],
+            [{"acquire": [granted(900)], "renew": [OVER], "write": [answer]}],
+            {"write": 1, "renew": 1, "release": 0},
+        )
+        for name, answer, written, released in [
+            ("none_if_it_is_applied", applied(delay_ms=600), OK, OK),
+            (
+                "reported_if_it_is_refused",
+                problem(409, "expectation-failed", delay_ms=600),
+                refused("expectation-failed"),
+                LOST,
+            ),
+        ]
+    },
     "write_under_a_lease_has_a_key": Scenario(
         "Answers",
         [ACQUIRE, WRITE],
@@ -415,6 +463,21 @@ SCENARIOS = {
         for answer, error in [(OVER, "lost"), (STALE, "stale")]
     },
     # The history
+    "stream_of_the_history_goes_on_after_the_last_event": Scenario(
+        "Answers",
+        [{"do": "follow", "after": "1", "count": 3}],
+        [{"ok": True, "ids": [2, 3, 4]}],
+        [{"follow": [followed(2, 3, rest="id: 4\nevent: lease_granted\n"), of_proxy(502), followed(4)]}],
+        {"follow": 3},
+        after=["1", "3", "3"],
+    ),
+    "stream_of_the_history_that_is_refused_is_an_error": Scenario(
+        "Answers",
+        [{"do": "follow", "after": "0", "count": 1}],
+        [refused("forbidden")],
+        [{"follow": [problem(403, "forbidden")]}],
+        {"follow": 1},
+    ),
     "history_is_read_by_pages": Scenario(
         "Answers",
         [HISTORY],

@@ -19,23 +19,27 @@ PATHS = {
     f"DELETE /v1/leases/{LEASE_ID}": "release",
     "POST /v1/writes": "write",
     "GET /v1/history": "history",
+    "GET /v1/history/stream": "follow",
 }
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`status` 0: the connection is closed. `stream`: events, after which the connection stays open."""
+    """`status` 0: the connection is closed. `stream`: events, after which the connection stays open,
+    unless it `breaks`."""
 
     status: int
     document: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     delay_ms: int = 0
     stream: Optional[str] = None
+    breaks: bool = False
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: its call, such as `renew`, the number of its gateway, and when it came, in seconds."""
+    """A request: its call, such as `renew`, the number of its gateway, and when it came, in seconds.
+    `after` is its Last-Event-ID."""
 
     call: str
     gateway: int
@@ -43,6 +47,7 @@ class Asked:
     body: Any
     query: str
     at: float
+    after: Optional[str]
 
 
 DROP = Answer(0)
@@ -74,9 +79,9 @@ def of_proxy(status: int) -> Answer:
     return Answer(status, "<html>", {"Content-Type": "text/html"})
 
 
-def applied(replayed: bool = False) -> Answer:
+def applied(replayed: bool = False, delay_ms: int = 0) -> Answer:
     document = {"applied": True, "write_id": "W", "fences": [], "results": [{"rows_affected": 1}]}
-    return Answer(200, document, {"Idempotency-Replayed": "true"} if replayed else {})
+    return Answer(200, document, {"Idempotency-Replayed": "true"} if replayed else {}, delay_ms)
 
 
 def page(*ids: int, cursor: Optional[str] = None) -> Answer:
@@ -86,6 +91,13 @@ def page(*ids: int, cursor: Optional[str] = None) -> Answer:
 
 def events(text: str) -> Answer:
     return Answer(200, stream=text)
+
+
+def followed(*ids: int, rest: str = "") -> Answer:
+    """A stream of the history with these events, which then breaks."""
+    item = '{"id": %d, "at": "2026-11-21T10:00:00.000Z", "event": "lease_granted"}'
+    texts = [f"id: {each}\nevent: lease_granted\ndata: {item % each}\n\n" for each in ids]
+    return Answer(200, stream="".join(texts) + rest, breaks=True)
 
 
 class ScriptedGateways:
@@ -118,7 +130,8 @@ class ScriptedGateways:
                     self.end_headers()
                     self.wfile.write(answer.stream.encode())
                     self.wfile.flush()
-                    gateways.ended.wait()
+                    if not answer.breaks:
+                        gateways.ended.wait()
                     return
                 text = answer.document if isinstance(answer.document, str) else json.dumps(answer.document)
                 body = b"" if answer.document is None else text.encode()
@@ -154,7 +167,9 @@ class ScriptedGateways:
         if call == "inspect" and given.get("accept") == "text/event-stream":
             call = "watch"
         document = json.loads(body) if body else None
-        asked = Asked(call, gateway, given.get("idempotency-key"), document, query, time.monotonic())
+        asked = Asked(
+            call, gateway, given.get("idempotency-key"), document, query, time.monotonic(), given.get("last-event-id")
+        )
         with self._lock:
             before = sum(each.call == call and each.gateway == gateway for each in self.asked)
             self.asked.append(asked)

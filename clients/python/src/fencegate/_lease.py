@@ -54,6 +54,10 @@ class LeaseState:
         self.valid_until = self.renew_at = 0.0
         self._lock = threading.Lock()
         self._listeners: List[Callable[[LeaseLost], None]] = []
+        # The writes that release the lease and have no result yet, and the loss that was found meanwhile:
+        # what a renewal finds may be the effect of such a write.
+        self._releasing_writes = 0
+        self._pending_loss: Optional[LeaseLost] = None
         self.count_from(document, sent_at)
 
     def count_from(self, document: Mapping[str, Any], sent_at: float) -> None:
@@ -65,7 +69,7 @@ class LeaseState:
 
     def remaining(self) -> float:
         """Returns the seconds for which the lease is still valid; 0 once it is over."""
-        if self.released or self.lost_because:
+        if self.is_over:
             return 0.0
         return max(0.0, self.valid_until - now())
 
@@ -74,8 +78,9 @@ class LeaseState:
         if self.released:
             raise LeaseLost(f"the lease on {self.names} was released")
         self.lose_if_over()
-        if self.lost_because:
-            raise self.lost_because
+        loss = self.lost_because or self._pending_loss
+        if loss:
+            raise loss
 
     def lose_if_over(self) -> None:
         if not self.released and self.remaining() == 0.0:
@@ -88,9 +93,13 @@ class LeaseState:
             )
 
     def lose(self, reason: LeaseLost) -> None:
-        """Records that the lease is lost, and calls the listeners; once."""
+        """Records that the lease is lost, and calls the listeners; once, and only later if a write that releases
+        the lease has no result yet."""
         with self._lock:
             if self.released or self.lost_because:
+                return
+            if self._releasing_writes:
+                self._pending_loss = self._pending_loss or reason
                 return
             self.lost_because = reason
             listeners, self._listeners = self._listeners, []
@@ -113,9 +122,26 @@ class LeaseState:
             self._listeners = []
         return not was
 
+    @contextmanager
+    def releasing_write(self) -> Iterator[None]:
+        """Performs a write that releases the lease, which has failed if the block raises."""
+        with self._lock:
+            self._releasing_writes += 1
+        applied = False
+        try:
+            yield
+            applied = True
+        finally:
+            with self._lock:
+                self._releasing_writes -= 1
+                self.released = self.released or applied and self.lost_because is None
+                loss = None if self._releasing_writes else self._pending_loss
+            if loss:
+                self.lose(loss)
+
     @property
     def is_over(self) -> bool:
-        return self.released or self.lost_because is not None
+        return self.released or self.lost_because is not None or self._pending_loss is not None
 
     @property
     def names(self) -> str:

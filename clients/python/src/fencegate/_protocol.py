@@ -12,7 +12,7 @@ import math
 import random
 import re
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -150,6 +150,11 @@ def hide_lease_ids(text: str) -> str:
     return re.sub(r"(/v1/leases/)[\w.~%-]+", r"\1…", text)
 
 
+def path_with(path: str, query: Mapping[str, Any]) -> str:
+    text = urlencode({name: encode_parameter(value) for name, value in query.items() if value is not None})
+    return f"{path}?{text}" if text else path
+
+
 def milliseconds(seconds: float) -> int:
     return math.ceil(round(seconds * 1000, 3))
 
@@ -205,6 +210,62 @@ class Watch:
         return status is None or status < 400 or status == TOO_MANY_REQUESTS or status >= 500, random.uniform(
             pause / 2, pause
         )
+
+
+class HistoryStream:
+    """What the streams that follow the history say: the events, and where the next stream goes on."""
+
+    def __init__(self, filters: Mapping[str, Any], after_id: Union[int, str, None], gateways: int) -> None:
+        self._path = path_with("/v1/history/stream", filters)
+        self._position = None if after_id is None else str(after_id)
+        if self._position is not None and not re.fullmatch("[!-~]+", self._position):
+            raise ValueError("after_id: has to be the id of an event of the stream")
+        self._gateways = gateways
+        self._untrusted: Set[int] = set()
+        self._retry_after = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._rest, self._id, self._data = b"", self._position, b""
+
+    def request(self) -> Request:
+        self._begin()
+        position = {} if self._position is None else {"Last-Event-ID": self._position}
+        return Request("GET", self._path, WATCH_SILENCE, headers={"Accept": "text/event-stream", **position})
+
+    def read(self, piece: bytes) -> Iterator[Event]:
+        """Reads the next piece of a stream."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            name, _, value = line.rstrip(b"\r").partition(b": ")
+            if name == b"id":
+                self._id = value.decode()
+            elif name == b"data":
+                self._data = value
+            elif line.rstrip() == b"":
+                self._position, data, self._data = self._id, self._data, b""
+                self._retry_after, self._untrusted = 0.0, set()
+                if data:
+                    yield Event.from_item(json.loads(data, parse_float=Decimal))
+
+    def refuse(self, response: Response) -> None:
+        """Raises what an answer without a stream says, unless the stream can be opened later."""
+        error = read_problem(response)
+        if response.status >= 300 and response.status < 500 and response.status != TOO_MANY_REQUESTS:
+            raise error
+        self._retry_after = error.retry_after or 0.0
+
+    def fail(self, failure: NoAnswer) -> None:
+        """Raises ConnectionFailed if a repeat is useless."""
+        if failure.untrusted is not None:
+            self._untrusted.add(failure.untrusted)
+        if failure.final or len(self._untrusted) == self._gateways:
+            raise ConnectionFailed(str(failure)) from failure
+        self._retry_after = 0.0
+
+    def pause(self) -> float:
+        """Returns the seconds before the next stream is requested."""
+        return self._retry_after + random.uniform(WATCH_PAUSE_FIRST / 2, WATCH_PAUSE_FIRST * 1.5)
 
 
 @contextmanager
@@ -448,10 +509,17 @@ class Protocol:
         require_live: bool,
         key: Optional[str],
         keep_outcome: bool,
+        then_release: bool,
     ) -> Call[WriteResult]:
         """A guarded write under a lease."""
-        members: Json = {"lease_id": state.lease_id, **({"require_live": True} if require_live else {})}
-        return (yield from self._under(state, self._write(operations, members, return_rows, key, keep_outcome)))
+        members: Json = {
+            "lease_id": state.lease_id,
+            **({"require_live": True} if require_live else {}),
+            **({"then": "release"} if then_release else {}),
+        }
+        call = self._under(state, self._write(operations, members, return_rows, key, keep_outcome))
+        with state.releasing_write() if then_release else nullcontext():
+            return (yield from call)
 
     def _under(self, state: LeaseState, call: Call[Result]) -> Call[Result]:
         """Performs a call under a lease, which counts as lost if the gateway says that it is, or refuses its token;
@@ -549,8 +617,7 @@ class Protocol:
         return answer.document
 
     def _read(self, path: str, query: Mapping[str, Any], headers: Mapping[str, str]) -> Call[Answer]:
-        text = urlencode({name: encode_parameter(value) for name, value in query.items() if value is not None})
-        return self.call(Request("GET", f"{path}?{text}" if text else path, self.timeout, headers=headers))
+        return self.call(Request("GET", path_with(path, query), self.timeout, headers=headers))
 
     def history_page(
         self, filters: Mapping[str, Any], cursor: Optional[str]
@@ -571,9 +638,9 @@ def history_filters(
     token_min: Optional[int],
     token_max: Optional[int],
     trace_id: Optional[str],
-    since: Optional[datetime],
-    until: Optional[datetime],
-    newest_first: bool,
+    since: Optional[datetime] = None,
+    until: Optional[datetime] = None,
+    newest_first: Optional[bool] = None,
 ) -> Mapping[str, Any]:
     for name, at in (("since", since), ("until", until)):
         if at is not None and at.tzinfo is None:
@@ -590,7 +657,7 @@ def history_filters(
         "trace_id": trace_id,
         "from": since,
         "to": until,
-        "order": "desc" if newest_first else "asc",
+        "order": None if newest_first is None else "desc" if newest_first else "asc",
     }
 
 

@@ -7,12 +7,38 @@ import os
 import threading
 from datetime import datetime
 from types import TracebackType
-from typing import Any, AsyncIterator, Callable, Coroutine, Generator, List, Optional, Sequence, Set, Tuple, Type, Union
+from typing import (
+    Any,
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Type,
+    Union,
+)
 
 import httpx
 
 from ._lease import LeaseHandle, LeaseState, call_listener, log, now
-from ._protocol import LEASE_LOST, Call, Json, NoAnswer, Protocol, Request, Response, Result, Watch, history_filters
+from ._protocol import (
+    LEASE_LOST,
+    Call,
+    HistoryStream,
+    Json,
+    NoAnswer,
+    Protocol,
+    Request,
+    Response,
+    Result,
+    Watch,
+    history_filters,
+)
 from ._transport import FAILURES, LIMITS, Credential, Transport
 from .errors import LeaseLost
 from .models import Event, WriteResult
@@ -146,6 +172,59 @@ class AsyncClient:
                 yield item
             if cursor is None:
                 return
+
+    async def follow(
+        self,
+        *,
+        after_id: Union[int, str, None] = None,
+        resource: Optional[str] = None,
+        resource_prefix: Optional[str] = None,
+        event: Optional[str] = None,
+        owner: Optional[str] = None,
+        principal: Optional[str] = None,
+        write_id: Optional[str] = None,
+        token_min: Optional[int] = None,
+        token_max: Optional[int] = None,
+        trace_id: Optional[str] = None,
+    ) -> AsyncIterator[Event]:
+        """As `Client.follow`, for `async for`."""
+        filters = history_filters(
+            resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id
+        )
+        stream = HistoryStream(filters, after_id, self._transport.gateways)
+        while True:
+            events = self._follow(stream)
+            try:
+                async for item in events:
+                    yield item
+            finally:
+                await events.aclose()
+            await asyncio.sleep(stream.pause())
+
+    async def _follow(self, stream: HistoryStream) -> AsyncGenerator[Event, None]:
+        """As `Client._follow`."""
+        http = httpx.AsyncHTTPTransport(verify=self._transport.context)
+        try:
+            sent = self._transport.begin(stream.request())
+            try:
+                answer = await http.handle_async_request(sent)
+                try:
+                    if answer.status_code != 200:
+                        await answer.aread()
+                        stream.refuse(self._transport.end(sent, answer))
+                        return
+                    assert isinstance(answer.stream, httpx.AsyncByteStream)
+                    async for piece in answer.stream:
+                        for item in stream.read(piece):
+                            yield item
+                finally:
+                    await answer.aclose()
+            except FAILURES as error:
+                self._transport.fail(sent, error)
+        except NoAnswer as failure:
+            stream.fail(failure)
+        finally:
+            await http.aclose()
 
     def _begin(self, lease: AsyncLease) -> None:
         lease._start_tasks()
@@ -295,20 +374,29 @@ class AsyncLease(LeaseHandle):
         require_live: bool = False,
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
+        then_release: bool = False,
     ) -> WriteResult:
         """As `Lease.write`."""
-        return await self._client._run(
+        result = await self._client._run(
             self._client._protocol.write_under(
-                self._state, operations, return_rows, require_live, idempotency_key, keep_outcome
+                self._state, operations, return_rows, require_live, idempotency_key, keep_outcome, then_release
             )
         )
+        if then_release:
+            self._is_sealing = not result.unsealed
+            self._stop()
+        return result
+
+    def _stop(self) -> None:
+        """Ends the renewals and the watch."""
+        for task in (self._keeper, self._watcher):
+            if task:
+                task.cancel()
 
     async def release(self, seal: Optional[bool] = None) -> None:
         """As `Lease.release`. If the caller is cancelled, the release goes on: `AsyncClient.close` waits for its end,
         and a failure is a warning in the log."""
-        for task in (self._keeper, self._watcher):
-            if task:
-                task.cancel()
+        self._stop()
         seal = self._seal if seal is None else seal
         if self._releasing:  # by an earlier call, whose outcome is also that of this one
             await asyncio.wait([self._releasing])

@@ -13,7 +13,19 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Typ
 import httpx
 
 from ._lease import LeaseHandle, LeaseState, log, now
-from ._protocol import LEASE_LOST, Call, Json, NoAnswer, Protocol, Request, Response, Result, Watch, history_filters
+from ._protocol import (
+    LEASE_LOST,
+    Call,
+    HistoryStream,
+    Json,
+    NoAnswer,
+    Protocol,
+    Request,
+    Response,
+    Result,
+    Watch,
+    history_filters,
+)
 from ._transport import FAILURES, LIMITS, Credential, Transport
 from .models import Event, WriteResult
 
@@ -158,6 +170,56 @@ class Client:
             if cursor is None:
                 return
 
+    def follow(
+        self,
+        *,
+        after_id: Union[int, str, None] = None,
+        resource: Optional[str] = None,
+        resource_prefix: Optional[str] = None,
+        event: Optional[str] = None,
+        owner: Optional[str] = None,
+        principal: Optional[str] = None,
+        write_id: Optional[str] = None,
+        token_min: Optional[int] = None,
+        token_max: Optional[int] = None,
+        trace_id: Optional[str] = None,
+    ) -> Iterator[Event]:
+        """Yields the new events of the history to which all given filters apply, each once and in the order of id,
+        also across broken connections and at another gateway; it has no end.
+
+        after_id: begins after the event with this id; 0: with the oldest one; without it: with the next new one.
+        In a cell other than 0 it is "CELL~ID".
+        Errors: the ProblemError of a gateway that refuses; ConnectionFailed if no certificate is trusted.
+        """
+        filters = history_filters(
+            resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id
+        )
+        stream = HistoryStream(filters, after_id, self._transport.gateways)
+        while True:
+            yield from self._follow(stream)
+            time.sleep(stream.pause())
+
+    def _follow(self, stream: HistoryStream) -> Iterator[Event]:
+        """Yields the events of one stream, on a connection of its own, until it breaks."""
+        http = httpx.HTTPTransport(verify=self._transport.context)
+        try:
+            sent = self._transport.begin(stream.request())
+            try:
+                with closing(http.handle_request(sent)) as answer:
+                    if answer.status_code != 200:
+                        answer.read()
+                        stream.refuse(self._transport.end(sent, answer))
+                        return
+                    assert isinstance(answer.stream, httpx.SyncByteStream)
+                    for piece in answer.stream:
+                        yield from stream.read(piece)
+            except FAILURES as error:
+                self._transport.fail(sent, error)
+        except NoAnswer as failure:
+            stream.fail(failure)
+        finally:
+            http.close()
+
     def _begin(self, lease: Lease) -> None:
         lease._start_threads()
 
@@ -276,14 +338,27 @@ class Lease(LeaseHandle):
         require_live: bool = False,
         idempotency_key: Optional[str] = None,
         keep_outcome: bool = True,
+        then_release: bool = False,
     ) -> WriteResult:
         """Writes under this lease, in one transaction; the arguments are those of `Client.one_shot_write`.
-        require_live: the gateway asks the nodes first whether the lease is live."""
-        return self._client._run(
+        require_live: the gateway asks the nodes first whether the lease is live.
+        then_release: seals the token in the same transaction and then releases the lease. If other holds of the same
+        owner remain, only this hold is released, and nothing is sealed. Until the result is known no loss is reported.
+        """
+        result = self._client._run(
             self._client._protocol.write_under(
-                self._state, operations, return_rows, require_live, idempotency_key, keep_outcome
+                self._state, operations, return_rows, require_live, idempotency_key, keep_outcome, then_release
             )
         )
+        if then_release:
+            self._is_sealing = not result.unsealed
+            self._stop()
+        return result
+
+    def _stop(self) -> None:
+        """Ends the renewals and the watch."""
+        self._stopped = True
+        self._wake.set()
 
     def release(self, seal: Optional[bool] = None) -> None:
         """Ends the lease. A further call has the outcome of the first one,
@@ -291,8 +366,7 @@ class Lease(LeaseHandle):
 
         Errors: LeaseLost if the lease was lost before; those of the call.
         """
-        self._stopped = True
-        self._wake.set()
+        self._stop()
         seal = self._seal if seal is None else seal
         if self._begin_release(seal):
             with self._recorded_outcome():

@@ -25,6 +25,8 @@ class WriteResult:
     `replayed`: it is the outcome of an earlier call with the same Idempotency-Key.
     `rows_left_out`: that outcome was kept without its rows and values, because they were too large,
     so that each `value` is None.
+    `released`: the write has released its lease. `unsealed`: the token of the lease that it released is not sealed:
+    other holds remain, or the seal had to follow the release and may have failed.
     """
 
     write_id: str
@@ -32,6 +34,8 @@ class WriteResult:
     results: Optional[List[Mapping[str, Any]]]
     replayed: bool = False
     rows_left_out: bool = False
+    released: bool = False
+    unsealed: bool = False
 
     @staticmethod
     def from_answer(document: Mapping[str, Any], replayed: bool) -> WriteResult:
@@ -39,7 +43,13 @@ class WriteResult:
             Fence(item["resource"], item["fencing_token"], item["last_fencing_token"]) for item in document["fences"]
         ]
         return WriteResult(
-            document["write_id"], fences, document["results"], replayed, document.get("rows_left_out") is True
+            document["write_id"],
+            fences,
+            document["results"],
+            replayed,
+            document.get("rows_left_out") is True,
+            document.get("released") is True,
+            document.get("sealed") is False,
         )
 
 

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    AsyncGenerator,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from . import _lease
 from ._lease import LeaseState
-from ._protocol import Call, Json, Pause, Protocol, Request, Response, Result
+from ._protocol import Call, HistoryStream, Json, Pause, Protocol, Request, Response, Result
 from .aio import AsyncClient, AsyncLease
 from .client import Client, Lease
+from .models import Event
 
 TTL_MS = 30_000
 
@@ -211,12 +225,13 @@ class TestGateway:
             if self._refusals:
                 slug, status, members = self._refusals.pop(0)
                 return _problem(slug, status, **members)
-            return self._apply(grant, body["operations"], key)
+            return self._apply(grant, body, key)
         finally:
             if "lease" in body:
                 del self._grants[grant.lease_id]
 
-    def _apply(self, grant: Grant, operations: Sequence[Json], key: Optional[str]) -> Response:
+    def _apply(self, grant: Grant, body: Json, key: Optional[str]) -> Response:
+        operations = body["operations"]
         self.writes.append(Written(grant.resources, grant.fencing_token, operations, key))
         fences = []
         for resource in grant.resources:
@@ -227,6 +242,9 @@ class TestGateway:
         self._record("write_applied", grant.resources, grant, write_id)
         results = [self.results(operation) for operation in operations]
         document = {"applied": True, "write_id": write_id, "fences": fences, "results": results}
+        if "then" in body:
+            del self._grants[grant.lease_id]
+            document["released"] = True
         if key:
             self._kept[key] = (operations, document)
         return _answer_of(200, document)
@@ -261,6 +279,9 @@ def _ignore(_: Exception) -> None:
     pass
 
 
+NO_STREAM = _problem("not-found", 404)
+
+
 class _TestClient(Client):
     def __init__(self, gateway: TestGateway) -> None:
         super().__init__("http://in-memory")
@@ -268,6 +289,10 @@ class _TestClient(Client):
 
     def _run(self, call: Call[Result], *_: Any) -> Result:
         return self._gateway.perform(call)  # type: ignore[return-value]
+
+    def _follow(self, stream: HistoryStream) -> Iterator[Event]:
+        stream.refuse(NO_STREAM)
+        yield from ()
 
     def _begin(self, lease: Lease) -> None:
         self._gateway._held.append(lease._state)
@@ -280,6 +305,12 @@ class _AsyncTestClient(AsyncClient):
 
     async def _run(self, call: Call[Result]) -> Result:
         return self._gateway.perform(call)  # type: ignore[return-value]
+
+    async def _follow(self, stream: HistoryStream) -> AsyncGenerator[Event, None]:
+        stream.refuse(NO_STREAM)
+        events: List[Event] = []
+        for event in events:
+            yield event
 
     def _begin(self, lease: AsyncLease) -> None:
         self._gateway._held.append(lease._state)

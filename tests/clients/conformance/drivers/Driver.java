@@ -16,10 +16,12 @@ import java.io.InputStreamReader;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
@@ -70,14 +72,17 @@ public final class Driver {
                 String cancelling = command.get("cancel_after_ms");
                 if (cancelling != null) interruptAfter(Long.parseLong(cancelling));
                 Duration wait = Duration.ofMillis(Long.parseLong(command.getOrDefault("wait_ms", "0")));
-                lease = client.acquire("a", LeaseOptions.defaults().waitTime(wait));
+                boolean seal = Boolean.parseBoolean(command.get("seal"));
+                lease = client.acquire("a", LeaseOptions.defaults().waitTime(wait).seal(seal));
                 CountDownLatch loss = lost = new CountDownLatch(1);
                 lease.onLoss(loss::countDown);
                 return String.format(Locale.ROOT, ", \"token\": \"%d\", \"remaining_ms\": %d", lease.fencingToken(),
                         lease.remaining().toMillis());
             }
             case "write" -> {
-                return written(client.write(Write.under(lease, OPERATION)));
+                Write write = Write.under(lease, OPERATION);
+                boolean releases = Boolean.parseBoolean(command.get("then_release"));
+                return written(client.write(releases ? write.thenRelease() : write));
             }
             case "one_shot_write" -> {
                 Write write = Write.oneShot(List.of("a"), LeaseOptions.defaults(), OPERATION);
@@ -90,11 +95,27 @@ public final class Driver {
                     throw new IllegalStateException("it is not lost");
             }
             case "sleep" -> Thread.sleep(Long.parseLong(command.get("ms")));
+            case "follow" -> {
+                return ", \"ids\": " + follow(client, command.get("after"), Integer.parseInt(command.get("count")));
+            }
             default -> {
                 return ", \"ids\": " + client.history(Map.of()).map(HistoryEvent::id).toList();
             }
         }
         return "";
+    }
+
+    private static List<Long> follow(FencegateClient client, String after, int count) throws InterruptedException {
+        List<Long> ids = new ArrayList<>();
+        try {
+            client.follow(Map.of(), after, event -> {
+                ids.add(event.id());
+                if (ids.size() == count) throw new CancellationException();
+            });
+        } catch (CancellationException e) {
+            // These are enough.
+        }
+        return ids;
     }
 
     private static String written(WriteResult result) {

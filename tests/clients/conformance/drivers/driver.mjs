@@ -27,9 +27,9 @@ const doing = {
     lease = await client.acquire('a', {waitMs, signal: cancelling.signal});
     return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs())};
   },
-  write: async () => written(await lease.write(operations)),
+  write: async ({then_release: thenRelease}) => written(await lease.write(operations, {thenRelease})),
   one_shot_write: async ({key}) => written(await client.oneShotWrite('a', operations, {idempotencyKey: key})),
-  release: async () => lease.release(),
+  release: async ({seal}) => lease.release({seal}),
   check: async () => lease.check(),
   await_loss: async ({within_ms: within}) => {
     for (const until = performance.now() + within; !lease.signal.aborted; await sleep(5))
@@ -39,6 +39,11 @@ const doing = {
   history: async () => {
     const ids = [];
     for await (const {id} of client.history()) ids.push(id);
+    return {ids};
+  },
+  follow: async ({after: afterId, count}) => {
+    const ids = [];
+    for await (const {id} of client.follow({}, {afterId})) if (ids.push(id) === count) break;
     return {ids};
   },
 };

@@ -55,14 +55,14 @@ async def perform(client: Any, command: dict[str, Any], state: dict[str, Any]) -
         return {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}
     if do in ("write", "one_shot_write"):
         if do == "write":
-            written = await result(lease.write({"call": "f"}))
+            written = await result(lease.write({"call": "f"}, then_release=command.get("then_release", False)))
         else:
             written = await result(
                 client.one_shot_write({"call": "f"}, resources=["a"], idempotency_key=command["key"])
             )
         return {"ok": True, "write_id": written.write_id, "replayed": written.replayed}
     if do == "release":
-        await result(lease.release())
+        await result(lease.release(seal=command.get("seal", False)))
     elif do == "check":
         lease.check()
     elif do == "await_loss":
@@ -77,6 +77,12 @@ async def perform(client: Any, command: dict[str, Any], state: dict[str, Any]) -
         found = client.history()
         items = [each async for each in found] if hasattr(found, "__aiter__") else list(found)
         return {"ok": True, "ids": [each.id for each in items]}
+    elif do == "follow":
+        ids: list[int] = []
+        found = client.follow(after_id=command["after"])
+        while len(ids) < command["count"]:
+            ids.append((await found.__anext__() if hasattr(found, "__anext__") else next(found)).id)
+        return {"ok": True, "ids": ids}
     return {"ok": True}
 
 

@@ -19,6 +19,10 @@ type command struct {
 	CancelAfterMs int64 `json:"cancel_after_ms"`
 	WithinMs      int64 `json:"within_ms"`
 	Ms            int64
+	Seal          bool
+	ThenRelease   bool `json:"then_release"`
+	After         string
+	Count         int
 }
 
 type outcome map[string]any
@@ -73,7 +77,7 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			ctx, cancel = context.WithTimeout(ctx, ms(command.CancelAfterMs))
 			defer cancel()
 		}
-		options := fencegate.LeaseOptions{Wait: ms(command.WaitMs)}
+		options := fencegate.LeaseOptions{Wait: ms(command.WaitMs), Seal: command.Seal}
 		if command.WaitMs > 0 {
 			driver.lease, err = driver.client.Acquire(ctx, "a", options)
 		} else {
@@ -84,7 +88,8 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			found["remaining_ms"] = driver.lease.Remaining().Milliseconds()
 		}
 	case "write":
-		written, err = driver.lease.Write(ctx, operation)
+		options := fencegate.WriteOptions{ThenRelease: command.ThenRelease}
+		written, err = driver.lease.WriteWith(ctx, options, operation)
 	case "one_shot_write":
 		options := fencegate.OneShotOptions{IdempotencyKey: command.Key}
 		written, err = driver.client.OneShotWrite(ctx, []string{"a"}, options, operation)
@@ -108,6 +113,18 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 		}
 		found["ids"] = ids
 		return events.Err()
+	case "follow":
+		var ids []int64
+		enough := errors.New("enough")
+		err := driver.client.Follow(ctx, nil, command.After, func(event fencegate.Event) error {
+			if ids = append(ids, event.ID); len(ids) == command.Count {
+				return enough
+			}
+			return nil
+		})
+		if found["ids"] = ids; err != enough {
+			return err
+		}
 	}
 	if written != nil {
 		found["write_id"], found["replayed"] = written.WriteID, written.Replayed

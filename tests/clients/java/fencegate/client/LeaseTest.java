@@ -5,10 +5,15 @@ import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.sql.Statement;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -80,6 +85,29 @@ public final class LeaseTest {
         lease.onLoss(lost::countDown);
         lease.release();
         assertFalse("more than its ttl", lost.await(2_500, TimeUnit.MILLISECONDS));
+    }
+
+    @Test
+    public void lease_release_seals_its_token() throws Exception {
+        Lease lease = client.acquire(resource, Rig.ttl(5_000).seal(true));
+        lease.close();
+        lease.release();
+        try (Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
+            SQLException stale = assertThrows(SQLException.class, () -> statement.execute(
+                    "select fencing.enter('" + resource + "', " + lease.fencingToken() + ")"));
+            assertEquals("FG412", stale.getSQLState());
+        }
+    }
+
+    @Test
+    public void history_is_followed_from_an_event_on() throws Exception {
+        client.acquire(resource, Rig.ttl(5_000)).release();
+        List<String> followed = new ArrayList<>();
+        assertThrows(CancellationException.class, () -> client.follow(Map.of("resource", resource), "0", event -> {
+            followed.add(event.event());
+            if (followed.size() == 2) throw new CancellationException();
+        }));
+        assertEquals(List.of("lease_granted", "lease_released"), followed);
     }
 
     @Test

@@ -53,7 +53,7 @@ final class Acquisitions {
                     Math.min(maxWaitMs, Math.max(0, TimeUnit.NANOSECONDS.toMillis(giveUpAt - transport.now()))));
             body.put("wait_ms", wait.toMillis());
             try {
-                Lease lease = new Lease(client, client.call("POST", "/v1/leases", body, key, wait), options.renewing());
+                Lease lease = new Lease(client, client.call("POST", "/v1/leases", body, key, wait), options);
                 lease.check();
                 return lease;
             } catch (LeaseLostException e) {

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
@@ -301,14 +302,20 @@ public final class FencegateClient {
         return Duration.ofMillis(Math.max(1, Math.min(requestTimeout.toMillis(), ttlMs / RENEWAL_ATTEMPTS_PER_TTL)));
     }
 
-    void release(String leaseId, long until) throws InterruptedException {
+    /** Releases a hold. Without a seal that is tried only while the lease would last anyway. */
+    void release(String leaseId, long validUntil, boolean seal) throws InterruptedException {
+        long until = seal ? transport.now() + retryFor.toNanos() : validUntil;
+        String path = leasePath(leaseId) + (seal ? Transport.SEAL : "");
         try {
             Transport.Answer answer =
-                    transport.call(new Transport.Call("DELETE", leasePath(leaseId), null, null, requestTimeout), until);
-            // Else the answer is that of a proxy.
-            if (answer.status() != NO_CONTENT) answer.members().number("hold_count");
+                    transport.call(new Transport.Call("DELETE", path, null, null, requestTimeout), until);
+            if (answer.status() == NO_CONTENT) return;
+            long holds = answer.members().number("hold_count"); // else the answer is that of a proxy
+            if (seal && holds == 0 && Boolean.FALSE.equals(answer.members().values().get("sealed")))
+                throw new FencegateException(null, "The lease was released, and its token was not sealed.", null);
         } catch (LeaseLostException e) {
-            if (!e.isRepeated()) throw e; // else an earlier attempt has released it
+            // Else an earlier attempt has released it, and sealed before; or the lease may have ended without it.
+            if (!e.isRepeated() || seal && transport.isOver(validUntil)) throw e;
         }
     }
 
@@ -444,6 +451,22 @@ public final class FencegateClient {
             next.put("cursor", cursor);
             return page(next);
         }).orElse(null)).flatMap(page -> page.requiredList("items").stream()).map(HistoryEvent::of);
+    }
+
+    /**
+     * Calls an action with each new event of the history, once and in the order of id, also across broken connections
+     * and at another gateway, until the action throws or a gateway refuses the stream.
+     *
+     * @param filters as the parameters of {@code GET /v1/history/stream}
+     * @param afterId the id of the event after which it begins: {@code "0"} for the oldest one,
+     *     null for the next new one; {@code "CELL~ID"} in a cell other than 0
+     * @param action is called in this thread; the next event waits for it
+     * @throws FencegateException if a gateway refuses the stream, or no certificate is trusted
+     * @throws InterruptedException if this thread is interrupted
+     */
+    public void follow(Map<String, String> filters, String afterId, Consumer<HistoryEvent> action)
+            throws InterruptedException {
+        new HistoryStream(transport, "/v1/history/stream" + query(filters), afterId, action).follow();
     }
 
     private Members page(Map<String, String> filters) {

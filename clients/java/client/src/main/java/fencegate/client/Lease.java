@@ -34,6 +34,7 @@ public final class Lease implements AutoCloseable {
     private final long fencingToken;
     private final Optional<String> owner;
     private final long ttlMs;
+    private final boolean seal;
 
     private final Object lock = new Object();
     private final LeaseWatch watch;
@@ -49,12 +50,14 @@ public final class Lease implements AutoCloseable {
     private int releasingWrites;
     private LeaseLostException pendingLoss;
     private boolean renewing;
+    /** Why the token is not known to be sealed after a release that should; null: it is. */
+    private FencegateException sealFailure;
     /** Why the latest renewal failed; null if it did not. */
     private RuntimeException renewalFailure;
     private long validUntil;
     private long renewAt;
 
-    Lease(FencegateClient client, Transport.Answer granted, boolean renewing) {
+    Lease(FencegateClient client, Transport.Answer granted, LeaseOptions options) {
         Members members = granted.members();
         this.client = client;
         this.transport = client.transport;
@@ -64,7 +67,8 @@ public final class Lease implements AutoCloseable {
         this.fencingToken = members.number("fencing_token");
         this.owner = members.optional("owner", String.class);
         this.ttlMs = members.number("ttl_ms");
-        this.renewing = renewing;
+        this.renewing = options.renewing();
+        this.seal = options.seal();
         this.validUntil = granted.sentAt();
         this.watch = client.watch(leaseId, lock);
         extend(granted);
@@ -161,6 +165,7 @@ public final class Lease implements AutoCloseable {
     /**
      * Releases the lease, so that the next caller can have it. Repeated calls do nothing.
      * A lease that was lost because its token was refused is released too.
+     * With {@link LeaseOptions#seal} the token is sealed unless this throws, also in a repeated call.
      *
      * @throws LeaseLostException if the lease was lost before, so that others may have worked at the same time
      * @throws UnavailableException if no gateway could release it; it then ends with its ttl
@@ -172,20 +177,28 @@ public final class Lease implements AutoCloseable {
         LeaseLostException lost = null;
         long until;
         synchronized (lock) {
-            if (state == State.RELEASED) return;
+            if (state == State.RELEASED) {
+                if (sealFailure != null) throw sealFailure;
+                return;
+            }
             if (state == State.LOST) {
                 lost = lost();
                 if (!releasable) throw lost;
                 releasable = false;
             } else {
                 state = State.RELEASED;
+                if (seal) sealFailure = new FencegateException(null, "It is not known whether the token of the lease on "
+                        + resources + " is sealed.", null);
             }
             until = validUntil;
             lock.notifyAll();
         }
         watch.close();
         try {
-            client.release(leaseId, until);
+            client.release(leaseId, until, seal && lost == null);
+            synchronized (lock) {
+                sealFailure = null;
+            }
         } catch (FencegateException | InterruptedException e) {
             if (lost == null) throw e;
             lost.addSuppressed(e);
@@ -195,9 +208,11 @@ public final class Lease implements AutoCloseable {
     }
 
     /**
-     * Releases the lease as {@link #release} does. Any failure but a loss is logged, and the lease ends with its ttl.
+     * Releases the lease as {@link #release} does. Any failure but a loss is logged, and the lease ends with its ttl;
+     * with {@link LeaseOptions#seal} it is thrown.
      *
      * @throws LeaseLostException if the lease was lost before
+     * @throws FencegateException if the token is not known to be sealed, but should be
      */
     @Override
     public void close() {
@@ -209,6 +224,7 @@ public final class Lease implements AutoCloseable {
         } catch (LeaseLostException e) {
             throw e;
         } catch (RuntimeException e) {
+            if (seal) throw e;
             LOG.log(Level.WARNING, "The lease on " + resources + " was not released and ends with its ttl.", e);
         } finally {
             if (interrupted) Thread.currentThread().interrupt();

@@ -13,10 +13,12 @@ import java.util.Objects;
  *     the same owner that acquires the same resources again gets a further hold; null: none
  * @param fenceOnGrant whether every older token is refused from the grant on, and not only from the first write
  * @param renewing whether the lease is renewed in the background until it is released
+ * @param seal whether the release also seals the token, so that nothing can be written under it afterwards
  */
-public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolean fenceOnGrant, boolean renewing) {
+public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolean fenceOnGrant, boolean renewing,
+        boolean seal) {
     private static final Duration WAIT_MAX = Duration.ofDays(365);
-    private static final LeaseOptions DEFAULTS = new LeaseOptions(null, Duration.ZERO, null, false, true);
+    private static final LeaseOptions DEFAULTS = new LeaseOptions(null, Duration.ZERO, null, false, true, false);
 
     /**
      * Checks the options.
@@ -26,6 +28,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @param owner as above
      * @param fenceOnGrant as above
      * @param renewing as above
+     * @param seal as above
      * @throws IllegalArgumentException if a time is out of its bounds
      */
     public LeaseOptions {
@@ -51,7 +54,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions ttl(Duration time) {
-        return new LeaseOptions(Objects.requireNonNull(time, "ttl"), waitTime, owner, fenceOnGrant, renewing);
+        return new LeaseOptions(Objects.requireNonNull(time, "ttl"), waitTime, owner, fenceOnGrant, renewing, seal);
     }
 
     /**
@@ -62,7 +65,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions waitTime(Duration time) {
-        return new LeaseOptions(ttl, time, owner, fenceOnGrant, renewing);
+        return new LeaseOptions(ttl, time, owner, fenceOnGrant, renewing, seal);
     }
 
     /**
@@ -72,7 +75,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions owner(String name) {
-        return new LeaseOptions(ttl, waitTime, name, fenceOnGrant, renewing);
+        return new LeaseOptions(ttl, waitTime, name, fenceOnGrant, renewing, seal);
     }
 
     /**
@@ -82,7 +85,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions fenceOnGrant(boolean fence) {
-        return new LeaseOptions(ttl, waitTime, owner, fence, renewing);
+        return new LeaseOptions(ttl, waitTime, owner, fence, renewing, seal);
     }
 
     /**
@@ -91,7 +94,17 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions notRenewed() {
-        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, false);
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, false, seal);
+    }
+
+    /**
+     * Changes whether the release also seals the token, so that even its holder can write nothing under it afterwards.
+     *
+     * @param sealing false if not called
+     * @return the changed options
+     */
+    public LeaseOptions seal(boolean sealing) {
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, renewing, sealing);
     }
 
     /** Adds the members that a request for a lease and a one-shot write have in common. */

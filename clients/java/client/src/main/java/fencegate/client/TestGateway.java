@@ -5,6 +5,7 @@ import java.net.URLDecoder;
 import java.net.http.HttpHeaders;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodySubscriber;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -19,6 +20,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Flow;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -220,6 +222,14 @@ public final class TestGateway {
         @Override
         EventStream openStream(String path, Supplier<BodySubscriber<Void>> reader) {
             return new EventStream(new CompletableFuture<HttpResponse<Void>>(), 0);
+        }
+
+        @Override
+        CompletableFuture<HttpResponse<Flow.Publisher<List<ByteBuffer>>>> openHistory(String path, String afterId,
+                int gateway) throws Failed {
+            Reply none = Reply.problem("not-found", 404, Map.of());
+            throw new Failed(new Failure(FencegateException.of(Problem.of(404, new Members(none.document),
+                    Optional.empty())), false, Duration.ZERO, false));
         }
 
         @Override

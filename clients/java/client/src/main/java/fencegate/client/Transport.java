@@ -11,6 +11,7 @@ import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodySubscriber;
 import java.net.http.HttpResponse.BodySubscribers;
 import java.net.http.HttpTimeoutException;
+import java.nio.ByteBuffer;
 import java.security.cert.CertificateException;
 import java.time.Duration;
 import java.util.Arrays;
@@ -20,6 +21,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Flow;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -37,7 +39,9 @@ class Transport {
     private static final Duration LONGEST_BACKOFF = Duration.ofSeconds(2);
     private static final int DOUBLINGS_MAX = 10;
     /** The pause before a repeat at a gateway whose certificate is not trusted: longer than any call. */
-    private static final Duration NEVER = Duration.ofDays(3_650);
+    static final Duration NEVER = Duration.ofDays(3_650);
+    /** A release that seals has done nothing when it is answered with 503. */
+    static final String SEAL = "?seal=true";
     private static final int MISDIRECTED = 421;
     /** Statuses of a gateway that are repeated if the answer has Retry-After. */
     private static final Set<Integer> REPEATED = Set.of(409, 429, 503);
@@ -76,11 +80,11 @@ class Transport {
      * What an attempt led to, if not to an answer: the exception for the caller, whether a repeat may help,
      * and the least time until one at the same gateway.
      */
-    private record Failure(FencegateException exception, boolean repeatable, Duration pause, boolean sent) {}
+    record Failure(FencegateException exception, boolean repeatable, Duration pause, boolean sent) {}
 
     static final class Failed extends Exception {
         private static final long serialVersionUID = 1L;
-        private final transient Failure failure;
+        final transient Failure failure;
 
         Failed(Failure failure) {
             super(failure.exception);
@@ -105,7 +109,8 @@ class Transport {
             } catch (Failed failed) {
                 Failure failure = failed.failure;
                 unanswered |= failure.sent;
-                begun |= unanswered || call.method.equals("DELETE") && failure.exception instanceof UnavailableException
+                begun |= unanswered || call.method.equals("DELETE") && !call.path.endsWith(SEAL)
+                        && failure.exception instanceof UnavailableException
                         && failure.exception.problem().isPresent();
                 if (!failure.repeatable) {
                     failure.exception.markRepeated(begun);
@@ -164,6 +169,26 @@ class Transport {
         } catch (Failed failed) {
             throw failed.failure.exception;
         }
+    }
+
+    /** Requests a stream of the history after an event, or of new events if {@code afterId} is null. */
+    CompletableFuture<HttpResponse<Flow.Publisher<List<ByteBuffer>>>> openHistory(String path, String afterId,
+            int gateway) throws Failed {
+        HttpRequest.Builder request = request(gateways.get(gateway) + path).header("Accept", "text/event-stream");
+        if (afterId != null) request.header("Last-Event-ID", afterId);
+        return http.sendAsync(request.build(), info -> BodySubscribers.ofPublisher());
+    }
+
+    int currentGateway() {
+        return current.get();
+    }
+
+    int gateways() {
+        return gateways.size();
+    }
+
+    int answerBytesMax() {
+        return answerBytesMax;
     }
 
     static boolean isEventStream(HttpHeaders headers) {
@@ -225,7 +250,7 @@ class Transport {
         }
     }
 
-    private static Failure failureOf(Throwable cause) {
+    static Failure failureOf(Throwable cause) {
         if (cause instanceof LimitedBody.TooLarge)
             return new Failure(new FencegateException(null, "The gateway's answer is too large: " + cause.getMessage(),
                     cause), false, Duration.ZERO, true);
