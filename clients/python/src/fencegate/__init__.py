@@ -15,7 +15,7 @@ from .errors import (
     TokenRefused,
 )
 from .models import Event, Fence, WriteResult
-from .sql import async_fenced, fenced
+from .sql import async_fenced, fenced, guard_error_of
 
 __all__ = [
     "AsyncClient",
@@ -36,4 +36,5 @@ __all__ = [
     "WriteResult",
     "async_fenced",
     "fenced",
+    "guard_error_of",
 ]

@@ -1,10 +1,10 @@
-"""Transactions of the caller's own connection under a lease, for SQLAlchemy and psycopg."""
+"""Transactions of the caller's own connection under a lease, for SQLAlchemy, Django, psycopg and asyncpg."""
 
 from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, AsyncIterator, Generator, Iterator, Mapping, Optional, Tuple, TypeVar
+from typing import Any, AsyncIterator, Generator, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from ._lease import LeaseHandle
 from ._protocol import milliseconds
@@ -13,10 +13,10 @@ from .errors import GuardError, WriterRoleMissing
 Session = TypeVar("Session")
 Statement = Tuple[str, Mapping[str, Any]]
 
-# The names of the parameters are those of SQLAlchemy's text(); psycopg gets %(name)s.
+# The names of the parameters are those of SQLAlchemy's text(); psycopg gets %(name)s, asyncpg $1.
 READ_LOCK_TIMEOUT = "select current_setting('lock_timeout')"
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', :value, true)"
-ENTER = "select fencing.enter(cast(:resources as text[]), :token, cast(:proof as text))"
+ENTER = "select fencing.enter(cast(:resources as text[]), cast(:token as bigint), cast(:proof as text))"
 IDLE = 0  # libpq's PQTRANS_IDLE
 
 
@@ -27,7 +27,8 @@ def fenced(
     """Enters the resources of the lease in the current transaction of the session:
     `with Session() as session, session.begin(), fenced(session, lease)`.
 
-    session: a Session or Connection of SQLAlchemy, or a connection of psycopg or psycopg2.
+    session: a Session or Connection of SQLAlchemy, django.db.connection in transaction.atomic(),
+    or a connection of psycopg or psycopg2.
     A transaction that has not begun begins here; the caller commits it.
     lock_timeout: how many seconds to wait for other transactions with the same resources;
     afterwards the driver raises its error for SQLSTATE 55P03.
@@ -41,39 +42,65 @@ def fenced(
     What the session has not sent yet is flushed at the end of the block, so that its refusal is raised here.
     """
     lease.check()
-    orm: Any = session if is_orm_session(session) else None
     with translated_errors():
-        target = orm.connection() if orm else session
-        require_transaction(target)
-        if orm and orm.dirty:
-            orm.flush()
-        steps = enter_steps(lease, lock_timeout, proof)
-        value = None
-        while (statement := advance(steps, value)) is not None:
-            value = execute(target, *statement)
-        if orm:
-            orm.expire_all()
+        enter(session, lease, lock_timeout, proof)
         yield session
-        if orm:
-            orm.flush()
+        if is_orm_session(session):
+            session.flush()  # type: ignore[attr-defined]
+
+
+def enter(session: Any, lease: LeaseHandle, lock_timeout: float, proof: bool) -> None:
+    """Enters the resources of the lease, and expires what an ORM session has loaded before."""
+    orm = session if is_orm_session(session) else None
+    target = orm.connection() if orm else session
+    if hasattr(target, "in_atomic_block"):  # Django
+        if not target.in_atomic_block:
+            raise ValueError("session: the connection is in no transaction; call transaction.atomic() first")
+        target = target.connection
+    require_transaction(target)
+    if orm and orm.dirty:
+        orm.flush()
+    steps = enter_steps(lease, lock_timeout, proof)
+    value = None
+    while (statement := advance(steps, value)) is not None:
+        value = execute(target, *statement)
+    if orm:
+        orm.expire_all()
 
 
 @asynccontextmanager
 async def async_fenced(
     connection: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False
 ) -> AsyncIterator[Session]:
-    """As `fenced`, for an AsyncConnection of psycopg."""
+    """As `fenced`, for an AsyncSession or AsyncConnection of SQLAlchemy, an AsyncConnection of psycopg,
+    or a connection of asyncpg in a transaction."""
     lease.check()
     target: Any = connection
     with translated_errors():
-        require_transaction(target)
-        steps = enter_steps(lease, lock_timeout, proof)
-        value = None
-        while (statement := advance(steps, value)) is not None:
-            async with open_cursor(target) as cursor:
-                await cursor.execute(to_format(statement[0]), statement[1])
-                (value,) = await cursor.fetchone()
+        if hasattr(target, "run_sync"):  # SQLAlchemy
+            await target.run_sync(enter, lease, lock_timeout, proof)
+        else:
+            await enter_async(target, lease, lock_timeout, proof)
         yield connection
+        if hasattr(target, "run_sync") and is_orm_session(target):
+            await target.flush()
+
+
+async def enter_async(target: Any, lease: LeaseHandle, lock_timeout: float, proof: bool) -> None:
+    is_asyncpg = hasattr(target, "is_in_transaction")
+    if not is_asyncpg:
+        require_transaction(target)
+    elif not target.is_in_transaction():
+        raise ValueError("connection: it is in no transaction; call transaction() first")
+    steps = enter_steps(lease, lock_timeout, proof)
+    value = None
+    while (statement := advance(steps, value)) is not None:
+        if is_asyncpg:
+            value = await target.fetchval(*to_numbered(*statement))
+            continue
+        async with open_cursor(target) as cursor:
+            await cursor.execute(to_format(statement[0]), statement[1])
+            (value,) = await cursor.fetchone()
 
 
 def enter_steps(lease: LeaseHandle, lock_timeout: float, proof: bool) -> Generator[Statement, Any, None]:
@@ -107,12 +134,22 @@ def to_format(statement: str) -> str:
     return statement
 
 
+def to_numbered(statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+    """Returns the statement with $1, and the values."""
+    for number, name in enumerate(parameters, 1):
+        statement = statement.replace(f":{name}", f"${number}")
+    return [statement, *parameters.values()]
+
+
 def execute(target: Any, statement: str, parameters: Mapping[str, Any]) -> Any:
     """Executes a statement, and returns the value of its row."""
     if hasattr(target, "exec_driver_sql"):  # SQLAlchemy
-        from sqlalchemy import text
+        from sqlalchemy import BigInteger, bindparam, text
 
-        value = target.execute(text(statement), parameters).scalar()
+        sent = text(statement)
+        if "token" in parameters:  # the dialect of asyncpg takes an int for one of 32 bits
+            sent = sent.bindparams(bindparam("token", type_=BigInteger))
+        value = target.execute(sent, parameters).scalar()
         if (
             not target.in_transaction()
         ):  # a Connection of SQLAlchemy 1.4 without begin() commits after each statement that changes something
@@ -140,7 +177,7 @@ def require_transaction(target: Any) -> None:
     connection = target.connection.dbapi_connection if hasattr(target, "exec_driver_sql") else target
     if not hasattr(connection, "cursor"):
         raise TypeError(
-            "session: has to be a Session or Connection of SQLAlchemy or a connection of psycopg, "
+            "session: has to be a Session or Connection of SQLAlchemy or a connection of Django or psycopg, "
             f"not {type(target).__name__}"
         )
     status = getattr(getattr(connection, "info", None), "transaction_status", IDLE)
@@ -159,18 +196,20 @@ def translated_errors() -> Iterator[None]:
     except Exception as error:
         if hasattr(error, "hide_parameters"):  # SQLAlchemy would show the proof, a secret
             error.hide_parameters = True
-        refusal = read_refusal(error)
+        refusal = guard_error_of(error)
         if refusal is None:
             raise
         raise refusal from error
 
 
-def read_refusal(error: Exception) -> Optional[GuardError]:
-    """Returns the refusal of the guard that an exception of SQLAlchemy or a driver reports."""
+def guard_error_of(error: Exception) -> Optional[GuardError]:
+    """Returns the refusal of the guard that an exception of SQLAlchemy, Django or a driver reports."""
     original: Any = getattr(error, "orig", None) or error
+    # Django's exceptions, and those of SQLAlchemy for asyncpg, have that of the driver as their cause.
+    original = original.__cause__ if is_of_driver(original.__cause__) else original
     sqlstate = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     diagnosis = getattr(original, "diag", None)
-    message = getattr(diagnosis, "message_primary", None) or str(original)
+    message = getattr(diagnosis, "message_primary", None) or getattr(original, "message", None) or str(original)
     if sqlstate == WriterRoleMissing.sqlstate and message.endswith(
         " fencing"
     ):  # permission denied for schema fencing, in any language
@@ -180,9 +219,14 @@ def read_refusal(error: Exception) -> Optional[GuardError]:
     if not isinstance(sqlstate, str) or not sqlstate.startswith("FG"):
         return None
     try:
-        detail = json.loads(getattr(diagnosis, "message_detail", None) or "{}")
+        shown = getattr(diagnosis, "message_detail", None) or getattr(original, "detail", None)
+        detail = json.loads(shown or "{}")
     except ValueError:
         detail = {}
     return GuardError.classes.get(sqlstate, GuardError)(
-        message, sqlstate, detail, getattr(diagnosis, "message_hint", None)
+        message, sqlstate, detail, getattr(diagnosis, "message_hint", None) or getattr(original, "hint", None)
     )
+
+
+def is_of_driver(error: Any) -> bool:
+    return hasattr(error, "sqlstate") or hasattr(error, "pgcode")
