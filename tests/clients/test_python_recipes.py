@@ -21,6 +21,7 @@ PAGES = [
     "clients/python/README.md",
     "docs/recipes/inventory.md",
     "docs/recipes/order-workers.md",
+    "docs/recipes/python-frameworks.md",
     "docs/recipes/sqlalchemy.md",
     "docs/testing.md",
 ]
