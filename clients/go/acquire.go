@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -146,6 +147,36 @@ func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key 
 	}
 	if !client.now().Before(validUntil) {
 		return nil, &LeaseLostError{errors.New("the grant arrived after the end of its validity")}
+	}
+	return newLease(client, granted, answered.sentAt, validUntil, options), nil
+}
+
+// Adopt goes on with a lease that another process has acquired and given the id of: it renews the lease at once, and
+// until it is released. The other process no longer uses its lease, and does not release it. Of the options TTL,
+// NotRenewed and Seal apply. Errors: LeaseLostError if the lease is over; Problem; UnavailableError.
+func (client *Client) Adopt(ctx context.Context, leaseID string, options LeaseOptions) (*Lease, error) {
+	if err := validateTimes(options.TTL, options.Wait); err != nil {
+		return nil, err
+	}
+	body := map[string]any{}
+	if options.TTL > 0 {
+		body["ttl_ms"] = milliseconds(options.TTL)
+	}
+	path := leasesPath + "/" + url.PathEscape(leaseID) + "/renew"
+	call := request{method: http.MethodPost, path: path, body: body, timeout: client.requestTimeout}
+	answered, err := client.call(ctx, call, client.repeatUntil(0), &attempts{})
+	if err != nil {
+		return nil, err
+	}
+	granted, validUntil, err := readGrant(answered)
+	if err != nil {
+		return nil, err
+	}
+	if granted.LeaseID == "" {
+		return nil, answered.unexpected("it is no lease")
+	}
+	if !client.now().Before(validUntil) {
+		return nil, &LeaseLostError{errors.New("the answer arrived after the end of its validity")}
 	}
 	return newLease(client, granted, answered.sentAt, validUntil, options), nil
 }

@@ -73,6 +73,12 @@ class AsyncFacade:
 
         return LeaseFacade(self, self.run(begin()))
 
+    def adopt(self, lease_id: str, **options: Any) -> LeaseFacade:
+        async def begin() -> Any:
+            return self.client.adopt(lease_id, **options)
+
+        return LeaseFacade(self, self.run(begin()))
+
     def one_shot_write(self, *operations: Any, **options: Any) -> Any:
         return self.run(self.client.one_shot_write(*operations, **options))
 

@@ -59,6 +59,17 @@ def test_history_is_followed_across_gateways(site: Site, api: Api, kind: str) ->
 
 
 @both
+def test_lease_of_another_process_is_adopted(api: Api, kind: str) -> None:
+    with clients(kind, api.url) as parent, clients(kind, api.url) as child:
+        lease = child.adopt(parent.lease(f"python/adopted-{kind}", ttl=20.0).lease_id, ttl=60.0)
+        assert lease.resources == (f"python/adopted-{kind}",) and lease.remaining() > 30
+        lease.release()
+        with pytest.raises(errors.LeaseLost):
+            child.adopt(lease.lease_id)
+        child.lease(f"python/adopted-{kind}", wait=2).release()
+
+
+@both
 def test_write_that_releases_ends_its_lease_without_a_loss(site: Site, api: Api, kind: str) -> None:
     sku = site.add_article(f"release-{kind}")
     sale = {"update": "inventory", "where": {"sku": sku}, "add": {"stock": -1}, "expect_rows": 1}

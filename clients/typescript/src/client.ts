@@ -105,6 +105,21 @@ export class Fencegate {
   }
 
   /**
+   * Goes on with a lease that another process has acquired: renews it at once, and until it is released.
+   * The other process no longer uses its lease, and does not release it. LeaseLostError if the lease is over.
+   */
+  async adopt(leaseId: string, {ttlMs, signal}: Pick<LeaseOptions, 'ttlMs' | 'signal'> = {}): Promise<Lease> {
+    const params = {path: {lease_id: leaseId}};
+    const body = {...(ttlMs !== undefined && {ttl_ms: ttlMs})};
+    const {data, sentAt} = await this.#calls.run(
+      attempt => this.#calls.http.POST('/v1/leases/{lease_id}/renew', {params, body, ...attempt}),
+      {signal, isExpected: isLease});
+    const lease = new Lease(this.#calls, data, sentAt, signal);
+    lease.check();
+    return lease;
+  }
+
+  /**
    * Ends the wait of a request that was given up, and releases what it was granted, in the background.
    * If that fails, a lease that was granted ends with its ttl.
    */

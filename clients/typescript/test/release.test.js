@@ -68,3 +68,11 @@ test('with_lease_seal_fails_then_rejects_unless_work_threw', async () => {
     assert.equal(front.requests.filter(asked => asked.path.endsWith('?seal=true')).length, 2);
   });
 });
+
+test('lease_of_another_process_is_adopted', async () => {
+  const {leaseId, fencingToken} = await client.acquire(newResource(), {ttlMs: 5_000});
+  const adopted = await client.adopt(leaseId, {ttlMs: 20_000});
+  assert.ok(adopted.fencingToken === fencingToken && adopted.remainingMs() > 10_000);
+  await adopted.release();
+  await assert.rejects(client.adopt(leaseId), LeaseLostError);
+});

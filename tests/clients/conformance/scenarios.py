@@ -6,7 +6,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from .scripted_gateway import DROP, HANG, Answer, Asked, applied, events, followed, granted, of_proxy, page, problem
+from .scripted_gateway import (
+    DROP,
+    HANG,
+    LEASE_ID,
+    Answer,
+    Asked,
+    applied,
+    events,
+    followed,
+    granted,
+    of_proxy,
+    page,
+    problem,
+)
 
 Script = dict[str, list[Answer]]
 Count = Callable[[int], bool]
@@ -73,6 +86,7 @@ class Scenario:
 # Commands and outcomes
 
 ACQUIRE = {"do": "acquire"}
+ADOPT = {"do": "adopt", "lease_id": LEASE_ID}
 RELEASE = {"do": "release"}
 CHECK = {"do": "check"}
 WRITE = {"do": "write"}
@@ -303,6 +317,14 @@ SCENARIOS = {
         {("acquire", 0): 1, ("acquire", 1): 1, ("release", 0): 0, ("release", 1): 1},
         ("acquire",),
     ),
+    "lease_of_another_process_is_adopted": Scenario(
+        "Renewals",
+        [ADOPT, sleep(600), CHECK, RELEASE],
+        [{"ok": True, "token": str(2**53 - 1), "remaining_ms": lambda ms: 0 < ms <= 1_500}, OK, OK, OK],
+        [{"renew": [DROP, granted(1_500)], "release": [Answer(204)]}],
+        {"acquire": 0, "renew": between(3, 4), "release": 1},
+    ),
+    "adopted_lease_that_is_over_is_lost": Scenario("Renewals", [ADOPT], [LOST], [{"renew": [OVER]}], {"renew": 1}),
     # Release
     "release_ends_the_renewals_and_is_sent_once": Scenario(
         "Answers",
@@ -355,7 +377,7 @@ SCENARIOS = {
             [ACQUIRE, LAST_WRITE, CHECK, RELEASE],
             [OK, written, LOST, released],
             [{"acquire": [granted(900)], "renew": [OVER], "write": [answer]}],
-            {"write": 1, "renew": 1, "release": 0},
+            {"write": 1, "renew": 1},
         )
         for name, answer, written, released in [
             ("none_if_it_is_applied", applied(delay_ms=600), OK, OK),

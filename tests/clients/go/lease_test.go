@@ -255,3 +255,16 @@ func TestWithLeaseEndsTheContextOfTheFunctionAtALoss(t *testing.T) {
 		expectError[*fencegate.LeaseLostError](t, err)
 	}
 }
+
+func TestLeaseOfAnotherProcessIsAdopted(t *testing.T) {
+	made, sku := article(t)
+	options := ttl(5 * time.Second)
+	options.NotRenewed = true
+	first := hold(t, made, sku, options)
+	adopted, err := made.Adopt(background(t), first.LeaseID(), ttl(20*time.Second))
+	must(t, err)
+	expect(t, adopted.Remaining() > 10*time.Second && adopted.FencingToken() == first.FencingToken(), "%v", adopted)
+	must(t, adopted.Release(background(t)))
+	_, err = made.Adopt(background(t), first.LeaseID(), fencegate.LeaseOptions{})
+	expectError[*fencegate.LeaseLostError](t, err)
+}

@@ -426,6 +426,15 @@ class Protocol:
             if now() - began > wait + self.retry_for:
                 state.check()
 
+    def adopt(self, lease_id: str, ttl: Optional[float]) -> Call[LeaseState]:
+        """Renews a lease of another process. Raises LeaseLost if it is over."""
+        body: Json = {} if ttl is None else {"ttl_ms": milliseconds(ttl)}
+        answer = yield from self.call(Request("POST", f"{lease_path(lease_id)}/renew", self.timeout, body))
+        with reading(answer):
+            state = LeaseState(answer.document, answer.sent_at)
+        state.check()
+        return state
+
     def cancel(self, cancellation: Request) -> Call[None]:
         """Ends the wait of a request that was given up, and releases what it was granted. A failure is only logged."""
         try:

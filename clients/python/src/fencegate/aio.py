@@ -112,6 +112,10 @@ class AsyncClient:
         or `lease = await client.lease("jobs/nightly")`."""
         return Acquisition(self, self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant), seal)
 
+    def adopt(self, lease_id: str, *, ttl: Optional[float] = None, seal: bool = False) -> Acquisition:
+        """As `Client.adopt`; awaited, or entered by `async with`, as `lease`."""
+        return Acquisition(self, self._protocol.adopt(lease_id, ttl), seal)
+
     async def one_shot_write(
         self,
         *operations: Json,

@@ -102,6 +102,14 @@ class Client:
         """
         return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant)), seal)
 
+    def adopt(self, lease_id: str, *, ttl: Optional[float] = None, seal: bool = False) -> Lease:
+        """Goes on with a lease that another process has acquired: renews it at once, and until it is released.
+
+        lease_id: of the other process, which no longer uses its lease, and does not release it. ttl, seal: as for
+        `lease`. Errors: LeaseLost if the lease is over; other ProblemErrors; ConnectionFailed.
+        """
+        return Lease(self, self._run(self._protocol.adopt(lease_id, ttl)), seal)
+
     def one_shot_write(
         self,
         *operations: Json,

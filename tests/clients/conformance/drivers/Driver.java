@@ -79,6 +79,11 @@ public final class Driver {
                 return String.format(Locale.ROOT, ", \"token\": \"%d\", \"remaining_ms\": %d", lease.fencingToken(),
                         lease.remaining().toMillis());
             }
+            case "adopt" -> {
+                lease = client.adopt(command.get("lease_id"), LeaseOptions.defaults());
+                return String.format(Locale.ROOT, ", \"token\": \"%d\", \"remaining_ms\": %d", lease.fencingToken(),
+                        lease.remaining().toMillis());
+            }
             case "write" -> {
                 Write write = Write.under(lease, OPERATION);
                 boolean releases = Boolean.parseBoolean(command.get("then_release"));

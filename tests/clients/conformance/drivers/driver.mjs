@@ -27,6 +27,10 @@ const doing = {
     lease = await client.acquire('a', {waitMs, signal: cancelling.signal});
     return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs())};
   },
+  adopt: async ({lease_id: leaseId}) => {
+    lease = await client.adopt(leaseId);
+    return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs())};
+  },
   write: async ({then_release: thenRelease}) => written(await lease.write(operations, {thenRelease})),
   one_shot_write: async ({key}) => written(await client.oneShotWrite('a', operations, {idempotencyKey: key})),
   release: async ({seal}) => lease.release({seal}),

@@ -53,6 +53,9 @@ async def perform(client: Any, command: dict[str, Any], state: dict[str, Any]) -
             asyncio.get_running_loop().call_later(after / 1000, acquiring.cancel)
         lease = state["lease"] = await acquiring
         return {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}
+    if do == "adopt":
+        lease = state["lease"] = await result(client.adopt(command["lease_id"]))
+        return {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}
     if do in ("write", "one_shot_write"):
         if do == "write":
             written = await result(lease.write({"call": "f"}, then_release=command.get("then_release", False)))

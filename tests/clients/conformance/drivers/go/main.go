@@ -22,6 +22,7 @@ type command struct {
 	Seal          bool
 	ThenRelease   bool `json:"then_release"`
 	After         string
+	LeaseID       string `json:"lease_id"`
 	Count         int
 }
 
@@ -84,6 +85,11 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			driver.lease, err = driver.client.TryAcquire(ctx, "a", options)
 		}
 		if err == nil {
+			found["token"] = fmt.Sprint(driver.lease.FencingToken())
+			found["remaining_ms"] = driver.lease.Remaining().Milliseconds()
+		}
+	case "adopt":
+		if driver.lease, err = driver.client.Adopt(ctx, command.LeaseID, fencegate.LeaseOptions{}); err == nil {
 			found["token"] = fmt.Sprint(driver.lease.FencingToken())
 			found["remaining_ms"] = driver.lease.Remaining().Milliseconds()
 		}

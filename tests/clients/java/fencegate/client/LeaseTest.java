@@ -100,6 +100,16 @@ public final class LeaseTest {
     }
 
     @Test
+    public void lease_of_another_process_is_adopted() throws Exception {
+        Lease first = client.acquire(resource, Rig.ttl(5_000).notRenewed());
+        Lease adopted = Rig.both().adopt(first.leaseId(), Rig.ttl(20_000));
+        assertTrue(adopted.remaining().toMillis() > 10_000);
+        assertEquals(first.fencingToken(), adopted.fencingToken());
+        adopted.release();
+        assertThrows(LeaseLostException.class, () -> client.adopt(first.leaseId(), LeaseOptions.defaults()));
+    }
+
+    @Test
     public void history_is_followed_from_an_event_on() throws Exception {
         client.acquire(resource, Rig.ttl(5_000)).release();
         List<String> followed = new ArrayList<>();

@@ -283,6 +283,24 @@ public final class FencegateClient {
         }
     }
 
+    /**
+     * Goes on with a lease that another process has acquired: renews it at once, and until it is released.
+     * The other process no longer uses its lease, and does not release it.
+     *
+     * @param leaseId the {@link Lease#leaseId} of the other process
+     * @param options of which the ttl, the renewals and the seal apply
+     * @return the lease, which the caller releases
+     * @throws LeaseLostException if the lease is over
+     * @throws FencegateException if the call fails
+     * @throws InterruptedException if this thread is interrupted
+     */
+    public Lease adopt(String leaseId, LeaseOptions options) throws InterruptedException {
+        Map<String, Object> body = options.ttl() == null ? Map.of() : Map.of("ttl_ms", options.ttl().toMillis());
+        Lease lease = new Lease(this, call("POST", leasePath(leaseId) + "/renew", body, null, Duration.ZERO), options);
+        lease.check();
+        return lease;
+    }
+
     Transport.Answer renew(String leaseId, long ttlMs, long until) throws InterruptedException {
         String path = leasePath(leaseId) + "/renew";
         return transport.call(new Transport.Call("POST", path, Map.of("ttl_ms", ttlMs), null, attemptOf(ttlMs)), until);
