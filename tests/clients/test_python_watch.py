@@ -92,7 +92,7 @@ def test_write_that_releases_ends_its_lease_without_a_loss(site: Site, api: Api,
 def test_pauses_grow_until_a_stream_has_an_event() -> None:
     """A proxy may answer with success, with JSON or a page."""
     from fencegate._lease import LeaseState, now
-    from fencegate._protocol import Watch
+    from fencegate._streams import Watch
 
     members = {
         "lease_id": "i",

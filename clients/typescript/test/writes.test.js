@@ -30,7 +30,8 @@ test('write_then_release_seals_and_is_no_loss', async () => {
     assert.ok(written.released && written.sealed === undefined);
     assert.throws(lease.check, LeaseLostError);
     await assert.rejects(lease.write([insertOrder(later)]), LeaseLostError);
-    await assert.rejects(database.query('select fencing.enter($1::text[], $2::bigint)', [resources, lease.fencingToken]),
+    const entering = database.query('select fencing.enter($1::text[], $2::bigint)', [resources, lease.fencingToken]);
+    await assert.rejects(entering,
       {code: 'FG412'});
     assert.ok(!lease.signal.aborted);
   });

@@ -11,7 +11,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
-from .scenarios import SCENARIOS, Scenario
+from .scenario import Scenario
+from .scenarios import SCENARIOS
 from .scripted_gateway import serving
 
 TIME = 60

@@ -26,19 +26,8 @@ from typing import (
 import httpx
 
 from ._lease import LeaseHandle, LeaseState, call_listener, log, now
-from ._protocol import (
-    LEASE_LOST,
-    Call,
-    HistoryStream,
-    Json,
-    NoAnswer,
-    Protocol,
-    Request,
-    Response,
-    Result,
-    Watch,
-    history_filters,
-)
+from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._streams import LEASE_LOST, HistoryStream, Watch
 from ._transport import FAILURES, LIMITS, Credential, Transport
 from .errors import LeaseLost
 from .models import Event, WriteResult

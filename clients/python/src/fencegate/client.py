@@ -13,19 +13,8 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Typ
 import httpx
 
 from ._lease import LeaseHandle, LeaseState, log, now
-from ._protocol import (
-    LEASE_LOST,
-    Call,
-    HistoryStream,
-    Json,
-    NoAnswer,
-    Protocol,
-    Request,
-    Response,
-    Result,
-    Watch,
-    history_filters,
-)
+from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._streams import LEASE_LOST, HistoryStream, Watch
 from ._transport import FAILURES, LIMITS, Credential, Transport
 from .models import Event, WriteResult
 

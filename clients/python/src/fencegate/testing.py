@@ -21,7 +21,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from . import _lease
 from ._lease import LeaseState
-from ._protocol import Call, HistoryStream, Json, Pause, Protocol, Request, Response, Result
+from ._protocol import Call, Json, Pause, Protocol, Request, Response, Result
+from ._streams import HistoryStream
 from .aio import AsyncClient, AsyncLease
 from .client import Client, Lease
 from .models import Event

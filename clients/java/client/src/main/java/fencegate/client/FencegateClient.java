@@ -12,7 +12,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
-import java.util.Set;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
@@ -29,15 +28,12 @@ public final class FencegateClient {
     private static final int RENEWAL_ATTEMPTS_PER_TTL = 6;
     private static final int CELL_MAX = 65_535;
     private static final int NO_CONTENT = 204;
-    private static final Set<Slug> REFUSALS_OF_LOOK_UPS = Set.of(Slug.FORBIDDEN, Slug.MISDIRECTED_REQUEST);
-    private static final Set<Slug> CONCLUSIVE =
-            Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED,
-                    Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
 
     final Transport transport;
     private final Duration retryFor;
     private final Duration requestTimeout;
     private final Acquisitions acquisitions;
+    private final Writes writes;
 
     private FencegateClient(Builder builder) {
         this(builder, new Transport(builder.http(), List.copyOf(builder.gateways), builder.credential, builder.cell,
@@ -49,6 +45,7 @@ public final class FencegateClient {
         retryFor = builder.retryFor;
         requestTimeout = builder.requestTimeout;
         acquisitions = new Acquisitions(this, transport, retryFor);
+        writes = new Writes(transport, retryFor, requestTimeout);
     }
 
     /**
@@ -355,11 +352,11 @@ public final class FencegateClient {
      */
     public WriteResult write(Write write) throws InterruptedException {
         Lease lease = write.lease();
-        if (lease == null) return apply(write);
+        if (lease == null) return writes.apply(write);
         boolean applied = false;
         if (write.releasesHold()) lease.beginReleasingWrite();
         try {
-            WriteResult result = apply(write);
+            WriteResult result = writes.apply(write);
             applied = true;
             return result;
         } catch (LeaseLostException | StaleFencingTokenException e) {
@@ -374,32 +371,6 @@ public final class FencegateClient {
         }
     }
 
-    private WriteResult apply(Write write) throws InterruptedException {
-        write.beginSending();
-        long until = transport.now() + retryFor.plus(write.waitTime()).toNanos();
-        Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(),
-                requestTimeout.plus(write.waitTime()));
-        OutcomeUnknownException unknown = null;
-        for (int attempt = 0;; attempt++) {
-            try {
-                return WriteResult.of(transport.call(call, until));
-            } catch (OutcomeUnknownException e) {
-                if (unknown == null || e.writeId().isPresent()) unknown = e.withKey(write.key());
-                if (e.writeId().isEmpty()) throw unknown;
-                if (wasApplied(unknown, until)) return outcome(call, e.writeId().get());
-            } catch (FencegateException e) {
-                if (unknown == null && !e.isRepeated() || isConclusive(e)) throw e;
-                if (unknown == null) unknown = new OutcomeUnknownException("The write may have been executed: "
-                        + e.getMessage(), e).withKey(write.key());
-                else unknown.addSuppressed(e);
-                // Else its own lease of the attempt whose outcome is unknown, which expires.
-                if (!(e instanceof ResourceLockedException)) throw unknown;
-            }
-            if (transport.isOver(until)) throw unknown;
-            transport.pauseBefore(attempt, until);
-        }
-    }
-
     /**
      * Returns whether a write was applied. False is final only once PostgreSQL has ended the write's transaction,
      * which takes seconds after an outage.
@@ -410,46 +381,7 @@ public final class FencegateClient {
      * @throws InterruptedException if this thread is interrupted
      */
     public boolean wasApplied(String writeId) throws InterruptedException {
-        return wasApplied(writeId, transport.now() + retryFor.toNanos());
-    }
-
-    private boolean wasApplied(String writeId, long until) throws InterruptedException {
-        String path = "/v1/history" + query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
-        return !transport.call(new Transport.Call("GET", path, null, null, requestTimeout), until)
-                .members().requiredList("items").isEmpty();
-    }
-
-    /**
-     * Returns whether a gateway gives this answer to a write that was tried before only if no attempt took effect:
-     * it comes after the search for a kept outcome.
-     */
-    private static boolean isConclusive(FencegateException answer) {
-        return answer.slug().map(CONCLUSIVE::contains).orElse(false);
-    }
-
-    /**
-     * Finds out about a write whose outcome is unknown. A look-up that is refused says nothing about the write:
-     * 403 without the scope history, 421 of a proxy that knows the write's cell by its resource and not that
-     * of the look-up. Then the write is repeated, which is safe because of its key.
-     */
-    private boolean wasApplied(OutcomeUnknownException unknown, long until) throws InterruptedException {
-        try {
-            return wasApplied(unknown.writeId().orElseThrow(), until);
-        } catch (FencegateException e) {
-            if (e.slug().filter(REFUSALS_OF_LOOK_UPS::contains).isPresent()) return false;
-            unknown.addSuppressed(e);
-            throw unknown;
-        }
-    }
-
-    /** Returns the kept outcome of a write that was applied, or without its results if the gateway has them no more. */
-    private WriteResult outcome(Transport.Call call, String writeId) throws InterruptedException {
-        try {
-            return WriteResult.of(transport.call(call, transport.now() + requestTimeout.toNanos()));
-        } catch (FencegateException e) {
-            return new WriteResult(writeId, Optional.empty(), List.of(), Optional.empty(),
-                    Optional.empty(), true, false);
-        }
+        return writes.wasApplied(writeId, transport.now() + retryFor.toNanos());
     }
 
     // The history
@@ -506,7 +438,7 @@ public final class FencegateClient {
         return "/v1/leases/" + encode(leaseId);
     }
 
-    private static String query(Map<String, String> parameters) {
+    static String query(Map<String, String> parameters) {
         StringBuilder out = new StringBuilder();
         parameters.forEach((name, value) -> out.append(out.isEmpty() ? '?' : '&').append(encode(name)).append('=')
                 .append(encode(value)));

@@ -187,8 +187,8 @@ public final class Lease implements AutoCloseable {
                 releasable = false;
             } else {
                 state = State.RELEASED;
-                if (seal) sealFailure = new FencegateException(null, "It is not known whether the token of the lease on "
-                        + resources + " is sealed.", null);
+                if (seal) sealFailure = new FencegateException(null,
+                        "It is not known whether the token of the lease on " + resources + " is sealed.", null);
             }
             until = validUntil;
             lock.notifyAll();

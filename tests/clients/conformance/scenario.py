@@ -1,0 +1,103 @@
+"""A scenario of the suite, and the commands, outcomes and answers that several of them have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from .scripted_gateway import LEASE_ID, Answer, Asked, problem
+
+Script = dict[str, list[Answer]]
+Count = Callable[[int], bool]
+
+
+def at_least(number: int) -> Count:
+    return lambda found: found >= number
+
+
+def between(least: int, most: int) -> Count:
+    return lambda found: least <= found <= most
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`rule` is the heading in docs/client.md. `outcomes` are those of the
+    commands: a part of each, where a function says whether a value is right.
+    `requests`: how often each call has come, by the number of the gateway where there are two.
+    `one_key`: calls whose requests all have the same Idempotency-Key.
+    `waits`: the wait_ms of each acquisition. `pause_ms`: the least time between the first two requests.
+    `unreachable`: the client has the address of nothing. `after`: the Last-Event-ID of each stream of the history."""
+
+    rule: str
+    commands: list[dict[str, Any]]
+    outcomes: list[dict[str, Any]]
+    scripts: list[Script] = field(default_factory=list)
+    requests: dict[Any, Any] = field(default_factory=dict)
+    one_key: tuple[str, ...] = ()
+    waits: Optional[list[int]] = None
+    pause_ms: int = 0
+    retry_for_ms: int = 10_000
+    unreachable: bool = False
+    after: Optional[list[Optional[str]]] = None
+
+    def faults(self, found: list[dict[str, Any]], asked: list[Asked]) -> list[str]:
+        """Returns what is not as expected."""
+        faults = []
+        if len(found) != len(self.outcomes):
+            faults.append(f"{len(found)} outcomes, not {len(self.outcomes)}")
+        for number, (outcome, expected) in enumerate(zip(found, self.outcomes)):
+            for name, value in expected.items():
+                got = outcome.get(name)
+                if not (value(got) if callable(value) else got == value):
+                    faults.append(f"outcome {number + 1}: {name} is {got!r} in {outcome}")
+        for call, count in self.requests.items():
+            name, gateway = call if isinstance(call, tuple) else (call, None)
+            number = sum(each.call == name and gateway in (None, each.gateway) for each in asked)
+            if not (count(number) if callable(count) else number == count):
+                faults.append(f"{number} requests {call}")
+        keys = {each.key for each in asked if each.call in self.one_key}
+        if self.one_key and (len(keys) != 1 or None in keys):
+            faults.append(f"the keys are {keys}")
+        waits = [each.body["wait_ms"] for each in asked if each.call == "acquire"]
+        if self.waits is not None and waits != self.waits:
+            faults.append(f"wait_ms was {waits}")
+        after = [each.after for each in asked if each.call == "follow"]
+        if self.after is not None and after != self.after:
+            faults.append(f"Last-Event-ID was {after}")
+        if self.pause_ms and (asked[1].at - asked[0].at) * 1000 < self.pause_ms:
+            faults.append(f"the second request came {asked[1].at - asked[0].at} s after the first")
+        return faults
+
+
+# Commands and outcomes
+
+ACQUIRE = {"do": "acquire"}
+ADOPT = {"do": "adopt", "lease_id": LEASE_ID}
+RELEASE = {"do": "release"}
+CHECK = {"do": "check"}
+WRITE = {"do": "write"}
+ONE_SHOT = {"do": "one_shot_write", "key": "k"}
+HISTORY = {"do": "history"}
+LAST_WRITE = {"do": "write", "then_release": True}
+SEALING = [{"do": "acquire", "seal": True}, {"do": "release", "seal": True}]
+OK = {"ok": True}
+HELD, LOST = OK, {"error": "lost"}
+
+
+def sleep(ms: int) -> dict[str, Any]:
+    return {"do": "sleep", "ms": ms}
+
+
+def await_loss(within_ms: int) -> dict[str, Any]:
+    return {"do": "await_loss", "within_ms": within_ms}
+
+
+def refused(slug: str) -> dict[str, Any]:
+    return {"error": "refused", "slug": slug}
+
+
+OVER = problem(410, "lease-lost")
+STALE = problem(412, "stale-fencing-token")
+UNKNOWN = problem(503, "storage-unavailable", outcome_unknown=True, write_id="W")
+LOCKED = problem(423, "resource-locked", retry_after=1, max_wait_ms=200, remaining_ms=9_000)
+MAINTENANCE = Answer(200, {"status": "maintenance"})
