@@ -81,7 +81,14 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 	if err := validateTimes(options.TTL, options.Wait); err != nil {
 		return nil, err
 	}
+	if len(options.Also) > 0 && len(options.AnyOf) > 0 {
+		return nil, errors.New("fencegate: Also and AnyOf cannot be used together")
+	}
 	body := leaseBody(append([]string{resource}, options.Also...), options.TTL, options.Owner)
+	if len(options.AnyOf) > 0 {
+		delete(body, "resource")
+		body["any_of"] = append([]string{resource}, options.AnyOf...)
+	}
 	if options.FenceOnGrant {
 		body["fence_on_grant"] = true
 	}

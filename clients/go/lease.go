@@ -26,6 +26,9 @@ const (
 type LeaseOptions struct {
 	// Also are further resources of the same lease: all of them or none. 64 with the first one, at most 4 KiB together.
 	Also []string
+	// AnyOf are resources of which the lease may have any one in place of the first one: the first that is free, which
+	// lease.Resources says. Not together with Also. 64 with the first one.
+	AnyOf []string
 	// TTL is how long the lease lasts without a renewal, at least 100 ms. Zero: the gateway's default.
 	TTL time.Duration
 	// Wait is how long Acquire and WithLease wait for the resource; longer than one request may wait, the request is

@@ -71,6 +71,7 @@ type testProblem struct {
 type testBody struct {
 	Resource   string           `json:"resource"`
 	Resources  []string         `json:"resources"`
+	AnyOf      []string         `json:"any_of"`
 	Owner      string           `json:"owner"`
 	TTLMs      int64            `json:"ttl_ms"`
 	LeaseID    string           `json:"lease_id"`
@@ -292,6 +293,9 @@ func (gateway *TestGateway) acquire(body *testBody) (*testGrant, *testProblem) {
 	if body.Resource != "" {
 		resources = []string{body.Resource}
 	}
+	if len(body.AnyOf) > 0 {
+		return gateway.acquireAnyOf(body)
+	}
 	if ttl == 0 {
 		ttl = testTTL
 	}
@@ -314,6 +318,24 @@ func (gateway *TestGateway) acquire(body *testBody) (*testGrant, *testProblem) {
 	gateway.grants[grant.id] = grant
 	gateway.record("lease_granted", grant, nil)
 	return grant, nil
+}
+
+// acquireAnyOf grants the first of the resources that is free; it is never a further hold.
+func (gateway *TestGateway) acquireAnyOf(body *testBody) (*testGrant, *testProblem) {
+	one := *body
+	one.Resource, one.AnyOf = body.AnyOf[0], nil
+	for _, name := range body.AnyOf {
+		isHeld := false
+		for id, held := range gateway.grants {
+			isHeld = isHeld || gateway.live(id) != nil && overlap([]string{name}, held.resources)
+		}
+		if !isHeld {
+			one.Resource = name
+			return gateway.acquire(&one)
+		}
+	}
+	one.Owner = ""
+	return gateway.acquire(&one)
 }
 
 func overlap(some, others []string) bool {

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -34,12 +35,37 @@ const char* const exit_codes =
     "A gateway on another machine is called through the proxy of http_proxy, https_proxy or all_proxy, unless\n"
     "no_proxy names it.\n";
 
+/// The number of resources that a gateway accepts in a request.
+constexpr std::size_t any_of_max = 64;
+
+/// Returns the names, of which one with {A..B} is replaced by a name for each number from A to B, as in bash.
+std::vector<std::string> expand_ranges(const std::vector<std::string>& names) {
+    std::vector<std::string> out;
+    for (const std::string& name : names) {
+        const std::size_t open = name.find('{'), dots = name.find("..", open), close = name.find('}', dots);
+        std::size_t first = 0, last = 0;
+        const auto read = [&name](std::size_t from, std::size_t to, std::size_t& number) {
+            const char* const end = name.data() + to;
+            return from < to && std::from_chars(name.data() + from, end, number).ptr == end;
+        };
+        if (close == std::string::npos || !read(open + 1, dots, first) || !read(dots + 2, close, last)) {
+            out.push_back(name);
+            continue;
+        }
+        if (first > last || last - first >= any_of_max)
+            throw usage_error(name + " does not stand for 1 to " + std::to_string(any_of_max) + " names");
+        for (; first <= last; ++first)
+            out.push_back(name.substr(0, open) + std::to_string(first) + name.substr(close + 1));
+    }
+    return out;
+}
+
 const char* const lock_help =
     R"(This program renews the lease while the command runs, at any of the gateways of --url, and releases it when the
 command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has
 FENCING_TOKEN, FENCING_LEASE (the lease_id) and FENCING_RESOURCE (several are separated by line feeds) in its
-environment, and receives the signals sent to this program. Without a command the lease is held until INT, TERM,
-HUP or QUIT, and the variables are printed; several resources need a command.
+environment, and receives the signals sent to this program. With --any-of FENCING_RESOURCE is the one that is held.
+Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several resources need a command.
 The command never starts under a lease that has expired by this machine's clock, even after
 the gateway, the network or this machine was suspended.
 The command may run for --max-hold. A minute before that time is over a warning is printed; SIGTERM is sent
@@ -72,6 +98,7 @@ all_proxy, unless no_proxy names it.
 Examples:
   fencegate lock --wait 10s jobs/nightly -- ./nightly --all
   fencegate lock -n -E 0 --every 5m jobs/report -- ./report
+  fencegate lock --any-of 'exports/{1..4}' -- ./export
   fencegate lock --seal orders/1001 inventory/sku-1 -- ./ship 1001)";
 
 const char* const elect_help =
@@ -287,6 +314,9 @@ void commands::add_lock() {
     CLI::App& command = add("lock", "Run a command while a lease is held", lock_help);
     command.formatter(std::make_shared<lock_formatter>("lock [OPTIONS] RESOURCE..."));
     command.add_option("RESOURCE", lock_.resources, "The resources to lock: all or none, under one token")->required();
+    command.add_flag("--any-of", lock_.any_of,
+                     "Lock any one of the resources: one that is free, or the first that becomes free. A name such as "
+                     "'gpu/{1..4}' stands for gpu/1 to gpu/4");
     auto* wait = add_duration(command, "--wait", lock_.wait, "Maximum time to wait for the lease [without limit]");
     command
         .add_flag_callback(
@@ -402,7 +432,9 @@ int commands::run(const std::string& name) {
     } else if (name == "lock" || name == "elect") {
         if (has_empty_program_) throw usage_error("no command after --");
         show_brackets();
+        if (lock_.any_of) lock_.resources = expand_ranges(lock_.resources);
         const bool several = lock_.resources.size() > 1;
+        if (lock_.any_of && !several) throw usage_error("--any-of needs two resources or more");
         if (several && lock_.every) throw usage_error("--every takes one RESOURCE");
         // flock takes its command without a mark: such a command line would lock the command's words for ever.
         if (several && lock_.command.empty()) throw usage_error("several resources need a command after --");

@@ -64,6 +64,7 @@ std::string describe_holder(const json::object& refusal) {
 lease_state read_lease(const json::object& lease, boot_clock::time_point sent_at) {
     lease_state out;
     out.lease_id = get_text(lease, "lease_id");
+    out.resource = get_text(lease, "resource");
     out.token = get_integer(lease, "fencing_token").value_or(0);
     out.ttl = get_duration(lease, "ttl_ms").value_or(milliseconds{0});
     out.max_hold = get_duration(lease, "max_hold_ms").value_or(milliseconds{0});
@@ -132,6 +133,10 @@ std::string join_names(const std::vector<std::string>& names, std::string_view s
     return out;
 }
 
+std::string wanted_names(const lock_options& options) {
+    return (options.any_of ? "any of " : "") + join_names(options.resources);
+}
+
 lease_calls::lease_calls(asio::io_context& io, const client& gateway, const lock_options& options)
     : io_(io),
       gateway_(gateway),
@@ -147,7 +152,9 @@ milliseconds lease_calls::time_left() const {
 
 json::object lease_calls::make_body() const {
     json::object body;
-    if (options_.resources.size() == 1) {
+    if (options_.any_of) {
+        body["any_of"] = json::value_from(options_.resources);
+    } else if (options_.resources.size() == 1) {
         body["resource"] = options_.resources.front();
     } else {
         body["resources"] = json::value_from(options_.resources);
@@ -216,14 +223,14 @@ asio::awaitable<std::optional<lock_refusal>> lease_calls::acquire() {
             if (!holder.empty()) refusal.text += "\n  " + holder;
             if (!std::exchange(waiting_, true) && may_wait() && isatty(STDERR_FILENO) == 1)
                 print_message(options_,
-                              "waiting for " + join_names(options_.resources) + (holder.empty() ? "" : ", " + holder));
+                              "waiting for " + wanted_names(options_) + (holder.empty() ? "" : ", " + holder));
             // A request that was answered early must not be repeated without a pause.
             const bool waited = boot_clock::now() - sent_at >= wait / 2;
             wait = std::min(get_duration(problem, "max_wait_ms").value_or(milliseconds{0}), time_left());
             if (wait <= milliseconds{0} || !waited) pause = poll_pause;
             retry_pause = retry_pause_first;
         } else if (temporary) {
-            report_once(refusal.text + "\n  still waiting for " + join_names(options_.resources) + "; trying again");
+            report_once(refusal.text + "\n  still waiting for " + wanted_names(options_) + "; trying again");
             pause = retry_pause;
             retry_pause = std::min(2 * retry_pause, retry_pause_max);
         }
@@ -346,6 +353,10 @@ asio::awaitable<http_response> lease_calls::run_on_thread(std::function<http_res
 
 asio::awaitable<std::string> lease_calls::keep(milliseconds length, std::optional<lock_refusal>& refusal) {
     json::object body = make_body();
+    if (options_.any_of) {
+        body.erase("any_of");
+        body["resource"] = granted_.resource;
+    }
     body["ttl_ms"] = length.count();
     http_request request;
     request.method = "POST";

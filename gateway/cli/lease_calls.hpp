@@ -22,6 +22,7 @@ namespace fencegate::cli {
 /// What a gateway has said about a lease that was granted or renewed.
 struct lease_state {
     std::string lease_id;
+    std::string resource;  ///< Empty: several.
     std::int64_t token = 0;
     std::chrono::milliseconds ttl{};
     boot_clock::time_point sent_at;        ///< When the request was sent.
@@ -123,5 +124,7 @@ std::string make_holder_name();
 
 /// Joins names of resources.
 std::string join_names(const std::vector<std::string>& names, std::string_view separator = ",");
+/// Names the resources that are wanted, for the user.
+std::string wanted_names(const lock_options& options);
 
 }  // namespace fencegate::cli

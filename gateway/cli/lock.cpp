@@ -21,6 +21,7 @@
 #include <functional>
 #include <iostream>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace fencegate::cli {
@@ -133,6 +134,11 @@ class lock_run {
         finish(code_);
     }
 
+    /// Returns the names of what is held, joined.
+    std::string held_names(std::string_view separator = ", ") const {
+        return options_.any_of ? lease_.resource : join_names(options_.resources, separator);
+    }
+
     bool has_command() const { return !options_.command.empty(); }
 
     /// Acquires the lease, starts the command and watches the lease.
@@ -217,10 +223,8 @@ class lock_run {
     void start_holding() {
         const std::string token = std::to_string(lease_.token);
         const std::vector<std::pair<std::string, std::string>> variables{
-            {"FENCING_TOKEN", token},
-            {"FENCING_LEASE", lease_.lease_id},
-            {"FENCING_RESOURCE", join_names(options_.resources, "\n")}};
-        if (options_.elect) print_message(options_, "leader of " + join_names(options_.resources) + ", term " + token);
+            {"FENCING_TOKEN", token}, {"FENCING_LEASE", lease_.lease_id}, {"FENCING_RESOURCE", held_names("\n")}};
+        if (options_.elect) print_message(options_, "leader of " + held_names() + ", term " + token);
         if (has_command()) return command_.start(options_.command, variables, handled_signals_);
         for (const auto& [name, value] : variables)
             std::cout << name << "=" << runtime::prepare_for_stdout(value) << "\n";
@@ -335,8 +339,7 @@ class lock_run {
     }
 
     void handle_lease_loss(const std::string& reason) {
-        end_command(exit_lease_lost, options_.kill_after,
-                    "the lease on " + join_names(options_.resources) + " is lost (" + reason + ")");
+        end_command(exit_lease_lost, options_.kill_after, "the lease on " + held_names() + " is lost (" + reason + ")");
     }
 
     void end_command(int code, milliseconds grace, const std::string& reason) {

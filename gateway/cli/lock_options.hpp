@@ -27,6 +27,7 @@ constexpr std::chrono::milliseconds every_min{1'000};
 
 struct lock_options {
     std::vector<std::string> resources;
+    bool any_of = false;                                ///< One of the resources is wanted.
     std::vector<std::string> command;                   ///< Empty: holds the lease until a signal.
     std::string owner;                                  ///< Empty: none.
     std::optional<std::chrono::milliseconds> wait;      ///< Empty: no limit.

@@ -81,6 +81,12 @@ class held_leases::lease_counts {
         if (!is_granted) decrement(owner);
     }
 
+    bool is_held(const lockcore::resource_name& resource, lockcore::wall_time now) {
+        const std::lock_guard lock(mutex_);
+        remove_expired(now);
+        return leases_.contains(resource.str() + '\n');
+    }
+
     std::size_t count(const std::string& principal, lockcore::wall_time now) {
         const std::lock_guard lock(mutex_);
         remove_expired(now);
@@ -153,8 +159,10 @@ void held_leases::on_event(lockcore::event e) {
 result<held_leases::acquisition> held_leases::admit(const std::shared_ptr<caller>& principal,
                                                     const std::vector<lockcore::resource_name>& resources,
                                                     lockcore::wall_time now) {
-    auto* const entry =
-        counts_->begin_acquisition(principal->principal(), key_of(resources), principal->leases_max(), now);
+    // No name is empty, so that this is the key of no lease.
+    const std::string key =
+        resources.empty() ? '\n' + std::to_string(unknown_resources_.fetch_add(1)) : key_of(resources);
+    auto* const entry = counts_->begin_acquisition(principal->principal(), key, principal->leases_max(), now);
     if (entry == nullptr) {
         limiter_.count_refusal(refusal::leases);
         return make_failure(errc::too_many_requests,
@@ -165,6 +173,10 @@ result<held_leases::acquisition> held_leases::admit(const std::shared_ptr<caller
     out.counts_ = counts_;
     out.entry_ = entry;
     return out;
+}
+
+bool held_leases::is_held(const lockcore::resource_name& resource, lockcore::wall_time now) {
+    return counts_->is_held(resource, now);
 }
 
 std::size_t held_leases::count(const std::string& principal, lockcore::wall_time now) {

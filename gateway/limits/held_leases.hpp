@@ -4,7 +4,9 @@
 
 #include <lockcore/events.hpp>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,18 +60,22 @@ class held_leases final : public lockcore::event_observer {
     void on_event(lockcore::event e) override;
     void on_node_change(const lockcore::node_change& change) override { next_.on_node_change(change); }
 
-    /// Counts an acquisition, which the caller keeps until that has ended.
+    /// Counts an acquisition, which the caller keeps until that has ended. Without resources it counts by itself: it is
+    /// not known yet which of several it will get.
     ///
     /// Errors: errc::too_many_requests: the principal holds, or is acquiring, as many leases as it may.
     result<acquisition> admit(const std::shared_ptr<caller>& principal,
                               const std::vector<lockcore::resource_name>& resources, lockcore::wall_time now);
+    /// Returns whether this gateway granted a live lease on the resource alone.
+    bool is_held(const lockcore::resource_name& resource, lockcore::wall_time now);
     /// Returns how many leases the principal holds or is acquiring.
     std::size_t count(const std::string& principal, lockcore::wall_time now);
 
   private:
     limiter& limiter_;
     lockcore::event_observer& next_;
-    const std::shared_ptr<lease_counts> counts_;  ///< Shared with acquisitions, which may outlive this.
+    std::atomic<std::uint64_t> unknown_resources_{0};  ///< Acquisitions that were counted without resources.
+    const std::shared_ptr<lease_counts> counts_;       ///< Shared with acquisitions, which may outlive this.
 };
 
 }  // namespace fencegate::limits

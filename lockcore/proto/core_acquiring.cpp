@@ -20,6 +20,7 @@ void core::on(input::acquire what) {
         if (c.key_cancelled) return finish(c, make_cancelled_failure(c));
     }
     if (refusing_) return finish(c, make_shutdown_failure());
+    if (c.request.accepts == acquire_request::answer::repeated) return reenter_if_held(c);
     // A new caller does not overtake the waiters of this manager, nor those of other managers whose turn it is. But a
     // caller that already holds the lease need not wait for itself.
     if (queues_.must_wait(c.request)) return reenter_if_held(c);
@@ -169,7 +170,8 @@ bool core::is_own(const acquire_request& request, const lease_record& found) {
 
 void core::reenter_if_held(acquire_call& c) {
     const resource_name& resource = c.request.resources.front();
-    if (c.request.holder.owner.empty() && c.request.idempotency_key.empty())
+    const bool may_reenter = !c.request.holder.owner.empty() && c.request.accepts == acquire_request::answer::any;
+    if (!may_reenter && c.request.idempotency_key.empty())
         return take_outcome(c, queues_.make_locked_failure(resource));
     const auto attempt = std::make_shared<survey_attempt>(ctx_, resource, links_);
     attempt->start([this, &c](const survey_attempt& found) {
@@ -200,7 +202,9 @@ void core::reenter_lease(acquire_call& c, const lease_record& own, std::function
                                                 "its lease lives on with other holds."));
         return repeat_hold(c, std::move(claims), std::move(otherwise));
     }
-    if (!known && (c.request.holder.owner.empty() || !(own.holder == c.request.holder))) return otherwise();
+    if (!known && (c.request.accepts != acquire_request::answer::any || c.request.holder.owner.empty() ||
+                   !(own.holder == c.request.holder)))
+        return otherwise();
     // Its last hold is being sealed and released. A HOLD that the nodes refuse would cost a RELEASE and a tombstone.
     if (!own.holds.close_marks().empty()) return otherwise();
     claims.hold = hold_id::from_bits(ctx_.random.next()).tentative();
@@ -330,7 +334,7 @@ void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
                             c.request.origin, std::move(detail), extended);
         e.nodes_granted = outcome->nodes_granted;
         e.nodes = outcome->nodes;
-    } else if (is_retryable(outcome.error())) {
+    } else if (is_retryable(outcome.error()) && c.request.record_refusal) {
         lease_claims wanted;
         wanted.resources = c.request.resources;
         wanted.holder = c.request.holder;

@@ -86,6 +86,19 @@ def test_owner_gets_further_holds_of_one_token(client: Any) -> None:
     second.release()
 
 
+def test_any_of_gives_each_caller_another_resource(client: Any) -> None:
+    names = [new_resource() for _ in range(2)]
+    leases = [client.lease(any_of=names, owner="worker", ttl=20) for _ in names]
+    assert sorted(lease.resources[0] for lease in leases) == sorted(names)
+    with pytest.raises(errors.ResourceLocked):
+        client.lease(any_of=names, owner="worker", wait=0.3)
+    leases[1].release()
+    again = client.lease(any_of=names, wait=5)
+    assert again.resources == leases[1].resources and again.fencing_token > leases[1].fencing_token
+    for lease in (leases[0], again):
+        lease.release()
+
+
 def test_write_is_applied_once_for_its_key(client: Any) -> None:
     key = uuid.uuid4().hex
     options = {"resources": ["inventory/sku-1"], "wait": 1.0, "idempotency_key": key}

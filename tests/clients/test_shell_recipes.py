@@ -19,7 +19,7 @@ from support.polling import eventually
 from support.stack import Stack, make_folder
 
 ROOT = processes.repository()
-PAGES = ["docs/recipes/cron.md", "docs/recipes/leader-election.md"]
+PAGES = ["docs/recipes/cron.md", "docs/recipes/leader-election.md", "docs/recipes/any-of.md"]
 
 
 @pytest.fixture

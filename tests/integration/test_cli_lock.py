@@ -58,6 +58,25 @@ def test_lock_several_resources_holds_and_names_all(
     assert not any(api_a.is_held(name) for name in names)
 
 
+def test_lock_any_of_expands_range_and_names_the_held(cli: Cli, api_a: Api, resource: str) -> None:
+    shown = ("--", "sh", "-c", 'echo "$FENCING_RESOURCE"')
+    held = [api_a.must_acquire(f"{resource}/{number}/x") for number in (8, 9, 11)]
+    done = cli.run("lock", "-n", "--any-of", f"{resource}/{{8..11}}/x", *shown)
+    assert (done.returncode, done.stdout) == (0, f"{resource}/10/x\n"), done
+    last = api_a.must_acquire(f"{resource}/10/x")
+    assert cli.run("lock", "-n", "--any-of", f"{resource}/{{8..11}}/x", *shown).returncode == 75
+    api_a.must_release(held[1])
+    done = cli.run("lock", "--any-of", "--at-least", "1s", f"{resource}/9/x", f"{resource}/10/x", *shown)
+    assert (done.returncode, done.stdout) == (0, f"{resource}/9/x\n"), done
+    assert api_a.is_held(f"{resource}/9/x"), "--at-least keeps the one that was granted"
+    api_a.must_release(last)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a{4..1}"], ["a{1..65}"]])
+def test_lock_any_of_without_several_names_64(cli: Cli, names: list[str]) -> None:
+    assert cli.run("lock", "--any-of", *names, "--", "true").returncode == 64
+
+
 def test_lock_command_keeps_its_own_options(cli: Cli, resource: str) -> None:
     done = cli.run("lock", resource, "--ttl", "5s", "--", "printf", "%s|", "--ttl", "--", "-h", "a b", "")
     assert (done.returncode, done.stdout) == (0, "--ttl|--|-h|a b||")

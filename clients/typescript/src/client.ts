@@ -52,10 +52,23 @@ function checkWait(waitMs: number): number {
   return waitMs;
 }
 
+/** Any one of several resources: the lease is on the first that is free, which its `resources` says. */
+export interface AnyOf {
+  readonly anyOf: readonly string[];
+}
+
 /** Returns the members of a request for a lease. */
 function wanted(resource: string | readonly string[], {ttlMs, owner}: LeaseOptions) {
   return {...(typeof resource === 'string' ? {resource} : {resources: [...resource]}),
     ...(ttlMs !== undefined && {ttl_ms: ttlMs}), ...(owner !== undefined && {owner})};
+}
+
+function isAnyOf(resource: string | readonly string[] | AnyOf): resource is AnyOf {
+  return typeof resource === 'object' && 'anyOf' in resource;
+}
+
+function wantedAnyOf({anyOf}: AnyOf, {ttlMs, owner}: LeaseOptions) {
+  return {any_of: [...anyOf], ...(ttlMs !== undefined && {ttl_ms: ttlMs}), ...(owner !== undefined && {owner})};
 }
 
 /** A client of one or several gateways of one cluster. */
@@ -72,10 +85,11 @@ export class Fencegate {
   }
 
   /**
-   * Acquires a lease on a resource, or on several, all of them or none. It is renewed until it is released.
+   * Acquires a lease on a resource, or on several, all of them or none, or on any one of several (`{anyOf: [...]}`).
+   * It is renewed until it is released.
    * LeaseLostError if each grant came only after the end of its validity.
    */
-  async acquire(resource: string | readonly string[], options: LeaseOptions = {}): Promise<Lease> {
+  async acquire(resource: string | readonly string[] | AnyOf, options: LeaseOptions = {}): Promise<Lease> {
     const {waitMs = 0, fenceOnGrant, signal} = options;
     const params = {header: {'Idempotency-Key': newKey()}};
     const until = now() + checkWait(waitMs);
@@ -84,7 +98,8 @@ export class Fencegate {
       for (;;) {
         try {
           const {data, sentAt} = await waitForLease(() => until, signal, wait => {
-            const sent = {...wanted(resource, options), wait_ms: wait,
+            const names = isAnyOf(resource) ? wantedAnyOf(resource, options) : wanted(resource, options);
+            const sent = {...names, wait_ms: wait,
               ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
             const send =
               (attempt: Attempt) => this.#calls.http.POST('/v1/leases', {params, body: (body = sent), ...attempt});
@@ -139,7 +154,7 @@ export class Fencegate {
    * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that;
    * at once if the signal was aborted, while the release goes on.
    */
-  async withLease<T>(resource: string | readonly string[], options: WithLeaseOptions,
+  async withLease<T>(resource: string | readonly string[] | AnyOf, options: WithLeaseOptions,
       work: (lease: Lease) => Promise<T> | T): Promise<T> {
     const {seal = false} = options;
     const lease = await this.acquire(resource, options);

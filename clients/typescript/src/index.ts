@@ -1,4 +1,4 @@
-export {Fencegate, type LeaseOptions, type OneShotOptions, type WithLeaseOptions} from './client.js';
+export {Fencegate, type AnyOf, type LeaseOptions, type OneShotOptions, type WithLeaseOptions} from './client.js';
 export type {ClientOptions, Http} from './calls.js';
 export {enter, type Enterable, type Queryable} from './enter.js';
 export {ConnectionError, FencegateError, OutcomeUnknownError, ProblemError, type Problem} from './errors.js';

@@ -30,6 +30,7 @@ interface Timer {
 interface Body {
   resource?: string;
   resources?: string[];
+  any_of?: string[];
   owner?: string;
   ttl_ms?: number;
   lease_id?: string;
@@ -183,7 +184,17 @@ export class TestGateway {
     return this.#show(grant);
   }
 
-  #acquire({resource, resources = [resource as string], owner, ttl_ms: ttlMs = TTL}: Body): Grant | Response {
+  #acquire({any_of: anyOf, ...body}: Body): Grant | Response {
+    if (!anyOf) return this.#acquireAll(body);
+    const isFree = (name: string) =>
+      ![...this.#grants.values()].some(held => held.resources.includes(name) && this.#live(held.leaseId));
+    const free = anyOf.find(isFree);
+    // Never a further hold.
+    return this.#acquireAll(free === undefined ? {...body, owner: undefined, resource: anyOf[0]} :
+      {...body, resource: free});
+  }
+
+  #acquireAll({resource, resources = [resource as string], owner, ttl_ms: ttlMs = TTL}: Body): Grant | Response {
     let token = this.#token + 1;
     for (const held of [...this.#grants.values()]) {
       if (!this.#live(held.leaseId) || !held.resources.some(name => resources.includes(name))) continue;

@@ -7,12 +7,33 @@
 
 #include <spdlog/spdlog.h>
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace fencegate::api {
 
 using boost::asio::awaitable;
+
+namespace {
+
+/// A place that several waits of one request have together. The waits may be on several threads.
+class shared_place {
+  public:
+    template <class Admit>
+    std::shared_ptr<void> take(const Admit& admit) {
+        const std::lock_guard lock(mutex_);
+        std::shared_ptr<void> out = place_.lock();
+        if (!out) place_ = out = admit();
+        return out;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::weak_ptr<void> place_;
+};
+
+}  // namespace
 
 result<void> check_event_capacity(const audit::event_sink& events, const limits::limiter& limiter,
                                   const std::string& principal) {
@@ -30,21 +51,23 @@ result<void> check_event_capacity(const audit::event_sink& events, const limits:
 result<limits::held_leases::acquisition> admit_acquisition(const lease_services& services,
                                                            const std::shared_ptr<limits::caller>& caller,
                                                            const boost::asio::ip::address& peer,
-                                                           lockcore::acquire_request& request) {
+                                                           lockcore::acquire_request& request, bool any_of) {
     const auto capacity =
         check_event_capacity(services.events, services.limiter, caller ? caller->principal() : std::string());
     if (!capacity) return capacity.error();
     if (!caller) return limits::held_leases::acquisition();
-    request.admit_waiter = [caller, peer, streams = request.kept,
-                            &limiter = services.limiter]() -> std::shared_ptr<void> {
+    request.admit_waiter = [caller, peer, streams = request.kept, &limiter = services.limiter,
+                            shared = any_of ? std::make_shared<shared_place>() : nullptr]() -> std::shared_ptr<void> {
+        const auto admit = [&] { return limiter.admit_long_request(caller, peer); };
         auto taken = std::make_shared<std::pair<limits::place, std::shared_ptr<void>>>();
         taken->first = limits::place(caller, limits::use::waiters);
-        if (taken->first && !streams) taken->second = limiter.admit_long_request(caller, peer);
+        if (taken->first && !streams) taken->second = shared ? shared->take(admit) : admit();
         if (taken->first && (streams || taken->second)) return taken;
         limiter.count_refusal(limits::refusal::waiters);
         return nullptr;
     };
-    return services.held_leases.admit(caller, request.resources, std::chrono::system_clock::now());
+    return services.held_leases.admit(caller, any_of ? std::vector<lockcore::resource_name>() : request.resources,
+                                      std::chrono::system_clock::now());
 }
 
 result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http::request& r,

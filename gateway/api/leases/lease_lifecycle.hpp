@@ -36,12 +36,14 @@ result<void> check_event_capacity(const audit::event_sink& events, const limits:
 /// check those of waiting, and of its address, before it waits. The request of a kept lease has to have the place of a
 /// stream already.
 ///
+/// In:     `any_of`: the request is for one of its resources (acquire_any). It waits as one request, but as a waiter of
+///         each resource.
 /// Out:    what counts the acquisition; the caller keeps it until that has ended.
 /// Errors: errc::too_many_requests (limits.principal.leases_max) · those of check_event_capacity.
 result<limits::held_leases::acquisition> admit_acquisition(const lease_services& services,
                                                            const std::shared_ptr<limits::caller>& caller,
                                                            const boost::asio::ip::address& peer,
-                                                           lockcore::acquire_request& request);
+                                                           lockcore::acquire_request& request, bool any_of = false);
 
 /// Takes the places of a stream: those of the given kinds of its principal, and among the requests that wait or stream.
 ///

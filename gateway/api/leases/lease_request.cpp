@@ -23,10 +23,11 @@ std::optional<lockcore::resource_name> parse_name(std::string_view text, std::st
 }
 
 std::vector<lockcore::resource_name> read_names(const boost::json::array& names, const std::string& pointer,
-                                                http::fault_list& faults) {
+                                                std::size_t least, http::fault_list& faults) {
     std::vector<lockcore::resource_name> out;
-    if (names.empty() || names.size() > lockcore::resources_max)
-        faults.add(pointer, "has to name 1 to " + std::to_string(lockcore::resources_max) + " resources");
+    if (names.size() < least || names.size() > lockcore::resources_max)
+        faults.add(pointer, "has to name " + std::to_string(least) + " to " + std::to_string(lockcore::resources_max) +
+                                " resources");
     for (std::size_t i = 0; i < std::min(names.size(), lockcore::resources_max); ++i) {
         std::string at = http::child_pointer(pointer, i);
         const boost::json::string* text = names[i].if_string();
@@ -45,14 +46,17 @@ std::vector<lockcore::resource_name> read_names(const boost::json::array& names,
 }
 
 std::vector<lockcore::resource_name> read_resources(const http::object_reader& body, http::fault_list& faults) {
-    if (body.has("resource") && body.has("resources")) {
-        body.fault("resources", "is given together with resource; give only one of them");
+    const bool any_of = body.has("any_of");
+    const char* const list = any_of ? "any_of" : "resources";
+    for (const char* other : {"resource", "resources"}) {
+        if (list == std::string_view(other) || !body.has(list) || !body.has(other)) continue;
+        body.fault(list, "is given together with " + std::string(other) + "; give only one of them");
         return {};
     }
-    if (body.has("resources")) {
-        const boost::json::array* names = body.array("resources");
+    if (body.has(list)) {
+        const boost::json::array* names = body.array(list);
         if (names == nullptr) return {};
-        return read_names(*names, body.pointer_to("resources"), faults);
+        return read_names(*names, body.pointer_to(list), any_of ? 2 : 1, faults);
     }
     if (!body.has("resource")) body.fault("resource", "is missing");
     const auto text = body.text("resource", lockcore::resource_name::bytes_max);
@@ -68,8 +72,10 @@ std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockco
 
 lease_request read_lease_request(const http::object_reader& body, const http::request& r,
                                  const lockcore::config& protocol, http::fault_list& faults) {
-    body.refuse_unknown({"resource", "resources", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
+    body.refuse_unknown(
+        {"resource", "resources", "any_of", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
     lease_request out;
+    out.any_of = body.has("any_of");
     out.acquire = read_wanted_lease(body, r, protocol, faults);
     out.acquire.idempotency_key = read_idempotency_key(r, faults);
     out.fence_on_grant = body.boolean("fence_on_grant").value_or(false);
@@ -121,7 +127,7 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
     return out;
 }
 
-result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& protocol) {
+result<lease_request> parse_cancellation(const http::request& r, const lockcore::config& protocol) {
     const auto parsed = http::parse_object_body(r);
     if (!parsed) return parsed.error();
     http::fault_list faults;
@@ -129,7 +135,7 @@ result<lockcore::acquire_request> parse_cancellation(const http::request& r, con
     if (!r.has_header("idempotency-key"))
         faults.add("Idempotency-Key", "is missing: it names the request that is cancelled");
     if (!faults.empty()) return std::move(faults).to_failure();
-    return std::move(out.acquire);
+    return out;
 }
 
 result<std::chrono::milliseconds> parse_renewal(const http::request& r, const lockcore::config& protocol) {

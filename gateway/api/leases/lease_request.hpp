@@ -21,6 +21,7 @@ namespace fencegate::api {
 struct lease_request {
     lockcore::acquire_request acquire;     ///< `holder.principal` and `origin` from the request.
     std::chrono::milliseconds max_hold{};  ///< For a kept lease; lease.max_hold_ms if the request has none.
+    bool any_of = false;                   ///< One of `acquire.resources` is wanted, at least two.
     bool fence_on_grant = false;           ///< Whether to raise the fence before the answer.
 };
 
@@ -36,7 +37,7 @@ result<lease_request> parse_lease_request(const http::request& r, const lockcore
 /// Parses the body of POST /v1/leases/cancel: that of the request that it cancels, whose Idempotency-Key is required.
 ///
 /// Errors: those of parse_lease_request.
-result<lockcore::acquire_request> parse_cancellation(const http::request& r, const lockcore::config& protocol);
+result<lease_request> parse_cancellation(const http::request& r, const lockcore::config& protocol);
 
 /// Returns the ttl of POST …/renew; lease.default_ttl_ms if the body or the field is missing.
 ///

@@ -1,5 +1,6 @@
 #include <gateway/api/routes.hpp>
 
+#include <gateway/api/leases/any_of.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/leases/lease_request.hpp>
@@ -254,7 +255,7 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
     if (!wanted) return http::as_awaitable(wanted.error());
     const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
     if (!allowed) return http::as_awaitable(allowed.error());
-    auto acquisition = admit_acquisition(services, r.caller, r.peer, wanted->acquire);
+    auto acquisition = admit_acquisition(services, r.caller, r.peer, wanted->acquire, wanted->any_of);
     if (!acquisition) return http::as_awaitable(acquisition.error());
     pending_acquire pending;
     pending.acquisition = std::move(*acquisition);
@@ -270,21 +271,28 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
     pending.max_hold = wanted->max_hold;
     pending.rights_until = r.rights_until;
     for (const auto& resource : wanted->acquire.resources) {
-        if (r.rights->require(scope::history, resource.str())) pending.show_holder_of.push_back(resource);
+        if (!wanted->any_of && r.rights->require(scope::history, resource.str()))
+            pending.show_holder_of.push_back(resource);
     }
     pending.has_idempotency_key = !wanted->acquire.idempotency_key.empty();
     pending.fence_deadline = r.deadline + wanted->acquire.wait;
-    auto acquiring = services.locks.acquire(std::move(wanted->acquire));
+    auto acquiring = wanted->any_of ? acquire_any(services, std::move(wanted->acquire))
+                                    : services.locks.acquire(std::move(wanted->acquire));
     return wait_for_grant(services, std::move(pending), std::move(acquiring));
 }
 
 http::awaitable_response cancel_acquisition(const lease_services& services, http::request r) {
     auto wanted = parse_cancellation(r, services.settings.protocol);
     if (!wanted) co_return wanted.error();
-    const auto allowed = r.rights->require(scope::leases, wanted->resources);
+    const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
     if (!allowed) co_return allowed.error();
-    const auto cancelled = co_await services.locks.cancel(std::move(*wanted));
-    if (!cancelled) co_return to_failure(cancelled.error());
+    if (wanted->any_of) {
+        const auto cancelled = co_await cancel_any(services.locks, std::move(wanted->acquire));
+        if (!cancelled) co_return to_failure(cancelled.error());
+    } else {
+        const auto cancelled = co_await services.locks.cancel(std::move(wanted->acquire));
+        if (!cancelled) co_return to_failure(cancelled.error());
+    }
     http::response out;
     out.status = 204;
     co_return out;

@@ -70,6 +70,15 @@ struct acquire_request {
     std::string idempotency_key{};
     /// For lock_manager::keep: the nodes notify this manager when another one ends the lease.
     bool kept = false;
+    /// Which leases answer the request.
+    enum class answer {
+        any,
+        no_further_hold,  ///< A new lease, or the one of the idempotency key; not another hold of a named owner.
+        repeated,         ///< Only the lease of the idempotency key; nothing is granted, and the call does not wait.
+    };
+    answer accepts = answer::any;
+    /// Whether a refusal is an event. Not for a caller that asks for any one of several resources: it is refused once.
+    bool record_refusal = true;
     /// A new lease refuses further holds from the start, as after lock_manager::close_to_new_holds.
     bool closed = false;
     /// Called when the call is about to wait in a queue; may be empty. The result lives as long as the call waits;

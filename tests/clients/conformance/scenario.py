@@ -25,7 +25,8 @@ class Scenario:
     commands: a part of each, where a function says whether a value is right.
     `requests`: how often each call has come, by the number of the gateway where there are two.
     `one_key`: calls whose requests all have the same Idempotency-Key.
-    `waits`: the wait_ms of each acquisition. `pause_ms`: the least time between the first two requests.
+    `waits`: the wait_ms of each acquisition. `any_of`: that of each acquisition and cancellation.
+    `pause_ms`: the least time between the first two requests.
     `unreachable`: the client has the address of nothing. `after`: the Last-Event-ID of each stream of the history."""
 
     rule: str
@@ -35,6 +36,7 @@ class Scenario:
     requests: dict[Any, Any] = field(default_factory=dict)
     one_key: tuple[str, ...] = ()
     waits: Optional[list[int]] = None
+    any_of: Optional[list[str]] = None
     pause_ms: int = 0
     retry_for_ms: int = 10_000
     unreachable: bool = False
@@ -61,6 +63,11 @@ class Scenario:
         waits = [each.body["wait_ms"] for each in asked if each.call == "acquire"]
         if self.waits is not None and waits != self.waits:
             faults.append(f"wait_ms was {waits}")
+        names = [each.body for each in asked if each.call in ("acquire", "cancel")]
+        if self.any_of and not all(
+            body.get("any_of") == self.any_of and not {"resource", "resources"} & set(body) for body in names
+        ):
+            faults.append(f"the bodies are {names}")
         after = [each.after for each in asked if each.call == "follow"]
         if self.after is not None and after != self.after:
             faults.append(f"Last-Event-ID was {after}")

@@ -144,6 +144,16 @@ SCENARIOS = {
         ("acquire",),
         [0, 200, 200],
     ),
+    "any_of_several_is_held_as_the_answer_names_it": Scenario(
+        "Keys",
+        [{**ACQUIRE, "any_of": "b a", "wait_ms": 8_000}, CHECK],
+        [OK, HELD],
+        [{"acquire": [LOCKED, granted()]}],
+        {"acquire": 2},
+        ("acquire",),
+        [0, 200],
+        any_of=["b", "a"],
+    ),
     "acquisition_that_is_given_up_is_cancelled_by_its_key": Scenario(
         "Keys",
         [{**ACQUIRE, "cancel_after_ms": 1_500}, sleep(2_500)],

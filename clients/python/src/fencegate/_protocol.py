@@ -190,10 +190,14 @@ def lease_path(lease_id: str) -> str:
     return f"/v1/leases/{quote(lease_id, safe='-._~')}"
 
 
-def describe_lease(resources: Sequence[str], ttl: Optional[float], owner: Optional[str]) -> Json:
-    if isinstance(resources, str) or not resources:
-        raise ValueError("resources: name at least one, in a list")
-    names: Json = {"resource": resources[0]} if len(resources) == 1 else {"resources": list(resources)}
+def describe_lease(
+    resources: Sequence[str], ttl: Optional[float], owner: Optional[str], any_of: Sequence[str] = ()
+) -> Json:
+    if isinstance(resources, str) or isinstance(any_of, str) or bool(resources) == bool(any_of):
+        raise ValueError("resources: name at least one, in a list, or any_of")
+    names: Json = {"any_of": list(any_of)} if any_of else {"resources": list(resources)}
+    if len(resources) == 1:
+        names = {"resource": resources[0]}
     return {
         **names,
         **({} if ttl is None else {"ttl_ms": milliseconds(ttl)}),
@@ -295,14 +299,20 @@ class Protocol:
     # Leases
 
     def acquire(
-        self, resources: Sequence[str], wait: float, ttl: Optional[float], owner: Optional[str], fence_on_grant: bool
+        self,
+        resources: Sequence[str],
+        wait: float,
+        ttl: Optional[float],
+        owner: Optional[str],
+        fence_on_grant: bool,
+        any_of: Sequence[str] = (),
     ) -> Call[LeaseState]:
         """Acquires a lease, and waits up to `wait` seconds for it.
 
         All requests have one Idempotency-Key,
         so that a repeat neither gets a second hold nor loses its place in the queue.
         """
-        body = {**describe_lease(resources, ttl, owner), **({"fence_on_grant": True} if fence_on_grant else {})}
+        body = {**describe_lease(resources, ttl, owner, any_of), **({"fence_on_grant": True} if fence_on_grant else {})}
         key = {"Idempotency-Key": f"lease-{secrets.token_hex(16)}"}
         began, wait_now = now(), 0.0  # how long a call may wait is in the answer to the first one
         while True:
@@ -326,7 +336,8 @@ class Protocol:
                 continue
             with reading(answer):
                 state = LeaseState(answer.document, answer.sent_at)
-                if set(state.resources) != set(resources):
+                wanted_names = [{name} for name in any_of] or [set(resources)]
+                if set(state.resources) not in wanted_names:
                     raise ValueError("a lease on other resources")
             if state.remaining() > 0:
                 return state

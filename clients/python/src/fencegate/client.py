@@ -77,6 +77,7 @@ class Client:
         owner: Optional[str] = None,
         fence_on_grant: bool = False,
         seal: bool = False,
+        any_of: Sequence[str] = (),
     ) -> Lease:
         """Acquires a lease on one or several resources, and renews it in the background until it is released:
         `with client.lease("jobs/nightly") as lease`.
@@ -87,9 +88,10 @@ class Client:
         without an owner a lease is exclusive.
         fence_on_grant: every older token is refused from the grant on. seal: the release also seals the token,
         so that nothing can be written under it afterwards.
+        any_of: in place of resources; the lease is on the first of them that is free, which `resources` says.
         Errors: ResourceLocked if another holds a resource after `wait`; other ProblemErrors; ConnectionFailed.
         """
-        return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant)), seal)
+        return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant, any_of)), seal)
 
     def adopt(self, lease_id: str, *, ttl: Optional[float] = None, seal: bool = False) -> Lease:
         """Goes on with a lease that another process has acquired: renews it at once, and until it is released.

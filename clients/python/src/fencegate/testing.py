@@ -179,6 +179,14 @@ class TestGateway:
         return _answer_of(200, self.reads[target.path])
 
     def _acquire(self, body: Json) -> Response:
+        if "any_of" in body:  # the first that is free; never a further hold
+            held_names = {
+                name for held in list(self._grants.values()) if self._live(held.lease_id) for name in held.resources
+            }
+            free = [name for name in body["any_of"] if name not in held_names]
+            body = {**body, "resource": (free or body["any_of"])[0]}
+            if not free:
+                body.pop("owner", None)
         resources = tuple(body.get("resources") or [body["resource"]])
         owner = body.get("owner")
         token = self._token + 1

@@ -73,7 +73,10 @@ public final class Driver {
                 if (cancelling != null) interruptAfter(Long.parseLong(cancelling));
                 Duration wait = Duration.ofMillis(Long.parseLong(command.getOrDefault("wait_ms", "0")));
                 boolean seal = Boolean.parseBoolean(command.get("seal"));
-                lease = client.acquire("a", LeaseOptions.defaults().waitTime(wait).seal(seal));
+                LeaseOptions options = LeaseOptions.defaults().waitTime(wait).seal(seal);
+                String anyOf = command.get("any_of");
+                lease = anyOf == null ? client.acquire("a", options)
+                        : client.acquireAnyOf(List.of(anyOf.split(" ")), options);
                 CountDownLatch loss = lost = new CountDownLatch(1);
                 lease.onLoss(loss::countDown);
                 return String.format(Locale.ROOT, ", \"token\": \"%d\", \"remaining_ms\": %d", lease.fencingToken(),

@@ -21,10 +21,10 @@ function outcomeOf(fault) {
 }
 
 const doing = {
-  acquire: async ({wait_ms: waitMs = 0, cancel_after_ms: cancelAfter}) => {
+  acquire: async ({wait_ms: waitMs = 0, cancel_after_ms: cancelAfter, any_of: anyOf}) => {
     const cancelling = new AbortController();
     if (cancelAfter) setTimeout(() => cancelling.abort(), cancelAfter);
-    lease = await client.acquire('a', {waitMs, signal: cancelling.signal});
+    lease = await client.acquire(anyOf ? {anyOf: anyOf.split(' ')} : 'a', {waitMs, signal: cancelling.signal});
     return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs())};
   },
   adopt: async ({lease_id: leaseId}) => {

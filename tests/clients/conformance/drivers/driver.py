@@ -48,7 +48,9 @@ async def perform(client: Any, command: dict[str, Any], state: dict[str, Any]) -
         if after and isinstance(client, Client):
             signal.signal(signal.SIGALRM, interrupt)
             signal.setitimer(signal.ITIMER_REAL, after / 1000)
-        acquiring = asyncio.ensure_future(result(client.lease("a", wait=wait)))
+        any_of = command.get("any_of", "").split()
+        lease_call = client.lease(wait=wait, any_of=any_of) if any_of else client.lease("a", wait=wait)
+        acquiring = asyncio.ensure_future(result(lease_call))
         if after:
             asyncio.get_running_loop().call_later(after / 1000, acquiring.cancel)
         lease = state["lease"] = await acquiring

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"fencegate"
@@ -15,9 +16,10 @@ import (
 type command struct {
 	Do            string
 	Key           string
-	WaitMs        int64 `json:"wait_ms"`
-	CancelAfterMs int64 `json:"cancel_after_ms"`
-	WithinMs      int64 `json:"within_ms"`
+	WaitMs        int64  `json:"wait_ms"`
+	CancelAfterMs int64  `json:"cancel_after_ms"`
+	WithinMs      int64  `json:"within_ms"`
+	AnyOf         string `json:"any_of"`
 	Ms            int64
 	Seal          bool
 	ThenRelease   bool `json:"then_release"`
@@ -78,11 +80,14 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			ctx, cancel = context.WithTimeout(ctx, ms(command.CancelAfterMs))
 			defer cancel()
 		}
-		options := fencegate.LeaseOptions{Wait: ms(command.WaitMs), Seal: command.Seal}
+		resource, options := "a", fencegate.LeaseOptions{Wait: ms(command.WaitMs), Seal: command.Seal}
+		if names := strings.Fields(command.AnyOf); len(names) > 0 {
+			resource, options.AnyOf = names[0], names[1:]
+		}
 		if command.WaitMs > 0 {
-			driver.lease, err = driver.client.Acquire(ctx, "a", options)
+			driver.lease, err = driver.client.Acquire(ctx, resource, options)
 		} else {
-			driver.lease, err = driver.client.TryAcquire(ctx, "a", options)
+			driver.lease, err = driver.client.TryAcquire(ctx, resource, options)
 		}
 		if err == nil {
 			found["token"] = fmt.Sprint(driver.lease.FencingToken())

@@ -235,9 +235,30 @@ public final class FencegateClient {
         Map<String, Object> body = new LinkedHashMap<>();
         if (resources.size() == 1) body.put("resource", resources.iterator().next());
         else body.put("resources", List.copyOf(resources));
+        return acquire(body, options);
+    }
+
+    private Lease acquire(Map<String, Object> body, LeaseOptions options) throws InterruptedException {
         options.addTo(body);
         if (options.fenceOnGrant()) body.put("fence_on_grant", true);
         return acquisitions.acquire(body, options);
+    }
+
+    /**
+     * Acquires a lease on any one of several resources: on one that is free, or on the first that becomes free.
+     * {@link Lease#resources} says which.
+     *
+     * @param resources 2 to 64 names
+     * @param options how the lease is acquired and kept
+     * @return the lease, which the caller releases
+     * @throws ResourceLockedException if other leases hold all of them for all of the time to wait
+     * @throws LeaseLostException if each grant arrived only after the end of its validity
+     * @throws FencegateException if the call fails
+     * @throws InterruptedException if this thread is interrupted;
+     *     what was granted at that moment is released in the background
+     */
+    public Lease acquireAnyOf(Collection<String> resources, LeaseOptions options) throws InterruptedException {
+        return acquire(new LinkedHashMap<>(Map.of("any_of", List.copyOf(resources))), options);
     }
 
     /**
