@@ -291,6 +291,17 @@ def test_leases_above_limit_429_until_one_ends(make: Callable[..., Gateway], res
     assert refusals(gateway, "leases") >= 2
 
 
+def test_any_of_counts_as_one_lease(make: Callable[..., Gateway], resource: str) -> None:
+    gateway = make({"principal": {"leases_max": 2}})
+    first, _ = apis(gateway)
+    body = {"any_of": [f"{resource}/{number}" for number in range(4)], "ttl_ms": 20_000}
+    leases = [first.post("/v1/leases", body) for _ in range(2)]
+    assert [lease.status for lease in leases] == [201, 201]
+    expect_problem(first.post("/v1/leases", body), 429, "too-many-requests")
+    first.must_release(leases[0].json())
+    assert first.post("/v1/leases", body).status == 201
+
+
 def test_call_waiting_for_held_lease_counts_when_that_ends(make: Callable[..., Gateway], resource: str) -> None:
     """Otherwise the principal acquires another lease in the moment in which its ttl is over, and has two."""
     gateway = make({"principal": {"leases_max": 1}})

@@ -107,6 +107,12 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     )
     yield Call(
         "POST",
+        "/v1/leases",
+        leases + [("leases", OTHER)],
+        body={"any_of": [OTHER + uuid.uuid4().hex, resource + uuid.uuid4().hex]},
+    )
+    yield Call(
+        "POST",
         "/v1/leases/cancel",
         leases,
         body={"resource": resource + uuid.uuid4().hex},
