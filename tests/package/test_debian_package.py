@@ -60,6 +60,14 @@ def test_package_files_are_roots_and_none_else_may_write(package: Path) -> None:
         ), name
 
 
+def test_package_checksums_name_every_package(package: Path) -> None:
+    sums = dict(reversed(line.split()) for line in (package.parent / "SHA256SUMS").read_text().splitlines())
+    assert (
+        sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in package.parent.glob("*.deb")}
+        and len(sums) == 2
+    )
+
+
 def test_package_version_is_that_of_the_program(package: Path, contents: Path) -> None:
     version = re.search(r"^project\(fencegate VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
     assert version and run("dpkg-deb", "--field", package, "Version").strip() == version[1]

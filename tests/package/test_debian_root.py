@@ -153,11 +153,12 @@ def documented_commands() -> str:
 
 
 @pytest.fixture(scope="module")
-def ports(root: Root) -> Iterator[dict[str, int]]:
+def ports(root: Root, package: Path) -> Iterator[dict[str, int]]:
     """Runs systemd with two gateways, of the unit and of its template. Returns their ports by unit."""
     with running_stack() as stack:
         made = {unit: configure(root, stack, name) for unit, name in zip(UNITS, ("fencegate", "second"))}
         shutil.copy(stack.data / "signing.key", root.path("/srv/signing.key"))
+        shutil.copy(package.parent / "SHA256SUMS", root.path("/srv/SHA256SUMS"))
         root.path("/srv/redis.password").write_text("any: the default user of these nodes needs none\n")
         override = root.path("/etc/systemd/system/fencegate@second.service.d/watchdog.conf")
         override.parent.mkdir(parents=True)
