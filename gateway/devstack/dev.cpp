@@ -156,6 +156,8 @@ stack::stack(const std::filesystem::path& folder, const options& chosen) : dir_(
 }
 
 void stack::check_options() const {
+    if (find_on_path("redis-server").empty())
+        throw stack_error(std::string("redis-server is not on the PATH; ") + install_advice);
     if (options_.auth || parse_endpoint(options_.http).is_loopback()) return;
     throw stack_error("without --auth the stack listens on loopback only; " + options_.http + " needs --auth");
 }
@@ -288,6 +290,7 @@ void stack::write_stack_file(const supervisor& running) const {
                          {"database", postgres::database},
                          {"superuser", postgres::superuser},
                          {"conninfo", database_->conninfo(postgres::superuser, postgres::database)},
+                         {"tcp", database_->tcp_address()},
                          {"pid", running.pid_of("postgres")}};
     if (!api_keys_.empty()) {
         boost::json::object keys;

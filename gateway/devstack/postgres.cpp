@@ -9,7 +9,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <functional>
 
@@ -43,19 +42,9 @@ std::filesystem::path find_programs(const std::filesystem::path& data) {
                           ", which is not installed; choose another --data-dir");
     }
     if (newest_version != 0) return newest;
-    const char* variable = std::getenv("PATH");
-    const std::string path = variable == nullptr ? "" : variable;
-    for (std::size_t begin = 0; begin < path.size();) {
-        const std::size_t end = std::min(path.find(':', begin), path.size());
-        std::filesystem::path folder = path.substr(begin, end - begin);
-        if (std::filesystem::exists(folder / "initdb", ignored) &&
-            std::filesystem::exists(folder / "postgres", ignored))
-            return folder;
-        begin = end + 1;
-    }
-    throw stack_error(
-        "PostgreSQL's initdb is neither below /usr/lib/postgresql nor on the PATH; on Debian: apt-get install "
-        "postgresql");
+    if (const auto folder = find_on_path("initdb"); !folder.empty()) return folder;
+    throw stack_error(std::string("PostgreSQL's initdb is neither below /usr/lib/postgresql nor on the PATH; ") +
+                      install_advice);
 }
 
 /// Quotes a value for a configuration file of PostgreSQL or for a connection string.
@@ -182,6 +171,16 @@ bool postgres::is_answering() const {
 std::string postgres::conninfo(const std::string& user, const std::string& dbname) const {
     return "host=" + quote(sockets_.string()) + " port=" + std::to_string(port_) + " dbname=" + dbname +
            " user=" + user;
+}
+
+boost::json::object postgres::tcp_address() const {
+    // The password consists of hexadecimal digits, so that it needs no escaping.
+    const std::string password = load_or_create_secret(dir_ / (std::string("postgres-") + superuser + ".password"));
+    const std::string server = "127.0.0.1:" + std::to_string(port_) + "/" + database;
+    return {{"host", "127.0.0.1"},
+            {"password", password},
+            {"url", std::string("postgresql://") + superuser + ":" + password + "@" + server},
+            {"jdbc", "jdbc:postgresql://" + server + "?user=" + superuser + "&password=" + password}};
 }
 
 bool postgres::install() const {

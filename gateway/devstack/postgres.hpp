@@ -2,6 +2,8 @@
 
 #include <gateway/devstack/process.hpp>
 
+#include <boost/json/object.hpp>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -37,6 +39,9 @@ class postgres {
 
     /// Returns a libpq connection string over the socket.
     std::string conninfo(const std::string& user, const std::string& dbname) const;
+
+    /// Returns how the superuser connects over TCP, with the password, for programs that know no Unix sockets.
+    boost::json::object tcp_address() const;
 
     const std::filesystem::path& socket_folder() const { return sockets_; }
     std::uint16_t port() const { return port_; }

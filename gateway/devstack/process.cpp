@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -66,6 +67,18 @@ sigset_t handled_signals() {
 }
 
 }  // namespace
+
+std::filesystem::path find_on_path(const std::string& program) {
+    const char* variable = std::getenv("PATH");
+    const std::string path = variable == nullptr ? "/bin:/usr/bin" : variable;
+    for (std::size_t begin = 0; begin < path.size();) {
+        const std::size_t end = std::min(path.find(':', begin), path.size());
+        const std::filesystem::path folder = path.substr(begin, end - begin);
+        if (access((folder / program).c_str(), X_OK) == 0) return folder;
+        begin = end + 1;
+    }
+    return {};
+}
 
 std::optional<account> unprivileged_account() {
     if (geteuid() != 0) return std::nullopt;

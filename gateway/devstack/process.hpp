@@ -13,6 +13,12 @@
 
 namespace fencegate::devstack {
 
+/// Says what to do about a missing program.
+inline constexpr const char* install_advice = "on Debian: apt-get install redis-server postgresql postgresql-contrib";
+
+/// Returns the folder of the PATH where execvp finds the program; empty if it is in none.
+std::filesystem::path find_on_path(const std::string& program);
+
 /// Why the stack can't run; the text is for the user who started it.
 class stack_error : public std::runtime_error {
   public:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import stat
 import threading
+import urllib.parse
 from typing import Callable, Iterator
 
+import psycopg2
 import pytest
-from psycopg2.extensions import parse_dsn
+from psycopg2.extensions import make_dsn, parse_dsn
 from support import processes
 from support.api import Api, expect_problem
 from support.polling import eventually
@@ -29,7 +32,7 @@ def test_stack_file_facts_are_true(stack: Stack) -> None:
     for node, client in zip(facts["redis"], stack.nodes()):
         assert set(node) == {"name", "host", "port", "pid"}
         assert client.info("server")["process_id"] == node["pid"]
-    assert set(facts["postgres"]) == {"host", "port", "database", "superuser", "conninfo", "pid"}
+    assert set(facts["postgres"]) == {"host", "port", "database", "superuser", "conninfo", "tcp", "pid"}
     assert parse_dsn(facts["postgres"]["conninfo"]) == {
         "host": facts["postgres"]["host"],
         "port": str(facts["postgres"]["port"]),
@@ -123,6 +126,28 @@ def test_dev_ports_chosen_by_another_stack_are_not_taken(stack: Stack) -> None:
             assert refused.returncode != 0 and "127.0.0.1:32101 is in use" in refused.stderr, refused
     finally:
         other.remove()
+
+
+def test_stack_file_has_tcp_and_a_password_for_jdbc(stack: Stack) -> None:
+    postgres = stack.read()["postgres"]
+    tcp = postgres["tcp"]
+    jdbc = urllib.parse.urlsplit(tcp["jdbc"].removeprefix("jdbc:"))
+    user = dict(urllib.parse.parse_qsl(jdbc.query))
+    given = {
+        "host": tcp["host"],
+        "port": postgres["port"],
+        "dbname": postgres["database"],
+        "user": postgres["superuser"],
+        "password": tcp["password"],
+    }
+    of_jdbc = {"host": jdbc.hostname, "port": jdbc.port, "dbname": jdbc.path.removeprefix("/"), **user}
+    assert tcp["jdbc"].startswith("jdbc:postgresql://") and of_jdbc == given
+    for dsn in (tcp["url"], make_dsn(**given)):
+        with contextlib.closing(psycopg2.connect(dsn)) as session, session.cursor() as cursor:
+            cursor.execute("select host(inet_server_addr()), current_user, current_database()")
+            assert cursor.fetchone() == (tcp["host"], postgres["superuser"], postgres["database"])
+    with pytest.raises(psycopg2.OperationalError, match="password"):
+        psycopg2.connect(make_dsn(**given | {"password": "wrong"}))
 
 
 def test_dev_killed_node_is_restarted_on_its_port(own_stack: Stack) -> None:

@@ -178,6 +178,7 @@ ALLOWED_LEFTOVERS = {
     "tests/sql/conftest.py": "reads no newer server",
     "tests/integration/test_hardening.py": "a program with sanitizers is not hardened",
     "tests/integration/test_secrets.py": "this machine leaves no core dumps",
+    "tests/integration/test_dev_programs.py": "it needs a mount of its own",
     "tests/package/test_containers.py": "it needs root and namespaces of its own",
     "tests/clients/test_recipes_node.py": "PRISMA_NEEDS",
     "tests/package/test_debian_root.py": "only root makes a Debian and runs systemd in it",
