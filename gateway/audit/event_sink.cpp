@@ -4,6 +4,7 @@
 #include <gateway/runtime/background.hpp>
 #include <gateway/runtime/random.hpp>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/post.hpp>
@@ -36,10 +37,16 @@ const char* detail_member_of(lockcore::event_kind kind) {
 
 std::string detail_of(const lockcore::event& e) {
     const auto ttl = e.ttl.count();
-    if (e.detail.empty()) return ttl > 0 ? "{\"ttl_ms\":" + std::to_string(ttl) + "}" : std::string();
+    const bool granted = e.kind == lockcore::event_kind::lease_granted;
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(e.waited).count();
+    if (e.detail.empty()) {
+        if (granted) return fmt::format(R"({{"ttl_ms":{},"waited_ms":{}}})", ttl, waited);
+        return ttl > 0 ? fmt::format(R"({{"ttl_ms":{}}})", ttl) : std::string();
+    }
     boost::json::object detail;
     detail[detail_member_of(e.kind)] = e.detail;
     if (ttl > 0) detail["ttl_ms"] = ttl;
+    if (e.kind == lockcore::event_kind::lease_refused) detail["waited_ms"] = waited;
     if (e.kind == lockcore::event_kind::lease_revoked)
         detail["holder"] = {{"principal", e.revoked.principal}, {"owner", e.revoked.owner}};
     return boost::json::serialize(detail);

@@ -83,3 +83,22 @@ def test_validity_of_waiter_counts_from_grant(api: Api, resource: str) -> None:
     pause(1, "the wait is long compared with the allowance for drift")
     api.must_release(held)
     assert waiter.answer().json()["validity_ms"] > 8_900
+
+
+def test_grant_in_history_says_how_long_it_was_waited_for(api: Api, resource: str) -> None:
+    held = api.must_acquire(resource)
+    waiter = api.begin_wait(resource)
+    pause(0.3, "the wait is longer than that of a free lease")
+    assert api.acquire(resource).status == 423
+    api.must_release(held)
+    api.must_release(waiter.answer().json())
+
+    def read() -> list[int]:
+        items = api.history(resource=resource, order="asc")
+        grants = [item["detail"]["waited_ms"] for item in items if item["event"] == "lease_granted"]
+        return grants if len(grants) == 2 else []
+
+    first, second = eventually(read, goal="both grants are in the history")
+    assert first < 300 <= second
+    (refused,) = api.history(resource=resource, event="lease_refused")
+    assert 0 <= refused["detail"]["waited_ms"] < 300, refused

@@ -120,12 +120,13 @@ TEST(history_items, lease_event_has_row_per_resource) {
     e.token = lockcore::fencing_token{34};
     e.actor.principal = "orders";
     e.ttl = std::chrono::seconds(10);
+    e.waited = std::chrono::microseconds(2'500);
     const auto rows = audit::history_items(e);
     ASSERT_EQ(rows.size(), 2u);
     EXPECT_EQ(rows[1].resource, "b/2");
     EXPECT_EQ(rows[1].fencing_token, 34u);
     EXPECT_EQ(rows[1].event, "lease_granted");
-    EXPECT_EQ(rows[1].detail, R"({"ttl_ms":10000})");
+    EXPECT_EQ(rows[1].detail, R"({"ttl_ms":10000,"waited_ms":2})");
 }
 
 TEST(history_items, node_event_has_one_row_with_node) {
