@@ -75,7 +75,7 @@ def test_request_line_has_typed_members(logging_gateway: Gateway) -> None:
     assert line.pop("duration_us") >= 0 and isinstance(line.pop("thread"), int) and line.pop("time").endswith("Z")
     problem = line.pop("problem")
     assert line == {
-        "level": "debug",
+        "level": "info",
         "message": "request",
         "client": "127.0.0.1",
         "method": "GET",
@@ -171,6 +171,34 @@ def test_refused_credentials_are_logged_and_limited(start: Callable[..., Gateway
     assert "a-key-that-nobody-has" not in gateway.log.read_text()
 
 
+def test_refusals_are_logged_at_info_and_limited(start: Callable[..., Gateway]) -> None:
+    gateway = start(keyed=True)  # without the scope writes
+    body = {"lease_id": "none", "operations": []}
+    headers = {"X-Request-Id": "refused", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    assert gateway.api.call("POST", "/v1/writes", body, headers=headers).status == 403
+    line = access_line(gateway, "refused")
+    assert (line["level"], line["status"], line["trace_id"]) == ("info", 403, "a" * 32), line
+    assert {gateway.api.post("/v1/writes", body).status for _ in range(60)} == {403}
+    gateway.stop()
+    assert 10 <= len(lines_of(gateway, "request")) < 61
+
+
+def test_orders_of_operators_are_logged(start: Callable[..., Gateway]) -> None:
+    gateway = start(keyed=True)
+    lease = gateway.api.must_acquire("log/revoked", ttl_ms=2_000)
+    orders = (
+        ("lease revoked", "DELETE", "log%2Frevoked/lease", {"reason": "it hangs"}, lease["fencing_token"]),
+        ("fence repaired", "POST", "log%2Frevoked/fence", {"reason": "it hangs", "last_fencing_token": 7}, 7),
+    )
+    for message, method, path, body, token in orders:
+        headers = {"X-Request-Id": method}
+        assert gateway.api.call(method, f"/v1/resources/{path}", body, headers=headers).status in (200, 204)
+        (line,) = eventually(lambda: lines_of(gateway, message), goal=f"the log has {message}")
+        assert (line["level"], line["request_id"], line["principal"]) == ("info", method, "admin"), line
+        assert (line["resource"], line["fencing_token"], line["reason"]) == ("log/revoked", token, "it hangs"), line
+        assert lease["lease_id"] not in gateway.log.read_text()
+
+
 # Formats
 
 
@@ -178,7 +206,7 @@ def test_text_format_has_readable_fields(start: Callable[..., Gateway]) -> None:
     gateway = start(json=False, level="debug")
     gateway.api.call("GET", "/v1/leases/none", headers={"X-Request-Id": "in=text"})
     pattern = (
-        r"^\d{4}-\d\d-\d\d [\d:.]+ debug request client=127.0.0.1 method=GET route=/v1/leases/{lease_id} status=\d+ "
+        r"^\d{4}-\d\d-\d\d [\d:.]+ info request client=127.0.0.1 method=GET route=/v1/leases/{lease_id} status=\d+ "
         r'problem=[\w-]+ duration_us=\d+ request_id="in=text" principal=dev$'
     )
     eventually(lambda: re.search(pattern, gateway.log.read_text(), re.MULTILINE), goal="the line is there")

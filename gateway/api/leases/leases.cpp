@@ -8,6 +8,7 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>
+#include <gateway/runtime/log.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
@@ -175,6 +176,17 @@ actor make_operator(const http::request& r) {
     initiator.principal = r.principal;
     set_origin(initiator, r.origin);
     return initiator;
+}
+
+/// Logs what an operator did.
+void log_order(std::string_view message, const http::request& r, const operator_order& order, std::uint64_t token) {
+    runtime::log(spdlog::level::info, message,
+                 {{"resource", order.resource.str()},
+                  {"fencing_token", token},
+                  {"reason", order.reason},
+                  {"request_id", r.request_id},
+                  {"trace_id", r.trace_id},
+                  {"principal", r.principal}});
 }
 
 /// Returns how the event ended a lease; empty if it ended none.
@@ -391,6 +403,7 @@ http::awaitable_response revoke_lease(const lease_services& services, http::requ
     const auto ended = co_await services.locks.revoke(lease.claims, std::move(cause));
     // The call has succeeded also if the lease ended meanwhile: its token is sealed.
     if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());
+    log_order("lease revoked", r, *order, token);
     http::response out;
     out.status = 204;
     co_return out;
@@ -403,6 +416,7 @@ http::awaitable_response repair_fence(const lease_services& services, http::requ
     const auto repaired = co_await services.database.repair_fence(
         order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
     if (!repaired) co_return repaired.error();
+    log_order("fence repaired", r, *order, repaired->last_fencing_token);
     std::string text;
     http::object_writer(text)
         .text("resource", repaired->resource)

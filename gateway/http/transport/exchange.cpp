@@ -23,19 +23,22 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::steady_clock;
 
-/// The most lines in a second for answers from status 500 on.
-constexpr std::uint64_t failures_logged_max = 100;
+/// The most lines in a second for answers from status 500 on, and for refusals.
+constexpr std::uint64_t failures_logged_max = 100, refusals_logged_max = 10;
 
 /// An answer is compressed in pieces of this size, between which other connections take turns.
 constexpr std::size_t compressed_piece_bytes = 64 * 1024;
 
 /// Logs one line for a request.
 void log_access(const served_request& s, bool is_readiness) {
-    const auto level = s.status >= 500 && !is_readiness ? spdlog::level::info : spdlog::level::debug;
+    // What is not allowed, and what the guard refused.
+    const bool refused = s.status == 403 || s.status == 412;
+    const bool informs = refused || (s.status >= 500 && !is_readiness);
+    const auto level = informs ? spdlog::level::info : spdlog::level::debug;
     if (!spdlog::default_logger_raw()->should_log(level)) return;
-    if (level == spdlog::level::info) {
-        static runtime::line_limit limit(failures_logged_max);
-        const auto left_out = limit.admit(std::chrono::steady_clock::now());
+    if (informs) {
+        static runtime::line_limit failures(failures_logged_max), refusals(refusals_logged_max);
+        const auto left_out = (refused ? refusals : failures).admit(std::chrono::steady_clock::now());
         if (!left_out) return;
         if (*left_out > 0) runtime::log(spdlog::level::warn, "requests were left out", {{"left_out", *left_out}});
     }
