@@ -304,6 +304,22 @@ def test_alerts_each_have_a_heading_in_operations() -> None:
     assert alerts and alerts == set(sections(read("docs/operations/alerts.md")))
 
 
+def test_alerts_each_have_a_runbook_and_a_panel() -> None:
+    board = json.loads(read("config/grafana/fencegate.json"))
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    faults = []
+    for rule in re.split(r"^ *- alert: ", read("config/prometheus/fencegate.rules.yml"), flags=re.MULTILINE)[1:]:
+        name, expression = re.match(r"(\w+)\n *expr: (.*?)\n *(?:for|labels):", rule, re.DOTALL).groups()
+        if f"runbook_url: docs/operations/alerts.md#{name.lower()}\n" not in rule:
+            faults.append(f"{name}: runbook_url")
+        for metric in set(re.findall(r"\b(?:fencegate|distributed_lock)_\w+|\bup\b", expression)):
+            panels = [each for each in shown if re.search(rf"\b{metric}\b", each)]
+            values = re.findall(rf'\b{metric}{{(?:slug|state)="([\w-]+)"', expression)
+            if not any(all(value in each or "by (state)" in each for value in values) for each in panels):
+                faults.append(f"{name}: no panel shows {metric} {values}")
+    assert not faults, faults
+
+
 def integers_in(schema: Any) -> Iterator[dict[str, Any]]:
     if isinstance(schema, dict) and "integer" in (schema.get("type") or ()):
         yield schema
