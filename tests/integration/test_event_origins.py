@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -177,3 +178,35 @@ def test_resource_at_a_time_has_holder_fence_and_rows(
 def test_resource_at_refuses_future_and_token(api_a: Api, resource: str) -> None:
     for query in ({"at": "2199-01-01T00:00:00Z"}, {"at": "soon"}, {"at": now(), "fencing_token": 1}):
         assert pointers_of(api_a.get(resource_path(resource), **query)) == ["at"]
+
+
+def test_trace_is_application_name_while_a_write_runs(guarded_pair: Stack, orders: Api, goods: Sku) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    lease = orders.must_acquire(goods.resource)
+    body = {"lease_id": lease["lease_id"], "operations": [goods.sell()]}
+
+    def seen() -> bool:
+        return (
+            guarded_pair.query("select count(*) from pg_stat_activity where application_name ~ %s", (trace,))[0][0] > 0
+        )
+
+    def write(header: str) -> int:
+        return orders.call("POST", "/v1/writes", body, headers={"traceparent": header}).status
+
+    blocker = guarded_pair.sql()
+    with blocker.cursor() as cursor, ThreadPoolExecutor(1) as pool:
+        cursor.execute("begin")
+        cursor.execute("select from inventory where sku = %s for update", (goods.name,))
+        answer = pool.submit(write, f"00-{trace}-00f067aa0ba902b7-01")
+        eventually(seen, goal="the write that waits shows its trace")
+        cursor.execute("rollback")
+        assert answer.result() == 200
+    blocker.close()
+    eventually(lambda: not seen(), goal="the name ends with the transaction")
+    assert write(f"00-{trace}'; select-00f067aa0ba902b7-01") == 200, "a malformed one is ignored"
+    (applied, other) = (
+        item
+        for item in events_of(guarded_pair.api(), goods.resource, "write_applied")
+        if item["event"] == "write_applied"
+    )
+    assert (applied["trace_id"], other["trace_id"]) == (trace, None)

@@ -106,6 +106,21 @@ TEST_F(transaction_plan_test, several_writes_timeouts_from_options) {
     EXPECT_NE(plan_transaction(writes, options).steps[1].sql->find("'synchronous_commit', 'off'"), std::string::npos);
 }
 
+TEST_F(transaction_plan_test, traces_are_shown_as_application_name) {
+    const std::string trace(32, 'a');
+    requests[1].initiator.trace_id = trace;
+    const auto name = [this] {
+        const auto writes = plan_all(requests, *known);
+        const auto plan = plan_transaction(writes, options);
+        EXPECT_NE(plan.steps[1].sql->find("set_config('application_name', $3, true)"), std::string::npos);
+        return plan.steps[1].parameters->at(2).value();
+    };
+    EXPECT_EQ(name(), "fencegate " + trace);
+    requests[0].initiator.trace_id = std::string(32, 'b');
+    options.defer_flush = true;
+    EXPECT_EQ(name(), "fencegate " + trace + " +1");
+}
+
 TEST_F(transaction_plan_test, writes_of_one_lease_enter_once) {
     requests = {make_request("1", {"a"}), make_request("2", {"a"}), make_request("3", {"b"}),
                 make_request("4", {"b"}, 8)};

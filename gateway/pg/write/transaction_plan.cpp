@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -19,14 +20,31 @@ const std::string defer_sql = "select fencing.defer_constraints()";
 const std::string timeouts_sql =
     "select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)";
 const std::string timeouts_deferred_sql = timeouts_sql + ", set_config('synchronous_commit', 'off', true)";
+/// Shows the trace of the writes to those who look at the sessions of PostgreSQL.
+const std::string traced = ", set_config('application_name', $3, true)";
+const std::string timeouts_traced_sql = timeouts_sql + traced;
+const std::string timeouts_deferred_traced_sql = timeouts_deferred_sql + traced;
 const compat::parameters no_parameters;
 
-const std::string& timeouts_sql_of(const transaction_options& options) {
+const std::string& timeouts_sql_of(const transaction_options& options, bool is_traced) {
+    if (is_traced) return options.defer_flush ? timeouts_deferred_traced_sql : timeouts_traced_sql;
     return options.defer_flush ? timeouts_deferred_sql : timeouts_sql;
 }
 
 compat::parameters timeouts_of(const transaction_options& options) {
     return {std::to_string(options.statement_timeout.count()), std::to_string(options.lock_timeout.count())};
+}
+
+/// Returns `fencegate TRACE`, and ` +N` for N further traces: at most 63 bytes; empty if no caller sent a traceparent.
+std::string name_traces(const std::vector<planned_write>& writes) {
+    std::set<std::string_view> traces;
+    for (const auto& write : writes)
+        traces.insert(write.request->initiator.trace_id);
+    traces.erase("");
+    if (traces.empty()) return {};
+    std::string out = "fencegate " + std::string(*traces.begin());
+    if (traces.size() > 1) out += " +" + std::to_string(traces.size() - 1);
+    return out;
 }
 
 class transaction_planner {
@@ -38,7 +56,11 @@ class transaction_planner {
 
     transaction_plan plan() {
         add(step_kind::begin, begin_sql, no_parameters);
-        add(step_kind::timeouts, timeouts_sql_of(options_), store(timeouts_of(options_)));
+        std::string traces = name_traces(writes_);
+        const bool is_traced = !traces.empty();
+        auto values = timeouts_of(options_);
+        if (is_traced) values.emplace_back(std::move(traces));
+        add(step_kind::timeouts, timeouts_sql_of(options_, is_traced), store(std::move(values)));
         if (!options_.isolated) plan_.prepared_with_timeouts = plan_.steps.size();
         claim_keys();
         for (std::size_t i = 0; i < writes_.size();) {
@@ -342,7 +364,7 @@ transaction_plan plan_kept_outcomes(const std::vector<outcome_to_keep>& outcomes
 transaction_plan plan_failure_records(const std::string& items_json, const std::vector<outcome_to_keep>& kept,
                                       const transaction_options& options) {
     transaction_plan plan;
-    if (!options.isolated) add_step(plan, step_kind::timeouts, timeouts_sql_of(options), timeouts_of(options));
+    if (!options.isolated) add_step(plan, step_kind::timeouts, timeouts_sql_of(options, false), timeouts_of(options));
     add_step(plan, step_kind::record, record_events_sql(), {items_json});
     if (!kept.empty()) add_step(plan, step_kind::keep, keep_outcomes_sql, keep_outcomes_parameters(kept));
     plan.steps.back().ends_round_trip = true;
