@@ -152,6 +152,7 @@ commands::commands(CLI::App& app) : app_(app) {
     add_changes();
     add_lock();
     add_elect();
+    add_interventions();
     add_completion();
     // Not with CLI11's envname: every subcommand shares this variable, and the environment of one that was not called
     // would overwrite the argument of the one that was. After the options: their help has the default URL, and must not
@@ -359,6 +360,37 @@ void commands::add_holding_options(CLI::App& command) {
                  "Time from SIGTERM to SIGKILL when the lease is lost or --max-hold ends [5s]");
 }
 
+void commands::add_interventions() {
+    CLI::App& revoke = add("revoke", "Revoke leases: their holders can write no more",
+                           std::string(exit_codes) +
+                               "Needs the scope `operate` for all resources of the lease, which is revoked on all of "
+                               "them.\nThe fence is raised above its token first.\nExample:\n"
+                               "  fencegate revoke jobs/nightly --reason 'the holder hangs'",
+                           [this](const client& gateway, bool json) {
+                               std::ranges::for_each(revocation_.resources, show_bracket);
+                               return revoke_leases(gateway, revocation_, json);
+                           });
+    revoke.add_option("RESOURCE", revocation_.resources, "The resources")->required();
+    revoke.add_option("--token", revocation_.token, "Only a lease with this token")->type_name("TOKEN");
+    CLI::App& repair = add("repair", "Set the fence of a resource, also to a lower token",
+                           std::string(exit_codes) +
+                               "Needs the scope `operate`. Asks before it lowers a fence: then holders of older tokens "
+                               "can write again.\nExample:\n  fencegate repair inventory/sku-1 --fence 41 --reason "
+                               "'a test wrote with token 900000'",
+                           [this](const client& gateway, bool json) {
+                               show_bracket(repair_.resource);
+                               return repair_fence(gateway, repair_, json);
+                           });
+    repair.add_option("RESOURCE", repair_.resource, "The resource")->required();
+    repair.add_option("--fence", repair_.fence, "The fence: tokens below it are refused")
+        ->type_name("TOKEN")
+        ->required();
+    repair.add_flag("--yes", repair_.confirmed, "Lower the fence without asking");
+    for (auto& [command, reason] :
+         {std::pair<CLI::App*, std::string*>{&revoke, &revocation_.reason}, {&repair, &repair_.reason}})
+        command->add_option("--reason", *reason, "Why; the history keeps it")->type_name("TEXT")->required();
+}
+
 void commands::add_completion() {
     CLI::App& command = add("completion", "Print a script that completes these commands in a shell",
                             "Examples:\n  source <(fencegate completion bash)\n"
@@ -374,7 +406,9 @@ int commands::extract_program(int argc, char** argv) {
         begun_line_.assign(argv + 2, argv + argc);
         return 2;
     }
-    if (argc < 2 || (std::string_view(argv[1]) != "lock" && std::string_view(argv[1]) != "elect")) return argc;
+    const std::string_view name = argc < 2 ? "" : argv[1];
+    if (name == "revoke" || name == "repair") hide_brackets(argc, argv);
+    if (name != "lock" && name != "elect") return argc;
     char** const end = argv + argc;
     char** const mark = std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
     hide_brackets(static_cast<int>(mark - argv), argv);
@@ -392,12 +426,8 @@ void commands::hide_brackets(int argc, char** argv) {
     }
 }
 
-void commands::show_brackets() {
-    const auto show = [](std::string& word) {
-        if (word.starts_with(bracket_mark)) word.erase(0, 1);
-    };
-    std::ranges::for_each(lock_.resources, show);
-    show(lock_.owner);
+void commands::show_bracket(std::string& word) {
+    if (word.starts_with(bracket_mark)) word.erase(0, 1);
 }
 
 std::optional<int> commands::run() {
@@ -431,7 +461,8 @@ int commands::run(const std::string& name) {
                           [this](const std::string& prefix) { list_resources(client(gateway_), prefix); });
     } else if (name == "lock" || name == "elect") {
         if (has_empty_program_) throw usage_error("no command after --");
-        show_brackets();
+        std::ranges::for_each(lock_.resources, show_bracket);
+        show_bracket(lock_.owner);
         if (lock_.any_of) lock_.resources = expand_ranges(lock_.resources);
         const bool several = lock_.resources.size() > 1;
         if (lock_.any_of && !several) throw usage_error("--any-of needs two resources or more");

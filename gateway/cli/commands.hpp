@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gateway/cli/client.hpp>
+#include <gateway/cli/interventions.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/lock.hpp>
 
@@ -57,13 +58,14 @@ class commands {
     void add_lock();
     void add_elect();
     void add_holding_options(CLI::App& command);
+    void add_interventions();
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
     /// CLI11 reads an argument `[a,b]` for several values as a list of them, but it is the name of one resource: marks
     /// such words before it parses them, and removes the marks afterwards.
     void hide_brackets(int argc, char** argv);
-    void show_brackets();
+    static void show_bracket(std::string& word);
 
     CLI::App& app_;
     std::vector<CLI::App*> subcommands_;
@@ -74,6 +76,8 @@ class commands {
     bool follow_ = false;
     bool csv_ = false;
     std::string resource_prefix_;
+    revocation revocation_;
+    fence_repair repair_;
     lock_options lock_;
     std::map<std::string, std::function<int(const client&, bool)>> added_;  ///< By name.
     bool has_empty_program_ = false;                                        ///< `--` is the last argument.
