@@ -33,7 +33,6 @@ type TestGateway struct {
 	Results func(operation map[string]any) Result
 	// Reads has what Get returns for a path.
 	Reads map[string]any
-
 	mu        sync.Mutex
 	time      time.Time
 	noRenewal bool
@@ -441,10 +440,9 @@ func (gateway *TestGateway) history(query url.Values) []map[string]any {
 		for _, name := range []string{"resource", "event", "owner", "write_id"} {
 			matches = matches && (!query.Has(name) || event[name] == query.Get(name))
 		}
-		switch {
-		case matches && query.Get("order") == "asc":
+		if matches && query.Get("order") == "asc" {
 			items = append(items, event)
-		case matches:
+		} else if matches {
 			items = append([]map[string]any{event}, items...)
 		}
 	}

@@ -58,6 +58,7 @@ class commands {
     void add_lock();
     void add_elect();
     void add_holding_options(CLI::App& command);
+    int run_lock(bool elect);
     void add_interventions();
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);

@@ -134,11 +134,9 @@ class lock_run {
         finish(code_);
     }
 
-    /// Returns the names of what is held, joined.
     std::string held_names(std::string_view separator = ", ") const {
         return options_.any_of ? lease_.resource : join_names(options_.resources, separator);
     }
-
     bool has_command() const { return !options_.command.empty(); }
 
     /// Acquires the lease, starts the command and watches the lease.
@@ -438,8 +436,7 @@ int run_locked(const gateway_options& gateway, const lock_options& options) {
         // Only this run takes further holds of the lease; another term is another lease, with a higher token.
         if (options.elect || options.at_least) run_options.owner = make_holder_name();
         std::optional<lock_run> run;
-        run.emplace(caller, command, run_options);
-        const int code = run->run();
+        const int code = run.emplace(caller, command, run_options).run();
         const auto withdraw = run->withdrawal();
         const bool competes = options.elect && !options.exit_on_loss && run->has_lost_lease();
         run.reset();  // closes its connections

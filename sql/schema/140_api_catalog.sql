@@ -254,7 +254,8 @@ as $$
                 filter (where f.name is not null), '{}'),
               'additionalProperties', false))
             from parts f where f.mode in ('i', 'b')),
-         (select case when r.proretset then jsonb_build_object('type', 'array', 'items', r.schema) else r.schema end::json
+         (select case when r.proretset then jsonb_build_object('type', 'array', 'items', r.schema)
+                      else r.schema end::json
             from result r)
     from pg_proc p where p.oid = function;
 $$;
@@ -262,8 +263,8 @@ comment on function fencing.describe_function(oid) is
   'The JSON Schemas of the arguments of a function, as the members of an object, and of its result. Locks: none.';
 
 create or replace function fencing.describe_api()
-  returns table (name text, kind text, description text, operations text[], changes_nothing boolean, returns_void boolean,
-    schemas json)
+  returns table (name text, kind text, description text, operations text[], changes_nothing boolean,
+    returns_void boolean, schemas json)
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$

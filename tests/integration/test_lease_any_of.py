@@ -176,7 +176,7 @@ def test_any_of_many_callers_never_more_holders_than_resources(api_a: Api, api_b
             if lease["resource"] in holders:
                 faults.append(f"{lease['resource']} has two holders")
             holders.add(lease["resource"])
-        time.sleep(0.02)
+        time.sleep(0.02)  # long enough for a second holder to show
         with lock:
             holders.remove(lease["resource"])
             served.append(number)

@@ -1,4 +1,5 @@
--- describe_api gives JSON Schemas of what is exposed: types, nullability, keys, comments; no generated column is written.
+-- describe_api gives JSON Schemas of what is exposed: types, nullability, keys, comments.
+-- No generated column is written.
 create type mood as enum ('calm', 'busy');
 create domain code as varchar(9) not null;
 create table described (
@@ -18,12 +19,15 @@ select fencing.expose_function(f::regprocedure)
   from unnest('{"wanted(int,bigint)",quiet(uuid),numbers(),rows_of(real)}'::text[]) f;
 select name, kind, description, operations, changes_nothing, returns_void, json_array_length(schemas) as schemas
   from fencing.describe_api() where name in ('described', 'wanted', 'quiet', 'numbers', 'rows_of');
-select d.part, p.key, p.value from fencing.describe_api() a, json_array_elements(a.schemas) with ordinality as d (schema, part),
-    json_each(d.schema -> 'properties') p
+select d.part, p.key, p.value
+  from fencing.describe_api() a, json_array_elements(a.schemas) with ordinality as d (schema, part),
+       json_each(d.schema -> 'properties') p
  where a.name = 'described' and (d.part = 1 or p.key in ('id', 'twice', 'sku'));
 select d.part, d.schema -> 'required' as required, d.schema -> 'additionalProperties' as more
-  from fencing.describe_api() a, json_array_elements(a.schemas) with ordinality as d (schema, part) where a.name = 'described';
-select a.name, d.part, d.schema from fencing.describe_api() a, json_array_elements(a.schemas) with ordinality as d (schema, part)
+  from fencing.describe_api() a, json_array_elements(a.schemas) with ordinality as d (schema, part)
+ where a.name = 'described';
+select a.name, d.part, d.schema
+  from fencing.describe_api() a, json_array_elements(a.schemas) with ordinality as d (schema, part)
  where a.name in ('wanted', 'quiet', 'numbers') order by 1, 2;
 -- what the writing role and an auditor may not call
 set role test_app;

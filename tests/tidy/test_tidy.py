@@ -57,8 +57,8 @@ LARGEST = {
 }
 # Files that are larger, with the lines that each may have.
 LARGER = {
-    "clients/java/client/src/main/java/fencegate/client/FencegateClient.java": 455,
-    "clients/python/src/fencegate/_protocol.py": 590,
+    "clients/java/client/src/main/java/fencegate/client/FencegateClient.java": 475,
+    "clients/python/src/fencegate/_protocol.py": 600,
     "sql/schema/110_protect.sql": 540,
     "sql/schema/120_checks.sql": 480,
 }
