@@ -31,8 +31,8 @@ type Written struct {
 type TestGateway struct {
 	// Results returns what an operation leads to; nil: the expected number of rows.
 	Results func(operation map[string]any) Result
-	// Reads has what Get returns for a path.
-	Reads map[string]any
+	Reads   map[string]any // What Get returns for a path.
+
 	mu        sync.Mutex
 	time      time.Time
 	noRenewal bool

@@ -188,10 +188,9 @@ export class TestGateway {
     if (!anyOf) return this.#acquireAll(body);
     const isFree = (name: string) =>
       ![...this.#grants.values()].some(held => held.resources.includes(name) && this.#live(held.leaseId));
-    const free = anyOf.find(isFree);
-    // Never a further hold.
-    return this.#acquireAll(free === undefined ? {...body, owner: undefined, resource: anyOf[0]} :
-      {...body, resource: free});
+    const resource = anyOf.find(isFree);
+    // Refused, never a further hold: without the owner.
+    return this.#acquireAll(resource === undefined ? {resource: anyOf[0] as string} : {...body, resource});
   }
 
   #acquireAll({resource, resources = [resource as string], owner, ttl_ms: ttlMs = TTL}: Body): Grant | Response {
