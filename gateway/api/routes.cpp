@@ -121,6 +121,10 @@ std::vector<http::route> routes(const gateway_services& services) {
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
     add_negotiated(get, "/v1/nodes", scope::operate, as_json, show_nodes);
     add_negotiated(get, "/v1/guard", scope::operate, as_json, show_guard);
+    http::route& rights = add(get, "/v1/rights", show_rights);
+    rights.any_caller = true;
+    rights.own_cell = cell;
+    rights.options = as_json;
     add(get, "/healthz", show_health).is_probe = true;
     const auto add_readiness = [&](const char* path, endpoint<state_services> handle) {
         http::route& made = add(get, path, handle);

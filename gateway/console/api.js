@@ -36,7 +36,30 @@ function notify(event, ...parameters) {
  * Signing in with another key reloads the page, which forgets them too.
  */
 const denials = new Map();
-export const forgetDenials = () => denials.clear();
+
+/** What the caller may do, as /v1/rights says it; undefined until loadRights() has an answer. */
+let rights;
+
+/** Asks for the caller's rights, so that nothing is asked for that would be denied. Throws as fetchJson. */
+export async function loadRights() { rights = await fetchJson('/v1/rights'); }
+
+/** After this, everything that was denied is asked for again if the caller has the right by now. */
+export async function forgetDenials() {
+  denials.clear();
+  await loadRights().catch(() => {}); // the request that follows shows the problem
+}
+
+/** The right that the caller lacks for a GET, as a sentence; empty if there is none. */
+function missingRight(path) {
+  if (!rights) return '';
+  const {pathname, searchParams} = new URL(path, location.href);
+  const needed = /^\/v1\/(nodes|guard)$/.test(pathname) ? 'operate'
+    : /^\/v1\/(leases$|history|changes$|resource)/.test(pathname) ? 'history' : '';
+  const ofSome = searchParams.has('resource') || searchParams.has('resource_prefix');
+  if (needed && !(ofSome ? rights.scopes : rights.scopes_for_all_resources).includes(needed))
+    return `The caller lacks the scope '${needed}'${ofSome ? '' : ' for all resources'}.`;
+  return pathname === '/v1/changes' && !rights.all_rows ? 'The caller may not read every row of every table.' : '';
+}
 
 /** The part of an address that decides whether the caller has the right to it. */
 function denialKey(path) {
@@ -79,6 +102,8 @@ export async function call(path, {method = 'GET', body, accept = 'application/js
     extra = {}, quiet = false, timeout = REQUEST_TIMEOUT} = {}) {
   const address = method === 'GET' ? denialKey(path) : '';
   if (denials.has(address)) throw denials.get(address);
+  const missing = address && missingRight(path);
+  if (missing) throw new Problem(403, 'Forbidden', missing);
   const headers = {Accept: accept, ...extra};
   if (bearer) headers.Authorization = `Bearer ${bearer}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';

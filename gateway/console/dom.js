@@ -55,6 +55,11 @@ export function table(caption, columns) {
   return {element, body};
 }
 
+/** A list of names and values, without those that are empty. */
+export const facts = values => el('dl', {class: 'facts'}, Object.entries(values)
+  .filter(([, value]) => value !== undefined && value !== null && value !== '')
+  .flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]));
+
 export const row = attributes => el('tr', {role: 'row', ...attributes});
 export const cell = (column, ...content) =>
   el('td', {role: 'cell', 'data-label': column.label, class: column.numeric ? 'number' : null}, content);
@@ -155,8 +160,8 @@ export class PanelState {
     const text = `${problem.status} ${problem.title} ${detail}`;
     if (['failed', 'forbidden'].includes(this.panel.dataset.state) && this.problemText === text) return;
     this.problemText = text;
-    const again = el('button', {type: 'button', onclick: () => {
-      forgetDenials();
+    const again = el('button', {type: 'button', onclick: async () => {
+      await forgetDenials();
       retry();
     }}, 'Try again');
     if (problem.status === 403)

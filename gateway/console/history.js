@@ -2,7 +2,8 @@
 
 import {call, fetchJson, Problem, urlFor} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, reconcile, row, setText, table} from './dom.js';
-import {details, eventBadge, EVENTS, holder, absoluteTime} from './words.js';
+import {readRange} from './range.js';
+import {details, eventBadge, eventLabel, EVENTS, holder, absoluteTime, linkToWrite} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 50;
@@ -16,8 +17,6 @@ const FILTERS = [
   {name: 'resource_prefix', label: 'Resource begins with', placeholder: 'inventory/'},
   {name: 'event', label: 'Event', options: EVENTS},
   {name: 'owner', label: 'Owner'},
-  {name: 'from', label: 'From', type: 'datetime-local'},
-  {name: 'to', label: 'To', type: 'datetime-local'},
   {name: 'resource', label: 'Resource is', advanced: true},
   {name: 'principal', label: 'Principal', advanced: true},
   {name: 'token_min', label: 'Token from', type: 'number', advanced: true},
@@ -28,18 +27,33 @@ const FILTERS = [
 ];
 const NAMES = FILTERS.map(filter => filter.name);
 
-/** Converts between RFC 3339 and the local time of an input of type datetime-local. */
-const toLocal = iso => {
-  const at = new Date(iso);
-  if (Number.isNaN(at.getTime())) return '';
-  return new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
-};
-const toIso = local => (local ? new Date(local).toISOString() : '');
+/**
+ * Returns the events with each one-shot write as one: the write, without the grant, seal and release of its request;
+ * `others` names these.
+ */
+export function groupOneShots(items) {
+  const groups = new Map();
+  const idOf = item => (item.detail?.request_id && item.fencing_token !== null
+    ? `${item.detail.request_id} ${item.resource} ${item.fencing_token}` : item);
+  for (const item of items) {
+    const group = groups.get(idOf(item));
+    if (group) group.push(item);
+    else groups.set(idOf(item), [item]);
+  }
+  return items.flatMap(item => {
+    const group = groups.get(idOf(item));
+    const write = group.find(({event}) => /^write_(applied|rejected|failed)$/.test(event));
+    if (!write || !group.some(({event}) => event === 'lease_granted')) return [item];
+    if (item !== write) return [];
+    const others = group.filter(each => each !== write).map(each => eventLabel(each).toLowerCase());
+    return [{...item, others: others.join(', ')}];
+  });
+}
 
 export class History {
-  /** `showTimeline(resource)` shows the timeline of a resource. */
-  constructor({showTimeline}) {
-    this.showTimeline = showTimeline;
+  /** `showTimeline(resource)` shows the timeline of a resource. `onRange()`: the URL has another range of time. */
+  constructor({showTimeline, onRange}) {
+    Object.assign(this, {showTimeline, onRange});
     this.state = new PanelState(byId('history'));
     this.form = byId('history-form');
     this.inputs = new Map();
@@ -63,7 +77,7 @@ export class History {
           Object.entries(filter.options).map(([value, {label}]) => el('option', {value}, label)))
         : el('input', {id, name: filter.name, type: filter.type ?? 'text', placeholder: filter.placeholder,
           spellcheck: 'false', autocapitalize: 'off',
-          step: filter.type === 'datetime-local' ? '1' : null, min: filter.type === 'number' ? '0' : null});
+          min: filter.type === 'number' ? '0' : null});
       this.inputs.set(filter.name, input);
       return {filter, field: el('div', {class: 'field'}, el('label', {for: id}, filter.label), input)};
     });
@@ -88,32 +102,33 @@ export class History {
 
   readUrl() {
     const values = url.read(NAMES);
-    for (const {name, type, advanced} of FILTERS) {
+    for (const {name, advanced} of FILTERS) {
       const value = values[name] ?? '';
-      this.inputs.get(name).value = type === 'datetime-local' && value ? toLocal(value) : value;
+      this.inputs.get(name).value = value;
       if (advanced && value) this.advanced.open = true;
     }
   }
 
   #values() {
-    return Object.fromEntries(FILTERS.map(({name, type}) => {
-      const value = this.inputs.get(name).value.trim();
-      return [name, type === 'datetime-local' ? toIso(value) : value];
-    }));
+    return Object.fromEntries(NAMES.map(name => [name, this.inputs.get(name).value.trim()]));
   }
 
   /** Shows the events that match `filters` and no others, and puts the filters into the URL. */
   open(filters) {
-    url.write(Object.fromEntries(NAMES.map(name => [name, filters[name] ?? ''])));
-    this.readUrl();
+    url.write(Object.fromEntries([...NAMES, 'from', 'to'].map(name => [name, filters[name] ?? ''])));
+    this.onRange();
     byId('history-title').focus();
-    return this.refresh();
   }
 
   #clear() {
     for (const input of this.inputs.values()) input.value = '';
-    url.write(this.#values());
-    this.refresh();
+    url.write({...this.#values(), from: '', to: ''});
+    this.onRange();
+  }
+
+  #filters() {
+    const given = Object.entries(readRange().query).filter(([, value]) => value);
+    return {...url.read(NAMES), ...Object.fromEntries(given)};
   }
 
   /** Loads the first page with the filters of the URL; ignores inputs that were changed since the last search. */
@@ -124,7 +139,7 @@ export class History {
   async #loadFirst() {
     this.request?.abort(); // also of "Load more", whose answer would belong to another list
     const request = this.request = new AbortController();
-    const filters = url.read(NAMES);
+    const filters = this.#filters();
     try {
       const page = await fetchJson(urlFor('/v1/history', {...filters, limit: PAGE}), {signal: request.signal});
       this.pages = 1;
@@ -143,7 +158,7 @@ export class History {
 
   /** For periodic calls: repeats a search that failed, or shows new events if the first page is shown, newest first. */
   poll() {
-    const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && !('to' in url.read(['to']));
+    const isFirst = this.pages === 1 && !('order' in url.read(['order'])) && readRange().endsNow;
     return this.state.mayPoll && (this.searchFailed || isFirst) ? this.refresh() : undefined;
   }
 
@@ -176,7 +191,8 @@ export class History {
     this.items = items;
     this.cursor = cursor;
     this.table.hidden = items.length === 0;
-    reconcile(this.body, this.rows, items, item => item.id, item => ({row: this.#row(item), update() {}}));
+    reconcile(this.body, this.rows, groupOneShots(items), item => `${item.id} ${item.others ?? ''}`,
+      item => ({row: this.#row(item), update() {}}));
     const shown = items.length;
     this.more.hidden = !this.cursor || shown >= ROWS_MAX;
     const words = shown >= ROWS_MAX && this.cursor ? `The first ${ROWS_MAX}; narrow the search, or download all.`
@@ -188,7 +204,8 @@ export class History {
     const line = row({class: item.event === 'write_rejected' ? 'bad' : null, 'data-event': item.id});
     const resource = item.resource && el('button', {type: 'button', class: 'link', title: 'Show its timeline',
       onclick: () => this.showTimeline(item.resource)}, item.resource);
-    const extra = [item.write_id ? `write ${item.write_id}` : '', details(item.detail)].filter(Boolean).join(', ');
+    const extra = [item.write_id ? [linkToWrite(item.write_id), ' '] : '',
+      item.others ? `with its lease (${item.others}), ` : '', details(item.detail)].flat();
     line.append(cell(COLUMNS[0], absoluteTime(item.at)), cell(COLUMNS[1], eventBadge(item)),
       optionalCell(COLUMNS[2], resource),
       optionalCell(COLUMNS[3], item.fencing_token), optionalCell(COLUMNS[4], item.last_fencing_token),
@@ -201,7 +218,7 @@ export class History {
     for (const button of this.download) button.disabled = true;
     setText(this.downloadError, '');
     try {
-      const answer = await call(urlFor('/v1/history', url.read(NAMES)),
+      const answer = await call(urlFor('/v1/history', this.#filters()),
         {accept: kind === 'csv' ? 'text/csv' : 'application/x-ndjson', timeout: 0});
       const link = el('a', {href: URL.createObjectURL(await answer.blob()), download: `history.${kind}`});
       link.click();

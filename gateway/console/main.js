@@ -1,6 +1,6 @@
 // Connects the panels: signing in and out, polling, and the state of the gateway.
 
-import {call, fetchJson, key, addConnectionListener} from './api.js';
+import {call, key, addConnectionListener, loadRights} from './api.js';
 import {announce, byId, el, setText} from './dom.js';
 import {Guard} from './guard.js';
 import {History} from './history.js';
@@ -8,12 +8,15 @@ import {Leases} from './leases.js';
 import {throttle, Live} from './live.js';
 import {Nodes} from './nodes.js';
 import {Rates} from './rates.js';
+import {RangeForm} from './range.js';
 import {ReplacementNotice} from './replacement.js';
+import {ResourcePage} from './resource.js';
 import {RevokeDialog} from './revoke.js';
 import {SignIn} from './sign_in.js';
 import {startTheme} from './theme.js';
 import {Timeline} from './timeline.js';
 import * as url from './url.js';
+import {WritePage} from './write.js';
 import {count, isStale, setServerTime, now, refreshTimes, shortTime} from './words.js';
 
 const POLL_INTERVAL = 2000;
@@ -22,17 +25,42 @@ const RATES_INTERVAL = 30_000;
 const READINESS_TIMEOUT = 8000;
 const SIGN_OUT_REASON = 'fencegate.sign_out_reason'; // in sessionStorage, shown after the reload
 
-const tiles = Object.fromEntries([['leases', 'Live leases'], ['waiting', 'Waiting here'], ['nodes', 'Nodes voting'],
-  ['guard', 'Protected tables'], ['applied', 'Writes in the last hour'], ['refused', 'Writes refused, last hour']]
-  .map(([name, label]) => {
-    const value = el('dd', {class: 'tabular'}, '–');
-    byId('overview').append(el('dl', {class: 'tile', 'data-tile': name}, el('dt', {}, label), value));
-    return [name, value];
-  }));
+/** The panels of each page; the URL names the page, the first one has no name. */
+const PAGES = {
+  '': ['overview', 'range', 'leases', 'nodes', 'guard', 'rates', 'timeline', 'history'],
+  resource: ['resource', 'range', 'timeline'],
+  write: ['write', 'history'],
+};
+
+/** Each number leads to what explains it. */
+const tiles = Object.fromEntries([
+  ['guard', 'Protected tables', '#guard'],
+  ['generation', 'PostgreSQL replaced, last day', '?event=storage_generation_changed&from=-1d#history'],
+  ['nodes', 'Nodes voting', '#nodes'],
+  ['refused', 'Writes refused', '?event=write_rejected'],
+  ['applied', 'Writes applied', '?event=write_applied'],
+  ['waiting', 'Waiting at this gateway', '#leases'],
+  ['leases', 'Live leases', '#leases'],
+].map(([name, label, target]) => {
+  const value = el('a', {href: `/console${target}`}, '–');
+  const term = el('dt', {}, label);
+  byId('overview').append(el('dl', {class: 'tile', 'data-tile': name}, term, el('dd', {class: 'tabular'}, value)));
+  return [name, {value, term, label}];
+}));
 
 function setTile(name, text, style = '') {
-  setText(tiles[name], text);
-  tiles[name].parentElement.className = `tile ${style}`;
+  setText(tiles[name].value, text);
+  tiles[name].value.closest('.tile').className = `tile ${style}`;
+}
+
+/** Of the range of the charts, with the same range in the link. */
+function setRateTile(name, number, {words, from, to}, style = '') {
+  setTile(name, count(number), style);
+  const {term, label, value} = tiles[name];
+  setText(term, `${label}, ${words}`);
+  const event = name === 'refused' ? 'write_rejected' : 'write_applied';
+  const query = new URLSearchParams({event, from, ...(to && {to})});
+  value.setAttribute('href', `/console?${query}#history`);
 }
 
 const showTimeline = resource => timeline.open(resource, {focus: true});
@@ -69,28 +97,51 @@ const guard = new Guard({
   },
 });
 const rates = new Rates({
-  onTotals: totals => {
+  onTotals: (totals, range) => {
     const refused = totals.write_rejected ?? 0;
-    setTile('applied', count(totals.write_applied ?? 0));
-    setTile('refused', count(refused), refused ? 'bad' : '');
+    setRateTile('applied', totals.write_applied ?? 0, range);
+    setRateTile('refused', refused, range, refused ? 'bad' : '');
   },
 });
 const timeline = new Timeline({liveLease: resource => leases.live.get(resource)});
-const history = new History({showTimeline});
-const replacement = new ReplacementNotice({showEvents: filters => history.open(filters)});
-const signIn = new SignIn(() => showPanels());
+const refreshRange = () => {
+  rangeForm.readUrl();
+  for (const name of ['rates', 'timeline', 'history']) if (!byId(name).hidden) panels[name].refresh();
+};
+const rangeForm = new RangeForm({onChange: refreshRange});
+const history = new History({showTimeline, onRange: () => {
+  history.readUrl();
+  refreshRange();
+}});
+const replacement = new ReplacementNotice({
+  showEvents: filters => history.open(filters),
+  onChange: at => setTile('generation', at ? shortTime(at) : 'no', at ? 'warn' : ''),
+});
+const resource = new ResourcePage();
+const write = new WritePage();
+const panels = {leases, nodes, guard, rates, timeline, history, resource, write};
+const signIn = new SignIn(async () => {
+  await loadRights().catch(() => {}); // without them everything is asked for
+  showPanels();
+});
 
-const refreshLeasesSoon = throttle(500, () => leases.poll());
-const refreshNodesSoon = throttle(500, () => nodes.poll());
-const refreshGuardSoon = throttle(500, () => guard.poll());
-const refreshHistorySoon = throttle(1000, () => history.poll());
-const refreshTimelineSoon = throttle(500, () => timeline.poll());
-const refreshRatesSoon = throttle(1000, () => rates.poll());
+/** Polls a panel soon, if the page has it. */
+const pollSoon = (name, ms) => throttle(ms, () => (byId(name).hidden ? undefined : panels[name].poll()));
+const refreshLeasesSoon = pollSoon('leases', 500);
+const refreshNodesSoon = pollSoon('nodes', 500);
+const refreshGuardSoon = pollSoon('guard', 500);
+const refreshHistorySoon = pollSoon('history', 1000);
+const refreshTimelineSoon = pollSoon('timeline', 500);
+const refreshRatesSoon = pollSoon('rates', 1000);
+const refreshResourceSoon = pollSoon('resource', 1000);
+const refreshWriteSoon = pollSoon('write', 1000);
 
 let streaming = false;
 const live = new Live({
   onEvent: item => {
-    rates.add(item);
+    if (!byId('rates').hidden) rates.add(item);
+    if (item.resource === resource.resource) refreshResourceSoon();
+    if (item.event === 'guard_changed') refreshGuardSoon();
     if (item.event.startsWith('lease_')) refreshLeasesSoon();
     if (item.event.startsWith('node_')) refreshNodesSoon();
     if (item.event === 'storage_generation_changed') replacement.refresh();
@@ -162,12 +213,7 @@ const isVisible = () => document.visibilityState === 'visible';
 
 function refreshAll() {
   refreshedAt = performance.now();
-  leases.refresh();
-  nodes.refresh();
-  guard.refresh();
-  rates.refresh();
-  history.refresh();
-  timeline.refresh();
+  for (const [name, panel] of Object.entries(panels)) if (!byId(name).hidden) panel.refresh();
   replacement.refresh();
 }
 
@@ -184,7 +230,9 @@ function showPanels() {
   refreshAll();
   live.start();
   repeatWhileVisible(POLL_INTERVAL, () => {
-    leases.poll();
+    if (!byId('leases').hidden) leases.poll();
+    refreshResourceSoon();
+    refreshWriteSoon();
     refreshNodesSoon();
     refreshGuardSoon();
     checkReadiness();
@@ -218,11 +266,23 @@ function signOut(reason = '') {
 }
 
 function readUrl() {
+  const {page = ''} = url.read(['page']);
+  const shown = PAGES[page] ?? PAGES[''];
+  for (const name of new Set(Object.values(PAGES).flat())) byId(name).hidden = !shown.includes(name);
+  rangeForm.readUrl();
+  resource.readUrl();
   leases.readUrl();
   timeline.readUrl();
   history.readUrl();
 }
 
+for (const link of document.querySelectorAll('#sections a, .tile a')) link.addEventListener('click', event => {
+  // A link to a panel of this page needs no new page.
+  const {search, hash} = new URL(link.href);
+  if (search || byId(hash.slice(1)).hidden || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  location.hash = hash;
+});
 startTheme(byId('theme'));
 checkReadiness();
 byId('sign-out').addEventListener('click', () => signOut());
@@ -234,7 +294,7 @@ addEventListener('popstate', () => {
 document.addEventListener('visibilitychange', () => { if (isVisible() && !byId('panels').hidden) refreshAll(); });
 
 try {
-  await fetchJson('/v1/leases?limit=1');
+  await loadRights();
   showPanels();
 } catch (problem) {
   if (problem.status !== 401) showPanels(); // the panels show the problem

@@ -1,11 +1,42 @@
-// Leases and writes of the last hour, per minute: granted and applied above the axis, refused and failed below it.
+// Leases and writes of the range of time, by default of the last hour: granted and applied above the axis,
+// refused and failed below it, with marks for failovers, changes of the guard and revocations.
 
 import {urlFor, fetchJson} from './api.js';
-import {byId, el, PanelState, svg, table, row, cell} from './dom.js';
-import {count, now, shortTime} from './words.js';
+import {byId, cell, el, PanelState, row, setText, svg, table} from './dom.js';
+import * as url from './url.js';
+import {readRange} from './range.js';
+import {absoluteTime, count, dateTime, eventBadge, eventLabel, linkToResource, now, shortDate,
+  shortTime} from './words.js';
 
 const HOUR = 3_600_000;
 const MINUTE = 60_000;
+const DAY = 24 * HOUR;
+/** Lengths of a bar; the shortest is taken that gives at most BARS_MAX bars. */
+const BUCKETS = [MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, DAY, 7 * DAY, 30 * DAY, 366 * DAY];
+const BARS_MAX = 100;
+const MARKED = 'storage_generation_changed,guard_changed,lease_revoked';
+const MARKS_MAX = 200;
+const MARKS_LISTED = 10;
+
+/** The bars of a range: their length and where the first begins: at a whole minute, hour or day of the viewer. */
+function makeBars({from, to}) {
+  const end = to ?? now();
+  const begin = Math.min(from ?? end - HOUR, end - 1);
+  const bucket = BUCKETS.find(length => (end - begin) / length <= BARS_MAX) ?? BUCKETS.at(-1);
+  const offset = -new Date(begin).getTimezoneOffset() * MINUTE;
+  // Without a range the hour ends with the minute that has begun: sixty bars.
+  const earliest = from === undefined ? begin + bucket : begin;
+  const first = Math.floor((earliest + offset) / bucket) * bucket - offset;
+  return {bucket, offset, first, end};
+}
+
+/** A time with the offset that decides where the API's buckets begin: 2026-11-21T00:00:00.000+01:00 */
+function withOffset(at, offset) {
+  const minutes = Math.abs(offset) / MINUTE;
+  const two = number => String(Math.floor(number)).padStart(2, '0');
+  const zone = `${offset < 0 ? '-' : '+'}${two(minutes / 60)}:${two(minutes % 60)}`;
+  return new Date(at + offset).toISOString().replace('Z', zone);
+}
 const CHARTS = [
   {name: 'Leases', up: ['lease_granted'], down: ['lease_refused'], upLabel: 'granted', downLabel: 'refused'},
   {name: 'Writes', up: ['write_applied'], down: ['write_rejected', 'write_failed'], upLabel: 'applied',
@@ -18,12 +49,15 @@ export class Rates {
   constructor({onTotals}) {
     this.onTotals = onTotals;
     this.state = new PanelState(byId('rates'));
-    this.minutes = new Map(); // start of the minute → counts by event type
+    this.buckets = new Map(); // start of the bar → counts by event type
+    this.marks = [];
+    this.marksList = el('div');
     this.countedUntil = 0; // the end of the newest summary, which has the earlier events
     this.arrived = undefined; // events that arrive while a summary is requested
     this.charts = el('div', {class: 'charts'});
     this.rows = el('div');
-    this.state.body.append(this.charts, el('details', {}, el('summary', {}, 'The same as a table'), this.rows));
+    this.state.body.append(this.charts, this.marksList,
+      el('details', {}, el('summary', {}, 'The same as a table'), this.rows));
     this.state.body.hidden = true;
   }
 
@@ -31,12 +65,16 @@ export class Rates {
     this.request?.abort(); // its answer would be older
     const {signal} = this.request = new AbortController();
     this.arrived = [];
-    const to = now();
-    const from = Math.floor((to - HOUR) / MINUTE) * MINUTE + MINUTE;
+    const range = readRange();
+    const bars = makeBars(range);
+    const from = withOffset(bars.first, bars.offset);
     try {
       const summary = await fetchJson(urlFor('/v1/history/summary',
-        {from: new Date(from).toISOString(), bucket_ms: MINUTE}), {signal});
-      this.minutes = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
+        {from, to: range.query.to, bucket_ms: bars.bucket}), {signal});
+      const marks = await fetchJson(urlFor('/v1/history',
+        {event: MARKED, from, to: range.query.to, limit: MARKS_MAX}), {signal});
+      Object.assign(this, {bars, range, marks: marks.items, moreMarks: marks.next_cursor !== null});
+      this.buckets = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
       this.countedUntil = Date.parse(summary.to);
       for (const item of this.arrived) this.#count(item);
       this.arrived = undefined;
@@ -51,16 +89,18 @@ export class Rates {
   }
 
   /** As refresh(), for periodic calls. */
-  poll() { return this.state.mayPoll ? this.refresh() : undefined; }
+  poll() { return this.state.mayPoll && readRange().endsNow ? this.refresh() : undefined; }
 
   /** Counts an event that the summary lacks. A stream that resumes also has events from before the summary. */
   #count(item) {
     const at = Date.parse(item.at);
-    if (at < this.countedUntil) return;
-    const minute = Math.floor(at / MINUTE) * MINUTE;
-    const counts = this.minutes.get(minute) ?? {};
+    if (!this.bars || at < this.countedUntil || !this.range.endsNow) return;
+    const {bucket, offset} = this.bars;
+    const start = Math.floor((at + offset) / bucket) * bucket - offset;
+    const counts = this.buckets.get(start) ?? {};
     counts[item.event] = (counts[item.event] ?? 0) + 1;
-    this.minutes.set(minute, counts);
+    this.buckets.set(start, counts);
+    if (MARKED.split(',').includes(item.event) && !this.marks.some(({id}) => id === item.id)) this.marks.unshift(item);
   }
 
   /** Counts a new event until the next refresh. */
@@ -74,10 +114,11 @@ export class Rates {
   }
 
   #show() {
-    const last = Math.floor(now() / MINUTE) * MINUTE;
-    const bars = Array.from({length: 60}, (_, index) => {
-      const at = last - (59 - index) * MINUTE;
-      return {at, counts: this.minutes.get(at) ?? {}};
+    const {bucket, first} = this.range.endsNow ? makeBars(readRange()) : this.bars;
+    const end = this.range.to ?? now();
+    const bars = Array.from({length: Math.max(1, Math.ceil((end - first) / bucket))}, (_, index) => {
+      const at = first + index * bucket;
+      return {at, counts: this.buckets.get(at) ?? {}};
     });
     const totals = {};
     for (const {counts} of bars) {
@@ -85,7 +126,26 @@ export class Rates {
     }
     this.charts.replaceChildren(...CHARTS.map(chart => this.#chart(chart, bars, totals)));
     this.#table(bars);
-    this.onTotals(totals);
+    this.#listMarks();
+    const {from = '-1h', to = ''} = url.read(['from', 'to']);
+    this.onTotals(totals, {words: this.#words(), from: from || '-1h', to});
+  }
+
+  #words() { return this.range.words || 'last hour'; }
+
+  #listMarks() {
+    setText(byId('rates-title'), this.#words().replace(/^./, letter => letter.toUpperCase()));
+    const shown = this.marks.slice(0, MARKS_LISTED);
+    const rest = this.marks.length - shown.length;
+    this.marksList.replaceChildren(shown.length ? el('ul', {class: 'marks small', 'aria-label': 'Marks in the charts'},
+      shown.map(item => el('li', {}, absoluteTime(item.at), ' ', eventBadge(item), ' ',
+        item.resource ? linkToResource(item.resource) : item.detail?.table ?? '')),
+      rest ? el('li', {class: 'muted'}, `and ${count(rest)}${this.moreMarks ? '+' : ''} more`) : '') : '');
+  }
+
+  #label(at) {
+    const {bucket} = this.bars;
+    return bucket >= DAY ? shortDate(at) : (bucket > MINUTE ? `${shortDate(at)} ` : '') + shortTime(at).slice(0, 5);
   }
 
   #chart(chart, bars, totals) {
@@ -96,8 +156,9 @@ export class Rates {
     const step = width / bars.length;
     const drawing =
       svg('svg', {viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', class: 'bars', role: 'img',
-      'aria-label': `${chart.name} in the last hour: ${count(up)} ${chart.upLabel}, ${count(down)} ${chart.downLabel}; `
-        + `at most ${count(peak)} in a minute.`});
+      'aria-label': `${chart.name}, ${this.#words()}: ${count(up)} ${chart.upLabel}, `
+        + `${count(down)} ${chart.downLabel}; `
+        + `at most ${count(peak)} in ${this.#bucketWords()}.`});
     bars.forEach((bar, index) => {
       const upHeight = sum(bar.counts, chart.up) / (peak || 1) * (middle - 2);
       const downHeight = sum(bar.counts, chart.down) / (peak || 1) * (height - middle - 2);
@@ -108,6 +169,11 @@ export class Rates {
       if (downHeight) drawing.append(
           svg('rect', {class: 'down', x, width: barWidth, y: middle + 1, height: Math.max(1, downHeight).toFixed(2)}));
     });
+    for (const item of this.marks) {
+      const x = ((Date.parse(item.at) - bars[0].at) / this.bars.bucket * step).toFixed(2);
+      drawing.append(svg('line', {class: 'mark', x1: x, x2: x, y1: 0, y2: height},
+        svg('title', {}, `${dateTime(Date.parse(item.at))} ${eventLabel(item)} ${item.resource ?? ''}`)));
+    }
     drawing.append(svg('line', {class: 'axis', x1: 0, x2: width, y1: middle + 0.5, y2: middle + 0.5}));
     return el('figure', {class: 'chart'},
       el('figcaption', {}, el('strong', {}, chart.name), el('span', {class: 'tabular'},
@@ -115,22 +181,30 @@ export class Rates {
         el('span', {class: 'key down'}, `${count(down)} ${chart.downLabel}`))),
       drawing,
       el('div', {class: 'chart-foot muted small tabular', 'aria-hidden': 'true'},
-        el('span', {}, shortTime(bars[0].at).slice(0, 5)),
-        el('span', {}, `most per minute: ${count(peak)}`), el('span', {}, 'now')));
+        el('span', {}, this.#label(bars[0].at)),
+        el('span', {}, `most in ${this.#bucketWords()}: ${count(peak)}`),
+        el('span', {}, this.range.endsNow ? 'now' : this.#label(this.range.to))));
+  }
+
+  #bucketWords() {
+    const {bucket} = this.bars;
+    const [unit, length] = bucket >= DAY ? ['day', DAY] : bucket >= HOUR ? ['hour', HOUR] : ['minute', MINUTE];
+    return bucket === length ? `${unit === 'hour' ? 'an' : 'a'} ${unit}` : `${bucket / length} ${unit}s`;
   }
 
   #table(bars) {
-    const columns = [{label: 'Minute'}, ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upLabel}`,
+    const columns = [{label: this.bars.bucket === MINUTE ? 'Minute' : 'Begin'},
+      ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upLabel}`,
         numeric: true}, {label: `${chart.name} ${chart.downLabel}`, numeric: true}])];
-    const {element, body} = table('Grants and refusals per minute', columns);
+    const {element, body} = table('Grants and refusals', columns);
     for (const bar of bars.filter(({counts}) => Object.keys(counts).length > 0).reverse()) {
       const line = row({});
-      line.append(cell(columns[0], shortTime(bar.at).slice(0, 5)));
+      line.append(cell(columns[0], this.#label(bar.at)));
       CHARTS.flatMap(chart => [chart.up, chart.down])
         .forEach((events, index) => line.append(cell(columns[index + 1], count(sum(bar.counts, events)))));
       body.append(line);
     }
     this.rows.replaceChildren(body.children.length ? element
-      : el('p', {class: 'muted'}, 'No events in the last hour.'));
+      : el('p', {class: 'muted'}, `No events, ${this.#words()}.`));
   }
 }

@@ -10,9 +10,12 @@ const EVENT = 'storage_generation_changed';
 const SHOWN_FOR = 86_400_000;
 
 export class ReplacementNotice {
-  /** Calls `showEvents({event, from})` when the user asks for the events behind the notice. */
-  constructor({showEvents}) {
-    this.showEvents = showEvents;
+  /**
+   * Calls `showEvents({event, from})` when the user asks for the events behind the notice,
+   * and `onChange(at)` with the time of the newest change in the last day, if there is one.
+   */
+  constructor({showEvents, onChange}) {
+    Object.assign(this, {showEvents, onChange});
     this.element = byId('replacement');
   }
 
@@ -27,6 +30,7 @@ export class ReplacementNotice {
     }
     // The change itself has the floor. A gateway adds an event without it if it finds lost writes after the change.
     const newest = items.findIndex(item => item.detail?.floor !== undefined);
+    this.onChange(newest < 0 ? undefined : Date.parse(items[newest].at));
     if (newest < 0) {
       this.element.hidden = true;
       return;

@@ -31,7 +31,7 @@ export class SignIn {
     const button = this.section.querySelector('button');
     button.disabled = true;
     try {
-      await fetchJson('/v1/leases?limit=1', {bearer: value, quiet: true});
+      await fetchJson('/v1/rights', {bearer: value, quiet: true});
     } catch (problem) {
       if (problem.status === 401) return this.#showError('The gateway does not accept this key.');
       if (problem.status === 0) return this.#showError('The gateway cannot be reached. Try again in a moment.');

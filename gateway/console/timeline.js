@@ -5,7 +5,8 @@ import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, row, setText, svg, table} from './dom.js';
 import {buildLanes, findActivePeriods, makeTicks, makeTimeScale, mergeEvents} from './timeline_model.js';
 import {absolute, clockTime, count, dateTime, details, duration, eventBadge, eventLabel, EVENTS, holder, isStale,
-  isToday, now, shortDate, shortTime} from './words.js';
+  isToday, linkToResource, now, shortDate, shortTime} from './words.js';
+import {readRange} from './range.js';
 import * as url from './url.js';
 
 const EVENTS_MAX = 300;
@@ -23,14 +24,12 @@ export class Timeline {
     this.liveLease = liveLease;
     this.state = new PanelState(byId('timeline'));
     this.input = byId('timeline-resource');
-    this.window = byId('timeline-window');
     this.events = [];
     this.allLanes = false;
     byId('timeline-form').addEventListener('submit', event => {
       event.preventDefault();
       this.open(this.input.value.trim());
     });
-    this.window.addEventListener('change', () => this.open(this.input.value.trim()));
 
     this.summary = el('p', {class: 'summary'});
     this.older = el('button', {type: 'button', class: 'quiet', onclick: () => { this.allLanes = true; this.#draw(); }});
@@ -55,16 +54,13 @@ export class Timeline {
   }
 
   readUrl() {
-    const {timeline = '', window = ''} = url.read(['timeline', 'window']);
-    this.#setResource(timeline);
-    this.window.value = window;
-    if (this.window.selectedIndex < 0) this.window.value = '';
+    this.#setResource(url.read(['timeline']).timeline ?? '');
   }
 
   /** Shows a resource and puts its name into the URL. */
   open(resource, {focus = false} = {}) {
     this.#setResource(resource);
-    url.write({timeline: resource, window: this.window.value});
+    url.write({timeline: resource});
     if (focus) byId('timeline-title').focus();
     return this.refresh();
   }
@@ -84,23 +80,22 @@ export class Timeline {
   }
 
   /** As refresh(), for periodic calls. */
-  poll() { return this.state.mayPoll ? this.refresh() : undefined; }
+  poll() { return this.state.mayPoll && readRange().endsNow ? this.refresh() : undefined; }
 
   async refresh() {
     this.request?.abort(); // its answer would be older, or of another resource
     const {signal} = this.request = new AbortController();
     const {resource} = this;
     if (!resource) return this.#showNoResource();
-    const seconds = Number(this.window.value);
-    const from = seconds ? new Date(now() - seconds * 1000).toISOString() : '';
+    const {query, words} = readRange();
     try {
-      const page = await fetchJson(urlFor('/v1/history', {resource, from, limit: EVENTS_MAX}), {signal});
+      const page = await fetchJson(urlFor('/v1/history', {resource, ...query, limit: EVENTS_MAX}), {signal});
       this.truncated = page.next_cursor !== null;
-      const refused = this.truncated ? await this.#loadRefused(resource, from, signal) : [];
+      const refused = this.truncated ? await this.#loadRefused(resource, query, signal) : [];
       this.events = mergeEvents([page.items, ...refused]);
       if (!this.events.length && !this.liveLease(resource)) {
         this.state.body.hidden = true;
-        return this.state.showEmpty(`The history has no events of ${resource}${seconds ? ' in this time' : ''}.`);
+        return this.state.showEmpty(`The history has no events of ${resource}${words ? ' in this time' : ''}.`);
       }
       this.state.body.hidden = false;
       this.state.showReady();
@@ -117,9 +112,9 @@ export class Timeline {
    * and of the fences that refused them.
    * Returns them as lists; those of the tokens are first, because they are complete.
    */
-  async #loadRefused(resource, from, signal) {
+  async #loadRefused(resource, query, signal) {
     const load = async filters => (await fetchJson(urlFor('/v1/history', {resource, ...filters}), {signal})).items;
-    const refused = await load({from, event: 'write_rejected', limit: REFUSALS_MAX});
+    const refused = await load({...query, event: 'write_rejected', limit: REFUSALS_MAX});
     this.moreRefused = refused.length === REFUSALS_MAX;
     if (this.loaded?.resource !== resource) this.loaded = {resource, eventsByToken: new Map()};
     const {eventsByToken} = this.loaded;
@@ -128,7 +123,7 @@ export class Timeline {
         .flatMap(item => [item.last_fencing_token, item.fencing_token])) {
       if (!eventsByToken.has(token))
         eventsByToken.set(token, await load({token_min: token, token_max: token, limit: EVENTS_MAX}));
-      lists.push(eventsByToken.get(token).filter(item => item.at >= from));
+      lists.push(eventsByToken.get(token).filter(item => item.at >= query.from && !(query.to && item.at >= query.to)));
     }
     return [...lists, refused];
   }
@@ -140,15 +135,17 @@ export class Timeline {
 
   #draw() {
     if (this.state.body.hidden) return;
-    const at = now();
-    const model = this.model = buildLanes(this.events, {live: this.liveLease(this.resource), now: at});
+    const {to} = readRange();
+    const at = Math.min(to ?? Infinity, now());
+    const live = at === to ? undefined : this.liveLease(this.resource);
+    const model = this.model = buildLanes(this.events, {live, now: at});
     const stale = model.marks.filter(mark => mark.stale).slice(-STALE_MAX).flatMap(mark => [mark.lane, mark.refusedBy]);
     const visible = new Set([...model.lanes.slice(-LANES), ...stale]);
     const lanes = this.allLanes ? model.lanes : model.lanes.filter(lane => visible.has(lane));
     const hidden = model.lanes.length - lanes.length;
     this.older.hidden = hidden === 0;
     setText(this.older, `Show ${hidden} older ${hidden === 1 ? 'lease' : 'leases'}`);
-    setText(this.summary, this.#describe(model));
+    this.summary.replaceChildren(`${this.#describe(model)} `, linkToResource(this.resource));
     this.summary.classList.toggle('bad', model.marks.some(mark => mark.stale));
     this.#render(model, lanes, at);
     this.#inspect();
@@ -177,8 +174,8 @@ export class Timeline {
     const laneHeight = beside ? 34 : 52;
     const top = 26;
     const height = top + lanes.length * laneHeight + 6;
-    const seconds = Number(this.window.value);
-    const {x, segments} = makeTimeScale(seconds ? [[at - seconds * 1000, at]] : findActivePeriods(lanes, at), gutter,
+    const {from: start} = readRange();
+    const {x, segments} = makeTimeScale(start < at ? [[start, at]] : findActivePeriods(lanes, at), gutter,
       right, beside ? BREAK_WIDTH : BREAK_WIDTH / 2);
     const {from} = segments[0];
     const yOf = lane => top + lanes.indexOf(lane) * laneHeight + (beside ? laneHeight / 2 : laneHeight - 16);

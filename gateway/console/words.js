@@ -4,6 +4,7 @@ import {el, setText} from './dom.js';
 
 const clock =
   new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23'});
+const zone = new Intl.DateTimeFormat(undefined, {timeZoneName: 'longOffset'});
 const date = new Intl.DateTimeFormat(undefined, {month: 'short', day: 'numeric'});
 const day = new Intl.DateTimeFormat(undefined, {year: 'numeric', month: 'short', day: 'numeric'});
 
@@ -19,8 +20,11 @@ export const now = () => Date.now() + clockOffset;
 export const absolute = at => `${day.format(at)}, ${clockTime(at)}`;
 export const clockTime = at => `${clock.format(at)}.${String(new Date(at).getMilliseconds()).padStart(3, '0')}`;
 export const shortTime = at => clock.format(at);
-/** Date, without the year, and time with milliseconds. */
-export const dateTime = at => `${date.format(at)} ${clockTime(at)}`;
+/** Date and time with milliseconds. */
+export const dateTime = at => `${day.format(at)} ${clockTime(at)}`;
+/** The viewer's time zone: "Europe/Berlin (GMT+01:00)" */
+export const timeZone = () => `${zone.resolvedOptions().timeZone} (${
+  zone.formatToParts(now()).find(({type}) => type === 'timeZoneName').value})`;
 export const shortDate = at => date.format(at);
 export const isToday = at => day.format(at) === day.format(now());
 
@@ -113,3 +117,8 @@ export function details(detail) {
   return replaceDirectionMarks(Object.entries(detail).filter(([, value]) => value !== '' && value !== null)
     .map(([name, value]) => `${name}: ${typeof value === 'object' ? JSON.stringify(value) : value}`).join(', '));
 }
+
+export const linkToResource = name => (name
+  ? el('a', {href: `/console?${new URLSearchParams({page: 'resource', timeline: name})}`}, name) : '');
+export const linkToWrite = id => el('a', {href: `/console?${new URLSearchParams({page: 'write', write_id: id})}`},
+  `write ${id.slice(0, 8)}`);

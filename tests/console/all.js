@@ -2,6 +2,7 @@
 import './serving.js';
 import './signing_in.js';
 import './panels.js';
+import './pages.js';
 import './guard.js';
 import './timeline.js';
 import './history.js';

@@ -32,7 +32,7 @@ test('sign-in with a wrong key shows an error, stores nothing', async () => {
 test('sign-in stores no key that was not checked', async () => {
   const {page} = await browser.open(stack, {key: '', expected: [...unauthorized, /503 \(Service Unavailable\)/]});
   const answerWith = (status, slug, detail) =>
-    page.route('**/v1/leases?**', route => route.fulfill({status, contentType: 'application/problem+json',
+    page.route('**/v1/rights', route => route.fulfill({status, contentType: 'application/problem+json',
     body: JSON.stringify({type: `/problems/${slug}`, title: 'Title', status, detail, request_id: 'r-3'})}), {times: 1});
   for (const [status, slug] of [[429, 'too-many-requests'], [503, 'overloaded']]) {
     await answerWith(status, slug, `Refused with ${status}.`);
@@ -81,31 +81,29 @@ test('sign-out removes all data of the first key', async () => {
 });
 
 test('key without scopes sees why panels are empty', async () => {
-  const {page, observed} = await browser.open(stack, {key: stack.key('auditor'), expected: [/403 \(Forbidden\)/]});
+  const {page, observed} = await browser.open(stack, {key: stack.key('auditor')});
   await page.locator('#nodes').getByText('This API key may not see this').waitFor();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   await page.locator('#history tbody tr').first().waitFor();
   assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
 });
 
-test('denied address is asked once until Try again', async () => {
-  const {page} = await browser.open(stack, {key: stack.key('orders'), expected: [/403 \(Forbidden\)/]});
-  const asked = new Map();
-  page.on('request', request => {
-    const {pathname} = new URL(request.url());
-    if (pathname.startsWith('/v1/')) asked.set(pathname, (asked.get(pathname) ?? 0) + 1);
-  });
-  await page.reload();
-  for (const panel of ['leases', 'nodes', 'rates', 'history'])
-    await page.locator(`#${panel}`).getByText('This API key may not see this').waitFor();
-  await eventually(() => asked.has('/v1/history/stream'), 'the stream is requested');
-  await sleep(4500); // at least two polls
-  await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
-  await sleep(300);
-  const once = {'/v1/leases': 1, '/v1/nodes': 1, '/v1/guard': 1, '/v1/history/summary': 1, '/v1/history/stream': 1};
-  const {'/v1/history': pages, ...others} = Object.fromEntries(asked);
-  assert.deepEqual(others, once);
-  assert.ok(pages <= 2, `${pages} requests, of the history and of the notice above the panels`);
-  await page.locator('#nodes').getByRole('button', {name: 'Try again'}).click();
-  await eventually(() => asked.get('/v1/nodes') === 2, 'the nodes are requested again');
+test('nothing that the key may not see is asked for', async () => {
+  const denials = async () => (await stack.history({event: 'request_denied', limit: 1000})).length;
+  const before = await denials();
+  for (const name of ['orders', 'auditor']) {
+    const {page, observed} = await browser.open(stack, {key: stack.key(name), query: `?timeline=${STALE_RESOURCE}`});
+    const asked = new Set();
+    page.on('request', request => asked.add(new URL(request.url()).pathname));
+    await page.reload();
+    for (const panel of name === 'orders' ? ['leases', 'nodes', 'guard', 'rates', 'history', 'timeline'] : ['nodes'])
+      await page.locator(`#${panel}`).getByText('This API key may not see this').waitFor();
+    await sleep(2500); // at least one poll
+    assert.ok(!asked.has('/v1/nodes') && !asked.has('/v1/guard'), [...asked].join());
+    assert.equal(asked.has('/v1/leases'), name === 'auditor');
+    await Promise.all([page.waitForResponse('**/v1/rights'),
+      page.locator('#nodes').getByRole('button', {name: 'Try again'}).click()]);
+    assert.deepEqual(observed.errors, []);
+  }
+  assert.equal(await denials(), before);
 });

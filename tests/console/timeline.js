@@ -71,8 +71,8 @@ test('timeline resource is in the URL', async () => {
   await page.getByText('The history has no events of nobody/knows').waitFor();
   await page.goBack();
   await page.locator('#timeline .stale-write').waitFor();
-  await page.locator('#timeline-window').selectOption('60');
-  await page.waitForURL(/window=60/);
+  await page.locator('#range-last').selectOption('-1m');
+  await page.waitForURL(/from=-1m/);
 });
 
 test('timeline shows twelve lanes, the rest on request', async () => {
@@ -141,7 +141,7 @@ test('timeline is not replaced by an older answer', async () => {
   await page.locator('#timeline-resource').press('Enter');
   await eventually(() => holds.length > 0, 'an answer is held');
   const [newer] = await Promise.all([page.waitForResponse(/history\?resource=inventory.*from=/),
-    page.locator('#timeline-window').selectOption('3600')]);
+    page.locator('#range-last').selectOption('-1h')]);
   await newer.finished();
   await page.evaluate(() => {
     const timeline = document.getElementById('timeline');
@@ -210,7 +210,7 @@ test('timeline of several days shows dates', async () => {
       assert.equal(ticks.filter(text => text.startsWith(date)).length, 1, `${date} in ${ticks.join()}`);
     await page.locator('#timeline summary').click();
     const times = await page.locator('#timeline tbody time').allInnerTexts();
-    assert.deepEqual(times.map(text => text.slice(0, -13)), [dates[1], dates[1], dates[0], dates[0]]);
+    assert.deepEqual(times.map(text => text.slice(0, -18)), [dates[1], dates[1], dates[0], dates[0]]);
     assert.match(await page.locator('#timeline .bar title').first().textContent(),
       new RegExp(`${dates[0]} \\d\\d:.* to ${dates[0]} \\d\\d:`));
     await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-several-days-${width}.png`});

@@ -193,6 +193,21 @@ http::awaitable_response show_guard(const state_services& services, http::reques
     co_return pg::unavailable("This gateway has not asked PostgreSQL for the state of the guard yet.");
 }
 
+http::awaitable_response show_rights(const state_services&, http::request r) {
+    boost::json::array some;
+    boost::json::array all;
+    using enum scope;
+    for (const scope each : {leases, writes, history, operate, bare_tokens}) {
+        if (r.rights->require_for_some(each)) some.emplace_back(http::to_string(each));
+        if (r.rights->require(each)) all.emplace_back(http::to_string(each));
+    }
+    co_return http::json_response(
+        boost::json::serialize(boost::json::object{{"principal", r.principal},
+                                                   {"scopes", std::move(some)},
+                                                   {"scopes_for_all_resources", std::move(all)},
+                                                   {"all_rows", r.rights->require_all_rows().has_value()}}));
+}
+
 http::awaitable_response show_health(const state_services&, http::request) {
     co_return http::json_response(R"({"status":"ok"})");
 }

@@ -296,7 +296,7 @@ dispatcher::decision dispatcher::decide(request& r, sender source, std::chrono::
     }
     out.route_path = found.target->path;
     r.path_parameters = std::move(found.parameters);
-    if (found.target->required_scope) {
+    if (found.target->required_scope || found.target->any_caller) {
         auto caller = authenticate(source, now);
         if (!caller) {
             refuse(caller.error().cause);
@@ -317,12 +317,14 @@ dispatcher::decision dispatcher::decide(request& r, sender source, std::chrono::
                 return out;
             }
         }
-        const scope needed = *found.target->required_scope;
-        const auto allowed =
-            found.target->names_resources ? r.rights->require_for_some(needed) : r.rights->require(needed);
-        if (!allowed) {
-            refuse(allowed.error());
-            return out;
+        if (found.target->required_scope) {
+            const scope needed = *found.target->required_scope;
+            const auto allowed =
+                found.target->names_resources ? r.rights->require_for_some(needed) : r.rights->require(needed);
+            if (!allowed) {
+                refuse(allowed.error());
+                return out;
+            }
         }
     }
     out.target = found.target;

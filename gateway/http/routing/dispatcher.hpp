@@ -32,7 +32,9 @@ struct answer_options {
 struct route {
     method verb = method::get;
     std::string path;  ///< Template: `/v1/leases/{lease_id}/renew`. A placeholder matches one non-empty segment.
-    std::optional<scope> required_scope;  ///< Empty: open to everyone, without authentication.
+    std::optional<scope> required_scope;  ///< Empty: none.
+    /// Every caller that authenticates may use it. Without it and without required_scope it is open to everyone.
+    bool any_caller = false;
     handler handle;
     bool long_waiting = false;  ///< May wait long; a caller that hangs up cancels it.
     /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it

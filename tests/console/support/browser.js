@@ -11,7 +11,8 @@ const {chromium} = installed('playwright-core');
 const AXE = readFileSync(installed.resolve('axe-core/axe.min.js'), 'utf8');
 export const SCREENSHOTS = join(ROOT, 'build/tests/console');
 /** What the page requests again by itself after an error. */
-const POLLED = new Set(['/readyz', '/v1/leases', '/v1/nodes', '/v1/guard', '/v1/history', '/v1/history/summary']);
+const POLLED = new Set(['/readyz', '/v1/leases', '/v1/nodes', '/v1/guard', '/v1/history', '/v1/history/summary',
+  '/v1/rights', '/v1/resource', '/v1/changes']);
 
 export class Browser {
   async start() {
@@ -38,7 +39,7 @@ export class Browser {
     if (key) await page.addInitScript(value => { if (!sessionStorage.getItem('test_key_set')) { sessionStorage.setItem(
           'fencegate.api_key', value); sessionStorage.setItem('test_key_set', 'yes'); } }, key);
     await page.goto(`${stack.url}/console${query}`);
-    if (key) await page.locator('#leases:not([data-state=loading])').waitFor();
+    if (key) await page.locator('#panels > .panel[data-state]:not([hidden], [data-state=loading])').first().waitFor();
     return {page, observed};
   }
 }
