@@ -212,7 +212,7 @@ test('timeline of several days shows dates', async () => {
     const times = await page.locator('#timeline tbody time').allInnerTexts();
     assert.deepEqual(times.map(text => text.slice(0, -18)), [dates[1], dates[1], dates[0], dates[0]]);
     assert.match(await page.locator('#timeline .bar title').first().textContent(),
-      new RegExp(`${dates[0]} \\d\\d:.* to ${dates[0]} \\d\\d:`));
+      new RegExp(`${dates[0]} \\d{4} \\d\\d:.* to ${dates[0]} \\d{4} \\d\\d:`));
     await page.locator('#timeline').screenshot({path: `${SCREENSHOTS}/timeline-several-days-${width}.png`});
   }
 });
