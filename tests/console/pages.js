@@ -46,9 +46,7 @@ test('resource and write have pages with changes', async () => {
   for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, scheme: 'dark'}]) {
     const {page, observed} =
       await browser.open(stack, {width, scheme, query: '?page=resource&timeline=inventory/sku-7'});
-    await page.locator('#resource').getByText('first → second').waitFor().catch(async fault => {
-      throw new Error(await page.locator('#resource').innerText(), {cause: fault});
-    });
+    await page.locator('#resource').getByText('first → second').waitFor();
     await page.locator('#timeline .lane').first().waitFor();
     assert.ok(!await page.locator('#leases').isVisible());
     assert.deepEqual([await accessibilityErrors(page), await horizontalOverflow(page)], [[], 0]);
