@@ -27,7 +27,8 @@ export function renderRows(items) {
     const line = row({});
     line.append(cell(COLUMNS[0], absoluteTime(item.at)), cell(COLUMNS[1], item.table),
       cell(COLUMNS[2], members(item.key).map(([name, value]) => `${name}: ${valueText(value)}`).join(', ')),
-      cell(COLUMNS[3], el('div', {}, item.operation, ...describeColumns(item))), optionalCell(COLUMNS[4], item.fencing_token),
+      cell(COLUMNS[3], el('div', {}, item.operation, ...describeColumns(item))),
+      optionalCell(COLUMNS[4], item.fencing_token),
       cell(COLUMNS[5], item.principal ?? '', item.direct ? ' (direct SQL)' : ' ',
         item.write_id ? linkToWrite(item.write_id) : ''));
     body.append(line);

@@ -93,7 +93,7 @@ export class Timeline {
       this.truncated = page.next_cursor !== null;
       const refused = this.truncated ? await this.#loadRefused(resource, query, signal) : [];
       this.events = mergeEvents([page.items, ...refused]);
-      if (!this.events.length && !this.liveLease(resource)) {
+      if (!this.events.length && !(readRange().endsNow && this.liveLease(resource))) {
         this.state.body.hidden = true;
         return this.state.showEmpty(`The history has no events of ${resource}${words ? ' in this time' : ''}.`);
       }
