@@ -122,7 +122,7 @@ std::vector<http::route> routes(const gateway_services& services) {
     add_negotiated(get, "/v1/nodes", scope::operate, as_json, show_nodes);
     add_negotiated(get, "/v1/guard", scope::operate, as_json, show_guard);
     http::route& rights = add(get, "/v1/rights", show_rights);
-    rights.any_caller = true;
+    rights.about_caller = true;
     rights.own_cell = cell;
     rights.options = as_json;
     add(get, "/healthz", show_health).is_probe = true;

@@ -101,7 +101,8 @@ http::awaitable_response show_nodes(const state_services& services, http::reques
 /// Errors: errc::storage_unavailable before the first answer.
 http::awaitable_response show_guard(const state_services& services, http::request r);
 
-/// GET /v1/rights: what the caller may do, so that a client asks for nothing that it would be denied.
+/// GET /v1/rights: what the caller may do, so that a client asks for nothing that it would be denied. Who sends no
+/// credential learns whether one is needed.
 http::awaitable_response show_rights(const state_services& services, http::request r);
 
 /// GET /healthz: 200 while the process runs, whatever the state of Redis and PostgreSQL.

@@ -11,7 +11,7 @@ const REQUEST_TIMEOUT = 30_000;
 export class Problem extends Error {
   constructor(status, title, detail = '', more = {}) {
     super(title);
-    Object.assign(this, {status, title, detail, slug: more.slug ?? '', requestId: more.request_id ?? '',
+    Object.assign(this, {status, title, detail, requestId: more.request_id ?? '',
       retryAfter: more.retryAfter ?? 0});
   }
 }
@@ -40,8 +40,14 @@ const denials = new Map();
 /** What the caller may do, as /v1/rights says it; undefined until loadRights() has an answer. */
 let rights;
 
-/** Asks for the caller's rights, so that nothing is asked for that would be denied. Throws as fetchJson. */
-export async function loadRights() { rights = await fetchJson('/v1/rights'); }
+/**
+ * Asks for the caller's rights, so that nothing is asked for that would be denied.
+ * Returns whether the caller is known; if not, the gateway requires a key. Throws as fetchJson.
+ */
+export async function loadRights() {
+  rights = await fetchJson('/v1/rights');
+  return rights.principal !== '';
+}
 
 /** After this, everything that was denied is asked for again if the caller has the right by now. */
 export async function forgetDenials() {
@@ -87,7 +93,7 @@ async function readProblem(answer) {
     const document = await answer.json();
     const faults = (document.errors ?? []).map(error => `${error.pointer} ${error.detail}`).join('; ');
     return new Problem(answer.status, document.title, faults || document.detail,
-      {slug: document.type?.replace('/problems/', ''), request_id: document.request_id, retryAfter});
+      {request_id: document.request_id, retryAfter});
   } catch {
     return new Problem(answer.status, `The gateway answered ${answer.status}`, '', {retryAfter});
   }

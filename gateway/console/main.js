@@ -36,6 +36,7 @@ const PAGES = {
 const tiles = Object.fromEntries([
   ['guard', 'Protected tables', '#guard'],
   ['generation', 'PostgreSQL replaced, last day', '?event=storage_generation_changed&from=-1d#history'],
+  ['recorder', 'Recorder of direct SQL', '#guard'],
   ['nodes', 'Nodes voting', '#nodes'],
   ['refused', 'Writes refused', '?event=write_rejected'],
   ['applied', 'Writes applied', '?event=write_applied'],
@@ -87,7 +88,9 @@ const nodes = new Nodes({
 });
 const guard = new Guard({
   onState: state => {
-    if (!state) return setTile('guard', '–');
+    if (!state) return ['guard', 'recorder'].forEach(name => setTile(name, '–'));
+    const noRecorder = state.limits.some(limit => limit.startsWith('the recorder is not set up'));
+    setTile('recorder', noRecorder ? 'not set up' : 'set up', noRecorder ? 'warn' : '');
     const [open, observed] =
       ['open', 'observed'].map(name => state.tables.filter(table => table.state === name).length);
     if (open || state.fault_count)
@@ -201,12 +204,7 @@ addConnectionListener({
     // Only one address may be unreachable, while the others answer.
     if (!byId('panels').hidden && performance.now() - refreshedAt >= POLL_INTERVAL) refreshAll();
   },
-  unauthenticated: () => {
-    const reason = key.get() ? 'The gateway no longer accepts this key.'
-      : sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
-    sessionStorage.removeItem(SIGN_OUT_REASON);
-    signOut(reason);
-  },
+  unauthenticated: () => (key.get() ? signOut('The gateway no longer accepts this key.') : askForKey()),
 });
 
 const isVisible = () => document.visibilityState === 'visible';
@@ -254,6 +252,12 @@ function showPanels() {
   });
 }
 
+function askForKey() {
+  const reason = sessionStorage.getItem(SIGN_OUT_REASON) ?? '';
+  sessionStorage.removeItem(SIGN_OUT_REASON);
+  signOut(reason);
+}
+
 /** Signs out and reloads the page, because the next user may not be allowed to see what it shows. */
 function signOut(reason = '') {
   key.remove();
@@ -294,8 +298,8 @@ addEventListener('popstate', () => {
 document.addEventListener('visibilitychange', () => { if (isVisible() && !byId('panels').hidden) refreshAll(); });
 
 try {
-  await loadRights();
-  showPanels();
+  if (await loadRights()) showPanels();
+  else askForKey();
 } catch (problem) {
   if (problem.status !== 401) showPanels(); // the panels show the problem
 }

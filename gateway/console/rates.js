@@ -5,7 +5,7 @@ import {urlFor, fetchJson} from './api.js';
 import {byId, cell, el, PanelState, row, setText, svg, table} from './dom.js';
 import * as url from './url.js';
 import {readRange} from './range.js';
-import {absoluteTime, count, dateTime, eventBadge, eventLabel, linkToResource, now, shortDate,
+import {absoluteTime, count, dateTime, details, eventBadge, eventLabel, linkToResource, now, shortDate,
   shortTime} from './words.js';
 
 const HOUR = 3_600_000;
@@ -43,6 +43,33 @@ const CHARTS = [
     downLabel: 'refused or failed'},
 ];
 const sum = (counts, events) => events.reduce((total, event) => total + (counts[event] ?? 0), 0);
+
+const isGuardChange = item => item.event === 'guard_changed';
+
+/** Lists of marks, newest first: changes of the guard that follow each other within a minute are one list. */
+export function groupGuardChanges(marks) {
+  const groups = [];
+  for (const item of marks) {
+    const last = groups.at(-1)?.at(-1);
+    if (last && isGuardChange(item) && isGuardChange(last) && Date.parse(last.at) - Date.parse(item.at) < MINUTE)
+      groups.at(-1).push(item);
+    else groups.push([item]);
+  }
+  return groups;
+}
+
+/** What a guard change did to what: "protect public.inventory" */
+const describeGuardChange = ({detail}) =>
+  [detail?.action, detail?.relation ?? detail?.function ?? detail?.name].filter(Boolean).join(' ');
+
+function describeMarks(group) {
+  const [newest] = group;
+  if (!isGuardChange(newest)) return newest.resource ? linkToResource(newest.resource) : details(newest.detail);
+  if (group.length === 1) return describeGuardChange(newest);
+  const to = new Date(Date.parse(newest.at) + 1).toISOString();
+  return [describeGuardChange(newest), ' and ', el('a', {href: `/console?${new URLSearchParams({event: newest.event,
+    from: group.at(-1).at, to})}#history`}, `${count(group.length - 1)} before`)];
+}
 
 export class Rates {
   /** Calls `onTotals(totals)` after each change. */
@@ -135,11 +162,12 @@ export class Rates {
 
   #listMarks() {
     setText(byId('rates-title'), this.#words().replace(/^./, letter => letter.toUpperCase()));
-    const shown = this.marks.slice(0, MARKS_LISTED);
-    const rest = this.marks.length - shown.length;
+    const groups = groupGuardChanges(this.marks);
+    const shown = groups.slice(0, MARKS_LISTED);
+    const rest = this.marks.length - shown.flat().length;
     this.marksList.replaceChildren(shown.length ? el('ul', {class: 'marks small', 'aria-label': 'Marks in the charts'},
-      shown.map(item => el('li', {}, absoluteTime(item.at), ' ', eventBadge(item), ' ',
-        item.resource ? linkToResource(item.resource) : item.detail?.table ?? '')),
+      shown.map(group => el('li', {}, absoluteTime(group[0].at), ' ', eventBadge(group[0]), ' ',
+        describeMarks(group))),
       rest ? el('li', {class: 'muted'}, `and ${count(rest)}${this.moreMarks ? '+' : ''} more`) : '') : '');
   }
 

@@ -35,11 +35,7 @@ export class SignIn {
     } catch (problem) {
       if (problem.status === 401) return this.#showError('The gateway does not accept this key.');
       if (problem.status === 0) return this.#showError('The gateway cannot be reached. Try again in a moment.');
-      // These may come before the key is checked; no-quorum comes after it.
-      // Any other status means that the gateway knows the key; the panels show what it lacks the right to see.
-      const isUnchecked = problem.status === 429 || (problem.status >= 500 && problem.slug !== 'no-quorum');
-      if (isUnchecked)
-        return this.#showError(`The gateway could not check this key: ${problem.detail || problem.title}`);
+      return this.#showError(`The gateway could not check this key: ${problem.detail || problem.title}`);
     } finally {
       button.disabled = false;
     }

@@ -18,7 +18,7 @@ test('tables that are open or observed, and limits, are shown with text alone', 
   const table = {not_before: null, fault_count: 0, faults: [], since: '2026-11-23T20:31:02.114Z',
     principal: '<b>eve</b>'};
   const guard = {at: '2026-11-23T20:32:27.532Z', fault_count: 1, faults: ['public.a: the trigger is missing'],
-    limits: ['event triggers are missing'], compared_at: null,
+    limits: ['event triggers are missing', 'the recorder is not set up: so'], compared_at: null,
     tables: [{...table, table: 'public.a', state: 'open', reason: 'fault', fault_count: 1,
       faults: ['public.a: the trigger is missing']},
       {...table, table: 'public.b', state: 'open', reason: 'unprotected'},
@@ -31,6 +31,7 @@ test('tables that are open or observed, and limits, are shown with text alone', 
   await page.locator('#guard .limit', {hasText: 'event triggers are missing'}).waitFor();
   assert.equal(await page.locator('#guard .fault').count(), 0, 'a fault of a table is in its row');
   await page.locator('[data-tile=guard].bad', {hasText: '2 open'}).waitFor();
+  await page.locator('[data-tile=recorder].warn', {hasText: 'not set up'}).waitFor();
   assert.equal(await page.locator('#guard b').count(), 0);
   assert.equal(await horizontalOverflow(page), 0);
   assert.deepEqual(await accessibilityErrors(page), []);

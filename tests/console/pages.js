@@ -24,7 +24,7 @@ async function writeOnce(sku, note) {
 
 test('numbers of the first page lead to what explains them', async () => {
   const {page} = await browser.open(stack);
-  for (const [tile, target] of Object.entries({guard: '#guard', nodes: '#nodes', waiting: '#leases',
+  for (const [tile, target] of Object.entries({guard: '#guard', recorder: '#guard', nodes: '#nodes', waiting: '#leases',
       leases: '#leases', refused: 'event=write_rejected&from=-1h#history',
       generation: 'event=storage_generation_changed&from=-1d#history'})) {
     const link = page.locator(`[data-tile=${tile}] a`);
@@ -105,5 +105,11 @@ test('charts mark revocations and changes of the guard', async () => {
   const {page} = await browser.open(stack);
   await page.locator('#rates .marks li', {hasText: 'marked/1'}).getByText('Lease revoked').waitFor();
   await eventually(async () => await page.locator('#rates svg:first-of-type .mark').count() > 0, 'marks are drawn');
-  await page.locator('#rates .marks').getByText('Guard changed').first().waitFor();
+  // The installation, of many changes, is one line.
+  const installed = page.locator('#rates .marks li', {hasText: 'Guard changed'}).last();
+  assert.match(await installed.innerText(), /[a-z_]+ [a-z]+\.[\s\S]* and \d+ before/);
+  assert.ok(await page.locator('#rates .marks li').count() <= 6);
+  await installed.getByRole('link').press('Enter');
+  await page.waitForURL(/event=guard_changed&from=.*&to=.*#history/);
+  await page.locator('#history tbody').getByText('protect').first().waitFor();
 });

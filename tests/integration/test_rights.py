@@ -158,6 +158,7 @@ def calls_of(resource: str, lease_ids: dict[str, str]) -> Iterator[Call]:
     )
     yield Call("GET", "/v1/history?principal=walker", [("history", "*")], headers={"Accept": "application/x-ndjson"})
     yield Call("GET", "/v1/history/digests", [("history", "*")])
+    yield Call("GET", "/v1/rights", [])
     yield Call("GET", "/v1/nodes", [("operate", "*")])
     yield Call("GET", "/v1/guard", [("operate", "*")])
     for table in ("listed", "unlisted"):
@@ -245,6 +246,27 @@ def test_every_endpoint_of_the_document_is_walked(lease_ids: dict[str, str], wal
         )
 
     assert {(call.method, template_of(call.path)) for call in calls_of(OWN, lease_ids)} == described
+
+
+def test_rights_of_the_caller_are_shown(walked: Gateway) -> None:
+    shown = {name: walked.api.with_key(key_of(name)).get("/v1/rights").json() for name in CREDENTIALS}
+    for name, rights in CREDENTIALS.items():
+        everywhere = [scope for scope in ALL if covers(rights, scope, "*")]
+        somewhere = [scope for scope in ALL if any(covers(rights, scope, resource) for resource in RESOURCES)]
+        assert shown[name] == {
+            "principal": "walker",
+            "scopes": somewhere,
+            "scopes_for_all_resources": everywhere,
+            "all_rows": "exposed" not in rights,
+        }, name
+
+
+def test_rights_without_a_credential_are_none(walked: Gateway, cluster: Cluster) -> None:
+    denials = "select count(*) from fencing.history where detail ->> 'route' = '/v1/rights'"
+    nobody = walked.api.with_key("").get("/v1/rights")
+    assert nobody.json() == {"principal": "", "scopes": [], "scopes_for_all_resources": [], "all_rows": False}
+    expect_problem(walked.api.with_key("wrong").get("/v1/rights"), 401, "unauthenticated")
+    eventually(lambda: cluster.query(denials) == [(1,)], goal="the wrong key, and it alone, is in the history")
 
 
 @pytest.mark.parametrize(

@@ -389,9 +389,9 @@ TEST(api_routes, only_waiting_for_a_lease_then_long_waiting) {
     }
 }
 
-TEST(api_routes, everything_below_v1_then_needs_a_scope) {
+TEST(api_routes, everything_below_v1_then_asks_who_calls) {
     for (const auto& r : routes_without_services())
-        EXPECT_EQ(r.required_scope.has_value(), r.path.starts_with("/v1/") || r.path.starts_with("/rest/v1/"))
+        EXPECT_EQ(r.required_scope || r.about_caller, r.path.starts_with("/v1/") || r.path.starts_with("/rest/v1/"))
             << r.path;
 }
 

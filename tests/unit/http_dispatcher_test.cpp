@@ -16,10 +16,13 @@ auth_config credentials() {
     return out;
 }
 
-std::shared_ptr<const router> two_routes() {
+std::shared_ptr<const router> some_routes() {
+    route caller{method::get, "/caller", {}, {}};
+    caller.about_caller = true;
     return std::make_shared<const router>(std::vector<route>{{method::get, "/all", scope::operate, {}},
                                                              {method::get, "/named", scope::leases, {}, false, true},
-                                                             {method::get, "/leases", scope::leases, {}}});
+                                                             {method::get, "/leases", scope::leases, {}},
+                                                             caller});
 }
 
 class http_dispatcher_rights : public ::testing::Test {
@@ -32,7 +35,7 @@ class http_dispatcher_rights : public ::testing::Test {
     }
 
     limits::limiter limiter_{limits_config{}, {}, true};
-    const dispatcher dispatcher_{two_routes(), credentials(), http_config{}, limiter_};
+    const dispatcher dispatcher_{some_routes(), credentials(), http_config{}, limiter_};
     const client_certificate certificate_{"CN=operator", {}, {}};
     const dispatcher::sender with_key_{"Bearer secret", "", "localhost", "127.0.0.1", nullptr};
     const dispatcher::sender with_certificate_{"", "", "localhost", "127.0.0.1", &certificate_};
@@ -59,8 +62,22 @@ TEST_F(http_dispatcher_rights, no_credential_then_no_rights) {
     EXPECT_FALSE(request_.rights->require_for_some(scope::operate));
 }
 
+TEST_F(http_dispatcher_rights, route_about_the_caller_then_nobody_may_use_it_too) {
+    const auto nobody = prepare("/caller", {"", "", "localhost", "127.0.0.1", nullptr});
+    EXPECT_NE(nobody.target, nullptr);
+    EXPECT_FALSE(nobody.caller);
+    EXPECT_FALSE(request_.rights->require_for_some(scope::leases));
+    EXPECT_EQ(prepare("/caller", with_key_).principal(), "orders");
+    EXPECT_EQ(prepare("/caller", with_certificate_).principal(), "operator");
+    const client_certificate unknown{"CN=nobody", {}, {}};
+    for (const auto& wrong : {dispatcher::sender{"Bearer wrong", "", "localhost", "127.0.0.1", nullptr},
+                              dispatcher::sender{"", "wrong", "localhost", "127.0.0.1", nullptr},
+                              dispatcher::sender{"", "", "localhost", "127.0.0.1", &unknown}})
+        EXPECT_EQ(prepare("/caller", wrong).answer.status, 401U);
+}
+
 TEST_F(http_dispatcher_rights, request_keeps_its_rights_alive) {
-    auto own = std::make_unique<dispatcher>(two_routes(), credentials(), http_config{}, limiter_);
+    auto own = std::make_unique<dispatcher>(some_routes(), credentials(), http_config{}, limiter_);
     request r;
     r.verb = method::get;
     r.path = "/all";
@@ -77,14 +94,14 @@ TEST_F(http_dispatcher_rights, foreign_page_then_refused_where_certificates_coun
     EXPECT_EQ(dispatcher_.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 403U);
     auth_config keys_only = credentials();
     keys_only.client_certificates.clear();
-    const dispatcher without(two_routes(), keys_only, http_config{}, limiter_);
+    const dispatcher without(some_routes(), keys_only, http_config{}, limiter_);
     EXPECT_EQ(without.prepare(request_, with_certificate_, std::chrono::steady_clock::now()).answer.status, 401U);
 }
 
 TEST_F(http_dispatcher_rights, page_of_allowed_origin_then_certificate_does_not_count) {
     http_config cfg;
     cfg.allowed_origins = {"https://shop.example", "https://localhost"};
-    const dispatcher allowing(two_routes(), credentials(), cfg, limiter_);
+    const dispatcher allowing(some_routes(), credentials(), cfg, limiter_);
     const auto prepare_from = [&](const std::string& origin, const std::string& path, dispatcher::sender source) {
         request_ = {};
         request_.verb = method::get;

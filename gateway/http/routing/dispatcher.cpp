@@ -296,9 +296,14 @@ dispatcher::decision dispatcher::decide(request& r, sender source, std::chrono::
     }
     out.route_path = found.target->path;
     r.path_parameters = std::move(found.parameters);
-    if (found.target->required_scope || found.target->any_caller) {
+    if (found.target->required_scope || found.target->about_caller) {
         auto caller = authenticate(source, now);
         if (!caller) {
+            if (found.target->about_caller && source.authorization.empty() && source.x_api_key.empty() &&
+                source.certificate == nullptr) {
+                out.target = found.target;
+                return out;
+            }
             refuse(caller.error().cause);
             out.address_refused = caller.error().cause.code == errc::too_many_requests;
             if (!out.address_refused) out.answer.headers.emplace_back("WWW-Authenticate", challenge_of(caller.error()));

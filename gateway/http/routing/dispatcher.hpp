@@ -32,9 +32,7 @@ struct answer_options {
 struct route {
     method verb = method::get;
     std::string path;  ///< Template: `/v1/leases/{lease_id}/renew`. A placeholder matches one non-empty segment.
-    std::optional<scope> required_scope;  ///< Empty: none.
-    /// Every caller that authenticates may use it. Without it and without required_scope it is open to everyone.
-    bool any_caller = false;
+    std::optional<scope> required_scope;  ///< Empty: open to everyone, without authentication unless about_caller.
     handler handle;
     bool long_waiting = false;  ///< May wait long; a caller that hangs up cancels it.
     /// The request names resources, and the handler requires the scope for them. Otherwise the dispatcher requires it
@@ -46,6 +44,7 @@ struct route {
     std::optional<lockcore::cell_id> own_cell{};  ///< Which Fencing-Cell may name (negotiate); empty: it is not read.
     std::optional<answer_options> options{};  ///< Of negotiate; empty: Accept, Prefer and the query are not checked.
     failure (*complete_failure)(failure) = nullptr;  ///< Adds to each failure of the handler; null: nothing.
+    bool about_caller = false;  ///< Of every caller: who sends a credential is authenticated, who sends none is nobody.
 };
 
 /// Finds the route of a method and a path.
