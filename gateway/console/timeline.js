@@ -145,7 +145,8 @@ export class Timeline {
     const hidden = model.lanes.length - lanes.length;
     this.older.hidden = hidden === 0;
     setText(this.older, `Show ${hidden} older ${hidden === 1 ? 'lease' : 'leases'}`);
-    this.summary.replaceChildren(`${this.#describe(model)} `, linkToResource(this.resource));
+    this.summary.replaceChildren(`${this.#describe(model)} `,
+      url.read(['page']).page === 'resource' ? '' : linkToResource(this.resource));
     this.summary.classList.toggle('bad', model.marks.some(mark => mark.stale));
     this.#render(model, lanes, at);
     this.#inspect();

@@ -121,4 +121,4 @@ export function details(detail) {
 export const linkToResource = name => (name
   ? el('a', {href: `/console?${new URLSearchParams({page: 'resource', timeline: name})}`}, name) : '');
 export const linkToWrite = id => el('a', {href: `/console?${new URLSearchParams({page: 'write', write_id: id})}`},
-  `write ${id.slice(0, 8)}`);
+  `write …${id.slice(-8)}`);

@@ -51,7 +51,7 @@ test('resource and write have pages with changes', async () => {
     assert.ok(!await page.locator('#leases').isVisible());
     assert.deepEqual([await accessibilityErrors(page), await horizontalOverflow(page)], [[], 0]);
     await screenshot(page, `resource-${width}-${scheme}`);
-    await page.locator('#resource').getByRole('link', {name: `write ${id.slice(0, 8)}`}).first().press('Enter');
+    await page.locator('#resource').getByRole('link', {name: `write …${id.slice(-8)}`}).first().press('Enter');
     await page.waitForURL(/page=write&write_id=/);
     const write = page.locator('#write');
     await write.getByText('update inventory').first().waitFor();
@@ -76,7 +76,7 @@ test('one-shot write is one row of the history', async () => {
   assert.equal(await rows.count(), 1);
   assert.match(await rows.innerText(),
     /Write applied[\s\S]*with its lease \(lease released, fence raised, lease granted\)/);
-  await rows.getByRole('link', {name: `write ${id.slice(0, 8)}`}).waitFor();
+  await rows.getByRole('link', {name: `write …${id.slice(-8)}`}).waitFor();
 });
 
 test('range is in the address, for charts, timeline and history', async () => {

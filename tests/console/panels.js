@@ -31,6 +31,9 @@ for (const {width, scheme} of [{width: 1440, scheme: 'light'}, {width: 390, sche
     await page.locator('#timeline .stale-write').first().waitFor();
     await page.locator('#history tbody tr.bad').first().waitFor();
     assert.equal(await horizontalOverflow(page), 0);
+    assert.deepEqual(await page.locator('#history td[data-label=Event] .event').evaluateAll(events => events.filter(
+      event => event.getBoundingClientRect().right > event.parentNode.getBoundingClientRect().right + 1)
+      .map(event => event.innerText)), [], 'events that cover their time');
     assert.deepEqual(await accessibilityErrors(page), []);
     await screenshot(page, `panels-${width}-${scheme}`);
     assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
