@@ -11,11 +11,14 @@ import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketTimeoutException;
 import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.KeyStore;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -111,6 +114,26 @@ public final class CallTest {
                     .build().acquire("a", LeaseOptions.defaults().notRenewed()).isValid());
         } finally {
             stranger.stop(0);
+        }
+    }
+
+    @Test
+    public void deadline_before_any_connection_has_changed_nothing() throws Exception {
+        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
+            List<Socket> waiting = new ArrayList<>(); // they fill the queue of connections that nobody accepts
+            try {
+                while (true) {
+                    waiting.add(new Socket());
+                    waiting.get(waiting.size() - 1).connect(socket.getLocalSocketAddress(), 200);
+                }
+            } catch (SocketTimeoutException e) {
+                FencegateClient client = FencegateClient.builder(URI.create("http://127.0.0.1:" + socket.getLocalPort()))
+                        .retryFor(Duration.ofMillis(300)).build();
+                assertEquals(UnavailableException.class,
+                        assertThrows(FencegateException.class, () -> client.write(write())).getClass());
+            } finally {
+                for (Socket each : waiting) each.close();
+            }
         }
     }
 

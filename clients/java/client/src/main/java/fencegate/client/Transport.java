@@ -211,9 +211,9 @@ class Transport {
 
     /** Makes one attempt. */
     Answer attempt(Call call, String gateway, long until) throws Failed, InterruptedException {
+        WithdrawableBody body = call.body == null ? null : new WithdrawableBody(Json.write(call.body));
         HttpRequest.Builder request = request(gateway + call.path)
-                .method(call.method, call.body == null ? BodyPublishers.noBody()
-                        : BodyPublishers.ofByteArray(Json.write(call.body)));
+                .method(call.method, body == null ? BodyPublishers.noBody() : body);
         if (call.body != null) request.header("Content-Type", "application/json");
         if (call.key != null) request.header("Idempotency-Key", call.key);
         long sentAt = now();
@@ -225,8 +225,10 @@ class Transport {
             HttpResponse<byte[]> response = sent.get(within, TimeUnit.NANOSECONDS);
             return answer(response.statusCode(), response.headers(), response.body(), sentAt);
         } catch (TimeoutException e) {
-            throw new Failed(noAnswer(
-                    new HttpTimeoutException("no answer within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms")));
+            String time = " within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms";
+            throw new Failed(body != null && body.withdraw()
+                    ? notSent(new HttpConnectTimeoutException("no connection" + time), Duration.ZERO)
+                    : noAnswer(new HttpTimeoutException("no answer" + time)));
         } catch (ExecutionException e) {
             throw new Failed(failureOf(e.getCause()));
         } catch (Json.SyntaxException e) {
