@@ -3,6 +3,7 @@ and runs the JUnit tests of tests/clients/java against two real gateways with fa
 
 from __future__ import annotations
 
+import hashlib
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -17,7 +18,10 @@ from support.stack import Stack
 ROOT = processes.repository()
 CLIENT = ROOT / "clients/java"
 TESTS = ROOT / "tests/clients/java"
-JARS = [Path("/usr/share/java") / name for name in ("junit4.jar", "hamcrest.jar", "postgresql.jar")]
+SPRING = [f"spring3-{part}" for part in ("aop", "beans", "core", "jdbc", "transaction")]  # Debian's name of Spring 4
+JARS = [
+    Path("/usr/share/java") / f"{name}.jar" for name in ("junit4", "hamcrest", "postgresql", "commons-logging", *SPRING)
+]
 CASES = sorted(
     f"{file.stem}.{method}"
     for file in TESTS.rglob("*Test.java")
@@ -115,6 +119,20 @@ def test_jars_have_the_packages_and_no_stubs(built: Path) -> None:
         classes = [each for each in content if each.endswith(".class")]
         assert classes and all(each.startswith(f"fencegate/{package}/") for each in classes), content
     assert (built / "api/fencegate/client/FencegateClient.html").is_file()
+
+
+def test_repository_has_what_maven_looks_for(built: Path) -> None:
+    for name in ("java", "client", "shedlock", "spring-integration"):
+        folder = built / f"repository/fencegate/fencegate-{name}/1.0.0"
+        pom = folder / f"fencegate-{name}-1.0.0.pom"
+        source = CLIENT / ("" if name == "java" else name) / "pom.xml"
+        assert pom.read_text() == source.read_text()
+        artifacts = [pom]
+        if name != "java":
+            artifacts.append(pom.with_suffix(".jar"))
+            assert artifacts[1].read_bytes() == (built / f"fencegate-{name}.jar").read_bytes()
+        for file in artifacts:
+            assert Path(f"{file}.sha1").read_text().strip() == hashlib.sha1(file.read_bytes()).hexdigest()
 
 
 def test_client_uses_modules_of_the_jdk_alone(built: Path) -> None:
