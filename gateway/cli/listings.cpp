@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <boost/json.hpp>
 
@@ -114,6 +115,15 @@ table make_history_table(const output_style& style) {
             style};
 }
 
+/// Ends the line that a process which was killed has left in the file that is printed to.
+void end_torn_line() {
+    struct stat output {};
+    if (fstat(STDOUT_FILENO, &output) != 0 || !S_ISREG(output.st_mode) || output.st_size == 0) return;
+    std::ifstream written("/proc/self/fd/1", std::ios::binary);
+    written.seekg(-1, std::ios::end);
+    if (written.peek() != '\n') std::cout << "\n";
+}
+
 /// The file with the id of the last event that was printed. One process at a time has it.
 class place_file {
   public:
@@ -140,8 +150,9 @@ class place_file {
         return id;
     }
 
-    /// Replaces the file, so that it is whole also after the machine died.
+    /// Replaces the file, so that it is whole also after the machine died. What was printed is stored before it.
     void write(const std::string& id) const {
+        fsync(STDOUT_FILENO);  // fails for a pipe
         const std::string made = file_ + ".new";
         const std::string text = id + "\n";
         const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -364,6 +375,7 @@ void follow_history(const client& gateway, const history_filter& filter, bool js
     if (!filter.place.empty()) {
         place.emplace(filter.place);
         if (auto kept = place->read(); !kept.empty()) after = std::move(kept);
+        end_torn_line();
     }
     const auto print = [&](const stream_event& event) {
         if (style.table)

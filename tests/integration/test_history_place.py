@@ -75,6 +75,24 @@ def test_place_is_that_of_the_last_printed_event(follower: Follower) -> None:
     assert int(follower.place.read_text()) in (printed[1]["id"], printed[2]["id"])
 
 
+def test_line_torn_by_kill_is_ended_before_next_event(follower: Follower) -> None:
+    follower.add(1, 1)
+    out = follower.folder / "torn"
+    for before, kept in (("", ""), ("whole\n", "whole\n"), ('{"id":1,"ow', '{"id":1,"ow\n')):
+        out.write_text(before)
+        follower.place.unlink(missing_ok=True)
+        with out.open("a") as file:
+            running = follower.cli.begin(*follower.options, "--after", "0", "--place", str(follower.place), stdout=file)
+            try:
+                eventually(follower.place.exists, 20, goal="the event is printed")
+            finally:
+                running.kill()
+                running.wait()
+        text = out.read_text()
+        assert text.startswith(kept), text
+        assert json.loads(text.removeprefix(kept))["owner"] == "1"
+
+
 def test_second_follower_of_a_place_is_refused(follower: Follower) -> None:
     follower.add(1, 1)
     out = (follower.folder / "out").open("w")
