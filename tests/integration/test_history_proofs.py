@@ -97,6 +97,8 @@ def test_altered_exports_are_broken(proving: tuple[Gateway, Path]) -> None:
     for what, changed in altered.items():
         assert changed != body and check(folder, changed)["verdict"] == "broken", what
     assert check(folder, body, key="other")["verdict"] == "broken"
+    for what, lines_there in (("a line less", 4), ("a line more", 6)):
+        assert check(folder, altered[what])["fault"] == f"it has {lines_there} lines; 5 were exported"
 
 
 def test_signed_digest_is_no_proof_of_export(proving: tuple[Gateway, Path]) -> None:
