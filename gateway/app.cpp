@@ -285,7 +285,7 @@ int serve(const config& cfg, const config_source& source) {
                                         .waiting = waiting,
                                         .leases = lease_api};
     const api::history_services history_api{
-        .settings = cfg, .locks = locks, .database = database, .feed = feed, .limiter = limiter};
+        .settings = cfg, .locks = locks, .database = database, .events = events, .feed = feed, .limiter = limiter};
     const api::state_services state_api{.settings = cfg,
                                         .locks = locks,
                                         .database = database,

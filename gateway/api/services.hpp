@@ -63,6 +63,7 @@ struct history_services {
     const config& settings;
     lockcore::lock_manager& locks;
     pg::database& database;
+    audit::event_sink& events;
     audit::history_feed& feed;  ///< How far the stream may go.
     limits::limiter& limiter;
 };

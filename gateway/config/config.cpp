@@ -175,6 +175,7 @@ read_value whole_file(config& cfg, const std::filesystem::path& folder) {
              {"digest_public_key_files", public_key_files(cfg.audit.digest_public_keys, folder)},
              {"digest_interval_ms", duration(cfg.audit.digest_interval, 1s, 24h)},
              {"digest_file", text(cfg.audit.digest_file)},
+             {"record_reads", boolean(cfg.audit.record_reads)},
          })},
         {"history", mapping({{"keep_days", integer(cfg.history.keep_days, 0, 36'500)}})},
         reloadable("limits", limits_section(cfg.limits)),

@@ -94,6 +94,8 @@ struct audit_config {
     std::chrono::milliseconds digest_interval{60'000};
     /// Where all digests are appended, for a place outside of PostgreSQL. Empty: nowhere.
     std::string digest_file;
+    /// Whether reads of the history and of changes are events (history_read).
+    bool record_reads = false;
     friend bool operator==(const audit_config&, const audit_config&) = default;
 };
 

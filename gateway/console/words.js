@@ -82,6 +82,7 @@ export const EVENTS = {
   guard_changed: {label: 'Guard changed', style: 'warn', mark: '◆'},
   storage_generation_changed: {label: 'PostgreSQL replaced', style: 'warn', mark: '◆'},
   configuration_reloaded: {label: 'Configuration reloaded', style: 'warn', mark: '◆'},
+  history_read: {label: 'History read', style: 'plain', mark: '○'},
 };
 
 /** Whether a write was refused because its token is lower than the fence. */

@@ -235,7 +235,8 @@ begin
       'lease_granted', 'lease_renewed', 'lease_released', 'lease_expired', 'lease_refused',
       'lease_revoked', 'fence_raised',
       'write_applied', 'write_rejected', 'write_failed', 'write_replayed', 'node_quarantined', 'node_readmitted',
-      'epoch_raised', 'request_denied', 'guard_changed', 'storage_generation_changed', 'configuration_reloaded'));
+      'epoch_raised', 'request_denied', 'guard_changed', 'storage_generation_changed', 'configuration_reloaded',
+      'history_read'));
   end if;
 end
 $$;

@@ -305,8 +305,8 @@ std::vector<http::route> routes_without_services() {
                                        reinterpret_cast<running_keys&>(unused),
                                        reinterpret_cast<waiting_writes&>(unused),
                                        leases};
-    static const history_services history{settings, locks, database, reinterpret_cast<audit::history_feed&>(unused),
-                                          limiter};
+    static const history_services history{
+        settings, locks, database, events, reinterpret_cast<audit::history_feed&>(unused), limiter};
     static const state_services state{settings,
                                       locks,
                                       database,

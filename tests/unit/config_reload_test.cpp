@@ -119,7 +119,7 @@ postgres: {conninfo: host=db, connections: 2, queue_max: 13, rows_max: 17, state
   lock_timeout_ms: 1000, guard_check_interval_ms: 900}
 writes: {idempotency_ttl_ms: 60000}
 audit: {buffer_max: 5000, on_full: drop, digest_key_file: digest.key, digest_public_key_files: [digest.pub],
-  digest_interval_ms: 2000, digest_file: digests.ndjson}
+  digest_interval_ms: 2000, digest_file: digests.ndjson, record_reads: true}
 history: {keep_days: 90}
 limits: {principals: [{principal: p, leases_max: 1}]}
 log: {level: debug, json: false, core_dumps: true}

@@ -134,6 +134,9 @@ http::awaitable_response export_items(const history_services& services, Query qu
     state.query.limit = std::min(state.left, pg::history_page_max);
     auto first = co_await read_page(services, r.principal, read_cost::expensive, state.query, r.deadline);
     if (!first) co_return first.error();
+    if constexpr (!std::is_same_v<Page, digest_page>) {
+        if (const auto recorded = record_read(services, r); !recorded) co_return recorded.error();
+    }
     state.page = std::move(*first);
     http::response out;
     out.content_type = form == export_form::csv ? "text/csv; charset=utf-8; header=present" : "application/x-ndjson";
@@ -164,6 +167,9 @@ http::awaitable_response answer_query(const history_services& services, result<Q
     const auto cost = is_search(*query) ? read_cost::expensive : read_cost::cheap;
     const auto page = co_await read_page(services, r.principal, cost, std::move(*query), r.deadline);
     if (!page) co_return page.error();
+    if constexpr (!std::is_same_v<Page, digest_page>) {
+        if (const auto recorded = record_read(services, r, page->items.size()); !recorded) co_return recorded.error();
+    }
     co_return http::json_response(render_history(*page, ascending, services.settings.protocol.cell));
 }
 
@@ -393,6 +399,7 @@ http::awaitable_response follow_history(const history_services& services, http::
             co_return f;
         }
     }
+    if (const auto recorded = record_read(services, r); !recorded) co_return recorded.error();
     state.position = last ? *last : *settled;
     http::response out;
     out.content_type = "text/event-stream";
@@ -417,6 +424,7 @@ http::awaitable_response show_resource(const history_services& services, http::r
     if (at && token) faults.add("at", "can't be sent together with fencing_token");
     if (at && *at > std::chrono::system_clock::now()) faults.add("at", "is in the future");
     if (!faults.empty()) co_return std::move(faults).to_failure();
+    if (const auto recorded = record_read(services, r); !recorded) co_return recorded.error();
     if (at) co_return co_await show_resource_at(services, std::move(r), resource->str(), *at);
     if (token)
         co_return co_await show_token(services, std::move(r), std::move(*resource), static_cast<std::uint64_t>(*token));

@@ -1,11 +1,14 @@
 #include <gateway/api/history/history_render.hpp>
 
 #include <gateway/api/history/history_request.hpp>
+#include <gateway/audit/event_sink.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/runtime/rfc3339.hpp>
+#include <gateway/runtime/text.hpp>
 
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +20,18 @@
 
 namespace fencegate::api {
 namespace {
+
+/// Returns a query as it was sent, with other than printable characters of ASCII percent-encoded.
+std::string printable(std::string_view query) {
+    std::string out;
+    for (const char& c : query) {
+        if (c > ' ' && c <= '~')
+            out += c;
+        else
+            out += runtime::percent_encode({&c, 1});
+    }
+    return out;
+}
 
 std::string text_of(const std::optional<std::uint64_t>& token) {
     return token ? std::to_string(*token) : std::string();
@@ -291,9 +306,9 @@ std::string render_summary(const history_summary_query& query, const std::vector
     return text;
 }
 
-proof_state::proof_state(std::string items, std::string query, std::string principal) {
+proof_state::proof_state(std::string items, std::string_view query, std::string principal) {
     proof_.items = std::move(items);
-    proof_.query = std::move(query);
+    proof_.query = printable(query);
     proof_.principal = std::move(principal);
 }
 
@@ -313,6 +328,23 @@ std::string proof_state::finish(const config& settings) {
     proof_.sha256 = hash_.finish();
     const std::string text = pg::render_proof(proof_);
     return pg::line_of({text, pg::sign_text(*key, text), {}}) + "\n";
+}
+
+result<void> record_read(const history_services& services, const http::request& r, std::optional<std::size_t> rows) {
+    if (!services.settings.audit.record_reads) return {};
+    history_item item;
+    item.event = "history_read";
+    item.at = std::chrono::system_clock::now();
+    item.initiator.principal = r.principal;
+    set_origin(item.initiator, r.origin);
+    boost::json::object detail{{"path", printable(r.path)}, {"query", printable(r.query)}};
+    if (rows) detail["rows"] = *rows;
+    item.detail = boost::json::serialize(detail);
+    if (services.events.add_low_priority(std::move(item))) return {};
+    failure f = make_failure(errc::storage_unavailable,
+                             "The read can't be recorded (audit.record_reads): too many events wait for PostgreSQL.");
+    f.retry_after = std::chrono::seconds(1);
+    return f;
 }
 
 }  // namespace fencegate::api
