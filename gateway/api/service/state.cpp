@@ -201,11 +201,11 @@ http::awaitable_response show_rights(const state_services&, http::request r) {
         if (r.rights->require_for_some(each)) some.emplace_back(http::to_string(each));
         if (r.rights->require(each)) all.emplace_back(http::to_string(each));
     }
-    co_return http::json_response(boost::json::serialize(
-        boost::json::object{{"principal", r.principal},
-                            {"scopes", std::move(some)},
-                            {"scopes_for_all_resources", std::move(all)},
-                            {"all_rows", !r.principal.empty() && r.rights->require_all_rows()}}));
+    co_return http::json_response(
+        boost::json::serialize(boost::json::object{{"principal", r.principal},
+                                                   {"scopes", std::move(some)},
+                                                   {"scopes_for_all_resources", std::move(all)},
+                                                   {"all_rows", r.rights->require_all_rows().has_value()}}));
 }
 
 http::awaitable_response show_health(const state_services&, http::request) {
