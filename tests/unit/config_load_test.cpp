@@ -146,8 +146,8 @@ log: {level: debug, json: false, core_dumps: true}
     EXPECT_EQ(cfg.postgres.lock_timeout, 1s);
     EXPECT_EQ(cfg.postgres.guard_check_interval, 900ms);
     EXPECT_EQ(cfg.writes.idempotency_ttl, 60s);
-    EXPECT_EQ(cfg.audit,
-              (audit_config{5000, on_full::drop, digest_key, {digest_public_key}, 2s, here.file("digests.ndjson")}));
+    const std::string digests = here.file("digests.ndjson");
+    EXPECT_EQ(cfg.audit, (audit_config{5000, on_full::drop, digest_key, {digest_public_key}, 2s, digests, true}));
     EXPECT_EQ(cfg.history.keep_days, 90U);
     EXPECT_EQ(cfg.limits.address, (address_limits{{30, 40}, 50}));
     EXPECT_EQ(cfg.limits.principal, (principal_limits{{1, 2}, 3, 4, 6}));
