@@ -127,8 +127,9 @@ public final class CallTest {
                     waiting.get(waiting.size() - 1).connect(socket.getLocalSocketAddress(), 200);
                 }
             } catch (SocketTimeoutException e) {
-                FencegateClient client = FencegateClient.builder(URI.create("http://127.0.0.1:" + socket.getLocalPort()))
-                        .retryFor(Duration.ofMillis(300)).build();
+                URI gateway = URI.create("http://127.0.0.1:" + socket.getLocalPort());
+                FencegateClient client =
+                        FencegateClient.builder(gateway).retryFor(Duration.ofMillis(300)).build();
                 assertEquals(UnavailableException.class,
                         assertThrows(FencegateException.class, () -> client.write(write())).getClass());
             } finally {
