@@ -250,6 +250,7 @@ int serve(const config& cfg, const config_source& source) {
     // An event of a lease or a node passes from node_changes to the metrics, held_leases, expiries and events.
     limits::held_leases held_leases(limiter, expiries);
     metrics::registry metric_registry(held_leases);
+    metric_registry.set_certificates(find_certificate_ends(cfg.tls, cfg.redis_tls, cfg.postgres.conninfo));
     audit::denial_recorder denials(metric_registry.requests(), events, io);
     node_log node_changes(metric_registry.leases(), io);
     audit::storage_watch storage(database, events, io, cfg.http.request_timeout);

@@ -142,6 +142,7 @@ bool config_reload::run() {
     bool applied = false;
     try {
         applied = apply();
+        meter_.set_certificates(find_certificate_ends(running_.tls, running_.redis_tls, running_.postgres.conninfo));
     } catch (const std::exception& e) {
         spdlog::error("configuration not reloaded: {}", e.what());
     }

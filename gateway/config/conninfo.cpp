@@ -64,12 +64,16 @@ bool may_misread_password(const std::string& conninfo) {
     return rest.substr(0, rest.find('?')).find('@') != std::string_view::npos;
 }
 
-bool has_password(const std::string& conninfo) {
+std::optional<std::string> find_option(const std::string& conninfo, std::string_view keyword) {
     const options_ptr parsed(PQconninfoParse(conninfo.c_str(), nullptr), &PQconninfoFree);
     for (const auto* option = parsed.get(); option != nullptr && option->keyword != nullptr; ++option) {
-        if (option->val != nullptr && std::string_view(option->keyword) == "password") return true;
+        if (option->val != nullptr && option->keyword == keyword) return option->val;
     }
-    return false;
+    return std::nullopt;
+}
+
+bool has_password(const std::string& conninfo) {
+    return find_option(conninfo, "password").has_value();
 }
 
 std::optional<std::string> find_relative_file(const std::string& conninfo) {

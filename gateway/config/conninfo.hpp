@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace fencegate {
 
@@ -10,6 +11,9 @@ bool is_connection_uri(const std::string& conninfo);
 
 /// Returns whether a valid connection string has a password, also an empty one.
 bool has_password(const std::string& conninfo);
+
+/// Returns the value of an option of a valid connection string; empty if it has none.
+std::optional<std::string> find_option(const std::string& conninfo, std::string_view keyword);
 
 /// Returns why libpq would refuse the connection string (keywords or URI) before it connects; empty if it would not.
 /// The text names an option that resembles a known one; *** replaces everything else that libpq quotes, because it may

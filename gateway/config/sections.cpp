@@ -1,5 +1,6 @@
 #include <gateway/config/sections.hpp>
 
+#include <gateway/config/conninfo.hpp>
 #include <gateway/config/pem.hpp>
 #include <gateway/config/secrets.hpp>
 
@@ -234,6 +235,32 @@ read_value authorities_file(std::string& target, const std::filesystem::path& fo
         if (!faults.covers(path)) check_certificates(read.text, path, faults);
         target = std::move(read.name);
     };
+}
+
+std::vector<certificate_end> find_certificate_ends(const std::optional<tls_config>& tls,
+                                                   const std::optional<lockcore::node_tls>& redis_tls,
+                                                   const std::string& conninfo) {
+    std::vector<certificate_end> out;
+    const auto add = [&out](const std::string& name, const std::string& pem) {
+        std::optional<std::chrono::system_clock::time_point> first;
+        for (const x509_handle& certificate : read_certificates(pem)) {
+            const auto end = end_of_validity(*certificate);
+            first = first ? std::min(*first, end) : end;
+        }
+        if (first) out.push_back({name, *first});
+    };
+    const auto add_file = [&add](const std::string& name, const std::string& path) {
+        std::string fault;
+        if (path.empty()) return;
+        if (const auto pem = read_text_file(path, pem_max_bytes, fault)) add(name, *pem);
+    };
+    if (tls) {
+        add(section + ".certificate_file", tls->certificates);
+        add(section + ".client_ca_file", tls->client_authorities);
+    }
+    if (redis_tls) add_file("redis.tls.certificate_file", redis_tls->certificate_file);
+    add_file("postgres.conninfo sslcert", find_option(conninfo, "sslcert").value_or(""));
+    return out;
 }
 
 std::vector<std::string> find_expired_certificates(const std::optional<tls_config>& tls) {

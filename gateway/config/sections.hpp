@@ -6,6 +6,7 @@
 
 #include <lockcore/config.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -43,6 +44,18 @@ config_reader::read_value node_tls_section(std::optional<lockcore::node_tls>& ta
 
 /// Returns a reader for the name of a file with the certificates of authorities that are trusted.
 config_reader::read_value authorities_file(std::string& target, const std::filesystem::path& folder);
+
+/// When the first certificate of a file expires.
+struct certificate_end {
+    std::string name;  ///< The key that names the file, as `http.tls.certificate_file` or `postgres.conninfo sslcert`.
+    std::chrono::system_clock::time_point at;
+};
+
+/// Returns the ends of the certificates that the gateway shows to callers, nodes and PostgreSQL, and of the authorities
+/// of its callers. Reads those that are not in the configuration; files that can't be read are left out.
+std::vector<certificate_end> find_certificate_ends(const std::optional<tls_config>& tls,
+                                                   const std::optional<lockcore::node_tls>& redis_tls,
+                                                   const std::string& conninfo);
 
 /// Returns what callers would refuse although TLS works: certificates that have expired or are not valid yet. Each is
 /// "path: what is wrong". Empty without http.tls.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,13 @@ namespace fencegate {
 struct guard_report {
     std::vector<std::string> faults;  ///< What would let a change past it (fencing.watch_guard).
     boost::json::object state;        ///< As fencing.guard_state() gives it.
+};
+
+/// What the history takes, and what it has of direct SQL.
+struct history_extent {
+    std::int64_t bytes = 0;            ///< With its indexes.
+    double oldest = 0;                 ///< Seconds since 1970 of its oldest event; 0 if it is empty.
+    std::int64_t direct_refusals = 0;  ///< Of the last hour, among its last 10,000 refusals.
 };
 
 /// The states of a table in `tables` of fencing.guard_state(), the worst first.

@@ -16,6 +16,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <filesystem>
@@ -154,6 +155,35 @@ void read_database(families& out, const pg::database& database) {
     histogram.sample_sum = static_cast<double>(sizes.writes());
 }
 
+void read_times(families& out, const pg::database& database) {
+    auto& family = out.begin("fencegate_postgres_seconds",
+                             "How long a worker took for what it did at once: a transaction of writes, a read, a query "
+                             "of the history, a wait for the disk.",
+                             MetricType::Histogram);
+    for (const auto& [work, times] : database.times()) {
+        auto& sample = family.metric.emplace_back();
+        sample.label = {{"work", std::string(work)}};
+        for (std::size_t n = 0; n < pg::work_times::classes; ++n) {
+            sample.histogram.sample_count += times->counted(n);
+            if (n + 1 < pg::work_times::classes)
+                sample.histogram.bucket.push_back(
+                    {sample.histogram.sample_count, to_seconds(pg::work_times::end_of(n))});
+        }
+        sample.histogram.sample_sum = to_seconds(times->sum());
+    }
+}
+
+void read_history(families& out, const std::optional<history_extent>& extent) {
+    if (!extent) return;
+    out.gauge("fencegate_history_bytes", "Size of the history with its indexes, when PostgreSQL was last asked.",
+              static_cast<double>(extent->bytes));
+    out.gauge("fencegate_history_oldest_timestamp_seconds", "When the oldest event of the history was; 0: it is empty.",
+              extent->oldest);
+    out.gauge("fencegate_direct_refusals",
+              "Refusals of direct SQL among the last 10,000 of writes in the hour before PostgreSQL was last asked.",
+              static_cast<double>(extent->direct_refusals));
+}
+
 void read_storage(families& out, const audit::storage_watch& storage) {
     const auto now = storage.read();
     out.gauge("fencegate_storage_generation_current",
@@ -224,6 +254,8 @@ std::vector<MetricFamily> readings::Collect() const {
               static_cast<double>(sources_.locks.waiters()));
     read_leaks(out, sources_.leaks);
     read_database(out, sources_.database);
+    read_times(out, sources_.database);
+    read_history(out, sources_.guard.history());
     read_storage(out, sources_.storage);
     out.gauge("fencegate_history_buffer_rows", "Lease events that wait to be written to the history.",
               static_cast<double>(sources_.events.buffer().size()));
@@ -264,7 +296,25 @@ registry::registry(lockcore::event_observer& events)
                    .Help("Reloads of the configuration (SIGHUP); result: applied, or refused because of a fault.")
                    .Register(registry_)),
       reloads_applied_(reloads_.Add({{"result", "applied"}})),
-      reloads_refused_(reloads_.Add({{"result", "refused"}})) {}
+      reloads_refused_(reloads_.Add({{"result", "refused"}})),
+      certificates_(
+          prometheus::BuildGauge()
+              .Name("fencegate_certificate_expiry_timestamp_seconds")
+              .Help("When the first certificate of a file expires, by the key that names the file, as read at "
+                    "the start or the last reload.")
+              .Register(registry_)) {}
+
+void registry::set_certificates(const std::vector<certificate_end>& ends) {
+    const auto before = std::exchange(certificates_now_, {});
+    for (const auto& each : ends) {
+        auto& gauge = certificates_.Add({{"file", each.name}});
+        gauge.Set(to_seconds(each.at.time_since_epoch()));
+        certificates_now_.push_back(&gauge);
+    }
+    for (auto* gauge : before) {
+        if (std::ranges::find(certificates_now_, gauge) == certificates_now_.end()) certificates_.Remove(gauge);
+    }
+}
 
 std::string registry::expose() const {
     auto families = registry_.Collect();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/config/sections.hpp>
 #include <gateway/metrics/meters.hpp>
 
 #include <lockcore/types.hpp>
@@ -7,6 +8,7 @@
 #include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
+#include <prometheus/gauge.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
@@ -92,6 +94,8 @@ class registry {
     lockcore::event_observer& leases() { return leases_; }
     /// Counts a reload of the configuration; a faulty one is refused.
     void count_reload(bool applied) { (applied ? reloads_applied_ : reloads_refused_).Increment(); }
+    /// Replaces all. Called at the start and by reloads, one after the other.
+    void set_certificates(const std::vector<certificate_end>& ends);
     /// Adds the metrics that are read when they are scraped. Called once, before the first scrape.
     void add_readings(readings::sources sources) { readings_.emplace(std::move(sources)); }
 
@@ -104,6 +108,8 @@ class registry {
     lease_meter leases_;
     prometheus::Family<prometheus::Counter>& reloads_;
     prometheus::Counter &reloads_applied_, &reloads_refused_;
+    prometheus::Family<prometheus::Gauge>& certificates_;
+    std::vector<prometheus::Gauge*> certificates_now_;
     std::optional<readings> readings_;
 };
 

@@ -59,6 +59,12 @@ struct guard_watch::impl final : runtime::periodic {
             store(report_missing(report.error().detail));
         else if (!is_stopping())
             spdlog::warn("the guard could not be checked: {}", report.error().detail);
+        const auto extent = co_await database.run(pg::worker_choice::history(), steady_clock::now() + call_timeout,
+                                                  pg::read_history_extent);
+        if (extent) {
+            const std::lock_guard hold(mutex);
+            history = *extent;
+        }
         co_return interval;
     }
 
@@ -100,6 +106,7 @@ struct guard_watch::impl final : runtime::periodic {
     asio::io_context& io;
     mutable std::mutex mutex;
     std::optional<finding> found;
+    std::optional<history_extent> history;
 };
 
 guard_watch::guard_watch(pg::database& database, std::chrono::milliseconds interval, asio::io_context& io)
@@ -111,6 +118,11 @@ guard_watch::~guard_watch() {
 
 void guard_watch::start() {
     impl_->start(impl_->io.get_executor(), std::min(first_delay, impl_->interval));
+}
+
+std::optional<history_extent> guard_watch::history() const {
+    const std::lock_guard hold(impl_->mutex);
+    return impl_->history;
 }
 
 std::optional<guard_watch::finding> guard_watch::latest() const {

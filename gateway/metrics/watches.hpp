@@ -21,9 +21,10 @@ namespace fencegate::metrics {
 
 /// Asks PostgreSQL once an interval for the state of the guard, and what would let a change past it
 /// (fencing.watch_guard, which also records new faults in the history), keeps the latest answer, and logs new faults.
+/// Asks for the size of the history, too.
 ///
-/// Threads:  latest() from any thread.
-/// Limits:   two queries of some 100 ms, one after the other, on a connection for the history.
+/// Threads:  latest() and history() from any thread.
+/// Limits:   three queries of some 100 ms, one after the other, on a connection for the history.
 /// Lifetime: the database outlives the run of `io`.
 class guard_watch {
   public:
@@ -39,6 +40,8 @@ class guard_watch {
     void start();
     /// Returns the latest answer; empty before the first one.
     std::optional<finding> latest() const;
+    /// Returns the latest answer about the history; empty before the first one.
+    std::optional<history_extent> history() const;
 
   private:
     struct impl;

@@ -262,4 +262,11 @@ const batch_sizes& database::batches() const {
     return impl_->writes.batches();
 }
 
+std::vector<std::pair<std::string_view, const work_times*>> database::times() const {
+    return {{"writes", &impl_->queued.times()},
+            {"reads", &impl_->reads.times()},
+            {"history", &impl_->history.times()},
+            {"flush", &impl_->flush.times()}};
+}
+
 }  // namespace fencegate::pg

@@ -137,6 +137,8 @@ class database {
 
     executor_status status() const;
     const batch_sizes& batches() const;
+    /// How long workers took, by what they do: writes, reads, history, flush.
+    std::vector<std::pair<std::string_view, const work_times*>> times() const;
 
   private:
     struct impl;

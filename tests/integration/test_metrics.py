@@ -13,32 +13,16 @@ from typing import Callable, Iterator
 
 import pytest
 from support.api import Api
-from support.certificates import make_digest_key
+from support.certificates import make_digest_key, openssl
 from support.cluster import Cluster, Gateway
 from support.faults import acquire_on_all_nodes
+from support.metrics import scrape, sum_samples
 from support.polling import eventually, pause
 from support.processes import free_port
 from support.shop import Sku
 from support.stack import Stack, lease_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-Sample = tuple[str, frozenset[tuple[str, str]]]
-
-
-def scrape(api: Api) -> dict[Sample, float]:
-    answer = api.call("GET", "/metrics")
-    assert answer.status == 200 and answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-    out = {}
-    for line in answer.body.decode().splitlines():
-        if line and not line.startswith("#"):
-            name, labels, value = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line).groups()
-            out[(name, frozenset(re.findall(r'(\w+)="([^"]*)"', labels or "")))] = float(value)
-    return out
-
-
-def sum_samples(samples: dict[Sample, float], name: str, **labels: str) -> float:
-    """Returns the sum of the samples that have these labels."""
-    return sum(v for (n, have), v in samples.items() if n == name and set(labels.items()) <= have)
 
 
 def test_lease_granted_waited_for_and_released_is_counted(api: Api, unique_name: Callable[[str], str]) -> None:
@@ -155,7 +139,10 @@ def test_labels_for_invented_names_are_bounded(api: Api, unique_name: Callable[[
 @pytest.fixture(scope="module")
 def scanning_gateway(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     settings = cluster.settings()
-    settings["audit"] = {"digest_key_file": str(make_digest_key(tmp_path_factory.mktemp("digests"), "digest"))}
+    folder = tmp_path_factory.mktemp("digests")
+    settings["audit"] = {"digest_key_file": str(make_digest_key(folder, "digest"))}
+    openssl(folder, *"req -x509 -newkey ed25519 -nodes -subj /CN=x -days 9 -keyout pg.key -out pg.pem".split())
+    settings["postgres"]["conninfo"] += f" sslcert={folder}/pg.pem sslkey={folder}/pg.key"
     settings["lease"]["leak_scan_interval_ms"] = 100
     settings["postgres"]["guard_check_interval_ms"] = 300
     made = cluster.start_gateway(settings)

@@ -409,3 +409,10 @@ def test_tls_idle_connections_take_little_memory(secured: Gateway, pki: Certific
     assert (resident_bytes(secured.pid) - before) / count < 64 * 1024
     for wire in idle:
         wire.socket.close()
+
+
+def test_ends_of_certificates_are_metrics(verifying: Gateway) -> None:
+    text = verifying.api.call("GET", "/metrics").body.decode()
+    for name in ("certificate_file", "client_ca_file"):
+        pattern = rf'^fencegate_certificate_expiry_timestamp_seconds{{file="http.tls.{name}"}} (\S+)$'
+        assert float(re.search(pattern, text, re.MULTILINE)[1]) > time.time()

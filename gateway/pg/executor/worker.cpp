@@ -212,6 +212,7 @@ void worker::perform(std::vector<std::unique_ptr<job>> work) {
         slot_.reset_between_jobs();
         work.front()->run(slot_, std::span<const std::unique_ptr<job>>(work).subspan(1));
         slot_.expect_nothing();
+        queued_.times().count(std::chrono::steady_clock::now() - now);
     }
     reduce_load(count);
     const std::lock_guard lock(mutex_);

@@ -5,10 +5,12 @@
 #include <gateway/pg/connection/session_slot.hpp>
 #include <gateway/pg/executor/job.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
@@ -22,6 +24,35 @@
 
 namespace fencegate::pg {
 
+/// Counts how long workers took for what they did at once, in classes: the n-th count has times of up to 0.25 ms · 2^n,
+/// the last one all longer ones.
+///
+/// Threads: safe.
+class work_times {
+  public:
+    static constexpr std::size_t classes = 17;  ///< 0.25 ms, 0.5 ms, … 8.192 s, and more
+
+    static constexpr std::chrono::microseconds end_of(std::size_t n) {
+        return std::chrono::microseconds(250) * (1U << n);
+    }
+    void count(std::chrono::steady_clock::duration time) {
+        std::size_t n = 0;
+        while (n + 1 < classes && time > end_of(n))
+            ++n;
+        counts_[n].fetch_add(1, std::memory_order_relaxed);
+        const auto us = std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+        microseconds_.fetch_add(static_cast<std::uint64_t>(us), std::memory_order_relaxed);
+    }
+    std::uint64_t counted(std::size_t n) const { return counts_[n].load(std::memory_order_relaxed); }
+    std::chrono::microseconds sum() const {
+        return std::chrono::microseconds(microseconds_.load(std::memory_order_relaxed));
+    }
+
+  private:
+    std::array<std::atomic<std::uint64_t>, classes> counts_{};
+    std::atomic<std::uint64_t> microseconds_{0};
+};
+
 /// Counts the jobs that wait at all workers of a pool, at most `most`, of one principal at most half of that. The jobs
 /// of the gateway itself, the empty principal, are not counted against the principals, and may be own_jobs more.
 ///
@@ -34,6 +65,9 @@ class queued_jobs {
     std::optional<failure> try_add(const std::string& principal);
     void remove(const std::string& principal);
     std::size_t value() const;
+    /// How long the workers of the pool took.
+    work_times& times() { return times_; }
+    const work_times& times() const { return times_; }
 
   private:
     static constexpr std::size_t own_jobs = 64;
@@ -43,6 +77,7 @@ class queued_jobs {
     std::size_t value_ = 0;
     std::size_t of_gateway_ = 0;  ///< Those of the gateway itself, counted in value_ too.
     principal_uses by_principal_;
+    work_times times_;
 };
 
 /// The jobs that wait at one worker. Principals take turns; the jobs of one principal keep their order.

@@ -59,6 +59,7 @@ class read_pool {
     void enforce_deadlines(std::chrono::steady_clock::time_point now);
 
     std::size_t waiting() const;
+    const work_times& times() const { return queued_.times(); }
     const std::vector<std::unique_ptr<worker>>& workers() const { return workers_; }
 
   private:

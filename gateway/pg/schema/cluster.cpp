@@ -74,6 +74,18 @@ guard_report watch_guard(session& session) {
     return out;
 }
 
+history_extent read_history_extent(session& session) {
+    const auto rows = session.exec(
+        "select coalesce((select sum(pg_total_relation_size(inhrelid)) from pg_inherits "
+        "where inhparent = 'fencing.history'::regclass), 0)::bigint, "
+        "coalesce((select extract(epoch from at) from fencing.history order by at, id limit 1), 0)::float8, "
+        "(select count(*) from (select detail from fencing.history where event = 'write_rejected' "
+        "and at >= now() - interval '1 hour' order by at desc, id desc limit 10000) r "
+        "where detail ? 'application' and not detail ? 'observed')",
+        {});
+    return {rows[0][0].as<std::int64_t>(), rows[0][1].as<double>(), rows[0][2].as<std::int64_t>()};
+}
+
 result<std::chrono::milliseconds> join_cluster(session& session, membership m) {
     try {
         if (m.takes_answer_bound) {

@@ -37,6 +37,9 @@ boost::json::object read_guard_state(session& session);
 /// or gone (fencing.watch_guard). Throws as session::exec does.
 guard_report watch_guard(session& session);
 
+/// Throws as session::exec does.
+history_extent read_history_extent(session& session);
+
 /// The settings that all gateways of a cluster share; they must equal the row in fencing.cluster.
 struct membership {
     lockcore::cell_id cell = 0;

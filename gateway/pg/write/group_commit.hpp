@@ -221,6 +221,7 @@ class group_commit {
     void run_batch(write_session& session, std::vector<pending_durability> work);
 
     pg::worker& worker() { return flusher_; }
+    const work_times& times() const { return queued_.times(); }
 
   private:
     void submit(pending_durability work);
