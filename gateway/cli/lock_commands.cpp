@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 /// The number of resources that a gateway accepts in a request.
 constexpr std::size_t any_of_max = 64;
 
-/// Returns the names, of which one with {A..B} is replaced by a name for each number from A to B, as in bash.
+/// Returns the names, of which one with {A..B} is replaced by a name for each number from A to B.
 std::vector<std::string> expand_ranges(const std::vector<std::string>& names) {
     std::vector<std::string> out;
     for (const std::string& name : names) {

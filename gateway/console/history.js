@@ -3,7 +3,7 @@
 import {call, fetchJson, Problem, urlFor} from './api.js';
 import {byId, cell, el, optionalCell, PanelState, reconcile, row, setText, table} from './dom.js';
 import {readRange} from './range.js';
-import {details, eventBadge, eventLabel, EVENTS, holder, absoluteTime, linkToWrite} from './words.js';
+import {details, eventBadge, eventLabel, EVENTS, holder, isOutcome, absoluteTime, linkToWrite} from './words.js';
 import * as url from './url.js';
 
 const PAGE = 50;
@@ -42,7 +42,7 @@ export function groupOneShots(items) {
   }
   return items.flatMap(item => {
     const group = groups.get(idOf(item));
-    const write = group.find(({event}) => /^write_(applied|rejected|failed)$/.test(event));
+    const write = group.find(isOutcome);
     if (!write || !group.some(({event}) => event === 'lease_granted')) return [item];
     if (item !== write) return [];
     const others = group.filter(each => each !== write).map(each => eventLabel(each).toLowerCase());

@@ -109,7 +109,7 @@ const rates = new Rates({
 const timeline = new Timeline({liveLease: resource => leases.live.get(resource)});
 const refreshRange = () => {
   rangeForm.readUrl();
-  for (const name of ['rates', 'timeline', 'history']) if (!byId(name).hidden) panels[name].refresh();
+  for (const name of ['rates', 'timeline', 'history', 'resource']) if (!byId(name).hidden) panels[name].refresh();
 };
 const rangeForm = new RangeForm({onChange: refreshRange});
 const history = new History({showTimeline, onRange: () => {

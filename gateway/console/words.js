@@ -85,6 +85,9 @@ export const EVENTS = {
   history_read: {label: 'History read', style: 'plain', mark: '○'},
 };
 
+/** Whether an event is the outcome of a write. */
+export const isOutcome = ({event}) => /^write_(applied|rejected|failed)$/.test(event);
+
 /** Whether a write was refused because its token is lower than the fence. */
 export const isStale = item => item.event === 'write_rejected' && item.fencing_token !== null
   && item.last_fencing_token !== null

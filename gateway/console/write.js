@@ -4,7 +4,7 @@
 import {fetchJson, urlFor} from './api.js';
 import {loadChanges} from './changes.js';
 import {byId, el, facts, PanelState} from './dom.js';
-import {absoluteTime, details, eventBadge, holder, linkToResource} from './words.js';
+import {absoluteTime, details, eventBadge, holder, isOutcome, linkToResource} from './words.js';
 import * as url from './url.js';
 
 export class WritePage {
@@ -19,7 +19,7 @@ export class WritePage {
     const {signal} = this.request = new AbortController();
     try {
       const {items} = await fetchJson(urlFor('/v1/history', {write_id: id, limit: 100}), {signal});
-      const item = items.find(({event}) => event.startsWith('write_'));
+      const item = items.find(isOutcome);
       if (!item) return this.state.showEmpty(`The history has no write ${id}.`);
       const changes = await loadChanges({write_id: id}, signal);
       const {operations, request_id: request, gateway, address, credential, ...rest} = item.detail ?? {};

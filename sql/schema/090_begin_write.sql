@@ -103,7 +103,7 @@ begin
            entered_token = begin_write.fencing_token, entered_write = begin_write.write_id,
            entered_by = begin_write.principal
      where cardinality(resources) = 1 and g.resource = resources[1]
-       and begin_write.fencing_token between greatest(g.last_fencing_token, lowest) and 9007199254740991
+       and begin_write.fencing_token between greatest(g.last_fencing_token, lowest, 1) and 9007199254740991
     returning g.resource, greatest(g.found_fencing_token, lowest), g.last_fencing_token, true
       into resource, found_token, last_fencing_token, accepted;
     if found then

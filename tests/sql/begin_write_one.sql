@@ -29,3 +29,6 @@ select fencing.begin_write('{inventory/sku-1}', 35, null, null, null, null, null
 select fencing.begin_write('{}', 35, '00000000-0000-0000-0000-000000000004', null, null, null, null);
 select fencing.begin_write('{a//b}', 35, '00000000-0000-0000-0000-000000000004', null, null, null, null);
 select fencing.begin_write('{a}', 0, '00000000-0000-0000-0000-000000000004', null, null, null, null);
+-- also where the fence is 0
+select last_fencing_token from fencing.repair_fence('zero', 0, 'admin', null, 'a reason');
+select fencing.begin_write('{zero}', 0, '00000000-0000-0000-0000-000000000004', null, null, null, null);

@@ -24,7 +24,8 @@ boost::json::object common_parameters() {
     const boost::json::object text{{"type", "string"}},
         number{{"type", "integer"}, {"format", "int64"}, {"minimum", 0}};
     return {
-        {"select", parameter("select", "query", text, "Columns of the rows: sku,amount::text,lines(sku)")},
+        {"select",
+         parameter("select", "query", text, "Columns of the rows: sku,amount::text; of a read also lines(sku)")},
         {"order", parameter("order", "query", text, "Columns to sort by: stock.desc,sku")},
         {"limit", parameter("limit", "query", number, "Maximum number of rows")},
         {"offset", parameter("offset", "query", number, "Number of rows to skip")},
@@ -85,7 +86,6 @@ boost::json::object describe_operations(const pg::described_object& table, boost
     }
     const auto changed = [&](const char* verb, const char* done, boost::json::array parameters) {
         return boost::json::object{
-            {"tags", {table.name}},
             {"operationId", std::string(verb) + "_" + table.name},
             {"parameters", std::move(parameters)},
             {"responses", answers({{done, answer("The rows, where return=representation asks for them", array_of(row))},
@@ -96,6 +96,7 @@ boost::json::object describe_operations(const pg::described_object& table, boost
         schemas[name] = table.schemas.at(1);
         const auto added = reference("schemas", name);
         out["post"] = changed("insert", "201", references({"lease", "key", "prefer", "select"}));
+        out["post"].as_object()["responses"].as_object().erase("204");
         out["post"].as_object()["requestBody"] = body({{"oneOf", {added, array_of(added)}}});
     }
     auto filtered = references({"lease", "key", "prefer", "select"});
