@@ -77,6 +77,7 @@ returns table (resource text, found_token bigint, last_fencing_token bigint, acc
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off  -- a plan made while the guard was small is still right when it has grown
+set jit = off             -- where only a scan is possible, the plan counts as dear enough to be compiled
 as $$
 #variable_conflict use_column
 declare

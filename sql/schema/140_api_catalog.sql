@@ -193,12 +193,14 @@ as $$
            nullif(concat_ws(E'\n', col_description(relation, a.attnum),
              (select 'Primary key' || case when i.indnkeyatts > 1 then ', with others.' else '.' end
                 from pg_index i where i.indrelid = relation and i.indisprimary and a.attnum = any (i.indkey)),
-             (select string_agg(format('Foreign key to %s(%s).', k.confrelid::regclass,
+             (select string_agg(format('Foreign key to %s(%s).', x.name,
                        (select string_agg(f.attname, ', ' order by u.place)
                           from unnest(k.confkey) with ordinality as u (number, place), pg_attribute f
                          where f.attrelid = k.confrelid and f.attnum = u.number)), E'\n' order by k.conname)
-                from pg_constraint k where k.conrelid = relation and k.contype = 'f' and k.conparentid = 0
-                 and a.attnum = any (k.conkey))), '') as comment
+                from pg_constraint k, lateral (
+                  select min(e.name) from fencing.exposed e where e.relation = k.confrelid) as x (name)
+               where k.conrelid = relation and k.contype = 'f' and k.conparentid = 0 and a.attnum = any (k.conkey)
+                 and x.name is not null)), '') as comment
       from pg_attribute a join pg_type y on y.oid = a.atttypid
      where a.attrelid = relation and a.attnum > 0 and not a.attisdropped
        and (columns is null or a.attname = any (columns))
@@ -208,14 +210,16 @@ as $$
   )
   select json_strip_nulls(json_build_object('type', 'object', 'description', obj_description(relation, 'pg_class'),
              'required', json_agg(d.name order by d.place),
-             'properties', json_object_agg(d.name, d.schema order by d.place))),
+             'properties', coalesce(json_object_agg(d.name, d.schema order by d.place), '{}'))),
          json_strip_nulls(json_build_object('type', 'object',
              'required', json_agg(d.name order by d.place)
                filter (where d.has_value and not d.has_default and not d.is_given),
-             'properties', json_object_agg(d.name, d.schema order by d.place) filter (where not d.is_given),
+             'properties', coalesce(json_object_agg(d.name, d.schema order by d.place)
+               filter (where not d.is_given), '{}'),
              'additionalProperties', false)),
          json_strip_nulls(json_build_object('type', 'object',
-             'properties', json_object_agg(d.name, d.schema order by d.place) filter (where not d.is_given),
+             'properties', coalesce(json_object_agg(d.name, d.schema order by d.place)
+               filter (where not d.is_given), '{}'),
              'additionalProperties', false))
     from described d;
 $$;

@@ -96,6 +96,12 @@ class Site:
     def hold_commits(self) -> None:
         """A commit waits for a standby that does not exist."""
         self._configure("set synchronous_standby_names = 'nobody'")
+        eventually(self._is_commit_held, 15, goal="a commit waits")
+
+    def _is_commit_held(self) -> bool:
+        began = time.monotonic()
+        self.cluster.stack.query("select pg_current_xact_id()", options="-c statement_timeout=100")
+        return time.monotonic() - began >= 0.1
 
     def await_reply(self) -> None:
         """Waits until the first gateway has answered something since the latest fault."""

@@ -262,7 +262,7 @@ def test_hold_of_a_refused_token_is_released_once(clock: Clock, answer: Any) -> 
     from fencegate._protocol import NoAnswer, Protocol, Request, Response
 
     state = lease_state()
-    call = Protocol(10.0, 30.0).write_under(state, [{"call": "f"}], False, False, None, True)
+    call = Protocol(10.0, 30.0).write_under(state, [{"call": "f"}], False, False, None, True, False)
     next(call)
     release = call.send(Response(412, {}, problem("stale-fencing-token", status=412)))
     assert (

@@ -32,6 +32,10 @@ RULES = {
            -- fencing_recorder is the schema of dblink.
            and pronamespace::regnamespace::text not in ('pg_catalog', 'information_schema', 'fencing_recorder')
            and not coalesce(array_to_string(proconfig, ',') like '%search_path=%', false)""",
+    # A plan that scans a table nevertheless has a cost of 1e10, for which PostgreSQL would compile it in each call.
+    "every function that forbids scans of tables forbids compiling too": """
+        select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
+           and proconfig @> '{enable_seqscan=off}' and not proconfig @> '{jit=off}'""",
     "no function is granted to public": """
         select oid::regprocedure from pg_proc where pronamespace = 'fencing'::regnamespace
            and (proacl is null or exists (select from aclexplode(proacl) where grantee = 0))""",

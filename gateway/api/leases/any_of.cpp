@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -73,7 +74,7 @@ struct parallel_calls {
     parallel_calls(const asio::any_io_executor& executor, std::size_t count)
         : changed(executor, asio::steady_timer::time_point::max()), signals(count), running(count) {}
 
-    bool is_decided() const { return granted || refusal.is_final(); }
+    bool is_decided() const { return granted || thrown || refusal.is_final(); }
     void withdraw() {
         if (std::exchange(withdrawn, true)) return;
         for (auto& signal : signals)
@@ -85,6 +86,7 @@ struct parallel_calls {
     std::size_t running;
     bool withdrawn = false;
     std::optional<lockcore::lease> granted;
+    std::exception_ptr thrown;
     joint_refusal refusal;
 };
 
@@ -110,10 +112,11 @@ awaitable<lockcore::result<lockcore::lease>> acquire_first(lockcore::lock_manage
                                                            std::vector<acquire_request> requests) {
     const auto executor = co_await asio::this_coro::executor;
     const auto calls = std::make_shared<parallel_calls>(executor, requests.size());
+    const std::string origin = requests.front().origin;
     for (std::size_t i = 0; i < requests.size(); ++i) {
         // The handler owns the signal for as long as the coroutine may use its slot.
         auto ended = [calls](std::exception_ptr error) {
-            if (error) std::rethrow_exception(error);
+            if (error) calls->thrown = error;
             --calls->running;
             calls->changed.cancel();
         };
@@ -126,6 +129,10 @@ awaitable<lockcore::result<lockcore::lease>> acquire_first(lockcore::lock_manage
         if (calls->running == 0) break;
         boost::system::error_code ignored;
         co_await calls->changed.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    if (calls->thrown) {
+        if (calls->granted) co_await release_abandoned_lease(locks, std::move(calls->granted->claims), origin);
+        std::rethrow_exception(calls->thrown);
     }
     if (calls->granted) co_return std::move(*calls->granted);
     co_return std::move(calls->refusal).take();

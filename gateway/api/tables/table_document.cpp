@@ -160,6 +160,12 @@ boost::json::object describe(const std::vector<pg::described_object>& exposed, c
 }  // namespace
 
 http::awaitable_response describe_tables(const write_services& services, http::request r) {
+    if (r.rights->database()) {
+        const auto refused =
+            make_failure(errc::forbidden,
+                         "A credential with a database_role has the rights of that role, which this does not show.");
+        co_return refused;
+    }
     auto exposed = co_await services.database.read(r.principal, read_cost::expensive, r.deadline,
                                                    [](pg::session& session) { return pg::describe_exposed(session); });
     if (!exposed) co_return exposed.error();

@@ -236,6 +236,12 @@ std::string statement_writer::arguments(const exposed_function& function, const 
     return out;
 }
 
+std::string row_writer::text_of(const catalog_field& column) const {
+    const auto value = qualified(column.name);
+    if (column.value_type().find('.') == std::string::npos) return value + "::pg_catalog.text";
+    return "case when " + value + " is distinct from null then format('%s', " + value + ") end";
+}
+
 column_list row_writer::columns(const exposed_table& table, const std::string& table_name,
                                 const std::vector<selected_column>& select) {
     column_list out;
@@ -256,8 +262,8 @@ column_list row_writer::columns(const exposed_table& table, const std::string& t
             add(embedded_sql(table, table_name, item), item.alias, false);
         } else if (item.column.empty()) {
             add_every();
-        } else if (find_column(table, table_name, item.column, "select")) {
-            const auto value = qualified(item.column) + (item.as_text ? "::pg_catalog.text" : "");
+        } else if (const auto* column = find_column(table, table_name, item.column, "select")) {
+            const auto value = item.as_text ? text_of(*column) : qualified(item.column);
             add(value, item.alias, item.alias == item.column && !item.as_text);
         }
     }

@@ -133,6 +133,10 @@ class row_writer : public statement_writer {
     column_list columns(const exposed_table& table, const std::string& table_name,
                         const std::vector<selected_column>& select);
 
+    /// Returns the expression for a column's value as text. That of a type of an application is not cast: a cast may
+    /// run code of anybody.
+    std::string text_of(const catalog_field& column) const;
+
     /// Returns ` where …` with the conditions, and those of embedded tables that have to exist; empty without any.
     std::string where_clause(const exposed_table& table, const std::string& table_name, const row_selection& rows);
 
