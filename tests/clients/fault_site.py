@@ -6,9 +6,10 @@ import itertools
 import os
 import signal
 import subprocess
+import threading
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Iterator
 
@@ -99,9 +100,13 @@ class Site:
         eventually(self._is_commit_held, 15, goal="a commit waits")
 
     def _is_commit_held(self) -> bool:
-        began = time.monotonic()
-        self.cluster.stack.query("select pg_current_xact_id()", options="-c statement_timeout=100")
-        return time.monotonic() - began >= 0.1
+        with closing(self.cluster.stack.sql()) as connection, connection.cursor() as cursor:
+            end_of_wait = threading.Timer(0.1, connection.cancel)
+            end_of_wait.start()
+            began = time.monotonic()
+            cursor.execute("select pg_logical_emit_message(true, '', '')")
+            end_of_wait.cancel()
+            return time.monotonic() - began >= 0.1
 
     def await_reply(self) -> None:
         """Waits until the first gateway has answered something since the latest fault."""
