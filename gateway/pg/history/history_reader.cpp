@@ -133,8 +133,10 @@ std::vector<window> windows_of(session& session, const history_query& query, con
     // Future weeks are one window, because they are empty.
     const auto rows = session.exec(
         "select extract(epoch from t.week)::bigint from pg_inherits i join pg_class c on c.oid = i.inhrelid, "
-        "lateral (select to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as week) as t "
-        "where i.inhparent = $1::regclass and c.relname ~ '_[0-9]{8}$' "
+        // PostgreSQL may look at partitions of other tables first, whose names may end with other digits.
+        "lateral (select case when c.relname ~ '^(history|row_change)_[0-9]{8}$' then "
+        "to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' end as week) as t "
+        "where i.inhparent = $1::regclass "
         "and t.week < now() + interval '168 hours' order by 1",
         {table});
     std::vector<window> out(1);
