@@ -126,6 +126,11 @@ def test_changes_of_rows_are_for_callers_that_may_read_all_rows(callers: dict[st
     assert refused["detail"].startswith("The caller may not read every row of every table"), refused
 
 
+def test_description_of_tables_is_not_for_a_role(callers: dict[str, Api]) -> None:
+    """It would show tables that the role may not use."""
+    assert "database_role" in expect_problem(callers["anna"].get("/rest/v1/"), 403, "forbidden")["detail"]
+
+
 def test_row_security_applies_to_the_caller(cluster: Cluster, callers: dict[str, Api]) -> None:
     own = callers["anna"].post("/v1/writes", one_shot("anna", 1))
     assert own.status == 200 and own.json()["results"][0]["rows_affected"] == 1, own
