@@ -175,7 +175,7 @@ class Simulation:
                     mutants.setdefault(source, {})[row["name"]] = text
                 elif is_test(row):
                     source = "lockcore/redis/script_set.cpp"
-                    mutants[source] = {}
+                    mutants.setdefault(source, {})
                 else:
                     continue
                 changed[schedule_of(row)[0]].add(source)

@@ -61,9 +61,9 @@ void session_slot::check_server() {
 
 void session_slot::connect() {
     drop();
+    bool nothing_expected = false;
     try {
         session_ = std::make_unique<session>(cfg_);
-        bool nothing_expected;
         {
             const std::lock_guard lock(mutex_);
             socket_ = session_->socket();
@@ -77,6 +77,7 @@ void session_slot::connect() {
         connected_since_ = std::chrono::steady_clock::now();
     } catch (const std::exception& e) {
         drop();
+        if (nothing_expected) expect_nothing();
         const auto* lost = dynamic_cast<const session_lost*>(&e);
         cause_ = lost != nullptr ? lost->cause : "PostgreSQL can't be reached";
         // Logged once for each outage, not for each attempt.
