@@ -140,16 +140,6 @@ def test_install_package_without_hiredis_fails_with_reason(folder: Path, prefix:
     assert "lockcore needs hiredis" in re.sub(r"\s+", " ", done.stderr)
 
 
-def test_install_readme_program_compiles_and_links(folder: Path, prefix: Path) -> None:
-    """Builds the program of lockcore/README.md in place of the example's program."""
-    program = re.search(r"^```cpp\n(.*?)^```$", (LOCKCORE / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert program, "lockcore/README.md shows no program"
-    source = folder / "readme"
-    shutil.copytree(EXAMPLE, source)
-    (source / "take_lease.cpp").write_text(program.group(1))
-    built_against(prefix, source, folder / "readme-build")
-
-
 def test_install_readme_cmake_matches_the_example() -> None:
     """Compares line by line."""
     shown = re.search(r"^```cmake\n(.*?)^```$", (LOCKCORE / "README.md").read_text(), re.DOTALL | re.MULTILINE)
