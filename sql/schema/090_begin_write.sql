@@ -81,8 +81,8 @@ set jit = off             -- where only a scan is possible, the plan counts as d
 as $$
 #variable_conflict use_column
 declare
-  lowest   bigint;
-  open_for text;
+  lowest bigint;
+  selected_write text;
 begin
   -- PostgreSQL prepares each expression anew in each transaction: few of them, and plain statements, cost least.
   if begin_write.write_id is null then
@@ -96,11 +96,11 @@ begin
   end if;
   lowest := fencing.storage_floor();
   -- Selects among the open resources, opens none.
-  open_for := set_config('fencing.write_id', begin_write.write_id::text, true);
+  selected_write := set_config('fencing.write_id', begin_write.write_id::text, true);
   for attempt in 1..2 loop
     update fencing.guard as g
        set last_fencing_token = begin_write.fencing_token + seal::integer, found_fencing_token = g.last_fencing_token,
-           entered_xid = pg_current_xact_id(), entered_at = transaction_timestamp(), entered_for = open_for,
+           entered_xid = pg_current_xact_id(), entered_at = transaction_timestamp(), entered_for = selected_write,
            entered_token = begin_write.fencing_token, entered_write = begin_write.write_id,
            entered_by = begin_write.principal
      where cardinality(resources) = 1 and g.resource = resources[1]
@@ -163,8 +163,7 @@ comment on function fencing.begin_write(text[], bigint, uuid, text, text, text, 
 
 create or replace function fencing.begin_writes(
   resources text[], fencing_tokens bigint[], write_ids uuid[], owners text[], principals text[], trace_ids text[],
-    details jsonb[],
-  turns uuid[] default null)
+  details jsonb[], turns uuid[] default null)
 returns table (resource text, found_token bigint, last_fencing_token bigint, accepted boolean)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -172,16 +171,16 @@ as $$
 #variable_conflict use_column
 declare
   count constant integer := cardinality(resources);
-  open_for constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
+  entered_for constant uuid[] := coalesce(begin_writes.turns, begin_writes.write_ids);
   lowest bigint;
 begin
   if (cardinality(fencing_tokens) = count and cardinality(write_ids) = count and cardinality(owners) = count
-      and cardinality(principals) = count
-      and cardinality(trace_ids) = count and cardinality(details) = count and cardinality(open_for) = count) is not true
+      and cardinality(principals) = count and cardinality(trace_ids) = count and cardinality(details) = count
+      and cardinality(entered_for) = count) is not true
      or exists (select
-         from unnest(resources, fencing_tokens, write_ids, open_for) as t (r, token, write_id, opened_write)
-                 where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null
-                       and t.opened_write is not null) is not true) then
+         from unnest(resources, fencing_tokens, write_ids, entered_for) as t (r, token, write_id, entered_for)
+        where (t.token between 1 and 9007199254740991 and fencing.is_resource(t.r) and t.write_id is not null
+              and t.entered_for is not null) is not true) then
     raise exception using errcode = '22023',
       message = 'begin_writes takes lists of one length, with a resource, a token and a write_id each';
   end if;
@@ -190,14 +189,14 @@ begin
   perform set_config('fencing.write_id', '', true);
   return query
     with given as (
-      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, open_for)
+      select t.* from unnest(resources, fencing_tokens, write_ids, owners, principals, trace_ids, details, entered_for)
         with ordinality
-                      as t (resource, token, write_id, owner, principal, trace_id, detail, opened_write, place)
+        as t (resource, token, write_id, owner, principal, trace_id, detail, entered_for, place)
     ), entered as (
       insert into fencing.guard as g (resource, last_fencing_token, entered_xid, entered_at, entered_for,
           entered_token, entered_write, entered_by)
       select distinct on (n.resource collate "C")
-             n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.opened_write::text, n.token,
+             n.resource, n.token, pg_current_xact_id(), transaction_timestamp(), n.entered_for::text, n.token,
              n.write_id, fencing.bound_text(n.principal, 200)
         from given n
         where n.token >= lowest order by n.resource collate "C", n.place

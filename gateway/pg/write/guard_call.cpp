@@ -136,7 +136,7 @@ compat::parameters begin_write_parameters(const write_request& request, bool wan
 }
 
 compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
-                                           const std::vector<std::string>& open_for) {
+                                           const std::vector<std::string>& entered_for) {
     std::array<array_text, 7> columns;
     for (const auto* request : requests) {
         auto values = begin_write_parameters(*request, false);
@@ -147,7 +147,7 @@ compat::parameters begin_writes_parameters(const std::vector<const write_request
     compat::parameters out;
     for (auto& column : columns)
         out.emplace_back(column.take());
-    out.emplace_back(array_literal(open_for));
+    out.emplace_back(array_literal(entered_for));
     return out;
 }
 

@@ -35,13 +35,13 @@ compat::parameters begin_write_parameters(const write_request& request, bool wan
 void add_wanted(const write_request& request, boost::json::object& detail);
 
 /// The statement that calls fencing.begin_writes, for writes of one resource each; those of the same resource have the
-/// same token. The same columns, one row for each write. `open_for` has for each write the write_id for which its
+/// same token. The same columns, one row for each write. `entered_for` has for each write the write_id for which its
 /// resource is opened: select_write_sql has to select that write_id before the resource can be changed.
 inline const std::string begin_writes_sql =
     "select resource, last_fencing_token, accepted from fencing.begin_writes($1::text[], $2::bigint[], "
     "$3::uuid[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::uuid[])";
 compat::parameters begin_writes_parameters(const std::vector<const write_request*>& requests,
-                                           const std::vector<std::string>& open_for);
+                                           const std::vector<std::string>& entered_for);
 
 /// The statement that selects one of those write_ids, so that the following statements change its resources.
 inline const std::string select_write_sql = "select set_config('fencing.write_id', $1, true)";

@@ -247,7 +247,7 @@ class transaction_planner {
     /// Adds the step that enters the resources of several writes.
     void enter_together(std::size_t begin, std::size_t end) {
         std::vector<const write_request*> requests;
-        std::vector<std::string> open_for;
+        std::vector<std::string> entered_for;
         leave_role();
         selected_write_ = nullptr;
         for (auto i = begin; i < end; ++i) {
@@ -256,13 +256,13 @@ class transaction_planner {
             steps.joined_guard_row = static_cast<int>(i - begin);
             requests.push_back(writes_[i].request);
             if (steps.joined_update) {
-                steps.open_for = plan_.joined_updates[*steps.joined_update].first_write;
+                steps.entered_for = plan_.joined_updates[*steps.joined_update].first_write;
             } else {
-                steps.open_for = i > begin && continues_lease(i) ? plan_.writes[i - 1].open_for : i;
+                steps.entered_for = i > begin && continues_lease(i) ? plan_.writes[i - 1].entered_for : i;
             }
-            open_for.push_back(writes_[steps.open_for].request->write_id);
+            entered_for.push_back(writes_[steps.entered_for].request->write_id);
         }
-        add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, open_for)));
+        add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, entered_for)));
     }
 
     void add_joined_update(update_to_join& update) {
@@ -297,10 +297,10 @@ class transaction_planner {
         auto& steps = plan_.writes[index];
         end_section(write.request->identity);
         if (steps.joined_guard_row) {  // its resource is entered already
-            const auto* open_for = writes_[steps.open_for].request;
-            if (std::exchange(selected_write_, open_for) != open_for)
-                add(step_kind::select_write, select_write_sql, store({open_for->write_id})).write = index;
-            if (open_for != write.request)
+            const auto* entered_for = writes_[steps.entered_for].request;
+            if (std::exchange(selected_write_, entered_for) != entered_for)
+                add(step_kind::select_write, select_write_sql, store({entered_for->write_id})).write = index;
+            if (entered_for != write.request)
                 add(step_kind::name_write, name_write_sql, store({write.request->write_id})).write = index;
         } else {
             selected_write_ = nullptr;

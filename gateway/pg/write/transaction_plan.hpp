@@ -71,7 +71,7 @@ struct write_steps {
     /// The write's row in the answer of that step, where it enters one resource for each of several writes. Empty: all
     /// rows are the write's.
     std::optional<int> joined_guard_row;
-    std::size_t open_for = 0;  ///< The write for which that step has opened the resource: this or an earlier one.
+    std::size_t entered_for = 0;  ///< The write for which that step has opened the resource: this or an earlier one.
     std::size_t first_operation = 0;
     std::optional<std::size_t> joined_update;  ///< Index in transaction_plan::joined_updates; empty: it has its own.
     std::size_t position = 0;                  ///< The write's position in the joined update, from 1 on.
