@@ -32,16 +32,13 @@ const NAMES = FILTERS.map(filter => filter.name);
  * `others` names these.
  */
 export function groupOneShots(items) {
-  const groups = new Map();
-  const idOf = item => (item.detail?.request_id && item.fencing_token !== null
+  // Events of one request under one token are a group; any other event is a group by itself.
+  const keyOf = item => (item.detail?.request_id && item.fencing_token !== null
     ? `${item.detail.request_id} ${item.resource} ${item.fencing_token}` : item);
-  for (const item of items) {
-    const group = groups.get(idOf(item));
-    if (group) group.push(item);
-    else groups.set(idOf(item), [item]);
-  }
+  const groups = new Map(items.map(item => [keyOf(item), []]));
+  for (const item of items) groups.get(keyOf(item)).push(item);
   return items.flatMap(item => {
-    const group = groups.get(idOf(item));
+    const group = groups.get(keyOf(item));
     const write = group.find(isOutcome);
     if (!write || !group.some(({event}) => event === 'lease_granted')) return [item];
     if (item !== write) return [];

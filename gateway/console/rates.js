@@ -18,8 +18,8 @@ const MARKED = 'storage_generation_changed,guard_changed,lease_revoked';
 const MARKS_MAX = 200;
 const MARKS_LISTED = 10;
 
-/** The bars of a range: their length and where the first begins: at a whole minute, hour or day of the viewer. */
-function makeBars({from, to}) {
+/** Returns the length of a bar and where the first begins: at a whole minute, hour or day of the viewer. */
+function makeAxis({from, to}) {
   const end = to ?? now();
   const begin = Math.min(from ?? end - HOUR, end - 1);
   const bucket = BUCKETS.find(length => (end - begin) / length <= BARS_MAX) ?? BUCKETS.at(-1);
@@ -27,7 +27,7 @@ function makeBars({from, to}) {
   // Without a range the hour ends with the minute that has begun: sixty bars.
   const earliest = from === undefined ? begin + bucket : begin;
   const first = Math.floor((earliest + offset) / bucket) * bucket - offset;
-  return {bucket, offset, first, end};
+  return {bucket, offset, first};
 }
 
 /** A time with the offset that decides where the API's buckets begin: 2026-11-21T00:00:00.000+01:00 */
@@ -93,14 +93,14 @@ export class Rates {
     const {signal} = this.request = new AbortController();
     this.arrived = [];
     const range = readRange();
-    const bars = makeBars(range);
-    const from = withOffset(bars.first, bars.offset);
+    const axis = makeAxis(range);
+    const from = withOffset(axis.first, axis.offset);
     try {
       const summary = await fetchJson(urlFor('/v1/history/summary',
-        {from, to: range.query.to, bucket_ms: bars.bucket}), {signal});
+        {from, to: range.query.to, bucket_ms: axis.bucket}), {signal});
       const marks = await fetchJson(urlFor('/v1/history',
         {event: MARKED, from, to: range.query.to, limit: MARKS_MAX}), {signal});
-      Object.assign(this, {bars, range, marks: marks.items, moreMarks: marks.next_cursor !== null});
+      Object.assign(this, {axis, range, marks: marks.items, moreMarks: marks.next_cursor !== null});
       this.buckets = new Map(summary.buckets.map(bucket => [Date.parse(bucket.at), bucket.counts]));
       this.countedUntil = Date.parse(summary.to);
       for (const item of this.arrived) this.#count(item);
@@ -121,8 +121,8 @@ export class Rates {
   /** Counts an event that the summary lacks. A stream that resumes also has events from before the summary. */
   #count(item) {
     const at = Date.parse(item.at);
-    if (!this.bars || at < this.countedUntil || !this.range.endsNow) return;
-    const {bucket, offset} = this.bars;
+    if (!this.axis || at < this.countedUntil || !this.range.endsNow) return;
+    const {bucket, offset} = this.axis;
     const start = Math.floor((at + offset) / bucket) * bucket - offset;
     const counts = this.buckets.get(start) ?? {};
     counts[item.event] = (counts[item.event] ?? 0) + 1;
@@ -141,7 +141,7 @@ export class Rates {
   }
 
   #show() {
-    const {bucket, first} = this.range.endsNow ? makeBars(readRange()) : this.bars;
+    const {bucket, first} = this.range.endsNow ? makeAxis(readRange()) : this.axis;
     const end = this.range.to ?? now();
     const bars = Array.from({length: Math.max(1, Math.ceil((end - first) / bucket))}, (_, index) => {
       const at = first + index * bucket;
@@ -172,7 +172,7 @@ export class Rates {
   }
 
   #label(at) {
-    const {bucket} = this.bars;
+    const {bucket} = this.axis;
     return bucket >= DAY ? shortDate(at) : (bucket > MINUTE ? `${shortDate(at)} ` : '') + shortTime(at).slice(0, 5);
   }
 
@@ -198,7 +198,7 @@ export class Rates {
           svg('rect', {class: 'down', x, width: barWidth, y: middle + 1, height: Math.max(1, downHeight).toFixed(2)}));
     });
     for (const item of this.marks) {
-      const x = ((Date.parse(item.at) - bars[0].at) / this.bars.bucket * step).toFixed(2);
+      const x = ((Date.parse(item.at) - bars[0].at) / this.axis.bucket * step).toFixed(2);
       drawing.append(svg('line', {class: 'mark', x1: x, x2: x, y1: 0, y2: height},
         svg('title', {}, `${dateTime(Date.parse(item.at))} ${eventLabel(item)} ${item.resource ?? ''}`)));
     }
@@ -215,13 +215,13 @@ export class Rates {
   }
 
   #bucketWords() {
-    const {bucket} = this.bars;
+    const {bucket} = this.axis;
     const [unit, length] = bucket >= DAY ? ['day', DAY] : bucket >= HOUR ? ['hour', HOUR] : ['minute', MINUTE];
     return bucket === length ? `${unit === 'hour' ? 'an' : 'a'} ${unit}` : `${bucket / length} ${unit}s`;
   }
 
   #table(bars) {
-    const columns = [{label: this.bars.bucket === MINUTE ? 'Minute' : 'Begin'},
+    const columns = [{label: this.axis.bucket === MINUTE ? 'Minute' : 'Begin'},
       ...CHARTS.flatMap(chart => [{label: `${chart.name} ${chart.upLabel}`,
         numeric: true}, {label: `${chart.name} ${chart.downLabel}`, numeric: true}])];
     const {element, body} = table('Grants and refusals', columns);
