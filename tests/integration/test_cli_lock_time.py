@@ -373,7 +373,8 @@ def test_lock_max_hold_counts_from_grant_not_from_arrival(resource: str, mark: P
             connection.sendall(grant(max_hold_ms=4_000))
         serve_lease(server)
         pid = int(first_line(mark))
-        assert not processes.is_alive(pid) and 3.2 < time.monotonic() - requested_at < 4.8
+        assert not processes.is_alive(pid)
+        assert 3.2 < time.monotonic() - requested_at < 5.8, "counted from its arrival it would end after 6 s"
         assert wait_for_exit(running)[0] == HELD_TOO_LONG
 
 
