@@ -8,6 +8,7 @@ namespace {
 
 using fencegate::testing::call_of;
 using fencegate::testing::call_of_owner;
+using fencegate::testing::count_holds;
 using fencegate::testing::rules;
 using fencegate::testing::with_hold;
 using kind = command_kind;
@@ -21,12 +22,6 @@ template <class Call>
 Call with_seen(Call call, const std::string& stamp) {
     call.seen = stamp;
     return call;
-}
-
-std::size_t count_holds(const node_reply& reply) {
-    hold_view view;
-    view.add(reply.text);
-    return view.count();
 }
 
 constexpr kind kinds_that_need_the_token[] = {kind::renew, kind::hold, kind::inspect};
