@@ -272,16 +272,12 @@ class Simulation:
         return ""
 
 
-def run_seeds(simulation, count, seconds, jobs):
-    """Runs the seeds from 1 on in several processes, for at most so many seconds (0: all of them).
-    Returns the reports of those that found a violation."""
+def run_seeds(simulation, count, jobs):
+    """Runs the seeds from 1 on in several processes. Returns the reports of those that found a violation."""
     size = -(-count // jobs)
     ranges = [f"{first}..{min(first + size - 1, count)}" for first in range(1, count + 1, size)]
     processes = [
-        subprocess.Popen(
-            [simulation.program, "--seeds", seeds, "--for", str(seconds)], stdout=subprocess.PIPE, text=True
-        )
-        for seeds in ranges
+        subprocess.Popen([simulation.program, "--seeds", seeds], stdout=subprocess.PIPE, text=True) for seeds in ranges
     ]
     outputs = [process.communicate()[0] for process in processes]
     print("".join(output.splitlines()[-1] + "\n" for output in outputs), end="")
@@ -292,7 +288,7 @@ def run_all(simulation, rows, options):
     """Runs seeds and mutations as the options say. Returns how many passed and failed."""
     passed = failed = 0
     if options.seeds:
-        reports = run_seeds(simulation, options.seeds, options.seeds_for, options.jobs)
+        reports = run_seeds(simulation, options.seeds, options.jobs)
         passed, failed = (0, 1) if reports else (1, 0)
         print("".join(reports), end="")
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -319,13 +315,6 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=0, help="first run so many seeds without a mutation")
-    parser.add_argument(
-        "--seeds-for",
-        type=int,
-        default=0,
-        metavar="SECONDS",
-        help="stop with --seeds after this time, although some are left",
-    )
     parser.add_argument(
         "--search",
         type=int,
