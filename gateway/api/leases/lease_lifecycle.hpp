@@ -20,8 +20,8 @@
 #include <string>
 #include <utility>
 
-// What a lease needs beside the calls of the lock_manager: the limits before it begins, and the seal of its token when
-// it ends.
+// What a lease needs beside single calls of the lock_manager: the limits before it begins, a wait for any one of
+// several resources, and the seal of its token when it ends.
 
 namespace fencegate::api {
 
@@ -130,5 +130,18 @@ class lease_seal {
 /// Out: whether the token is sealed. False also if that is unknown.
 boost::asio::awaitable<bool> seal_after_release(seal_ports& ports, lockcore::lease_claims claims, actor initiator,
                                                 std::chrono::steady_clock::time_point until);
+
+/// Acquires a lease on any one of `wanted.resources`: on one that is free, or on the first that becomes free within
+/// `wanted.wait`. The caller waits in the queue of each of them. A second lease that is granted at the same moment is
+/// released at once. The lease is never a further hold of a named owner, but that of an idempotency key if it is known.
+///
+/// Errors: those of lock_manager::acquire; resource_locked and no_quorum only if they are so for all resources.
+/// Cancel: (terminal) leaves every queue; a grant is returned.
+boost::asio::awaitable<lockcore::result<lockcore::lease>> acquire_any(const lease_services& services,
+                                                                      lockcore::acquire_request wanted);
+
+/// Cancels the acquire_any() with the same idempotency key, holder and resources (lock_manager::cancel).
+boost::asio::awaitable<lockcore::result<void>> cancel_any(lockcore::lock_manager& locks,
+                                                          lockcore::acquire_request wanted);
 
 }  // namespace fencegate::api

@@ -1,6 +1,5 @@
 #include <gateway/api/routes.hpp>
 
-#include <gateway/api/leases/any_of.hpp>
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_lifecycle.hpp>
 #include <gateway/api/leases/lease_request.hpp>
