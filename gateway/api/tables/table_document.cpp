@@ -72,8 +72,13 @@ boost::json::object answers(boost::json::object of_operation) {
 
 const boost::json::object no_content{{"description", "Done; no content"}};
 
+/// Places in pg::described_object::schemas of a table.
+enum : std::size_t { row_schema, new_row_schema, change_schema };
+/// Those of a function.
+enum : std::size_t { argument_schema, result_schema };
+
 boost::json::object describe_operations(const pg::described_object& table, boost::json::object& schemas) {
-    const auto& rows = table.schemas.at(0).as_object();
+    const auto& rows = table.schemas.at(row_schema).as_object();
     const auto row = reference("schemas", table.name);
     schemas[table.name] = rows;
     boost::json::object out;
@@ -93,7 +98,7 @@ boost::json::object describe_operations(const pg::described_object& table, boost
     };
     if (table.operations.contains("insert")) {
         const auto name = table.name + ".insert";
-        schemas[name] = table.schemas.at(1);
+        schemas[name] = table.schemas.at(new_row_schema);
         const auto added = reference("schemas", name);
         out["post"] = changed("insert", "201", references({"lease", "key", "prefer", "select"}));
         out["post"].as_object()["responses"].as_object().erase("204");
@@ -103,7 +108,7 @@ boost::json::object describe_operations(const pg::described_object& table, boost
     add_filters(filtered, rows);
     if (table.operations.contains("update")) {
         const auto name = table.name + ".update";
-        schemas[name] = table.schemas.at(2);
+        schemas[name] = table.schemas.at(change_schema);
         out["patch"] = changed("update", "200", filtered);
         out["patch"].as_object()["requestBody"] = body(reference("schemas", name));
     }
@@ -112,9 +117,9 @@ boost::json::object describe_operations(const pg::described_object& table, boost
 }
 
 boost::json::object describe_calls(const pg::described_object& function) {
-    const auto& arguments = function.schemas.at(0).as_object();
+    const auto& arguments = function.schemas.at(argument_schema).as_object();
     boost::json::object results{{"204", no_content}};
-    if (!function.returns_void) results = {{"200", answer("What it returns", function.schemas.at(1))}};
+    if (!function.returns_void) results = {{"200", answer("What it returns", function.schemas.at(result_schema))}};
     boost::json::object out;
     out["post"] = {{"description", function.description},
                    {"parameters", references({"lease", "key"})},
