@@ -1,37 +1,21 @@
 #include <gateway/api/history/history_render.hpp>
 
 #include <gateway/api/history/history_request.hpp>
-#include <gateway/audit/event_sink.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/runtime/rfc3339.hpp>
-#include <gateway/runtime/text.hpp>
 
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <algorithm>
 #include <array>
 #include <initializer_list>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <utility>
 
 namespace fencegate::api {
 namespace {
-
-/// Returns a query as it was sent, with other than printable characters of ASCII percent-encoded.
-std::string printable(std::string_view query) {
-    std::string out;
-    for (const char& c : query) {
-        if (c > ' ' && c <= '~')
-            out += c;
-        else
-            out += runtime::percent_encode({&c, 1});
-    }
-    return out;
-}
 
 std::string text_of(const std::optional<std::uint64_t>& token) {
     return token ? std::to_string(*token) : std::string();
@@ -304,47 +288,6 @@ std::string render_summary(const history_summary_query& query, const std::vector
     of_all.end();
     out.end();
     return text;
-}
-
-proof_state::proof_state(std::string items, std::string_view query, std::string principal) {
-    proof_.items = std::move(items);
-    proof_.query = printable(query);
-    proof_.principal = std::move(principal);
-}
-
-void proof_state::add(std::string_view text, std::size_t count, std::int64_t first_id, std::int64_t last_id) {
-    if (proof_.count == 0) proof_.first_id = first_id;
-    proof_.last_id = last_id;
-    proof_.count += static_cast<std::int64_t>(count);
-    hash_.add(text);
-}
-
-std::string proof_state::finish(const config& settings) {
-    const auto key = read_private_key(settings.audit.digest_key);
-    if (!key) throw std::runtime_error("audit.digest_key_file has no private key");
-    proof_.made_at = runtime::to_rfc3339(std::chrono::system_clock::now());
-    proof_.gateway = name_of_gateway(settings.http);
-    proof_.key = pg::key_id_of(*key);
-    proof_.sha256 = hash_.finish();
-    const std::string text = pg::render_proof(proof_);
-    return pg::line_of({text, pg::sign_text(*key, text), {}}) + "\n";
-}
-
-result<void> record_read(const history_services& services, const http::request& r, std::optional<std::size_t> rows) {
-    if (!services.settings.audit.record_reads) return {};
-    history_item item;
-    item.event = "history_read";
-    item.at = std::chrono::system_clock::now();
-    item.initiator.principal = r.principal;
-    set_origin(item.initiator, r.origin);
-    boost::json::object detail{{"path", printable(r.path)}, {"query", printable(r.query)}};
-    if (rows) detail["rows"] = *rows;
-    item.detail = boost::json::serialize(detail);
-    if (services.events.add_low_priority(std::move(item))) return {};
-    failure f = make_failure(errc::storage_unavailable,
-                             "The read can't be recorded (audit.record_reads): too many events wait for PostgreSQL.");
-    f.retry_after = std::chrono::seconds(1);
-    return f;
 }
 
 }  // namespace fencegate::api

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <gateway/api/services.hpp>
-#include <gateway/config/config.hpp>
 #include <gateway/domain/history_item.hpp>
-#include <gateway/http/message.hpp>
-#include <gateway/pg/history/history_digest.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -71,25 +67,5 @@ class lease_timeline {
 
 /// Renders the answer of GET /v1/history/summary.
 std::string render_summary(const history_summary_query& query, const std::vector<history_count>& counts);
-
-/// What the last line of an export proves, while its lines are sent.
-class proof_state {
-  public:
-    proof_state(std::string items, std::string_view query, std::string principal);
-    /// Adds the text of `count` lines, at least one.
-    void add(std::string_view text, std::size_t count, std::int64_t first_id, std::int64_t last_id);
-    /// Returns the last line. Throws std::runtime_error if the key can't sign.
-    std::string finish(const config& settings);
-
-  private:
-    pg::export_proof proof_;
-    pg::text_hash hash_;
-};
-
-/// Adds a read of the history as an event where audit.record_reads is set. Rows: those of a page.
-///
-/// Errors: errc::storage_unavailable without a place in the buffer: what is not recorded is not read.
-result<void> record_read(const history_services& services, const http::request& r,
-                         std::optional<std::size_t> rows = std::nullopt);
 
 }  // namespace fencegate::api
