@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
-#include <memory>
 #include <span>
 #include <string_view>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <gateway/cli/orphan_watchdog.hpp>
+#include <gateway/cli/job_control.hpp>
 
 #include <sys/types.h>
 

@@ -9,19 +9,11 @@
 
 #include <lockcore/types.hpp>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <boost/json.hpp>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <set>
-#include <stdexcept>
-#include <system_error>
 
 namespace fencegate::cli {
 namespace {
@@ -114,65 +106,6 @@ table make_history_table(const output_style& style) {
             std::cout,
             style};
 }
-
-/// Ends the line that a process which was killed has left in the file that is printed to.
-void end_torn_line() {
-    struct stat output {};
-    if (fstat(STDOUT_FILENO, &output) != 0 || !S_ISREG(output.st_mode) || output.st_size == 0) return;
-    std::ifstream written("/proc/self/fd/1", std::ios::binary);
-    written.seekg(-1, std::ios::end);
-    if (written.peek() != '\n') std::cout << "\n";
-}
-
-/// The file with the id of the last event that was printed. One process at a time has it.
-class place_file {
-  public:
-    /// Throws std::runtime_error.
-    explicit place_file(const std::string& file) : file_(file), lock_name_(file + ".lock") {
-        lock_ = open(lock_name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (lock_ < 0) fail(lock_name_);
-        if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-        close(lock_);
-        throw std::runtime_error("another process follows with the place " + file_);
-    }
-    ~place_file() { close(lock_); }
-    place_file(const place_file&) = delete;
-    place_file& operator=(const place_file&) = delete;
-
-    /// Out: empty if there is no such file yet.
-    std::string read() const {
-        std::ifstream in(file_);
-        if (!in && errno == ENOENT) return {};
-        std::string id;
-        // A damaged place must not become the present: events would be left out.
-        if (!in || !std::getline(in, id) || in.eof() || id.empty())
-            throw std::runtime_error(file_ + " has no place: it can't be read, or is damaged");
-        return id;
-    }
-
-    /// Replaces the file, so that it is whole also after the machine died. What was printed is stored before it.
-    void write(const std::string& id) const {
-        fsync(STDOUT_FILENO);  // fails for a pipe
-        const std::string made = file_ + ".new";
-        const std::string text = id + "\n";
-        const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (file < 0) fail(made);
-        const bool good =
-            ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
-        const int fault = errno;
-        close(file);
-        errno = fault;
-        if (!good || std::rename(made.c_str(), file_.c_str()) != 0) fail(file_);
-    }
-
-  private:
-    [[noreturn]] static void fail(const std::string& file) {
-        throw std::runtime_error(file + ": " + std::generic_category().message(errno));
-    }
-
-    std::string file_, lock_name_;
-    int lock_ = -1;
-};
 
 std::string join(const std::vector<std::string>& names) {
     std::string out;

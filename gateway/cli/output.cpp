@@ -2,13 +2,21 @@
 
 #include <gateway/runtime/text.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <numeric>
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace fencegate::cli {
@@ -31,6 +39,10 @@ std::string_view escape_code(colour which) {
             return "";
     }
     return "";
+}
+
+[[noreturn]] void fail(const std::string& file) {
+    throw std::runtime_error(file + ": " + std::generic_category().message(errno));
 }
 
 }  // namespace
@@ -102,6 +114,49 @@ void table::print_line(const std::vector<cell>& line, const std::vector<std::siz
         if (!columns_[i].align_right && !last) out_ << gap;
         out_ << (last ? "\n" : "  ");
     }
+}
+
+void end_torn_line() {
+    struct stat output {};
+    if (fstat(STDOUT_FILENO, &output) != 0 || !S_ISREG(output.st_mode) || output.st_size == 0) return;
+    std::ifstream written("/proc/self/fd/1", std::ios::binary);
+    written.seekg(-1, std::ios::end);
+    if (written.peek() != '\n') std::cout << "\n";
+}
+
+place_file::place_file(const std::string& file) : file_(file), lock_name_(file + ".lock") {
+    lock_ = open(lock_name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock_ < 0) fail(lock_name_);
+    if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+    close(lock_);
+    throw std::runtime_error("another process follows with the place " + file_);
+}
+
+place_file::~place_file() {
+    close(lock_);
+}
+
+std::string place_file::read() const {
+    std::ifstream in(file_);
+    if (!in && errno == ENOENT) return {};
+    std::string id;
+    // A damaged place must not become the present: events would be left out.
+    if (!in || !std::getline(in, id) || in.eof() || id.empty())
+        throw std::runtime_error(file_ + " has no place: it can't be read, or is damaged");
+    return id;
+}
+
+void place_file::write(const std::string& id) const {
+    fsync(STDOUT_FILENO);  // fails for a pipe
+    const std::string made = file_ + ".new";
+    const std::string text = id + "\n";
+    const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0) fail(made);
+    const bool good = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(file) == 0;
+    const int fault = errno;
+    close(file);
+    errno = fault;
+    if (!good || std::rename(made.c_str(), file_.c_str()) != 0) fail(file_);
 }
 
 }  // namespace fencegate::cli

@@ -60,4 +60,26 @@ class table {
     bool header_printed_ = false;
 };
 
+/// Ends the line that a process which was killed has left in the file that is printed to.
+void end_torn_line();
+
+/// The file with the id of the last event that was printed. One process at a time has it. Its functions throw
+/// std::runtime_error.
+class place_file {
+  public:
+    explicit place_file(const std::string& file);
+    ~place_file();
+    place_file(const place_file&) = delete;
+    place_file& operator=(const place_file&) = delete;
+
+    /// Out: empty if there is no such file yet.
+    std::string read() const;
+    /// Replaces the file, so that it is whole also after the machine died. What was printed is stored before it.
+    void write(const std::string& id) const;
+
+  private:
+    std::string file_, lock_name_;
+    int lock_ = -1;
+};
+
 }  // namespace fencegate::cli

@@ -7,7 +7,6 @@
 #include <gateway/cli/job_control.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/lock.hpp>
-#include <gateway/cli/orphan_watchdog.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <lockcore/encoding.hpp>
