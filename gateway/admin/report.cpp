@@ -22,13 +22,16 @@ struct promise {
     std::string_view text;
 };
 
+/// The promise that only digests can show.
+constexpr char digest_promise = 'f';
+
 constexpr std::array<promise, 6> promises{{
     {'a', "tokens grow from grant to grant"},
     {'b', "a write is accepted with a granted token, never lower than one before it"},
     {'c', "of two leases that overlap, the older writes nothing after the newer"},
     {'d', "a write is refused as stale only below the fence"},
     {'e', "the fence falls only by a repair with a reason"},
-    {'f', "no row that a signed digest covers was changed, added or removed since"},
+    {digest_promise, "no row that a signed digest covers was changed, added or removed since"},
 }};
 
 std::string time_of(std::int64_t us) {
@@ -132,7 +135,7 @@ std::string render_text(const verification_result& found) {
     append_guard_state(out, found.guard_state);
     out << "\n";
     for (const auto& [letter, text] : promises) {
-        if (letter == 'f' && !found.digests) continue;
+        if (letter == digest_promise && !found.digests) continue;
         out << "  " << (found.violations_by_promise.contains(letter) ? "BROKEN" : "holds ") << "  " << letter << "  "
             << text << "\n";
     }
@@ -142,7 +145,7 @@ std::string render_text(const verification_result& found) {
     for (const auto& f : found.findings) {
         if (++counted[f.promise] > findings_in_text_max) continue;
         ++printed;
-        if (f.promise == 'f')
+        if (f.promise == digest_promise)
             out << "  (f): " << runtime::make_printable(f.reason) << "\n";
         else
             out << "  row " << f.id << ", " << runtime::make_printable(f.resource) << " (" << f.promise

@@ -56,6 +56,7 @@ std::vector<http::route> routes(const gateway_services& services) {
         made.names_resources = true;
         return made;
     };
+
     const http::answer_options as_json;
     const http::answer_options query{.has_parameters = true};
     const http::answer_options watchable{.media_types = {"application/json", "text/event-stream"}};
@@ -81,6 +82,7 @@ std::vector<http::route> routes(const gateway_services& services) {
                    "resolution=ignore-duplicates", "missing=default", "missing=null", "max-affected", "tx=commit"});
     http::answer_options change = with_rows({"return=minimal", "return=representation", "max-affected", "tx=commit"});
     insert.changes_something = change.changes_something = true;
+
     add_api(post, "/v1/leases", scope::leases, acquire, acquire_lease).long_waiting = true;
     add_api(post, "/v1/leases/cancel", scope::leases, write, cancel_acquisition);
     const auto add_of_lease = [&](http::method verb, const char* path, const http::answer_options& options,
@@ -98,6 +100,7 @@ std::vector<http::route> routes(const gateway_services& services) {
     add_api(del, "/v1/resource/lease", scope::operate, write_with_query, revoke_lease);
     add_api(post, "/v1/resource/fence", scope::operate, write_with_query, repair_fence);
     add_api(get, "/v1/resource", scope::history, query, show_resource);
+
     add_api(post, "/v1/writes", scope::writes, write, apply_write).long_waiting = true;
     const auto add_rows = [&](http::method verb, const std::string& path, const http::answer_options& options,
                               endpoint<write_services> handle) {
@@ -114,11 +117,13 @@ std::vector<http::route> routes(const gateway_services& services) {
         add_rows(get, base + "{function}", read_rows, read_function);
         add_rows(post, base + "{function}", change, call_function);
     }
+
     add_api(get, "/v1/history", scope::history, history, show_history);
     add_api(get, "/v1/changes", scope::history, history, show_changes);
     add_api(get, "/v1/history/digests", scope::history, digests, show_digests);
     add_api(get, "/v1/history/summary", scope::history, query, summarize_history);
     add_api(get, "/v1/history/stream", scope::history, stream, follow_history);
+
     add_negotiated(get, "/v1/nodes", scope::operate, as_json, show_nodes);
     add_negotiated(get, "/v1/guard", scope::operate, as_json, show_guard);
     http::route& rights = add(get, "/v1/rights", show_rights);

@@ -144,7 +144,7 @@ struct expiry_watch::impl final : runtime::periodic {
     }
 
     /// Takes leases that are due, at most leases_per_check.
-    std::vector<watched_lease> take_due() {
+    std::vector<watched_lease> take_batch() {
         std::vector<watched_lease> out;
         while (out.size() < leases_per_check) {
             auto lease = schedule.take_due(system_clock::now() - grace);
@@ -211,7 +211,7 @@ struct expiry_watch::impl final : runtime::periodic {
     asio::awaitable<void> look_up_remaining(std::vector<expired_lease>& expired, std::size_t& next) {
         while (next < expired.size()) {
             auto& [lease, until] = expired[next++];
-            ++lookups;
+            ++lookups;  // before is_stopping(): stop() waits for the calls that are counted
             if (is_stopping()) {
                 --lookups;
                 co_return;
@@ -243,7 +243,7 @@ struct expiry_watch::impl final : runtime::periodic {
     asio::awaitable<duration> run_once() override {
         // A lease that is scheduled again is due after the grace, so that this loop ends.
         while (!is_stopping()) {
-            auto due = take_due();
+            auto due = take_batch();
             if (due.empty()) break;
             co_await check_leases(std::move(due));
         }

@@ -25,10 +25,9 @@ file_limit divide_files(std::size_t files, const config& cfg) {
     out.files = files;
     out.reserved = per_worker * cfg.postgres.connections + single_purposes +
                    per_node * cfg.protocol.nodes.size() * threads + per_thread * threads + process_itself;
-    if (files >= out.reserved + connections_min)
-        out.connections = std::min(cfg.http.connections_max, files - out.reserved);
-    else if (files > out.reserved && files - out.reserved >= cfg.http.connections_max)
-        out.connections = cfg.http.connections_max;
+    const std::size_t left = files - std::min(files, out.reserved);
+    if (left >= std::min(connections_min, cfg.http.connections_max))
+        out.connections = std::min(left, cfg.http.connections_max);
     return out;
 }
 

@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::size_t key_bytes_max = 64;
 
-void append_values(std::string& out, const boost::json::value& value);
+/// Appends a text that is the same for equal values, whatever the order of their members.
+void append_canonical(std::string& out, const boost::json::value& value);
 
-void append_values(std::string& out, const boost::json::object& object) {
+void append_canonical(std::string& out, const boost::json::object& object) {
     std::vector<const boost::json::key_value_pair*> members;
     members.reserve(object.size());
     for (const auto& member : object)
@@ -30,14 +31,14 @@ void append_values(std::string& out, const boost::json::object& object) {
     for (const auto* member : members) {
         http::append_json_string(out, {member->key().data(), member->key().size()});
         out += ':';
-        append_values(out, member->value());
+        append_canonical(out, member->value());
         out += ',';
     }
     out += '}';
 }
 
-void append_values(std::string& out, const boost::json::value& value) {
-    if (const auto* object = value.if_object()) return append_values(out, *object);
+void append_canonical(std::string& out, const boost::json::value& value) {
+    if (const auto* object = value.if_object()) return append_canonical(out, *object);
     const auto* items = value.if_array();
     if (items == nullptr) {
         out += boost::json::serialize(value);
@@ -45,7 +46,7 @@ void append_values(std::string& out, const boost::json::value& value) {
     }
     out += '[';
     for (const auto& item : *items) {
-        append_values(out, item);
+        append_canonical(out, item);
         out += ',';
     }
     out += ']';
@@ -70,13 +71,13 @@ std::string sort_parameters(std::string_view query) {
 
 std::string fingerprint_text_of(const boost::json::object& body) {
     std::string out;
-    append_values(out, body);
+    append_canonical(out, body);
     return out;
 }
 
 std::string fingerprint_text_of(const boost::json::value& body) {
     std::string out;
-    append_values(out, body);
+    append_canonical(out, body);
     return out;
 }
 

@@ -30,7 +30,9 @@ std::string find_recorder_fault(pqxx::nontransaction& channel) {
     }
 }
 
+// Two steps of a migration, of which failures say more.
 constexpr const char* gateway_role_step = "the role of the gateways";
+constexpr const char* commit_step = "the commit";
 
 /// Lets the role log in as a gateway. An existing role keeps its attributes and its password.
 void grant_gateway_role(pqxx::nontransaction& channel, const std::string& role) {
@@ -57,45 +59,45 @@ result<migration> migrate(const std::string& conninfo, const std::vector<std::pa
     }
     compat::forbid_reactivation(*connection);
     compat::make_verbose(*connection);
-    std::string current = "the beginning";
+    std::string step = "the beginning";
     try {
         pqxx::nontransaction channel(*connection);
         channel.exec("begin; set local client_min_messages = warning");
         for (const auto& [name, sql] : scripts) {
-            current = name;
+            step = name;
             channel.exec(sql);
             spdlog::info("migrate: {} ran", name);
         }
         if (!extras.gateway_role.empty()) {
-            current = gateway_role_step;
+            step = gateway_role_step;
             grant_gateway_role(channel, extras.gateway_role);
         }
         if (!extras.proof_keys.empty()) {
-            current = "the proof keys";
+            step = "the proof keys";
             compat::prepare(*connection, "add_proof_key", "select fencing.add_proof_key(decode($1::text, 'hex'))");
             for (const std::string& key : extras.proof_keys)
                 compat::exec_prepared(channel, "add_proof_key", {lockcore::to_hex(std::as_bytes(std::span(key)))});
             channel.exec("select fencing.require_proof(true)");
         }
-        current = "the version";
+        step = "the version";
         migration done;
         done.version = channel.exec("select coalesce(fencing.schema_version(), 0)")[0][0].as<int>();
-        current = "the commit";
+        step = commit_step;
         channel.exec("commit");
         // After the commit, because the recorder's own connection sees only what is committed.
         done.recorder_fault = find_recorder_fault(channel);
         return done;
     } catch (const pqxx::broken_connection&) {
-        failure lost = unavailable("The connection to PostgreSQL broke in " + current + ".");
-        lost.outcome_unknown = current == "the commit";
+        failure lost = unavailable("The connection to PostgreSQL broke in " + step + ".");
+        lost.outcome_unknown = step == commit_step;
         return lost;
     } catch (const pqxx::failure& e) {
         const auto error = parse_server_error(e.what());
-        std::string text = current + ": " + error.message + "; nothing was changed.";
+        std::string text = step + ": " + error.message + "; nothing was changed.";
         if (error.sqlstate == "42501") {
             if (!error.detail.empty()) text += " " + error.detail;
             text += " The role " + std::string(connection->username());
-            text += current == gateway_role_step
+            text += step == gateway_role_step
                         ? " installs the schema, but can't make " + extras.gateway_role +
                               " a member of fencing_gateway. That needs ADMIN OPTION on fencing_gateway, which the "
                               "role that created it can give (grant fencing_gateway to ... with admin option), and "
