@@ -43,6 +43,23 @@ def test_copy_of_a_server_records_nothing_in_the_original(server, database, owne
         copy.stop()
 
 
+def test_copy_of_a_database_records_nothing_in_the_original(server, database, logins, owner):
+    """It has no recorder of its own until the guard is installed again."""
+    owner.connection.close()
+    copy = server.create(database)
+    app, admin, original = Login(server, copy), Login(server, copy, "postgres"), logins("postgres")
+    ((fault,),) = admin.run("select fencing.recorder_fault()")
+    assert fault.startswith(f"the recorder of {copy} leads to the database {database} "), fault
+    assert app.sqlstate(CHANGE) == "FG428"
+    assert admin.run(REFUSALS) == [(0,)] and original.run(REFUSALS) == [(0,)]
+    assert admin.run("select fencing.set_up_recorder()") == [(None,)]
+    assert app.sqlstate(CHANGE) == "FG428"
+    assert admin.run(REFUSALS) == [(1,)] and original.run(REFUSALS) == [(0,)]
+    for each in (app, admin):
+        each.connection.close()
+    server.drop(copy)
+
+
 def test_recorder_of_another_port_is_named_and_corrected(logins, owner):
     """What else the operator has set stays."""
     owner.run("alter server fencing_recorder options (set port '1', set connect_timeout '3')")
