@@ -35,14 +35,10 @@ def go(folder: Path, _: pytest.FixtureRequest) -> list[str]:
 
 
 def java(folder: Path, _: pytest.FixtureRequest) -> list[str]:
-    for command in (
-        [str(ROOT / "clients/java/build"), str(folder)],
-        ["javac", "-cp", str(folder / "client"), "-d", str(folder / "driver"), str(DRIVERS / "Driver.java")],
-    ):
-        done = processes.run(command)
-        assert done.returncode == 0, done.stderr
-    path = f"{folder}/client:{folder}/driver"
-    return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", path, "Driver"]
+    sources = [DRIVERS / "Driver.java", *(ROOT / "clients/java/client/src/main/java").rglob("*.java")]
+    done = processes.run(["javac", "-d", str(folder), *map(str, sources)])
+    assert done.returncode == 0, done.stderr
+    return ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(folder), "Driver"]
 
 
 def typescript(folder: Path, request: pytest.FixtureRequest) -> list[str]:

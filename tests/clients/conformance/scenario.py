@@ -60,10 +60,10 @@ class Scenario:
         keys = {each.key for each in asked if each.call in self.one_key}
         if self.one_key and (len(keys) != 1 or None in keys):
             faults.append(f"the keys are {keys}")
-        waits = [each.body["wait_ms"] for each in asked if each.call == "acquire"]
+        waits = [(each.body or {}).get("wait_ms") for each in asked if each.call == "acquire"]
         if self.waits is not None and waits != self.waits:
             faults.append(f"wait_ms was {waits}")
-        names = [each.body for each in asked if each.call in ("acquire", "cancel")]
+        names = [each.body or {} for each in asked if each.call in ("acquire", "cancel")]
         if self.any_of and not all(
             body.get("any_of") == self.any_of and not {"resource", "resources"} & set(body) for body in names
         ):
